@@ -1,0 +1,105 @@
+"""Elementary formulas shared by noise, policies and mechanisms, written so that no digits cancel.
+
+Each is a *rise*, f(x0 + x) − f(x0), of a function the paper uses; the plain difference would lose all
+digits for small x. All take and return float arrays.
+"""
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+
+from slowscale.errors import ParameterError
+from slowscale.parameters import Array
+
+
+def log1p_ratio(x: Array, scale: float) -> Array:
+    """ln(1 + x/scale) for x >= 0 to the last digits, at nearly the speed of `numpy.log`.
+
+    ln(1 + y) is ln(u) + (y - (u - 1))/u, where u is 1 + y rounded: the second term is what rounding dropped.
+    """
+    with np.errstate(over="ignore"):
+        y = x / scale
+    if y.size and y.max() == np.inf:  # x/scale passes the largest float: then 1 does not count
+        return np.where(np.isinf(y), np.log(x) - math.log(scale), np.log1p(y))
+    u = 1.0 + y
+    return np.asarray(np.log(u) + (y - (u - 1.0)) / u)
+
+
+def power_rise(t: Array, base: Array | float, p: float) -> Array:
+    """(base + t)^p − base^p, for base > 0 (base may be 0 when p = 1) and t > −base."""
+    if p == 1:
+        return t
+    if p == 2:
+        return t * (t + 2 * base)
+    if p == 3:
+        return t * (t * (t + 3 * base) + 3 * base * base)
+    return np.asarray(base**p * np.expm1(p * np.log1p(t / base)))
+
+
+def polylog_rise(x: Array, sigma: float, a: float, p: float) -> Array:
+    """ln(x/σ + a)^p − ln(a)^p for x >= 0 (Corollary expolyMech, without d)."""
+    return power_rise(log1p_ratio(x, sigma * a), math.log(a), p)
+
+
+def root(x: Array, k: int) -> Array:
+    """The kth root of x >= 0."""
+    if k == 1:
+        return x
+    if k == 3:
+        return np.cbrt(x)
+    while k % 2 == 0:
+        x, k = np.sqrt(x), k // 2
+    return x if k == 1 else x ** (1 / k)
+
+
+def root_rise(x: Array, a: float, k: int) -> Array:
+    """(x + a)^(1/k) − a^(1/k) for x, a >= 0 (Corollary kth_root_transform)."""
+    if a == 0 or k == 1:
+        return root(x, k)
+    if k % 2 == 0:  # b − c = (b² − c²)/(b + c)
+        return np.asarray(root_rise(x, a, k // 2) / (root(x + a, k) + a ** (1 / k)))
+    return np.asarray(a ** (1 / k) * np.expm1(log1p_ratio(x, a) / k))
+
+
+def tanh_bound(loss: Array) -> Array:
+    """tanh(ε/2)·ε, the zCDP loss implied by a pure loss ε (Lemma PRDP-implies-PRzCDP)."""
+    e = np.expm1(-loss)
+    return np.asarray(-loss * e / (2.0 + e))
+
+
+def smallest_offset(p: float) -> float:
+    """Return the smallest float not below e^(p−1), the least offset of the exponential polylog."""
+    with localcontext() as context:
+        context.prec = 60
+        exact = (Decimal(p) - 1).exp()
+        nearest = float(exact)
+        return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def polylog_offset(a: float | None, p: float) -> float:
+    """Return the offset `a` of an exponential polylog, e^(p−1) when it is not given.
+
+    The theorem needs a >= e^(p−1). A float such as `math.e` falls short of it by rounding only; such an
+    offset is moved up to the nearest float for which the theorem holds.
+    """
+    least = smallest_offset(p)
+    if math.isinf(least):
+        raise ParameterError(f"p must keep e**(p - 1), the least offset a, within a float (p < 710), got {p:g}")
+    if a is None or least * (1 - 1e-15) <= a < least:
+        return least
+    if a < least:
+        raise ParameterError(f"a must be at least e**(p - 1) = {least:.6g} for p = {p:g}, got {a:g}")
+    return a
+
+
+def check_polylog(d: float, p: float) -> None:
+    """Raise unless d and p give a density that can be normalised, and represented."""
+    if p == 1:
+        if d <= 1:
+            raise ParameterError(f"d must be > 1 when p = 1, got {d:g}")
+    elif -math.log(d * p) * p / (p - 1) > 300:
+        raise ParameterError(
+            f"d must be larger for p = {p:g}: with d = {d:g} the noise is typically of size exp(u) with "
+            f"ln u = {-math.log(d * p) / (p - 1):.0f}, which no computer can hold"
+        )

@@ -1,0 +1,188 @@
+"""Additive mechanisms: q + Z (Algorithm additive, Theorem PrivSymCnvxDens and its corollaries).
+
+The noise does not depend on q, so the error is a public constant and the intervals are exact. Unit splitting is
+here too: it is Gaussian noise with another account of what it costs.
+"""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from slowscale.formulas import check_polylog, polylog_offset, smallest_offset
+from slowscale.mechanisms.base import Mechanism
+from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
+from slowscale.parameters import as_array, check_range, level_quantile, real
+from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
+
+
+class AdditiveMechanism(Mechanism):
+    """q + Z, with Z drawn from `noise`."""
+
+    _error_grows = False
+
+    @property
+    @abstractmethod
+    def noise(self) -> SymmetricNoise:
+        """The distribution of the noise."""
+
+    @property
+    def policy(self) -> Policy:
+        """The PRzCDP policy tanh(P/2)·P of the pure policy P."""
+        assert self.pure_policy is not None
+        return self.pure_policy.to_zcdp()
+
+    def variance(self, q: Any = None) -> Any:
+        """Return the variance, which is the same for every q."""
+        return _constant(self.noise.var(), q)
+
+    def std(self, q: Any = None) -> Any:
+        """Return the standard deviation, which is the same for every q."""
+        return _constant(self.noise.std(), q)
+
+    def prediction_interval(self, q: Any = 0.0, level: float = 0.95) -> tuple[Any, Any]:
+        """Return q ± the noise's quantile (Theorem additive_bounds); the probability is `level` exactly."""
+        low, high = self.noise.interval(level)
+        return _constant(low, q) + q, _constant(high, q) + q
+
+    def coverage(self, q: Any = None, level: float = 0.95) -> Any:
+        """Return `level`: the interval of an additive mechanism is exact."""
+        return _constant(1 - 2 * level_quantile(level), q)
+
+
+def _constant(value: float, q: Any) -> Any:
+    if q is None or np.ndim(q) == 0:
+        return value
+    array = as_array("q", q)
+    check_range("q", array)
+    return np.full(array.shape, value)
+
+
+@dataclass(frozen=True)
+class Gaussian(AdditiveMechanism):
+    """q + N(0, σ²), the baseline whose policy grows with Δ² (Definition gaussian_mech).
+
+    >>> m = Gaussian(sigma=75)
+    >>> m.std(), m.policy(106)
+    (75.0, 0.998...)
+    """
+
+    _free = ("sigma",)
+
+    sigma: float = real(above=0, typical=(1e-6, 1e9))
+
+    @cached_property
+    def noise(self) -> GaussianNoise:
+        """The distribution of the noise."""
+        return GaussianNoise(self.sigma)
+
+    @property
+    def policy(self) -> RootPolicy:
+        """Δ²/(2σ²)."""
+        return RootPolicy(1, self.sigma)
+
+    @property
+    def pure_policy(self) -> None:
+        """None: Gaussian noise has no pure guarantee."""
+
+
+@dataclass(frozen=True)
+class GeneralizedGaussian(AdditiveMechanism):
+    """q + Z with density proportional to exp(−(|z|/σ)^p), 0 < p <= 1; p = 1 is Laplace (Corollary genGaussMech).
+
+    >>> m = GeneralizedGaussian.calibrate(std=75, p=0.5)
+    >>> round(m.sigma, 2), round(m.pure_policy(106), 2)
+    (6.85, 3.93)
+    """
+
+    _free = ("sigma", "p")
+
+    sigma: float = real(above=0, typical=(1e-6, 1e9))
+    p: float = real(above=0, at_most=1, typical=(0.1, 1))
+
+    @cached_property
+    def noise(self) -> GeneralizedGaussianNoise:
+        """The distribution of the noise."""
+        return GeneralizedGaussianNoise(self.sigma, self.p)
+
+    @property
+    def pure_policy(self) -> PowerPolicy:
+        """(Δ/σ)^p."""
+        return PowerPolicy(self.sigma, self.p)
+
+
+@dataclass(frozen=True)
+class ExponentialPolylog(AdditiveMechanism):
+    """q + Z with density proportional to exp(−d·ln(|z|/σ + a)^p), p >= 1 (Corollary expolyMech).
+
+    The offset `a` defaults to e^(p−1) and may not be less; d must exceed 1 when p = 1.
+
+    >>> m = ExponentialPolylog.calibrate(std=75)
+    >>> round(m.d, 4), round(m.policy(1_550_000), 1)
+    (0.2378, 48.1)
+    """
+
+    _free = ("d", "sigma", "a", "p")
+
+    d: float = real(above=0, typical=(0.02, 50))
+    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0)
+    a: float = real(at_least=1, typical=(1, 1e3), optional=True)
+    p: float = real(at_least=1, typical=(1, 6), default=2.0)
+
+    def _check(self) -> None:
+        check_polylog(self.d, self.p)
+        self._set("a", polylog_offset(self.a, self.p))
+
+    @classmethod
+    def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
+        low, high = super()._range(name, fixed)
+        if name == "d" and fixed.get("p") == 1:
+            return 1.0, high
+        if name == "a":
+            return smallest_offset(float(fixed.get("p", 2.0))), high
+        if name == "p" and fixed.get("a") is not None:
+            return low, 1 + math.log(fixed["a"])
+        return low, high
+
+    @cached_property
+    def noise(self) -> ExponentialPolylogNoise:
+        """The distribution of the noise."""
+        return ExponentialPolylogNoise(self.d, self.sigma, self.a, self.p)
+
+    @property
+    def pure_policy(self) -> PolylogPolicy:
+        """d·(ln(Δ/σ + a)^p − ln(a)^p)."""
+        return PolylogPolicy(self.d, self.sigma, self.a, self.p)
+
+
+@dataclass(frozen=True)
+class UnitSplitting(AdditiveMechanism):
+    """Gaussian noise on the sum of records split into pieces of at most `threshold` (Section "Unit Splitting").
+
+    The method that slowly scaling mechanisms replace: a record of ⌈Δ/threshold⌉ pieces loses ρ times their square.
+
+    >>> UnitSplitting(threshold=10, sigma=50 ** 0.5).policy([5, 20, 10_000]).round().tolist()
+    [1.0, 4.0, 1000000.0]
+    """
+
+    _free = ("sigma", "threshold")
+
+    threshold: float = real(above=0, typical=(1, 1e6))
+    sigma: float = real(above=0, typical=(1e-6, 1e9))
+
+    @cached_property
+    def noise(self) -> GaussianNoise:
+        """The distribution of the noise."""
+        return GaussianNoise(self.sigma)
+
+    @property
+    def policy(self) -> UnitSplittingPolicy:
+        """ρ·⌈Δ/threshold⌉²."""
+        return UnitSplittingPolicy(self.threshold, self.sigma)
+
+    @property
+    def pure_policy(self) -> None:
+        """None: Gaussian noise has no pure guarantee."""

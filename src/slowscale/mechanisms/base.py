@@ -1,0 +1,110 @@
+"""What every mechanism answers: its policies, its error, its intervals, and the parameters that meet a target."""
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import Any, ClassVar, Self
+
+from slowscale.bounded import BoundedPolicy
+from slowscale.errors import ParameterError
+from slowscale.mechanisms import calibration
+from slowscale.parameters import Declared, domains
+from slowscale.policy import Policy, number
+
+
+class Mechanism(Declared, ABC):
+    """A way to publish a sum q: a frozen value with parameters, policies and error."""
+
+    # The parameters that `calibrate` may solve for, the usual one first.
+    _free: ClassVar[tuple[str, ...]]
+    # Whether the error depends on the sum.
+    _error_grows: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def policy(self) -> Policy:
+        """The PRzCDP policy: the best closed form known."""
+
+    @property
+    @abstractmethod
+    def pure_policy(self) -> Policy | None:
+        """The PRDP policy, or None where the mechanism has none."""
+
+    @abstractmethod
+    def variance(self, q: Any) -> Any:
+        """Return the variance of what is published when the sum is q."""
+
+    @abstractmethod
+    def std(self, q: Any) -> Any:
+        """Return the standard deviation of what is published when the sum is q."""
+
+    @abstractmethod
+    def prediction_interval(self, q: Any, level: float = 0.95) -> tuple[Any, Any]:
+        """Return the ends of an interval that what is published lies in with probability `level` or more."""
+
+    @abstractmethod
+    def coverage(self, q: Any, level: float = 0.95) -> Any:
+        """Return the exact probability that what is published lies in `prediction_interval(q, level)`."""
+
+    def bounded_policy(
+        self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False
+    ) -> BoundedPolicy:
+        """Return the policy for bounded neighbours: what a record loses whose presence is known.
+
+        Parameters
+        ----------
+        add, times
+            The other value: r + add, or times·r. With neither, the policy takes both values.
+        pure
+            Whether to give the PRDP loss instead of the PRzCDP one (additive mechanisms only).
+        loose
+            Whether to give the simpler bounds that the paper's Table metric-mechSummaryNew prints.
+        """
+        policy = self.pure_policy if pure else self.policy
+        if policy is None:
+            raise ParameterError(f"pure must be False: {type(self).__name__} has no PRDP policy")
+        return BoundedPolicy(policy, add, times, loose)
+
+    @classmethod
+    def calibrate(
+        cls,
+        *,
+        std: float | None = None,
+        loss: float | None = None,
+        at: float | None = None,
+        pure: bool = False,
+        free: str | None = None,
+        **fixed: Any,
+    ) -> Self:
+        """Return the mechanism of this type that meets a target, solving for one parameter.
+
+        Parameters
+        ----------
+        std
+            The standard deviation to have; for a transformation, when the sum is `at`.
+        loss
+            The loss that a record of value `at` is to have: PRzCDP, or PRDP with `pure=True`.
+        free
+            The parameter to solve for; when not given, the usual one that is not fixed.
+        fixed
+            The other parameters, where they have no default.
+
+        Raises
+        ------
+        CalibrationError
+            When no value of the free parameter meets the target; it says what can be met.
+        """
+        return calibration.calibrate(cls, std, loss, at, pure, free, fixed)
+
+    @classmethod
+    def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
+        """Return the ends between which a parameter may lie, given the other ones."""
+        domain = domains(cls)[name]
+        return domain.low, domain.high
+
+    def __str__(self) -> str:
+        parts = []
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            text = number(value) if isinstance(value, float) else getattr(value, "__name__", str(value))
+            parts.append(f"{f.name}={text}")
+        return f"{type(self).__name__}({', '.join(parts)})"

@@ -1,0 +1,127 @@
+"""Calibration: one bracket-and-solve for every mechanism, target and parameter.
+
+The free parameter is searched outwards from 1 over its whole declared domain, decade by decade, for a place where
+the target is crossed, which is then refined. Nothing is assumed about the shape in between, so a target is called
+out of reach only after the whole domain was seen.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
+from slowscale.parameters import as_number
+from slowscale.policy import number
+
+if TYPE_CHECKING:
+    from slowscale.mechanisms.base import Mechanism
+
+M = TypeVar("M", bound="Mechanism")
+
+# How closely a target must be met, relatively.
+TOLERANCE = 1e-9
+
+
+def calibrate(
+    cls: type[M],
+    std: float | None,
+    loss: float | None,
+    at: float | None,
+    pure: bool,
+    free: str | None,
+    fixed: dict[str, Any],
+) -> M:
+    """Return the mechanism that meets the target; see `Mechanism.calibrate`."""
+    if (std is None) == (loss is None):
+        raise ParameterTypeError("give one target: std=… or loss=…")
+    name, wanted = ("std", std) if loss is None else ("loss", loss)
+    target = as_number(name, wanted, "a finite number > 0")
+    if not 0 < target < math.inf:
+        raise ParameterError(f"{name} must be a finite number > 0, got {wanted}")
+    if at is None and (name == "loss" or cls._error_grows):
+        meaning = "record value that is to have this loss" if name == "loss" else "sum that is to have this std"
+        raise ParameterTypeError(f"at must be given: the {meaning}")
+    free = _free_parameter(cls, free, fixed)
+    low, high = cls._range(free, fixed)
+
+    def build(coordinate: float) -> M:
+        return cls(**fixed, **{free: min(low + math.exp(coordinate), high)})
+
+    def achieved(mechanism: M) -> float:
+        if name == "std":
+            return float(mechanism.std(at))
+        policy = mechanism.pure_policy if pure else mechanism.policy
+        if policy is None:
+            raise ParameterTypeError(f"pure must be False: {cls.__name__} has no PRDP policy")
+        return float(policy(at))
+
+    @cache
+    def excess(coordinate: float) -> float:
+        """Return ln(achieved/target), cut so that infinite and zero values keep their sign."""
+        try:
+            value = achieved(build(coordinate))
+        except ParameterError:  # out there no such mechanism can be represented
+            return math.nan
+        return min(700.0, math.log(value / target)) if value > 0 else -700.0
+
+    achieved(build(min(0.0, math.log(high - low))))  # wrong values of `fixed` and `at` are reported from here
+    coordinates = _decades(high - low)
+    for left, right in _crossings(excess, coordinates):
+        from scipy.optimize import brentq
+
+        solution = left if left == right else brentq(excess, left, right, xtol=1e-15, rtol=1e-15)
+        if abs(excess(solution)) <= TOLERANCE:
+            return build(solution)
+    seen = [value for value in map(excess, coordinates) if not math.isnan(value)]
+    raise CalibrationError(
+        f"{name} = {number(target)}{'' if at is None else f' at {number(at)}'} cannot be met by {cls.__name__} with "
+        f"{free} > {number(low)}{'' if high == math.inf else f' and <= {number(high)}'}: "
+        f"it can be {_reach(target, min(seen), max(seen))}"
+    )
+
+
+def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, Any]) -> str:
+    parameters = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    for name in fixed:
+        if name not in parameters:
+            raise ParameterTypeError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(parameters)}")
+    candidates = [name for name in cls._free if name not in fixed]
+    if not candidates:
+        raise ParameterTypeError(f"no parameter of {cls.__name__} is left to solve for: drop {' or '.join(cls._free)}")
+    if free is None:
+        free = candidates[0]
+    if free not in candidates:
+        raise ParameterTypeError(f"free must be one of {', '.join(candidates)}, got {free!r}")
+    for name, f in parameters.items():
+        if f.default is MISSING and name not in fixed and name != free:
+            raise ParameterTypeError(f"{cls.__name__}.calibrate needs {name}=… to solve for {free}")
+    return free
+
+
+def _decades(room: float) -> list[float]:
+    """Return the logs of the distances from the lower end to look at, by half-decades up to the upper end."""
+    step = math.log(10) / 2
+    top = math.log(room) if room < math.inf else 80 * step
+    return [step * i for i in range(-80, 81) if step * i < top] + [top]
+
+
+def _crossings(excess: Callable[[float], float], coordinates: list[float]) -> Iterator[tuple[float, float]]:
+    """Yield the stretches in which the target is crossed, those around 0 first."""
+    stretches = sorted(pairwise(coordinates), key=lambda ends: abs(ends[0] + ends[1]))
+    for left, right in stretches:
+        if excess(left) == 0 or excess(right) == 0:
+            yield (left, left) if excess(left) == 0 else (right, right)
+        elif excess(left) * excess(right) < 0:
+            yield left, right
+
+
+def _reach(target: float, lowest: float, highest: float) -> str:
+    low, high = target * math.exp(lowest), target * math.exp(min(highest, 600))
+    if lowest == highest:
+        return f"only {number(low)}"
+    if lowest <= -700 or low < 1e-12 * target:
+        return f"at most {number(high)}"
+    return f"at least {number(low)}" if high > 1e12 * target else f"from {number(low)} to {number(high)}"

@@ -1,0 +1,338 @@
+"""Transformation mechanisms: g(f(q + a) + N(0, σ²)) for a sum q >= 0 (Algorithm transform, Theorem transform).
+
+f is concave and strictly increasing; g undoes it, without bias in the mean (Theorem meanUnbiasTransform) or in the
+median, then with the least risk (Theorem mdnUnbiasTransform). The error grows with q, so what is published beside
+an estimate is computed from the noisy transformed value, not from q.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.formulas import log1p_ratio, root
+from slowscale.mechanisms.base import Mechanism
+from slowscale.mechanisms.quadrature import error_moments, exact_coverage
+from slowscale.parameters import Array, as_number, evaluate, level_quantile, real, whole
+from slowscale.policy import LogPolicy, Policy, RootPolicy, TransformationPolicy
+
+
+class TransformationMechanism(Mechanism):
+    """g(f(q + a) + N(0, σ²)): the noise is put on the transformed sum."""
+
+    _error_grows = True
+
+    sigma: float
+    a: float
+    estimator: Any
+
+    @property
+    def pure_policy(self) -> None:
+        """None: Gaussian noise has no pure guarantee."""
+
+    @abstractmethod
+    def _transform(self, q: Array) -> Array:
+        """f(q + a)."""
+
+    @abstractmethod
+    def _median_error(self, q: Array, shift: Array) -> Array:
+        """f⁻¹(f(q + a) + shift) − a − q, without cancellation where f is known, for f(q + a) + shift >= f(a)."""
+
+    @abstractmethod
+    def _mean_estimate(self, v: Array) -> Array:
+        """Return the mean-unbiased estimate from the noisy transformed value."""
+
+    def _turning_points(self) -> Array:
+        """Return where the estimator turns from falling to rising or back."""
+        return np.empty(0)
+
+    @property
+    def _floor(self) -> float:
+        """f(a), the least transformed value of a sum."""
+        return float(self._transform(np.zeros(1))[0])
+
+    def transform(self, q: Any) -> Any:
+        """f(q + a): what the noise is added to."""
+        return evaluate("q", q, self._transform, low=0)
+
+    def estimate(self, transformed: Any) -> Any:
+        """g: the estimate of the sum from the noisy transformed value."""
+        return evaluate("transformed", transformed, self._estimate)
+
+    def _estimate(self, v: Array) -> Array:
+        if self.estimator == "mean":
+            return self._mean_estimate(v)
+        if self.estimator == "median":
+            # The median estimate at v is its error from a sum of 0, which has f(a) for its transformed value.
+            return self._median_error(np.zeros_like(v), np.maximum(v - self._floor, 0))
+        return np.asarray(self.estimator(v), float)
+
+    def _error(self, q: Array, shift: Array) -> Array:
+        """g(f(q + a) + shift) − q."""
+        v = self._transform(q)
+        if self.estimator == "median":
+            inside = v + shift >= self._floor
+            return np.where(inside, self._median_error(q, np.where(inside, shift, 0)), -q)
+        return self._estimate(v + shift) - q
+
+    def bias(self, q: Any) -> Any:
+        """E[published] − q: 0 for a mean-unbiased estimator."""
+        return evaluate("q", q, lambda q: self._moments(q)[0], low=0)
+
+    def variance(self, q: Any) -> Any:
+        """Return the variance of what is published when the sum is q."""
+        return evaluate("q", q, lambda q: self._std(q) ** 2, low=0)
+
+    def std(self, q: Any) -> Any:
+        """Return the standard deviation of what is published when the sum is q."""
+        return evaluate("q", q, self._std, low=0)
+
+    def _moments(self, q: Array) -> tuple[Array, Array]:
+        """Return the bias and the standard deviation, by quadrature over the noise."""
+        start = (self._floor - self._transform(q)) / self.sigma
+        return error_moments(lambda q, n: self._error(q, self.sigma * n), q, start)
+
+    def _std(self, q: Array) -> Array:
+        return self._moments(q)[1]
+
+    def variance_estimate(self, transformed: Any) -> Any:
+        """Return an estimate of the variance from the noisy transformed value, unbiased; it may be negative.
+
+        Mean-unbiased estimators have one in closed form; for others the variance at the estimated sum is returned.
+        """
+        return evaluate("transformed", transformed, self._variance_estimate)
+
+    def _variance_estimate(self, v: Array) -> Array:
+        return self._std(np.maximum(self._estimate(v), 0)) ** 2
+
+    def prediction_interval(self, q: Any, level: float = 0.95) -> tuple[Any, Any]:
+        """Return the least and largest estimate over the central `level` of the noise (Theorem transformation_bounds).
+
+        Where the estimator is monotone the probability is exactly `level`; for roots it can be more: see `coverage`.
+        """
+        half = -special.ndtri(level_quantile(level)) * self.sigma
+        return (
+            evaluate("q", q, lambda q: self._extremes(self._transform(q), half)[0], low=0),
+            evaluate("q", q, lambda q: self._extremes(self._transform(q), half)[1], low=0),
+        )
+
+    def _extremes(self, v: Array, half: float) -> tuple[Array, Array]:
+        low, high = v - half, v + half
+        inside = np.clip(self._turning_points(), low[:, None], high[:, None])
+        points = np.concatenate([low[:, None], inside, high[:, None]], axis=1)
+        estimates = self._estimate(points.ravel()).reshape(points.shape)
+        return estimates.min(axis=1), estimates.max(axis=1)
+
+    def coverage(self, q: Any, level: float = 0.95) -> Any:
+        """Return the exact probability that what is published lies in `prediction_interval(q, level)`."""
+        half = -special.ndtri(level_quantile(level)) * self.sigma
+
+        def covered(q: Array) -> Array:
+            v = self._transform(q)
+            low, high = self._extremes(v, half)
+            return exact_coverage(self._estimate, self._turning_points(), v, self.sigma, low, high)
+
+        return evaluate("q", q, covered, low=0)
+
+
+def _check_estimator(estimator: Any) -> None:
+    if estimator not in ("mean", "median"):
+        raise ParameterError(f'estimator must be "mean" or "median", got {estimator!r}')
+
+
+@dataclass(frozen=True)
+class Root(TransformationMechanism):
+    """The kth root transformation (Corollary kth_root_transform): k = 1 identity, 2 square root, 4 fourth root.
+
+    >>> m = Root(k=2, sigma=1, a=1)
+    >>> [round(end) for end in m.prediction_interval(1000)]
+    [879, 1127]
+    """
+
+    _free = ("sigma", "a")
+
+    k: int = whole(at_least=1, typical=(1, 8))
+    sigma: float = real(above=0, typical=(0.01, 100))
+    a: float = real(at_least=0, typical=(0, 1e3), default=0.0)
+    estimator: str = "mean"
+
+    def _check(self) -> None:
+        _check_estimator(self.estimator)
+
+    @property
+    def policy(self) -> Policy:
+        """((Δ + a)^(1/k) − a^(1/k))²/(2σ²)."""
+        return RootPolicy(self.k, self.sigma, self.a)
+
+    def _transform(self, q: Array) -> Array:
+        return root(q + self.a, self.k)
+
+    def _median_error(self, q: Array, shift: Array) -> Array:
+        v = self._transform(q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = (q + self.a) * np.expm1(self.k * np.log1p(shift / v))
+        return np.where(v == 0, shift**self.k, error)
+
+    def _mean_estimate(self, v: Array) -> Array:
+        """σ^k·He_k(v/σ) − a, by the recurrence of the Hermite polynomials scaled by σ."""
+        before, now = np.ones_like(v), v
+        for n in range(1, self.k):
+            before, now = now, v * now - n * self.sigma**2 * before
+        return now - self.a
+
+    def _turning_points(self) -> Array:
+        if self.estimator == "median" or self.k == 1:
+            return np.empty(0)
+        return np.asarray(self.sigma * special.roots_hermitenorm(self.k - 1)[0])
+
+    def _std(self, q: Array) -> Array:
+        if self.estimator == "median":
+            return super()._std(q)
+        v = self._transform(q)
+        scale = np.maximum(v, self.sigma)
+        i = np.arange(self.k)
+        noise, value = np.log(self.sigma / scale)[:, None], (v / scale)[:, None]
+        terms = self._log_coefficients() + 2 * (self.k - i) * noise + special.xlogy(2 * i, value)
+        with np.errstate(over="ignore"):
+            return np.asarray(scale**self.k * np.sqrt(np.exp(terms).sum(axis=1)))
+
+    def _variance_estimate(self, v: Array) -> Array:
+        if self.estimator == "median":
+            return super()._variance_estimate(v)
+        i = np.arange(self.k)
+        polynomials = special.eval_hermitenorm(2 * i, (v / self.sigma)[:, None])
+        return np.asarray(self.sigma ** (2 * self.k) * (np.exp(self._log_coefficients()) * polynomials).sum(axis=1))
+
+    def _log_coefficients(self) -> Array:
+        """ln of C(k, i)²·(k − i)! for i < k."""
+        k = self.k
+        return np.array([math.log(math.comb(k, i) ** 2 * math.factorial(k - i)) for i in range(k)])
+
+
+@dataclass(frozen=True)
+class Log(TransformationMechanism):
+    """The log transformation (Corollary log_transform): the error grows in proportion to the sum.
+
+    >>> m = Log(sigma=1)
+    >>> [round(end) for end in m.prediction_interval(1000)]
+    [85, 4309]
+    """
+
+    _free = ("sigma", "a")
+
+    sigma: float = real(above=0, typical=(0.01, 5))
+    a: float = real(above=0, typical=(0.01, 1e3), default=1.0)
+    estimator: str = "mean"
+
+    def _check(self) -> None:
+        _check_estimator(self.estimator)
+
+    @property
+    def policy(self) -> Policy:
+        """(ln(Δ + a) − ln a)²/(2σ²)."""
+        return LogPolicy(self.sigma, self.a)
+
+    def _transform(self, q: Array) -> Array:
+        return math.log(self.a) + log1p_ratio(q, self.a)
+
+    def _median_error(self, q: Array, shift: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray((q + self.a) * np.expm1(shift))
+
+    def _mean_estimate(self, v: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(v - self.sigma**2 / 2) - self.a)
+
+    def _std(self, q: Array) -> Array:
+        if self.estimator == "median":
+            return super()._std(q)
+        with np.errstate(over="ignore"):
+            return np.asarray((q + self.a) * np.sqrt(np.expm1(self.sigma**2)))
+
+    def _variance_estimate(self, v: Array) -> Array:
+        if self.estimator == "median":
+            return super()._variance_estimate(v)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.expm1(self.sigma**2) * np.exp(2 * v - 2 * self.sigma**2))
+
+
+@dataclass(frozen=True)
+class Transformation(TransformationMechanism):
+    """Any concave, strictly increasing f on [a, ∞) with its inverse (Theorem transform).
+
+    That f is increasing and concave and that `inverse` is its inverse are checked numerically when the mechanism is
+    made. The estimator is "median" (Theorem mdnUnbiasTransform) or a function of the noisy transformed value.
+
+    >>> import numpy as np
+    >>> m = Transformation(np.arcsinh, np.sinh, sigma=0.5, a=0)
+    >>> round(m.policy(1000), 2)
+    115.55
+    """
+
+    _free = ("sigma", "a")
+
+    f: Callable[[Any], Any]
+    inverse: Callable[[Any], Any]
+    sigma: float = real(above=0, typical=(0.01, 100))
+    a: float = real(typical=(0, 100))
+    estimator: Any = "median"
+
+    def _check(self) -> None:
+        for name in ("f", "inverse"):
+            if not callable(getattr(self, name)):
+                raise ParameterTypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+        if self.estimator != "median" and not callable(self.estimator):
+            raise ParameterError(f'estimator must be "median" or a function, got {self.estimator!r}')
+        _check_function(self.f, self.inverse, self.a)
+
+    @property
+    def policy(self) -> Policy:
+        """(f(Δ + a) − f(a))²/(2σ²)."""
+        return TransformationPolicy(self.f, self.sigma, self.a)
+
+    def _transform(self, q: Array) -> Array:
+        return np.asarray(self.f(q + self.a), float)
+
+    def _median_error(self, q: Array, shift: Array) -> Array:
+        return np.asarray(self.inverse(self._transform(q) + shift) - self.a - q, float)
+
+    def _mean_estimate(self, v: Array) -> Array:
+        raise ParameterError('estimator must be "median" or a function')
+
+
+def _check_function(f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: float) -> None:
+    """Raise unless f looks finite, strictly increasing and concave from a on, and `inverse` undoes it."""
+    x = a + np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 481)])
+    x = np.unique(x)
+    with np.errstate(all="ignore"):
+        try:
+            y = np.asarray(f(x), float)
+        except TypeError as error:
+            raise ParameterTypeError(f"f must work on numpy arrays: {error}") from error
+        if y.shape != x.shape or not np.isfinite(y).all():
+            where = x[~np.isfinite(y)][0] if y.shape == x.shape else x[0]
+            raise ParameterError(f"f must be finite on [a, ∞) = [{a:g}, ∞), but it is not at {where:g}")
+        dx, dy = np.diff(x), np.diff(y)
+        # What rounding may do to a difference of two values of f.
+        slack = 8 * np.finfo(float).eps * (np.abs(y[1:]) + np.abs(y[:-1]))
+        if (dy <= -slack).any() or (y[40::40] <= y[:-40:40]).any():
+            falls = x[1:][dy <= -slack]
+            where = falls[0] if falls.size else x[-1]
+            raise ParameterError(f"f must be strictly increasing on [{a:g}, ∞), but it is not near {where:g}")
+        slope, loose = dy / dx, slack / dx
+        rises = slope[1:] > slope[:-1] + loose[1:] + loose[:-1] + 1e-9 * np.abs(slope[:-1])
+        if rises.any():
+            raise ParameterError(f"f must be concave on [{a:g}, ∞), but it is not near {x[1:-1][rises][0]:g}")
+        back = np.asarray(inverse(y), float)
+        allowed = 1e-6 * (np.abs(x) + np.abs(a)) + 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
+        wrong = ~(np.abs(back - x) <= allowed + 1e-9)
+        if wrong.any():
+            first = x[wrong][0]
+            raise ParameterError(
+                f"inverse must undo f, but inverse(f({first:g})) = {as_number('inverse', back[wrong][0]):g}"
+            )

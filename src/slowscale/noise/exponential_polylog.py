@@ -1,0 +1,227 @@
+"""The exponential polylogarithmic distribution, for every p >= 1 (Corollary expolyMech, Appendix ExpPloyLog).
+
+In the coordinate y = ln(|Z|/(σa) + 1) the density is exp(y − d·[(y + ln a)^p − (ln a)^p]) up to a constant, which is
+log-concave. The paper's Fox-Wright functions are integrals of it; they are taken directly here, in log space, because
+the series loses all digits in the tails. p = 1 and p = 2 have closed forms (Table Foxdenscases).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import special
+
+from slowscale.errors import SlowscaleError
+from slowscale.formulas import check_polylog, log1p_ratio, polylog_offset, polylog_rise, power_rise
+from slowscale.noise.logconcave import LogConcave
+from slowscale.noise.symmetric import SymmetricNoise
+from slowscale.parameters import Array, real
+
+# From here on, the mode of the coordinate counts as far out: the noise is then typically above exp(1000).
+FAR_OUT = 1000.0
+
+
+@dataclass(frozen=True)
+class ExponentialPolylogNoise(SymmetricNoise):
+    """Density proportional to exp(−d·ln(|z|/σ + a)^p).
+
+    >>> noise = ExponentialPolylogNoise(d=1)
+    >>> round(noise.isf(0.025), 3)
+    5.418
+    >>> ExponentialPolylogNoise(d=3, p=1).var()
+    inf
+    """
+
+    d: float = real(above=0, typical=(0.02, 50))
+    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0)
+    a: float = real(at_least=1, typical=(1, 1e3), optional=True)
+    p: float = real(at_least=1, typical=(1, 6), default=2.0)
+
+    def _check(self) -> None:
+        check_polylog(self.d, self.p)
+        self._set("a", polylog_offset(self.a, self.p))
+
+    def _drop(self, z: Array) -> Array:
+        return self.d * polylog_rise(z, self.sigma, self.a, self.p)
+
+    @property
+    def _log_peak(self) -> float:
+        return -math.log(2) - math.log(self.sigma) - math.log(self.a) - self._log_mass
+
+    def _coordinate(self, z: Array) -> Array:
+        return log1p_ratio(z, self.sigma * self.a)
+
+    def _from_coordinate(self, y: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray(self.sigma * self.a * np.expm1(y))
+
+    @cached_property
+    def _density(self) -> LogConcave:
+        return _density(1, self.d, self.p, math.log(self.a))
+
+    def _log_upper(self, y: Array) -> Array:
+        """Return the log of ∫ from y to ∞ of the density in the coordinate, taken to be 1 at its mode."""
+        if self.p == 1:
+            return -(self.d - 1) * y - math.log(self.d - 1)
+        if self.p == 2:
+            root = math.sqrt(self.d)
+            x = root * (math.log(self.a) + y) - 0.5 / root  # the density is exp(−x²)
+            scale = 0.5 * math.log(math.pi) - math.log(2 * root)
+            if self._density.mode > 0:
+                return np.asarray(scale + math.log(2) + special.log_ndtr(-x * math.sqrt(2)))
+            return np.asarray(scale + np.log(special.erfcx(x)) + self._density.rise(np.zeros_like(y), y))
+        return self._log_between(y, np.inf)
+
+    def _log_between(self, low: Array, high: Array | float) -> Array:
+        peak, integral = self._density.log_integral(low, high)
+        mode = np.full_like(peak, self._density.mode)
+        return self._density.rise(mode, peak - mode) + integral
+
+    @cached_property
+    def _log_whole(self) -> float:
+        return float(self._log_upper(np.zeros(1))[0])
+
+    @cached_property
+    def _log_mass(self) -> float:
+        """Return the log of the whole integral of the density, taken to be 1 at y = 0."""
+        return self._log_whole + float(self._density.rise(np.zeros(1), np.array([self._density.mode]))[0])
+
+    def _log_tail_at(self, y: Array) -> Array:
+        return self._log_upper(y) - self._log_whole
+
+    def _log_tail(self, z: Array) -> Array:
+        return self._log_tail_at(self._coordinate(z))
+
+    def _log_center_at(self, y: Array) -> Array:
+        return self._log_between(np.zeros_like(y), y) - self._log_whole
+
+    def _center(self, z: Array) -> Array:
+        log_tail = self._log_tail(z)
+        center = -np.expm1(log_tail)
+        if self.p != 1:  # 1 − tail has lost its digits where the tail is nearly 1
+            near = center < 0.5
+            center[near] = np.exp(self._log_center_at(self._coordinate(z[near])))
+        return np.asarray(center)
+
+    def _tail_inverse(self, tail: Array) -> Array:
+        y = np.full_like(tail, np.inf)
+        inside = tail > 0
+        y[inside] = self._tail_inverse_at(np.log(tail[inside]))
+        return self._from_coordinate(y)
+
+    def _tail_inverse_at(self, log_tail: Array) -> Array:
+        if self.p == 1:
+            return -log_tail / (self.d - 1)
+        # The log tail is concave in y, so its tangent at the mode bounds the solution; the slope there is −1/width.
+        mode = np.array([self._density.mode])
+        width = np.exp(self._log_upper(mode))
+        high = (mode + np.fmax(0, self._log_tail_at(mode) - log_tail) * width) * (1 + 1e-12)
+        return _solve(self._log_tail_at, log_tail, np.zeros_like(log_tail), high)
+
+    def _center_inverse(self, center: Array) -> Array:
+        if self.p == 1:
+            return self._from_coordinate(-np.log1p(-center) / (self.d - 1))
+        y = np.zeros_like(center)
+        inside = center > 0
+        # The density in z falls from 0 on, so the center is at most its tangent at 0; and z is at most the median.
+        low = np.logaddexp(0, np.log(center[inside]) + self._log_mass) * (1 - 1e-12)
+        high = np.full_like(low, self._tail_inverse_at(np.log([0.5]))[0] * (1 + 1e-12))
+        y[inside] = _solve(self._log_center_at, np.log(center[inside]), low, high)
+        return self._from_coordinate(y)
+
+    def _log_moment(self, order: int) -> float:
+        scale = order * math.log(self.a)
+        if self.p == 1:
+            if self.d <= order + 1:
+                return math.inf
+            return scale + sum(math.log(j) - math.log(self.d - 1 - j) for j in range(1, order + 1))
+        density = _tilted(_density(order + 1, self.d, self.p, math.log(self.a)), order)
+        peak, integral = density.log_integral(np.zeros(1), np.inf)
+        at_peak = order * _log_expm1(peak) + self._density.rise(np.zeros(1), peak)
+        return float(scale + at_peak[0] + integral[0] - self._log_mass)
+
+
+def _density(c: float, d: float, p: float, start: float) -> LogConcave:
+    """The density exp(c·y − d·[(y + start)^p − start^p]), y >= 0.
+
+    Where its mode is far out, the two terms nearly cancel around it. Then the rise is summed from the slope, written
+    relative to the mode where it is 0, and from what the power adds to its tangent.
+    """
+    top = 0.0 if p == 1 else (c / (d * p)) ** (1 / (p - 1))
+    mode = max(0.0, top - start)
+
+    def slope(y: Array) -> Array:
+        if top < FAR_OUT:
+            return c - d * p * (start + y) ** (p - 1)
+        near = np.clip((y - mode) / top, -0.5, 0.5)
+        log_ratio = np.where(np.abs(near) < 0.5, np.log1p(near), np.log((start + y) / top))
+        return np.asarray(-c * np.expm1((p - 1) * log_ratio))
+
+    def rise(y: Array, t: Array) -> Array:
+        base = start + y
+        if top < FAR_OUT:
+            return c * t - d * power_rise(t, base, p)
+        return np.asarray(slope(y) * t - d * base**p * _power_excess(t / base, p))
+
+    return LogConcave(rise, slope, lambda y: d * p * (p - 1) * (start + y) ** (p - 2), mode)
+
+
+def _power_excess(x: Array, p: float) -> Array:
+    """(1 + x)^p − 1 − p·x."""
+    small = np.clip(x, -0.1, 0.1)
+    series = np.zeros_like(x)
+    for j in range(17, 1, -1):
+        series = series * small + special.binom(p, j)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        exact = (1 + x) * np.expm1((p - 1) * np.log1p(x)) - (p - 1) * x
+    return np.where(np.abs(x) < 0.1, series * small**2, exact)
+
+
+def _log_expm1(y: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(y + np.log(-np.expm1(-y)))
+
+
+def _tilted(density: LogConcave, order: int) -> LogConcave:
+    """The density times (1 − e^−y)^order; with c = order + 1 its mass is the absolute moment of that order."""
+    from scipy.optimize import brentq
+
+    def log_factor(y: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.asarray(order * np.log(-np.expm1(-y)))
+
+    def slope(y: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray(order / np.expm1(y) + density.slope(y))
+
+    mode = density.mode
+    if mode < 50:  # further out, the factor is 1 to the last digit
+        low, high = max(mode * (1 - 1e-9), 1e-280), max(1.0, 2 * mode)
+        while slope(np.array(high)) > 0:
+            high *= 2
+        mode = math.exp(brentq(lambda log_y: float(slope(np.exp(log_y))), math.log(low), math.log(high), xtol=1e-12))
+    return LogConcave(
+        rise=lambda y, t: log_factor(y + t) - log_factor(y) + density.rise(y, t),
+        slope=slope,
+        curvature=lambda y: order * np.exp(-y) / np.expm1(-y) ** 2 + density.curvature(y),
+        mode=mode,
+    )
+
+
+def _solve(function: Callable[[Array], Array], target: Array, low: Array, high: Array) -> Array:
+    """Return the y in [low, high] with function(y) = target, for a monotone function."""
+    if not target.size:
+        return target
+    from scipy.optimize import elementwise
+
+    found = elementwise.find_root(
+        lambda y, wanted: function(y) - wanted,
+        (low, high),
+        args=(target,),
+        tolerances={"xatol": 0.0, "xrtol": 4e-16, "fatol": 0.0, "frtol": 0.0},
+    )
+    if not np.isfinite(found.x).all():
+        raise SlowscaleError("a quantile could not be found; please report this with the parameters")
+    return np.asarray(found.x)

@@ -1,0 +1,144 @@
+"""What every noise of the paper has in common: a density proportional to exp(f(|z|)), symmetric about 0.
+
+A family states what it knows for z >= 0, in terms of |Z|; this class turns it into the vocabulary of
+scipy.stats, keeping full relative accuracy in both tails and around the median.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from slowscale.errors import ParameterError
+from slowscale.parameters import Array, Declared, as_number, evaluate, level_quantile
+
+LOG_HALF = math.log(0.5)
+
+
+class SymmetricNoise(Declared, ABC):
+    """A distribution with density exp(f(|z|)) up to a constant, f decreasing; σ is its scale."""
+
+    sigma: float
+
+    @abstractmethod
+    def _drop(self, z: Array) -> Array:
+        """f(0) − f(z): by how much the log-density falls from 0 to z."""
+
+    @property
+    @abstractmethod
+    def _log_peak(self) -> float:
+        """The log-density at 0."""
+
+    @abstractmethod
+    def _log_tail(self, z: Array) -> Array:
+        """ln P(|Z| > z)."""
+
+    @abstractmethod
+    def _tail_inverse(self, tail: Array) -> Array:
+        """Return the z with P(|Z| > z) = tail, for 0 <= tail <= 1/2."""
+
+    @abstractmethod
+    def _center(self, z: Array) -> Array:
+        """P(|Z| <= z), accurate also where it is small."""
+
+    @abstractmethod
+    def _center_inverse(self, center: Array) -> Array:
+        """Return the z with P(|Z| <= z) = center, for 0 <= center <= 1/2."""
+
+    @abstractmethod
+    def _log_moment(self, order: int) -> float:
+        """ln E|Z/σ|^order, infinite where the moment is."""
+
+    def _tail(self, z: Array) -> Array:
+        return np.exp(self._log_tail(z))
+
+    def logpdf(self, z: Any) -> Any:
+        """Log of the density at z."""
+        return evaluate("z", z, lambda z: self._log_peak - self._drop(np.abs(z)))
+
+    def pdf(self, z: Any) -> Any:
+        """Density at z."""
+        return evaluate("z", z, lambda z: np.exp(self._log_peak - self._drop(np.abs(z))))
+
+    def cdf(self, z: Any) -> Any:
+        """P(Z <= z)."""
+        return evaluate("z", z, lambda z: self._sf(-z))
+
+    def sf(self, z: Any) -> Any:
+        """P(Z > z), as accurate in the right tail as `cdf` is in the left."""
+        return evaluate("z", z, self._sf)
+
+    def logcdf(self, z: Any) -> Any:
+        """ln P(Z <= z), where `cdf` itself would underflow too."""
+        return evaluate("z", z, lambda z: self._logsf(-z))
+
+    def logsf(self, z: Any) -> Any:
+        """ln P(Z > z), where `sf` itself would underflow too."""
+        return evaluate("z", z, self._logsf)
+
+    def ppf(self, q: Any) -> Any:
+        """Return the quantile: the z with P(Z <= z) = q, for 0 <= q <= 1."""
+        return evaluate("q", q, lambda q: -self._isf(q))
+
+    def isf(self, q: Any) -> Any:
+        """Return the z with P(Z > z) = q, for 0 <= q <= 1, accurate for q down to 1e-300."""
+        return evaluate("q", q, self._isf)
+
+    def moment(self, order: int) -> float:
+        """E Z^order for a whole number >= 0: infinite where it is, undefined odd moments as nan."""
+        number = as_number("order", order, "a whole number >= 0")
+        if not number.is_integer() or number < 0:
+            raise ParameterError(f"order must be a whole number >= 0, got {order}")
+        if number == 0:
+            return 1.0
+        absolute = self.absolute_moment(int(number))
+        return absolute if number % 2 == 0 else math.nan if absolute == math.inf else 0.0
+
+    def mean(self) -> float:
+        """E Z: 0, or nan where it does not exist."""
+        return self.moment(1)
+
+    def absolute_moment(self, order: int) -> float:
+        """E |Z|^order."""
+        log = self._log_moment(order) + order * math.log(self.sigma) if order else 0.0
+        return math.exp(log) if log < 709.78 else math.inf
+
+    def var(self) -> float:
+        """Variance, infinite where it is."""
+        return self.std() * self.std()
+
+    def std(self) -> float:
+        """Return the standard deviation, infinite where it is."""
+        log = self._log_moment(2) / 2
+        return self.sigma * math.exp(log) if log < 709.78 else math.inf
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the interval about 0 that holds the noise with probability `level`."""
+        half = self.isf(level_quantile(level))
+        return -half, half
+
+    def _sf(self, z: Array) -> Array:
+        out = np.empty_like(z)
+        right = z > 0
+        out[right] = self._tail(z[right]) / 2
+        out[~right] = 0.5 + self._center(-z[~right]) / 2
+        return out
+
+    def _logsf(self, z: Array) -> Array:
+        out = np.empty_like(z)
+        right = z > 0
+        out[right] = LOG_HALF + self._log_tail(z[right])
+        out[~right] = np.log1p(-self._tail(-z[~right]) / 2)
+        return out
+
+    def _isf(self, q: Array) -> Array:
+        if q.size and not (q.min() >= 0 and q.max() <= 1):
+            wrong = q[(q < 0) | (q > 1)][0]
+            raise ParameterError(f"q must be a probability between 0 and 1, got {wrong}")
+        upper = np.minimum(q, 1 - q)  # by symmetry only the right half is inverted
+        z = np.empty_like(q)
+        far = upper < 0.25
+        z[far] = self._tail_inverse(2 * upper[far])
+        z[~far] = self._center_inverse(2 * (0.5 - upper[~far]))
+        return np.where(q <= 0.5, z, -z)

@@ -1,0 +1,185 @@
+"""Parameters declare their domain once; the declaration checks values, words the errors and feeds the property tests.
+
+A class mixes in `Declared` and gives each field a domain with `real` or `whole`:
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class Scale(Declared):
+...     sigma: float = real(above=0, typical=(0.1, 10))
+>>> Scale(3)
+Scale(sigma=3.0)
+>>> Scale(-1)
+Traceback (most recent call last):
+    ...
+slowscale.errors.ParameterError: sigma must be a finite number > 0, got -1
+"""
+
+import math
+import numbers
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slowscale.errors import ParameterError, ParameterTypeError
+
+Array = npt.NDArray[np.float64]
+
+# Arrays are worked through in pieces that stay in the processor's cache.
+CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Domain:
+    """An interval of numbers, and the part of it that people use (`typical`, from which tests draw)."""
+
+    low: float
+    high: float
+    low_open: bool
+    high_open: bool
+    integer: bool
+    typical: tuple[float, float]
+    optional: bool = False
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.integer else "a finite number"
+        bounds = []
+        if self.low > -math.inf:
+            bounds.append(f"{'>' if self.low_open else '>='} {self.low:g}")
+        if self.high < math.inf:
+            bounds.append(f"{'<' if self.high_open else '<='} {self.high:g}")
+        return " ".join([kind, " and ".join(bounds)]).strip()
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.low_open else value >= self.low
+        below = value < self.high if self.high_open else value <= self.high
+        return math.isfinite(value) and above and below
+
+    def check(self, name: str, value: object) -> float | int:
+        """Return `value` as a float (or an int), or raise an error that names it."""
+        number = as_number(name, value, str(self))
+        if self.integer:
+            if not number.is_integer() or number not in self:
+                raise ParameterError(f"{name} must be {self}, got {value}")
+            return int(number)
+        if number not in self:
+            raise ParameterError(f"{name} must be {self}, got {value}")
+        return number
+
+
+def as_number(name: str, value: object, allowed: str = "a finite number") -> float:
+    """Return one real number as a float; text, truth values and containers are refused."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real | Decimal):
+        raise ParameterTypeError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{name} must be {allowed}, got a number too large for a float") from None
+
+
+def real(
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    typical: tuple[float, float],
+    default: Any = MISSING,
+    optional: bool = False,
+) -> Any:
+    """Declare a real parameter, for use as a dataclass field; an optional one is None until the class fills it in."""
+    low = above if above is not None else at_least
+    high = below if below is not None else at_most
+    domain = Domain(
+        low=-math.inf if low is None else low,
+        high=math.inf if high is None else high,
+        low_open=above is not None,
+        high_open=below is not None,
+        integer=False,
+        typical=typical,
+        optional=optional,
+    )
+    return field(default=None if optional else default, metadata={"domain": domain})
+
+
+def whole(*, at_least: int, typical: tuple[int, int]) -> Any:
+    """Declare a whole-number parameter, for use as a dataclass field."""
+    domain = Domain(at_least, math.inf, low_open=False, high_open=True, integer=True, typical=typical)
+    return field(metadata={"domain": domain})
+
+
+def domains(cls: type) -> dict[str, Domain]:
+    """Return the declared domains of a class, by parameter name."""
+    return {f.name: f.metadata["domain"] for f in fields(cls) if "domain" in f.metadata}
+
+
+class Declared:
+    """A frozen dataclass whose fields are checked against their declared domains."""
+
+    def __post_init__(self) -> None:
+        """Check and normalise every declared field, then what holds between fields."""
+        for name, domain in domains(type(self)).items():
+            value = getattr(self, name)
+            if not (value is None and domain.optional):
+                self._set(name, domain.check(name, value))
+        self._check()
+
+    def _check(self) -> None:
+        """Check what a single field's domain cannot say."""
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+def level_quantile(level: float) -> float:
+    """Check a confidence level and return the probability left in each tail, (1 - level)/2."""
+    number = as_number("level", level, "a number between 0 and 1")
+    if not 0 < number < 1:
+        raise ParameterError(f"level must be between 0 and 1, both excluded, got {level}")
+    return (1 - number) / 2
+
+
+def as_array(name: str, values: object) -> Array:
+    """Return numbers (any shape, also Decimal, Fraction or huge integers) as a float array."""
+    raw = np.asarray(values)
+    if raw.dtype.kind == "O":
+        for item in raw.flat:
+            as_number(name, item)
+    elif raw.dtype.kind not in "iuf":
+        raise ParameterTypeError(f"{name} must be numbers, got {raw.dtype} ({values!r:.60})")
+    try:
+        return raw.astype(np.float64, copy=False)
+    except OverflowError:
+        raise ParameterError(f"{name} holds a number too large for a float") from None
+
+
+def evaluate(name: str, values: object, formula: Callable[[Array], Array], low: float = -math.inf) -> Any:
+    """Apply an elementwise formula to checked values: a float for a number, an array for an array.
+
+    Values must be finite and at least `low`. Large arrays are worked through in cache-sized pieces.
+    """
+    array = as_array(name, values)
+    if array.ndim == 0:
+        check_range(name, array, low)
+        return float(formula(array.reshape(1))[0])
+    flat = array.ravel()
+    out = np.empty_like(flat)
+    for start in range(0, flat.size, CHUNK):
+        piece = flat[start : start + CHUNK]
+        check_range(name, piece, low)
+        out[start : start + CHUNK] = formula(piece)
+    return out.reshape(array.shape)
+
+
+def check_range(name: str, array: Array, low: float = -math.inf) -> None:
+    """Raise unless every value is finite and at least `low`."""
+    if array.size == 0 or (array.min() >= low and -math.inf < array.min() and array.max() < math.inf):
+        return
+    wrong = array[~((array >= low) & np.isfinite(array))].flat[0]
+    allowed = "finite" if low == -math.inf else f"finite and >= {low:g}"
+    raise ParameterError(f"{name} must be {allowed}, got {wrong}")
