@@ -29,7 +29,7 @@ from slowscale.errors import ParameterError, ParameterTypeError
 Array = npt.NDArray[np.float64]
 
 # Arrays are worked through in pieces that stay in the processor's cache.
-CHUNK = 4096
+CHUNK = 8192
 
 
 @dataclass(frozen=True)
@@ -158,28 +158,53 @@ def as_array(name: str, values: object) -> Array:
         raise ParameterError(f"{name} holds a number too large for a float") from None
 
 
-def evaluate(name: str, values: object, formula: Callable[[Array], Array], low: float = -math.inf) -> Any:
+def evaluate(
+    name: str, values: object, formula: Callable[[Array], Array], low: float = -math.inf, finite: bool = True
+) -> Any:
     """Apply an elementwise formula to checked values: a float for a number, an array for an array.
 
-    Values must be finite and at least `low`. Large arrays are worked through in cache-sized pieces.
+    Values must be at least `low`, and finite unless `finite` is false. Large arrays are worked through in cache-sized
+    pieces.
     """
     array = as_array(name, values)
     if array.ndim == 0:
-        check_range(name, array, low)
+        check_range(name, array, low, finite)
         return float(formula(array.reshape(1))[0])
     flat = array.ravel()
     out = np.empty_like(flat)
     for start in range(0, flat.size, CHUNK):
         piece = flat[start : start + CHUNK]
-        check_range(name, piece, low)
+        check_range(name, piece, low, finite)
         out[start : start + CHUNK] = formula(piece)
     return out.reshape(array.shape)
 
 
-def check_range(name: str, array: Array, low: float = -math.inf) -> None:
-    """Raise unless every value is finite and at least `low`."""
-    if array.size == 0 or (array.min() >= low and -math.inf < array.min() and array.max() < math.inf):
+def apply(function: Callable[[Any], Any], x: Array) -> Array:
+    """Apply a user-given function to an array, one value at a time where it knows no arrays; overflow gives inf."""
+    with np.errstate(all="ignore"):
+        try:
+            return np.asarray(function(x), float)
+        except TypeError:
+            return np.asarray(np.vectorize(_careful(function), otypes=[float])(x))
+
+
+def _careful(function: Callable[[Any], Any]) -> Callable[[float], float]:
+    def call(x: float) -> float:
+        try:
+            return float(function(x))
+        except OverflowError:
+            return math.inf
+
+    return call
+
+
+def check_range(name: str, array: Array, low: float = -math.inf, finite: bool = True) -> None:
+    """Raise unless every value is a number, finite (unless `finite` is false) and at least `low`."""
+    if array.size == 0:
         return
-    wrong = array[~((array >= low) & np.isfinite(array))].flat[0]
-    allowed = "finite" if low == -math.inf else f"finite and >= {low:g}"
+    least = array.min()
+    if least >= low and (not finite or (least > -math.inf and array.max() < math.inf)):
+        return
+    wrong = array[~((array >= low) & (np.isfinite(array) | (not finite)))].flat[0]
+    allowed = " and ".join(["finite"] * finite + [f">= {low:g}"] * (low > -math.inf)) or "a number"
     raise ParameterError(f"{name} must be {allowed}, got {wrong}")

@@ -27,11 +27,13 @@ from slowscale.formulas import (
     log1p_ratio,
     polylog_offset,
     polylog_rise,
+    power,
     root,
+    root_gap,
     root_rise,
     tanh_bound,
 )
-from slowscale.parameters import Array, Declared, as_array, check_range, evaluate, real, whole
+from slowscale.parameters import Array, Declared, apply, as_array, check_range, evaluate, real, whole
 
 Function = Callable[..., Any]
 ZCDP = "PRzCDP"
@@ -166,9 +168,7 @@ class Policy(Declared, ABC):
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         given = {name: value for name, value in description.items() if name != "kind"}
         if set(given) != set(names):
-            raise ParameterError(
-                f"a {cls.kind} policy has exactly the entries {', '.join(names)}, got {', '.join(given)}"
-            )
+            raise ParameterError(f"a {cls.kind} policy has the entries {', '.join(names)}, got {', '.join(given)}")
         return cls(**{name: _read(name, value, functions or {}) for name, value in given.items()})
 
 
@@ -252,6 +252,10 @@ class TransformingPolicy(Policy):
     def _rise(self, x: Array) -> Array:
         """f(x + a) − f(a) for x >= 0."""
 
+    @abstractmethod
+    def _gap(self, low: Array, gap: Array) -> Array:
+        """f(low + gap) − f(low)."""
+
     def _half_square(self, x: Array) -> Array:
         return np.asarray((x / self.sigma) ** 2 / 2)
 
@@ -261,7 +265,7 @@ class TransformingPolicy(Policy):
     def _between(self, value: Array, other: Array) -> Array:
         if (value < 0).any() or (other < 0).any():
             raise ParameterError("values must be >= 0 under a transformation mechanism, before and after the change")
-        return self._half_square(self._rise(value) - self._rise(other))
+        return self._half_square(self._gap(np.minimum(value, other) + self.a, np.abs(value - other)))
 
     def _loose_times(self, value: Array, times: float) -> Array:
         """Return the bound of Table metric-mechSummaryNew on the loss between r and times·r."""
@@ -281,7 +285,7 @@ class TransformingPolicy(Policy):
         """Write f(x + a)."""
 
     def _shifted(self, x: str) -> str:
-        return x if self.a == 0 else f"{x} + {number(self.a)}"
+        return " + ".join(part for part in (x, number(self.a) if self.a else "") if part)
 
     def _text(self, x: str) -> str:
         return f"({self._transformed(x, False)} − {self._start(False)})² / {self._denominator()}"
@@ -291,7 +295,7 @@ class TransformingPolicy(Policy):
         return f"\\frac{{{numerator}}}{{{self._denominator(True)}}}"
 
     def _start(self, latex: bool) -> str:
-        return self._transformed("0", latex).replace("0 + ", "")
+        return self._transformed("" if self.a else "0", latex)
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,12 @@ class RootPolicy(TransformingPolicy):
 
     def _rise(self, x: Array) -> Array:
         return root_rise(x, self.a, self.k)
+
+    def _gap(self, low: Array, gap: Array) -> Array:
+        return root_gap(low, gap, self.k)
+
+    def _between(self, value: Array, other: Array) -> Array:
+        return self._half_square(value - other) if self.k == 1 else super()._between(value, other)
 
     def _group_anywhere(self, values: Array) -> float:
         # With k >= 2 and no offset P is concave from 0, so records apart lose most.
@@ -349,6 +359,9 @@ class LogPolicy(TransformingPolicy):
     def _rise(self, x: Array) -> Array:
         return log1p_ratio(x, self.a)
 
+    def _gap(self, low: Array, gap: Array) -> Array:
+        return np.log1p(gap / low)
+
     def _loose_times(self, value: Array, times: float) -> Array:
         rise = math.inf if times == 0 else math.log(times)
         return np.where(value == 0, 0.0, self._half_square(np.full_like(value, rise)))
@@ -379,7 +392,10 @@ class TransformationPolicy(TransformingPolicy):
     a: float = real(typical=(0, 100), default=0.0)
 
     def _rise(self, x: Array) -> Array:
-        return np.asarray(self.f(x + self.a) - self.f(np.full_like(x, self.a)), float)
+        return apply(self.f, x + self.a) - apply(self.f, np.array([self.a]))
+
+    def _gap(self, low: Array, gap: Array) -> Array:
+        return apply(self.f, low + gap) - apply(self.f, low)
 
     def _transformed(self, x: str, latex: bool) -> str:
         return f"f({self._shifted(x)})"
@@ -402,8 +418,7 @@ class PowerPolicy(_PurePolicy):
     p: float = real(above=0, at_most=1, typical=(0.1, 1))
 
     def _loss(self, influence: Array) -> Array:
-        ratio = influence / self.sigma
-        return np.sqrt(ratio) if self.p == 0.5 else ratio**self.p
+        return power(influence / self.sigma, self.p)
 
     def _text(self, x: str) -> str:
         ratio = f"{x} / {number(self.sigma)}"

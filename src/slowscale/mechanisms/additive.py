@@ -15,7 +15,7 @@ import numpy as np
 from slowscale.formulas import check_polylog, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
-from slowscale.parameters import as_array, check_range, level_quantile, real
+from slowscale.parameters import evaluate, level_quantile, real
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 
 
@@ -45,8 +45,8 @@ class AdditiveMechanism(Mechanism):
 
     def prediction_interval(self, q: Any = 0.0, level: float = 0.95) -> tuple[Any, Any]:
         """Return q ± the noise's quantile (Theorem additive_bounds); the probability is `level` exactly."""
-        low, high = self.noise.interval(level)
-        return _constant(low, q) + q, _constant(high, q) + q
+        half = self.noise.interval(level)[1]
+        return evaluate("q", q, lambda q: q - half), evaluate("q", q, lambda q: q + half)
 
     def coverage(self, q: Any = None, level: float = 0.95) -> Any:
         """Return `level`: the interval of an additive mechanism is exact."""
@@ -54,11 +54,7 @@ class AdditiveMechanism(Mechanism):
 
 
 def _constant(value: float, q: Any) -> Any:
-    if q is None or np.ndim(q) == 0:
-        return value
-    array = as_array("q", q)
-    check_range("q", array)
-    return np.full(array.shape, value)
+    return value if q is None else evaluate("q", q, lambda q: np.full_like(q, value))
 
 
 @dataclass(frozen=True)

@@ -65,16 +65,23 @@ def calibrate(
             value = achieved(build(coordinate))
         except ParameterError:  # out there no such mechanism can be represented
             return math.nan
-        return min(700.0, math.log(value / target)) if value > 0 else -700.0
+        return min(700.0, math.log(value) - math.log(target)) if value > 0 else -700.0
 
     achieved(build(min(0.0, math.log(high - low))))  # wrong values of `fixed` and `at` are reported from here
     coordinates = _decades(high - low)
+    nearest = math.inf
     for left, right in _crossings(excess, coordinates):
         from scipy.optimize import brentq
 
         solution = left if left == right else brentq(excess, left, right, xtol=1e-15, rtol=1e-15)
         if abs(excess(solution)) <= TOLERANCE:
             return build(solution)
+        nearest = min(nearest, excess(solution), key=abs)
+    if abs(nearest) < 0.1:
+        raise CalibrationError(
+            f"{name} = {number(target)} can be met only to {abs(nearest):.1g} of it by {free} as a float: "
+            f"solve for another parameter with free=…, one of {', '.join(n for n in cls._free if n != free)}"
+        )
     seen = [value for value in map(excess, coordinates) if not math.isnan(value)]
     raise CalibrationError(
         f"{name} = {number(target)}{'' if at is None else f' at {number(at)}'} cannot be met by {cls.__name__} with "
@@ -102,10 +109,10 @@ def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, A
 
 
 def _decades(room: float) -> list[float]:
-    """Return the logs of the distances from the lower end to look at, by half-decades up to the upper end."""
-    step = math.log(10) / 2
-    top = math.log(room) if room < math.inf else 80 * step
-    return [step * i for i in range(-80, 81) if step * i < top] + [top]
+    """Return the logs of the distances from the lower end to look at: half-decades, and wider steps far out."""
+    decades = [*range(-300, -40, 5), *(i / 2 for i in range(-80, 81)), *range(45, 301, 5)]
+    top = math.log(min(room, 1e300))
+    return [math.log(10) * i for i in decades if math.log(10) * i < top] + [top]
 
 
 def _crossings(excess: Callable[[float], float], coordinates: list[float]) -> Iterator[tuple[float, float]]:

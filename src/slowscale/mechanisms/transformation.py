@@ -18,8 +18,11 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.formulas import log1p_ratio, root
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
-from slowscale.parameters import Array, as_number, evaluate, level_quantile, real, whole
+from slowscale.parameters import Array, apply, as_number, evaluate, level_quantile, real, whole
 from slowscale.policy import LogPolicy, Policy, RootPolicy, TransformationPolicy
+
+# How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
+FARTHEST = 12.0
 
 
 class TransformationMechanism(Mechanism):
@@ -47,9 +50,10 @@ class TransformationMechanism(Mechanism):
     def _mean_estimate(self, v: Array) -> Array:
         """Return the mean-unbiased estimate from the noisy transformed value."""
 
-    def _turning_points(self) -> Array:
-        """Return where the estimator turns from falling to rising or back."""
-        return np.empty(0)
+    def _turns(self, v: Array) -> Array:
+        """Return where the estimator may turn from falling to rising or back, in order; a row for each v."""
+        points = [self._floor] if self.estimator == "median" else []
+        return np.broadcast_to(np.array(points, float), (v.size, len(points)))
 
     @property
     def _floor(self) -> float:
@@ -70,7 +74,7 @@ class TransformationMechanism(Mechanism):
         if self.estimator == "median":
             # The median estimate at v is its error from a sum of 0, which has f(a) for its transformed value.
             return self._median_error(np.zeros_like(v), np.maximum(v - self._floor, 0))
-        return np.asarray(self.estimator(v), float)
+        return apply(self.estimator, v)
 
     def _error(self, q: Array, shift: Array) -> Array:
         """g(f(q + a) + shift) − q."""
@@ -122,22 +126,32 @@ class TransformationMechanism(Mechanism):
         )
 
     def _extremes(self, v: Array, half: float) -> tuple[Array, Array]:
-        low, high = v - half, v + half
-        inside = np.clip(self._turning_points(), low[:, None], high[:, None])
-        points = np.concatenate([low[:, None], inside, high[:, None]], axis=1)
+        points = _with_ends(self._turns(v), v, half)
         estimates = self._estimate(points.ravel()).reshape(points.shape)
         return estimates.min(axis=1), estimates.max(axis=1)
 
     def coverage(self, q: Any, level: float = 0.95) -> Any:
         """Return the exact probability that what is published lies in `prediction_interval(q, level)`."""
-        half = -special.ndtri(level_quantile(level)) * self.sigma
+        tail = level_quantile(level)
+        half = -special.ndtri(tail) * self.sigma
 
         def covered(q: Array) -> Array:
             v = self._transform(q)
             low, high = self._extremes(v, half)
-            return exact_coverage(self._estimate, self._turning_points(), v, self.sigma, low, high)
+            turns, far = self._turns(v), FARTHEST * self.sigma
+            left, right = np.clip(turns, None, (v - half)[:, None]), np.clip(turns, (v + half)[:, None], None)
+            below = _with_ends(left, v - (far + half) / 2, (far - half) / 2)
+            above = _with_ends(right, v + (far + half) / 2, (far - half) / 2)
+            outside = [exact_coverage(self._estimate, ends, v, self.sigma, low, high) for ends in (below, above)]
+            return 1 - 2 * tail + outside[0] + outside[1]
 
         return evaluate("q", q, covered, low=0)
+
+
+def _with_ends(points: Array, middle: Array, half: float) -> Array:
+    """Return the points cut to middle ± half, and these two ends."""
+    low, high = (middle - half)[:, None], (middle + half)[:, None]
+    return np.concatenate([low, np.clip(points, low, high), high], axis=1)
 
 
 def _check_estimator(estimator: Any) -> None:
@@ -185,10 +199,11 @@ class Root(TransformationMechanism):
             before, now = now, v * now - n * self.sigma**2 * before
         return now - self.a
 
-    def _turning_points(self) -> Array:
+    def _turns(self, v: Array) -> Array:
         if self.estimator == "median" or self.k == 1:
-            return np.empty(0)
-        return np.asarray(self.sigma * special.roots_hermitenorm(self.k - 1)[0])
+            return super()._turns(v)
+        zeros = self.sigma * special.roots_hermitenorm(self.k - 1)[0]  # He_k' = k·He_(k−1)
+        return np.broadcast_to(zeros, (v.size, zeros.size))
 
     def _std(self, q: Array) -> Array:
         if self.estimator == "median":
@@ -296,13 +311,40 @@ class Transformation(TransformationMechanism):
         return TransformationPolicy(self.f, self.sigma, self.a)
 
     def _transform(self, q: Array) -> Array:
-        return np.asarray(self.f(q + self.a), float)
+        return apply(self.f, q + self.a)
 
     def _median_error(self, q: Array, shift: Array) -> Array:
-        return np.asarray(self.inverse(self._transform(q) + shift) - self.a - q, float)
+        return apply(self.inverse, self._transform(q) + shift) - self.a - q
 
     def _mean_estimate(self, v: Array) -> Array:
         raise ParameterError('estimator must be "median" or a function')
+
+    def _turns(self, v: Array) -> Array:
+        if self.estimator == "median":
+            return super()._turns(v)
+        found = [_turning_points(self._estimate, float(middle), FARTHEST * self.sigma) for middle in v]
+        width = max(map(len, found), default=0)
+        return np.array([points + [math.inf] * (width - len(points)) for points in found]).reshape(v.size, width)
+
+
+def _turning_points(function: Callable[[Array], Array], middle: float, half: float) -> list[float]:
+    """Return the turning points of an unknown function on middle ± half that a fine grid shows, each refined."""
+    from scipy.optimize import minimize_scalar
+
+    x = middle + half * np.linspace(-1, 1, 4001)
+    rises = np.sign(np.diff(function(x)))
+    turns = np.flatnonzero(rises[:-1] * rises[1:] < 0)
+    return [
+        float(
+            minimize_scalar(
+                lambda t, sign=rises[i + 1]: sign * float(function(np.array([t]))[0]),
+                bounds=(x[i], x[i + 2]),
+                method="bounded",
+                options={"xatol": 1e-9 * half},
+            ).x
+        )
+        for i in turns
+    ]
 
 
 def _check_function(f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: float) -> None:
@@ -310,10 +352,7 @@ def _check_function(f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: f
     x = a + np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 481)])
     x = np.unique(x)
     with np.errstate(all="ignore"):
-        try:
-            y = np.asarray(f(x), float)
-        except TypeError as error:
-            raise ParameterTypeError(f"f must work on numpy arrays: {error}") from error
+        y = apply(f, x)
         if y.shape != x.shape or not np.isfinite(y).all():
             where = x[~np.isfinite(y)][0] if y.shape == x.shape else x[0]
             raise ParameterError(f"f must be finite on [a, ∞) = [{a:g}, ∞), but it is not at {where:g}")
@@ -328,7 +367,7 @@ def _check_function(f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: f
         rises = slope[1:] > slope[:-1] + loose[1:] + loose[:-1] + 1e-9 * np.abs(slope[:-1])
         if rises.any():
             raise ParameterError(f"f must be concave on [{a:g}, ∞), but it is not near {x[1:-1][rises][0]:g}")
-        back = np.asarray(inverse(y), float)
+        back = apply(inverse, y)
         allowed = 1e-6 * (np.abs(x) + np.abs(a)) + 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
         wrong = ~(np.abs(back - x) <= allowed + 1e-9)
         if wrong.any():

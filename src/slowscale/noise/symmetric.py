@@ -6,6 +6,7 @@ scipy.stats, keeping full relative accuracy in both tails and around the median.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,27 +56,27 @@ class SymmetricNoise(Declared, ABC):
 
     def logpdf(self, z: Any) -> Any:
         """Log of the density at z."""
-        return evaluate("z", z, lambda z: self._log_peak - self._drop(np.abs(z)))
+        return self._at(z, lambda z: self._log_peak - self._drop(np.abs(z)), -math.inf, -math.inf)
 
     def pdf(self, z: Any) -> Any:
         """Density at z."""
-        return evaluate("z", z, lambda z: np.exp(self._log_peak - self._drop(np.abs(z))))
+        return self._at(z, lambda z: np.exp(self._log_peak - self._drop(np.abs(z))), 0.0, 0.0)
 
     def cdf(self, z: Any) -> Any:
         """P(Z <= z)."""
-        return evaluate("z", z, lambda z: self._sf(-z))
+        return self._at(z, lambda z: self._sf(-z), 0.0, 1.0)
 
     def sf(self, z: Any) -> Any:
         """P(Z > z), as accurate in the right tail as `cdf` is in the left."""
-        return evaluate("z", z, self._sf)
+        return self._at(z, self._sf, 1.0, 0.0)
 
     def logcdf(self, z: Any) -> Any:
         """ln P(Z <= z), where `cdf` itself would underflow too."""
-        return evaluate("z", z, lambda z: self._logsf(-z))
+        return self._at(z, lambda z: self._logsf(-z), -math.inf, 0.0)
 
     def logsf(self, z: Any) -> Any:
         """ln P(Z > z), where `sf` itself would underflow too."""
-        return evaluate("z", z, self._logsf)
+        return self._at(z, self._logsf, 0.0, -math.inf)
 
     def ppf(self, q: Any) -> Any:
         """Return the quantile: the z with P(Z <= z) = q, for 0 <= q <= 1."""
@@ -111,12 +112,25 @@ class SymmetricNoise(Declared, ABC):
     def std(self) -> float:
         """Return the standard deviation, infinite where it is."""
         log = self._log_moment(2) / 2
-        return self.sigma * math.exp(log) if log < 709.78 else math.inf
+        if log < 700:
+            return self.sigma * math.exp(log)
+        log += math.log(self.sigma)
+        return math.exp(log) if log < 709.78 else math.inf
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the interval about 0 that holds the noise with probability `level`."""
         half = self.isf(level_quantile(level))
         return -half, half
+
+    def _at(self, z: Any, formula: Callable[[Array], Array], at_minus: float, at_plus: float) -> Any:
+        """Apply a formula to any z but NaN, given its values at −∞ and ∞."""
+
+        def anywhere(z: Array) -> Array:
+            ends = np.where(z > 0, at_plus, at_minus)
+            finite = np.isfinite(z)
+            return formula(z) if finite.all() else np.where(finite, formula(np.where(finite, z, 0.0)), ends)
+
+        return evaluate("z", z, anywhere, finite=False)
 
     def _sf(self, z: Array) -> Array:
         out = np.empty_like(z)

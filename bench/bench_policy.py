@@ -1,0 +1,38 @@
+"""Policies on ten million record values, against `numpy.log` on the same array (target: at most 5 times)."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from measure import report, seconds
+
+import slowscale as ss
+
+RECORDS = 10_000_000
+
+
+def main() -> None:
+    values = np.random.default_rng(1).lognormal(4.7, 2.0, RECORDS)
+    policies = {
+        "Gaussian": ss.Gaussian(75).policy,
+        "generalized Gaussian 1/2": ss.GeneralizedGaussian(6.84, 0.5).policy,
+        "generalized Gaussian 0.3": ss.GeneralizedGaussian(0.2, 0.3).policy,
+        "generalized Gaussian 1/2, PRDP": ss.GeneralizedGaussian(6.84, 0.5).pure_policy,
+        "exponential polylog 1": ss.ExponentialPolylog(4, p=1).policy,
+        "exponential polylog 2": ss.ExponentialPolylog(0.238).policy,
+        "exponential polylog 2, PRDP": ss.ExponentialPolylog(0.238).pure_policy,
+        "exponential polylog 3": ss.ExponentialPolylog(0.1, p=3).policy,
+        "square root": ss.Root(2, 5).policy,
+        "cube root": ss.Root(3, 5).policy,
+        "fourth root": ss.Root(4, 0.534).policy,
+        "fourth root, a = 1": ss.Root(4, 0.534, a=1).policy,
+        "log": ss.Log(0.632).policy,
+        "unit splitting": ss.UnitSplitting(106, 75).policy,
+    }
+    candidates: dict[str, Callable[[], object]] = {"numpy.log": lambda: np.log(values)}
+    candidates |= {name: partial(policy, values) for name, policy in policies.items()}
+    report(f"A policy on {RECORDS:,} record values", seconds(candidates, rounds=7), "numpy.log", target=5)
+
+
+if __name__ == "__main__":
+    main()

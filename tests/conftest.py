@@ -1,0 +1,9 @@
+"""Settings for the whole test suite."""
+
+import os
+
+from hypothesis import settings
+
+# In CI the drawn examples are the same every time: a failure there is a finding, never bad luck.
+settings.register_profile("default", deadline=None, derandomize=os.environ.get("CI") == "true", print_blob=True)
+settings.load_profile("default")

@@ -1,0 +1,81 @@
+"""Hypothesis strategies that draw from the domains which the classes themselves declare."""
+
+import math
+
+from hypothesis import strategies as st
+
+import slowscale as ss
+from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
+from slowscale.parameters import domains
+from slowscale.policy import (
+    ConstantPolicy,
+    LogPolicy,
+    MaxPolicy,
+    PolylogPolicy,
+    PowerPolicy,
+    RootPolicy,
+    SumPolicy,
+    TanhPolicy,
+    UnitSplittingPolicy,
+)
+
+
+def log_uniform(low, high):
+    return st.floats(math.log(low), math.log(high)).map(math.exp)
+
+
+def parameter(domain):
+    """Draw from the typical part of a declared domain, on a log scale where it spans decades; its ends too."""
+    low, high = domain.typical
+    if domain.integer:
+        return st.integers(low, high)
+    inner = log_uniform(low, high) if low > 0 else st.one_of(st.just(0.0), log_uniform(1e-3, high))
+    ends = [end for end in (low, high) if end in domain]
+    return st.one_of(inner.map(lambda x: min(max(x, low), high)), st.sampled_from(ends or [high]))
+
+
+def instances(cls, **fixed):
+    given = {name: parameter(domain) for name, domain in domains(cls).items() if name not in fixed}
+    return st.builds(cls, **given, **{name: st.just(value) for name, value in fixed.items()})
+
+
+@st.composite
+def polylogs(draw, cls):
+    """Exponential polylogs: the offset depends on p, and d on p = 1."""
+    parts = {name: draw(parameter(domain)) for name, domain in domains(cls).items()}
+    p = draw(st.one_of(st.sampled_from([1.0, 2.0, 3.0]), st.floats(1.3, 6)))
+    a = draw(st.one_of(st.none(), log_uniform(1, 1e3).map(lambda x: x * math.exp(p - 1) * (1 + 1e-12))))
+    d = parts["d"] + (1.01 if p == 1 else 0)
+    return cls(d=d, sigma=parts["sigma"], a=a, p=p)
+
+
+noises = st.one_of(instances(GaussianNoise), instances(GeneralizedGaussianNoise), polylogs(ExponentialPolylogNoise))
+estimators = st.sampled_from(["mean", "median"])
+roots = estimators.flatmap(lambda estimator: instances(ss.Root, estimator=estimator))
+logs = estimators.flatmap(lambda estimator: instances(ss.Log, estimator=estimator))
+additive_mechanisms = st.one_of(
+    instances(ss.Gaussian),
+    instances(ss.GeneralizedGaussian),
+    polylogs(ss.ExponentialPolylog),
+    instances(ss.UnitSplitting),
+)
+transformations = st.one_of(roots, logs)
+mechanisms = st.one_of(additive_mechanisms, transformations)
+
+pure_policies = st.one_of(instances(PowerPolicy), polylogs(PolylogPolicy), instances(ConstantPolicy, of="PRDP"))
+plain_policies = st.one_of(
+    instances(RootPolicy),
+    instances(LogPolicy),
+    instances(UnitSplittingPolicy),
+    instances(ConstantPolicy),
+    pure_policies.map(TanhPolicy),
+)
+policies = st.recursive(
+    plain_policies,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(lambda terms: SumPolicy(tuple(terms))),
+        st.lists(inner, min_size=1, max_size=3).map(lambda terms: MaxPolicy(tuple(terms))),
+    ),
+    max_leaves=4,
+)
+influences = st.one_of(st.just(0.0), log_uniform(1e-6, 1e12))

@@ -1,0 +1,148 @@
+"""Calibration: what is asked for is met, for every mechanism, parameter and size; or the error says what can be."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import slowscale as ss
+from strategies import log_uniform
+
+targets = log_uniform(1e-6, 1e15)
+STD_CASES = [
+    (ss.Gaussian, {}),
+    (ss.GeneralizedGaussian, {"p": 0.5}),
+    (ss.GeneralizedGaussian, {"p": 1}),
+    (ss.GeneralizedGaussian, {"p": 0.13}),
+    (ss.ExponentialPolylog, {}),
+    (ss.ExponentialPolylog, {"p": 1}),
+    (ss.ExponentialPolylog, {"p": 3.5, "sigma": 10}),
+    (ss.ExponentialPolylog, {"d": 0.5}),
+    (ss.ExponentialPolylog, {"d": 5, "p": 1}),
+    (ss.UnitSplitting, {"threshold": 10}),
+    (ss.Root, {"k": 1}),
+    (ss.Root, {"k": 4}),
+    (ss.Root, {"k": 3, "a": 5, "estimator": "median"}),
+    (ss.Log, {"estimator": "mean"}),
+]
+
+
+@pytest.mark.parametrize(("cls", "fixed"), STD_CASES)
+@settings(max_examples=25)
+@given(std=targets, at=log_uniform(1, 1e6))
+def test_std(cls, fixed, std, at):
+    if cls is ss.Log:
+        std = min(std, at * 1e6)  # beyond, sigma² passes what a float can hold in exp
+    if fixed == {"p": 1} and cls is ss.ExponentialPolylog:
+        std = min(std, 1000.0)  # d nears 3, where the variance ends, and floats there are too coarse
+    assert cls.calibrate(std=std, at=at, **fixed).std(at) == pytest.approx(std, rel=1e-8)
+
+
+@pytest.mark.parametrize(("cls", "fixed"), STD_CASES)
+@settings(max_examples=25)
+@given(loss=log_uniform(1e-6, 1e6), at=log_uniform(1e-3, 1e9))
+def test_loss(cls, fixed, loss, at):
+    for pure in (False, True):
+        if pure and cls(**{**fixed, **dict.fromkeys(required(cls, fixed), 2.0)}).pure_policy is None:
+            continue
+        try:
+            m = cls.calibrate(loss=loss, at=at, pure=pure, **fixed)
+        except ss.CalibrationError:
+            # the only family with a least loss (p = 1: as d nears 1) and one that hardly grows as sigma shrinks
+            assert cls is ss.ExponentialPolylog
+            assert ("p" in fixed and loss < 100) or ("d" in fixed and loss > 100)
+            continue
+        policy = m.pure_policy if pure else m.policy
+        assert policy(at) == pytest.approx(loss, rel=1e-8)
+
+
+def required(cls, fixed):
+    return [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in fixed]
+
+
+@pytest.mark.parametrize(
+    ("cls", "target", "fixed", "free"),
+    [
+        (ss.GeneralizedGaussian, {"std": 75}, {"sigma": 6}, "p"),
+        (ss.GeneralizedGaussian, {"loss": 2, "at": 100}, {"sigma": 6}, "p"),
+        (ss.ExponentialPolylog, {"std": 75}, {"d": 0.3}, "sigma"),
+        (ss.ExponentialPolylog, {"std": 75}, {"d": 0.3, "sigma": 1}, "a"),
+        (ss.ExponentialPolylog, {"std": 20}, {"d": 0.3, "sigma": 1, "a": 30}, "p"),
+        (ss.ExponentialPolylog, {"loss": 3, "at": 50}, {"d": 0.8, "sigma": 1}, "a"),
+        (ss.Root, {"std": 300, "at": 100}, {"k": 4, "sigma": 0.9}, "a"),
+        (ss.Root, {"loss": 0.4, "at": 100}, {"k": 4, "sigma": 0.9}, "a"),
+        (ss.Log, {"std": 75, "at": 106}, {"sigma": 0.5}, "a"),
+        (ss.Log, {"loss": 3, "at": 106}, {"sigma": 0.5}, "a"),
+        (ss.UnitSplitting, {"loss": 3, "at": 106}, {"sigma": 75}, "threshold"),
+    ],
+)
+def test_any_parameter_can_be_the_free_one(cls, target, fixed, free):
+    m = cls.calibrate(**target, **fixed)
+    assert cls.calibrate(**target, **fixed, free=free) == m
+    assert {name: getattr(m, name) for name in fixed} == fixed
+    achieved = m.std(target.get("at")) if "std" in target else m.policy(target["at"])
+    assert achieved == pytest.approx(target.get("std", target.get("loss")), rel=1e-8)
+
+
+def test_user_given_transformation():
+    m = ss.Transformation.calibrate(std=50, at=1000, f=np.arcsinh, inverse=np.sinh, a=0)
+    assert m.std(1000) == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: ss.Gaussian.calibrate(), TypeError, "give one target: std=… or loss=…"),
+        (lambda: ss.Gaussian.calibrate(std=1, loss=1, at=1), TypeError, "give one target"),
+        (lambda: ss.Gaussian.calibrate(std=0), ValueError, "std must be a finite number > 0, got 0"),
+        (lambda: ss.Gaussian.calibrate(std=math.nan), ValueError, "std must be a finite number > 0, got nan"),
+        (lambda: ss.Gaussian.calibrate(std="75"), TypeError, "std must be a finite number > 0, got '75' of type str"),
+        (lambda: ss.Gaussian.calibrate(loss=1), TypeError, "at must be given: the record value that is to have this"),
+        (lambda: ss.Log.calibrate(std=1), TypeError, "at must be given: the sum that is to have this std"),
+        (lambda: ss.Log.calibrate(std=1, at=-1), ValueError, r"q must be finite and >= 0, got -1"),
+        (lambda: ss.Log.calibrate(loss=1, at=-1), ValueError, r"influence must be finite and >= 0, got -1"),
+        (lambda: ss.Root.calibrate(std=1, at=1), TypeError, r"Root.calibrate needs k=… to solve for sigma"),
+        (lambda: ss.Root.calibrate(std=1, at=1, k=2.5), ValueError, "k must be a whole number >= 1, got 2.5"),
+        (lambda: ss.Root.calibrate(std=1, at=1, k=2, q=3), TypeError, "Root has no parameter 'q'; it has k, sigma, a"),
+        (lambda: ss.Root.calibrate(std=1, at=1, k=2, free="k"), TypeError, "free must be one of sigma, a, got 'k'"),
+        (lambda: ss.Gaussian.calibrate(std=1, sigma=1), TypeError, "no parameter of Gaussian is left to solve for"),
+        (lambda: ss.Gaussian.calibrate(loss=1, at=1, pure=True), TypeError, "Gaussian has no PRDP policy"),
+        (
+            lambda: ss.UnitSplitting.calibrate(std=3, sigma=5),
+            ss.CalibrationError,
+            "std = 3 cannot be met by UnitSplitting with threshold > 0: it can be only 5",
+        ),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(loss=0.001, at=100, p=1, pure=True),
+            ss.CalibrationError,
+            r"loss = 0.001 at 100 cannot be met by ExponentialPolylog with d > 1: it can be at least 4.6",
+        ),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(std=1e6, p=1),
+            ss.CalibrationError,
+            r"can be met only to .* of it by d as a float: solve for another parameter with free=…, one of sigma, a, p",
+        ),
+        (
+            lambda: ss.Log.calibrate(std=10, at=1000, sigma=1),
+            ss.CalibrationError,
+            "std = 10 at 1000 cannot be met by Log with a > 0: it can be at least 1310",
+        ),
+        (
+            lambda: ss.GeneralizedGaussian.calibrate(std=1, sigma=5),
+            ss.CalibrationError,
+            r"with p > 0 and <= 1: it can be at least 7.07",
+        ),
+    ],
+)
+def test_what_cannot_be_met_is_said(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+@given(st.sampled_from(["std", "loss"]))
+def test_the_result_is_an_ordinary_mechanism(name):
+    m = ss.GeneralizedGaussian.calibrate(**{name: 2.0}, at=3.0, p=0.5)
+    assert m == ss.GeneralizedGaussian(m.sigma, 0.5)

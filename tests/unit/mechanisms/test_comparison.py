@@ -1,0 +1,94 @@
+"""The comparison of mechanisms: its numbers are the mechanisms' own, and no crossover is missed."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import slowscale as ss
+from strategies import instances, polylogs
+
+smooth = st.one_of(
+    instances(ss.Gaussian),
+    instances(ss.GeneralizedGaussian),
+    polylogs(ss.ExponentialPolylog),
+    instances(ss.Root),
+    instances(ss.Log, estimator="mean"),
+)
+
+
+@settings(max_examples=40)
+@given(one=smooth, two=smooth)
+def test_crossovers_are_where_the_order_changes(one, two):
+    table = ss.compare({"one": one, "two": two}, within=(1e-2, 1e8))
+    ends = [1e-2, *(c.influence for c in table.crossovers), 1e8]
+    for c in table.crossovers:
+        assert one.policy(c.influence) == pytest.approx(two.policy(c.influence), rel=1e-9)
+        assert c.loss == pytest.approx(one.policy(c.influence), rel=1e-9)
+        assert {c.below, c.above} == {"one", "two"}
+    for low, high in pairwise(ends):
+        x = np.geomspace(low, high, 52)[1:-1]
+        difference = one.policy(x) - two.policy(x)
+        clear = np.abs(difference) > 1e-9 * one.policy(x)
+        assert len(set(np.sign(difference[clear]))) <= 1
+
+
+def example():
+    return ss.compare(
+        {"Gaussian": ss.Gaussian(75), "fourth root": ss.Root(4, 0.534)}, influences=[30, 106], queries=[106, 1e6]
+    )
+
+
+def test_numbers_are_the_mechanisms_own():
+    table = example()
+    assert table.losses[0] == pytest.approx(ss.Gaussian(75).policy([30, 106]))
+    assert table.losses[1] == pytest.approx(ss.Root(4, 0.534).policy([30, 106]))
+    assert table.stds[0] == pytest.approx([75, 75])
+    assert table.stds[1] == pytest.approx(ss.Root(4, 0.534).std([106, 1e6]))
+    assert table.searched == (0.3, 10600.0)
+    assert [name for _, _, name in table.best] == ["Gaussian", "fourth root"]
+    (crossing,) = table.crossovers
+    assert (crossing.below, crossing.above) == ("Gaussian", "fourth root")
+    assert crossing.influence == table.best[1][0]
+
+
+def test_pandas():
+    frame = example().to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    assert frame.loc["Gaussian", ("loss", 106)] == pytest.approx(0.9987555)
+    assert list(frame.columns) == [("loss", 30.0), ("loss", 106.0), ("std", 106.0), ("std", 1e6)]
+    assert list(pd.DataFrame(example().crossovers).columns) == ["influence", "loss", "below", "above"]
+
+
+def test_text():
+    text = str(example())
+    for words in ("PRzCDP loss of a record of size", "standard deviation for a sum of", "fourth root", "Crossovers"):
+        assert words in text
+    assert max(map(len, text.splitlines())) < 120
+    alone = str(ss.compare([ss.Gaussian(1)]))
+    assert "Gaussian(sigma=1)" in alone
+    assert "Crossovers" not in alone
+
+
+def test_unit_splitting_jumps_are_crossovers_too():
+    table = ss.compare({"split": ss.UnitSplitting(10, 10), "Gaussian": ss.Gaussian(10)}, influences=[5, 100])
+    assert all(c.above == "Gaussian" or c.below == "Gaussian" for c in table.crossovers)
+    assert (table.losses[0] >= table.losses[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ss.compare([]), "at least one mechanism"),
+        (lambda: ss.compare([3]), "mechanisms must be mechanisms, got 3"),
+        (lambda: ss.compare([ss.Gaussian(1)], influences=[-1]), "influences must be finite and >= 0, got -1"),
+        (lambda: ss.compare([ss.Gaussian(1)], queries=["a"]), "queries must be"),
+        (lambda: ss.compare([ss.Gaussian(1)], within=(5, 1)), "within must be two finite numbers 0 < low < high"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        call()

@@ -1,0 +1,131 @@
+"""Laws that tie the methods of a distribution together, by plain quadrature of its own density."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+
+from slowscale.errors import ParameterError
+from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
+from strategies import noises
+
+probabilities = st.floats(1e-6, 0.49)
+
+
+def integral(noise, low, high, weight=lambda z: 1.0):
+    """∫ weight(z)·pdf(z) dz for 0 < low < high, on a log scale, one piece a few e-folds."""
+    edges = np.linspace(math.log(low), math.log(high), 2 + int(math.log(high / low) / 3))
+    pieces = pairwise(edges)
+    piece = lambda t: weight(math.exp(t)) * noise.pdf(math.exp(t)) * math.exp(t)  # noqa: E731
+    return sum(integrate.quad(piece, a, b, epsabs=0, epsrel=1e-11, limit=200)[0] for a, b in pieces)
+
+
+@settings(max_examples=60)
+@given(noise=noises, one=probabilities, two=probabilities)
+def test_cdf_is_the_integrated_pdf(noise, one, two):
+    low, high = sorted([noise.isf(one), noise.isf(two)])
+    assume(0 < low < high * 0.999 and high < 1e300)
+    assert noise.cdf(high) - noise.cdf(low) == pytest.approx(integral(noise, low, high), rel=1e-8, abs=1e-13)
+
+
+@settings(max_examples=60)
+@given(noise=noises)
+def test_variance_against_quadrature(noise):
+    assume(noise.var() < 1e250)
+    # between these ends lies all of the second moment that can be seen
+    low, high = noise.std() * 1e-12, noise.std()
+    while noise.logpdf(high) + 3 * math.log(high) > math.log(noise.var()) - 40 and high < 1e300:
+        high *= 2
+    assume(high < 1e300)
+    assert 2 * integral(noise, low, high, lambda z: z**2) == pytest.approx(noise.var(), rel=1e-8)
+
+
+@settings(max_examples=200)
+@given(noise=noises, q=st.one_of(probabilities, st.floats(-300, -6).map(lambda x: 10.0**x)))
+def test_quantile_inverts_the_cdf(noise, q):
+    z = noise.isf(q)
+    assume(math.isfinite(z))
+    assert noise.sf(z) == pytest.approx(q, rel=1e-9)
+    assert noise.ppf(q) == -z
+    assert noise.cdf(-z) == pytest.approx(q, rel=1e-9)
+    assert noise.isf(1 - q) == pytest.approx(-noise.isf(1 - (1 - q)), rel=1e-9, abs=1e-300)
+
+
+@settings(max_examples=100)
+@given(noise=noises, ratios=st.lists(st.floats(-50, 50), min_size=1, max_size=6))
+def test_arrays_are_elementwise_and_symmetric(noise, ratios):
+    z = noise.sigma * np.array(ratios)
+    for method in ("pdf", "logpdf", "cdf", "sf", "logcdf", "logsf"):
+        values = getattr(noise, method)(z)
+        assert values.shape == z.shape
+        assert values == pytest.approx([getattr(noise, method)(float(x)) for x in z], rel=1e-13, abs=1e-300)
+    assert np.array_equal(noise.pdf(z), noise.pdf(-z))
+    assert np.array_equal(noise.cdf(z), noise.sf(-z))
+    assert np.abs(noise.cdf(z) + noise.sf(z) - 1).max() <= 1e-14
+    assert np.exp(noise.logsf(z)) == pytest.approx(noise.sf(z), rel=1e-12)
+
+
+@given(noise=noises)
+def test_ends_and_middle(noise):
+    assert noise.cdf(0) == noise.sf(0) == 0.5
+    assert noise.ppf(0.5) == 0
+    assert noise.isf(0) == math.inf
+    assert noise.ppf(0) == -math.inf
+    assert noise.interval(0.5) == (-noise.isf(0.25), noise.isf(0.25))
+    assert noise.moment(0) == 1
+    ends = [-math.inf, math.inf]
+    assert noise.cdf(ends).tolist() == noise.sf(ends)[::-1].tolist() == [0, 1]
+    assert noise.logcdf(ends).tolist() == noise.logsf(ends)[::-1].tolist() == [-math.inf, 0]
+    assert noise.pdf(ends).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5, 6])
+def test_polylog_moments_exist_iff_d_is_large_enough(order):
+    """p = 1: E|Z|^m is finite iff d > m + 1 (erratum E14 for the odd ones)."""
+    beyond = ExponentialPolylogNoise(order + 1.001, p=1)
+    short = ExponentialPolylogNoise(order + 1.0, p=1)
+    assert math.isfinite(beyond.absolute_moment(order))
+    assert short.absolute_moment(order) == math.inf
+    if order % 2:
+        assert beyond.moment(order) == 0
+        assert math.isnan(short.moment(order))
+    else:
+        assert short.moment(order) == math.inf
+
+
+def test_log_versions_go_far_beyond_the_smallest_float():
+    assert GaussianNoise(1).logsf(1e6) == pytest.approx(-5e11, rel=1e-9)
+    assert GeneralizedGaussianNoise(1, 1).logsf(1e6) == pytest.approx(-1e6 - math.log(2), rel=1e-15)
+    assert GeneralizedGaussianNoise(1, 0.5).logsf(1e12) == pytest.approx(math.log1p(1e6) - 1e6 - math.log(2), rel=1e-14)
+    assert -1e300 < ExponentialPolylogNoise(50, p=6).logsf(1e300) < -1e12
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GaussianNoise(0), "sigma must be a finite number > 0, got 0"),
+        (lambda: GeneralizedGaussianNoise(1, 1.5), "p must be a finite number > 0 and <= 1, got 1.5"),
+        (lambda: ExponentialPolylogNoise(1, p=1), "d must be > 1 when p = 1, got 1"),
+        (lambda: ExponentialPolylogNoise(1, a=2), "a must be at least e\\*\\*\\(p - 1\\) = 2.71828 for p = 2, got 2"),
+        (lambda: ExponentialPolylogNoise(0.02, p=1.01), "no computer can hold"),
+        (lambda: ExponentialPolylogNoise(1, p=800), "p < 710"),
+        (lambda: GaussianNoise(1).isf(1.1), "q must be a probability between 0 and 1, got 1.1"),
+        (lambda: GaussianNoise(1).moment(-1), "order must be a whole number >= 0, got -1"),
+        (lambda: GaussianNoise(1).pdf(math.nan), "z must be a number, got nan"),
+    ],
+)
+def test_bad_input_is_named(make, words):
+    with pytest.raises(ParameterError, match=words):
+        make()
+
+
+def test_offsets_that_fall_short_of_the_theorem_by_rounding_only_are_moved_up():
+    """`math.e` is less than e; the density would not be log-convex at 0."""
+    noise = ExponentialPolylogNoise(1, a=math.e)
+    assert noise == ExponentialPolylogNoise(1)
+    assert noise.a > math.e
+    assert math.log(noise.a) >= 1

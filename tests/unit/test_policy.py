@@ -1,0 +1,387 @@
+"""Policies: against the divergences they bound, their algebra, their texts, and far out."""
+
+import json
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+import slowscale as ss
+from divergence import ORDERS, gaussian_divergence, shifted_divergence
+from slowscale.policy import (
+    ConstantPolicy,
+    LogPolicy,
+    MaxPolicy,
+    PolylogPolicy,
+    PowerPolicy,
+    RootPolicy,
+    SumPolicy,
+    TanhPolicy,
+    TransformationPolicy,
+    UnitSplittingPolicy,
+)
+from strategies import additive_mechanisms, influences, log_uniform, policies, pure_policies, transformations
+
+# --- what the theorems say -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(m=additive_mechanisms, ratio=log_uniform(1e-4, 1e6))
+def test_pure_policy_is_the_supremum_of_the_log_density_ratio(m, ratio):
+    """Theorem BndLogProbSymCnvxDens: the supremum is reached at 0, and nowhere passed."""
+    assume(m.pure_policy is not None)
+    influence = m.sigma * ratio
+    around = np.concatenate([np.geomspace(1e-6, 1e4, 400), -np.geomspace(1e-6, 1e4, 400), [0.0, 1.0]])
+    z = np.unique(np.concatenate([influence * around, m.sigma * around, influence * np.linspace(0, 1, 401)]))
+    ratios = np.abs(m.noise.logpdf(z) - m.noise.logpdf(z - influence))
+    slack = 1e-12 * (1 + np.abs(m.noise.logpdf(z)).max())
+    assert ratios.max() == pytest.approx(m.pure_policy(influence), rel=1e-9, abs=slack)
+
+
+@settings(max_examples=40)
+@given(m=additive_mechanisms, ratio=log_uniform(1e-2, 1e3))
+def test_zcdp_policy_bounds_every_renyi_divergence(m, ratio):
+    influence = m.sigma * ratio
+    loss = m.policy(influence)
+    assume(loss < 50)
+    for order in ORDERS:
+        divergence = shifted_divergence(m.noise, influence, order)
+        assert divergence <= order * loss * (1 + 1e-6) + 1e-9
+    if m.pure_policy is not None:
+        # and the pure policy is where the divergences end
+        assert shifted_divergence(m.noise, influence, 300.0) <= m.pure_policy(influence) * (1 + 1e-6) + 1e-9
+
+
+@settings(max_examples=60)
+@given(m=transformations, influence=log_uniform(1e-3, 1e6), order=st.sampled_from([1.5, 2.0, 4.0]))
+def test_transformation_policy_is_the_worst_gaussian_divergence(m, influence, order):
+    """Theorem transform: the divergence is largest for an empty rest of the sum, and equal to the policy there."""
+    loss = m.policy(influence)
+    distance = float(m.transform(influence) - m.transform(0)) / m.sigma
+    assume(1e-3 < distance < 5)
+    assert order * loss == pytest.approx(gaussian_divergence(distance, order), rel=1e-6)
+    rest = np.geomspace(1e-6, 1e9, 60)
+    others = (m.transform(rest + influence) - m.transform(rest)) / m.sigma
+    assert (others**2 / 2 <= loss * (1 + 1e-6) + 1e-12).all()
+
+
+@given(epsilon=log_uniform(1e-8, 600))
+def test_tanh_conversion_is_that_of_randomized_response(epsilon):
+    """Lemma PRDP-implies-PRzCDP, and erratum E19: randomized response is the worst case, and reaches the bound."""
+    bound = TanhPolicy(PowerPolicy(1, 1))(epsilon)
+    assert bound == pytest.approx(math.tanh(epsilon / 2) * epsilon, rel=1e-14)
+    p = 1 / (1 + math.exp(-epsilon))
+    kl = (2 * p - 1) * epsilon  # the divergence of order 1, where d_α/α is largest
+    assert bound == pytest.approx(kl, rel=1e-7)
+
+
+def test_tanh_bound_is_not_tight_for_laplace():
+    """Erratum D: the exact value at ε = 1 is e⁻¹; so the closed form is safe, and improvable."""
+    noise = ss.GeneralizedGaussian(1, 1).noise
+    exact = max(shifted_divergence(noise, 1.0, order) / order for order in np.linspace(1.0005, 3, 60))
+    assert exact == pytest.approx(math.exp(-1), rel=1e-3)
+    assert ss.GeneralizedGaussian(1, 1).policy(1) == pytest.approx(0.46211715726, rel=1e-10)
+
+
+# --- algebra ---------------------------------------------------------------------------------------------------------
+
+
+@given(p=policies, q=policies, x=influences)
+def test_sum_and_max(p, q, x):
+    assert (p + q)(x) == pytest.approx(p(x) + q(x), rel=1e-12)
+    assert (p | q)(x) == max(p(x), q(x))
+    assert sum([p, q]) == p + q
+    assert (p + q).notion == "PRzCDP"
+
+
+@given(p=policies, xs=st.lists(influences, min_size=2, max_size=8))
+def test_policies_are_nonnegative_and_nondecreasing(p, xs):
+    losses = p(sorted(xs))
+    assert (losses >= 0).all()
+    assert (np.diff(losses) >= -1e-12 * losses[1:]).all()
+
+
+@given(p=pure_policies)
+def test_notions_do_not_mix_quietly(p):
+    with pytest.raises(ss.ParameterError, match=r"turn the PRDP ones with \.to_zcdp\(\) first"):
+        p + RootPolicy(2, 1)
+    assert (p.to_zcdp() + RootPolicy(2, 1)).notion == "PRzCDP"
+    assert (p + p).notion == "PRDP"
+    assert p.to_zcdp().to_zcdp() == p.to_zcdp()
+
+
+@given(p=st.one_of(policies, pure_policies))
+def test_description_round_trip(p):
+    assert ss.Policy.from_dict(json.loads(json.dumps(p.to_dict()))) == p
+
+
+@given(p=st.one_of(policies, pure_policies))
+def test_texts(p):
+    assert repr(eval(repr(p))) == repr(p)
+    assert str(p)
+    assert p.latex().count("{") == p.latex().count("}")
+    assert p.latex().count("\\left") == p.latex().count("\\right")
+
+
+def test_text_forms():
+    assert str(RootPolicy(1, 75)) == "Δ² / (2·75²)"
+    assert str(RootPolicy(2, 5)) == "Δ / (2·5²)"
+    assert str(RootPolicy(4, 2)) == "Δ^(1/2) / (2·2²)"
+    assert str(RootPolicy(4, 2, 1)) == "((Δ + 1)^(1/4) − 1^(1/4))² / (2·2²)"
+    assert str(LogPolicy(0.5)) == "ln(Δ + 1)² / (2·0.5²)"
+    assert str(LogPolicy(0.5, 3)) == "(ln(Δ + 3) − ln(3))² / (2·0.5²)"
+    assert str(PowerPolicy(6.84, 0.5)) == "(Δ / 6.84)^0.5"
+    assert str(PolylogPolicy(0.2)) == "0.2·(ln(Δ + 2.71828)^2 − 1)"
+    assert str(UnitSplittingPolicy(10, 50**0.5)) == "1·⌈Δ / 10⌉²"
+    assert str(ConstantPolicy(0.5) + TanhPolicy(PowerPolicy(2, 1))) == "0.5 + (tanh(ε/2)·ε with ε = Δ / 2)"
+    assert RootPolicy(4, 2).latex() == r"\frac{\Delta(r)^{1/2}}{2 \cdot 2^2}"
+
+
+def square_root_like(x):
+    return np.sqrt(x)
+
+
+def test_user_given_functions_are_named_not_run():
+    policy = TransformationPolicy(square_root_like, 2, 1)
+    description = policy.to_dict()
+    name = description["f"]
+    assert name.endswith(".square_root_like")
+    with pytest.raises(ss.ParameterError, match="pass functions="):
+        ss.Policy.from_dict(description)
+    assert ss.Policy.from_dict(description, functions={name: square_root_like}) == policy
+    assert policy(3) == pytest.approx(RootPolicy(2, 2, 1)(3))
+    with pytest.raises(ss.ParameterError, match="lambda"):
+        TransformationPolicy(lambda x: x, 2, 1).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        ({}, "kind"),
+        ({"kind": "cubic"}, "kind must be one of constant, log, max"),
+        ({"kind": "log", "sigma": 1}, "a log policy has the entries sigma, a"),
+        ({"kind": "log", "sigma": -1, "a": 1}, "sigma must be a finite number > 0, got -1"),
+        ({"kind": "sum", "terms": []}, "terms must be one or more policies"),
+        ({"kind": "tanh", "pure": {"kind": "log", "sigma": 1, "a": 1}}, "pure must be a PRDP policy"),
+    ],
+)
+def test_bad_descriptions(description, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        ss.Policy.from_dict(description)
+
+
+# --- far out, and every kind of number -------------------------------------------------------------------------------
+
+
+@given(p=st.one_of(policies, pure_policies))
+def test_huge_and_tiny_influences_stay_finite(p):
+    values = p(np.array([0.0, 1e-300, 1e-9, 1e18, 1e30]))
+    assert np.isfinite(values).all()
+
+
+def test_accuracy_far_out():
+    """Against 50-digit arithmetic."""
+    import mpmath as mp
+
+    with mp.workdps(50):
+        for x in ("1e-12", "1e-3", "1", "1e6", "1e18"):
+            big, small = mp.mpf(x), float(x)
+            exact = (mp.root(big + 7, 5) - mp.root(7, 5)) ** 2 / 2 / mp.mpf(0.25)
+            assert RootPolicy(5, 0.5, 7)(small) == pytest.approx(float(exact), rel=1e-13)
+            exact = mp.log1p(big / 7) ** 2 / 2 / mp.mpf(0.25)
+            assert LogPolicy(0.5, 7)(small) == pytest.approx(float(exact), rel=1e-14)
+            a = mp.mpf(PolylogPolicy(0.3, 2, None, 2.5).a)
+            exact = mp.mpf(0.3) * (mp.log(big / 2 + a) ** 2.5 - mp.log(a) ** 2.5)
+            assert PolylogPolicy(0.3, 2, None, 2.5)(small) == pytest.approx(float(exact), rel=1e-13)
+            exact = (big / 3) ** mp.mpf(0.3)
+            assert TanhPolicy(PowerPolicy(3, 0.3))(small) == pytest.approx(float(exact * mp.tanh(exact / 2)), rel=1e-13)
+
+
+def test_kinds_of_numbers():
+    policy = LogPolicy(1)
+    expected = policy(5.0)
+    for five in (5, np.int64(5), np.float32(5), Decimal(5), Fraction(5), np.array(5)):
+        assert policy(five) == expected
+        assert isinstance(policy(five), float)
+    for fives in ([5, 5], (5, Decimal(5)), np.array([[5, 5]], np.uint8), pd.Series([5, 5])):
+        assert (policy(fives) == expected).all()
+    assert policy(2**80) == pytest.approx(policy(float(2**80)))
+    assert policy([]).shape == (0,)
+    assert policy(np.ones((3, 4))).shape == (3, 4)
+
+
+@pytest.mark.parametrize("wrong", [-1, [1, -1], math.nan, [1, math.inf]])
+def test_bad_influences(wrong):
+    with pytest.raises(ss.ParameterError, match=r"influence must be finite and >= 0, got (-1.0|nan|inf)"):
+        RootPolicy(2, 1)(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["5", [True], None, 1j, ["a"], [None]])
+def test_influences_of_a_wrong_type(wrong):
+    with pytest.raises(ss.ParameterTypeError, match="influence must be"):
+        RootPolicy(2, 1)(wrong)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+small_groups = st.lists(log_uniform(0.01, 1e4), min_size=1, max_size=6)
+
+
+@given(p=policies, group=small_groups)
+def test_group_is_never_worse_than_the_papers_lemma(p, group):
+    lemma = len(group) * p(group).sum()
+    assert p.group(group) <= lemma * (1 + 1e-12)
+    assert p.group(group, cells=["A"] * len(group)) <= p.group(group) * (1 + 1e-12)
+    assert p.group(group) >= p(max(group)) * (1 - 1e-12)
+
+
+@given(p=pure_policies, group=small_groups)
+def test_pure_groups_add(p, group):
+    assert p.group(group) == pytest.approx(p(group).sum())
+
+
+@settings(max_examples=40)
+@given(m=additive_mechanisms, group=st.lists(log_uniform(0.1, 10), min_size=2, max_size=4), data=st.data())
+def test_group_bounds_the_true_divergence_wherever_the_records_are(m, group, data):
+    """Cells have independent noise, so the divergence of a release is the sum over cells of those of their shifts."""
+    group = [m.sigma * value for value in group]
+    cells = data.draw(st.lists(st.integers(0, 2), min_size=len(group), max_size=len(group)))
+    shifts = [sum(v for v, c in zip(group, cells, strict=True) if c == cell) for cell in set(cells)]
+    known, anywhere = m.policy.group(group, cells=cells), m.policy.group(group)
+    assume(anywhere < 100)
+    for order in (1.001, 1.5, 3.0, 10.0):
+        divergence = sum(shifted_divergence(m.noise, shift, order) for shift in shifts)
+        assert divergence <= order * known * (1 + 1e-6) + 1e-9
+        assert known <= anywhere * (1 + 1e-12)
+
+
+@given(m=transformations, group=small_groups, data=st.data())
+def test_group_bounds_transformations_wherever_the_records_are(m, group, data):
+    cells = data.draw(st.lists(st.integers(0, 2), min_size=len(group), max_size=len(group)))
+    shifts = [sum(v for v, c in zip(group, cells, strict=True) if c == cell) for cell in set(cells)]
+    truth = sum(float((m.transform(shift) - m.transform(0)) ** 2) / 2 / m.sigma**2 for shift in shifts)
+    known = m.policy.group(group, cells=cells)
+    assert truth <= known * (1 + 1e-9) + 1e-12
+    assert known <= m.policy.group(group) * (1 + 1e-12)
+
+
+def test_group_of_the_gaussian_is_attained():
+    assert RootPolicy(1, 2).group([3, 4]) == pytest.approx(RootPolicy(1, 2)(7))
+
+
+def test_group_bad_input():
+    with pytest.raises(ss.ParameterError, match="one label for each of the 2 records, got 1"):
+        RootPolicy(1, 2).group([3, 4], cells=["A"])
+    with pytest.raises(ss.ParameterError, match="influences must be finite and >= 0, got -4"):
+        RootPolicy(1, 2).group([3, -4])
+
+
+# --- bounded neighbours ----------------------------------------------------------------------------------------------
+
+values = st.one_of(st.just(0.0), log_uniform(1e-3, 1e6))
+
+
+@given(m=transformations, r=values, other=values)
+def test_bounded_transformation_loss_is_the_worst_over_the_rest_of_the_sum(m, r, other):
+    """Lemma BndSensTransSum."""
+    exact = m.bounded_policy()(r, other)
+    rest = np.concatenate([[0.0], np.geomspace(1e-6, 1e9, 50)])
+    losses = ((m.transform(rest + r) - m.transform(rest + other)) / m.sigma) ** 2 / 2
+    assert losses.max() == pytest.approx(exact, rel=1e-6, abs=1e-9)
+
+
+@given(m=st.one_of(additive_mechanisms, transformations), r=values, add=st.floats(-1e3, 1e6), times=st.floats(0, 100))
+def test_bounded_changes_and_their_loose_bounds(m, r, add, times):
+    between = m.bounded_policy()
+    if r + add >= 0:
+        exact = m.bounded_policy(add=add)(r)
+        assert exact == between(r, r + add)
+        assert exact <= m.bounded_policy(add=add, loose=True)(r) * (1 + 1e-9) + 1e-12
+    exact = m.bounded_policy(times=times)(r)
+    assert exact == between(r, times * r)
+    assert exact <= m.bounded_policy(times=times, loose=True)(r) * (1 + 1e-9) + 1e-12
+    # knowing that a record is there makes a change of its value no easier to see than its removal
+    assert between(r, 0) <= m.policy(r) * (1 + 1e-9) + 1e-12
+
+
+@given(m=additive_mechanisms, r=values, add=st.floats(-1e6, 1e6))
+def test_bounded_additive_loss_sees_the_difference_only(m, r, add):
+    """Corollary BndPrivAddMechGlobSum."""
+    if m.pure_policy is not None:
+        assert m.bounded_policy(add=add, pure=True)(r) == pytest.approx(m.pure_policy(abs(add)), rel=1e-6, abs=1e-9)
+    assert m.bounded_policy(add=add)(r) <= m.policy(abs(add)) * (1 + 1e-6) + 1e-9
+
+
+def test_bounded_losses_of_tiny_changes_keep_their_digits():
+    """A value of 10⁹ that might be one more: plain differences would leave 7 digits."""
+    import mpmath as mp
+
+    with mp.workdps(50):
+        r, a = mp.mpf(10) ** 9, mp.mpf(3)
+        root = (mp.root(r + 1 + a, 4) - mp.root(r + a, 4)) ** 2 / 2
+        log = (mp.log(r + 1 + a) - mp.log(r + a)) ** 2 / 2
+    assert ss.Root(4, 1, a=3).bounded_policy(add=1)(1e9) == pytest.approx(float(root), rel=1e-13)
+    assert ss.Log(1, a=3).bounded_policy(add=1)(1e9) == pytest.approx(float(log), rel=1e-13)
+
+
+def test_bounded_texts_and_round_trip():
+    policy = ss.Root(4, 2, a=1).bounded_policy(add=5)
+    assert str(policy) == "((r + 1)^(1/4) − (r + 5 + 1)^(1/4))² / (2·2²)"
+    assert str(ss.Root(4, 2, a=1).bounded_policy(add=5, loose=True)) == "5^(1/2) / (2·2²)"
+    assert str(ss.Root(4, 2, a=1).bounded_policy(times=2, loose=True)) == "((1 − 2^(1/4))·r^(1/4))² / (2·2²)"
+    assert str(ss.Log(2).bounded_policy(times=1.1, loose=True)) == "ln(1.1)² / (2·2²)"
+    assert str(ss.GeneralizedGaussian(2, 0.5).bounded_policy(add=-5, pure=True)) == "(5 / 2)^0.5"
+    assert str(ss.GeneralizedGaussian(2, 0.5).bounded_policy(times=1.5, pure=True)) == "(0.5·r / 2)^0.5"
+    assert str(ss.Gaussian(2).bounded_policy()) == "(r − r')² / (2·2²)"
+    assert ss.BoundedPolicy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
+    assert policy.notion == "bounded PRzCDP"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ss.Log(1).bounded_policy(add=1, times=2), "give add or times, not both"),
+        (lambda: ss.Log(1).bounded_policy(add=math.nan), "add must be a finite number, got nan"),
+        (lambda: ss.Log(1).bounded_policy(add="1"), "add must be a finite number, got '1' of type str"),
+        (lambda: ss.Log(1).bounded_policy(loose=True), "loose bounds exist for a given add or times only"),
+        (lambda: ss.Log(1).bounded_policy(pure=True), "Log has no PRDP policy"),
+        (lambda: ss.Log(1).bounded_policy(add=-5)(3), "values must be >= 0"),
+        (lambda: ss.Log(1).bounded_policy(times=-1, loose=True)(3), "times must be >= 0"),
+        (lambda: ss.Log(1).bounded_policy()(3), "other must be given"),
+        (lambda: ss.Log(1).bounded_policy(add=1)(3, 4), "other must not be given"),
+    ],
+)
+def test_bounded_bad_input(make, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        make()
+
+
+def test_constant_policies_count_a_change_as_two_steps():
+    assert ss.BoundedPolicy(ConstantPolicy(0.5))(3, 4) == 2
+    assert ss.BoundedPolicy(ConstantPolicy(0.5, "PRDP"))(3, 4) == 1
+    assert ConstantPolicy(0.5).group([1, 1, 1], cells="AAA") == pytest.approx(4.5)
+
+
+def test_the_worst_order_of_the_polylog_is_below_the_closed_form():
+    """Table ep_probs: the exact PRzCDP losses at Δ = 1 are 0.5578 and 0.7386 where the closed form says 1."""
+    for p, sigma, exact in ((1, 0.707915891716855, 0.55775727), (2, 1.87723665746312, 0.738573)):
+        m = ss.ExponentialPolylog(4, sigma, 3, p)
+        worst = minimize_scalar(
+            lambda t, m=m: -shifted_divergence(m.noise, 1.0, 1 + math.exp(t)) / (1 + math.exp(t)),
+            bounds=(-14, 4),
+            method="bounded",
+        )
+        assert -worst.fun == pytest.approx(exact, rel=2e-5)
+        assert m.policy(1) == pytest.approx(1, rel=1e-12)
+
+
+def test_combined_policies_are_flat():
+    p, q, r = RootPolicy(1, 1), RootPolicy(2, 1), RootPolicy(3, 1)
+    assert p + q + r == p + (q + r) == SumPolicy((p, q, r))
+    assert (p | q | r) == MaxPolicy((p, q, r))
