@@ -66,7 +66,7 @@ def test_transformation_policy_is_the_worst_gaussian_divergence(m, influence, or
     distance = float(m.transform(influence) - m.transform(0)) / m.sigma
     assume(1e-3 < distance < 5)
     assert order * loss == pytest.approx(gaussian_divergence(distance, order), rel=1e-6)
-    rest = np.geomspace(1e-6, 1e9, 60)
+    rest = influence * np.geomspace(1e-6, 1e6, 60)
     others = (m.transform(rest + influence) - m.transform(rest)) / m.sigma
     assert (others**2 / 2 <= loss * (1 + 1e-6) + 1e-12).all()
 
