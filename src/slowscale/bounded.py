@@ -7,12 +7,13 @@ of the values only (Lemma BndSensGlobalSum).
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.parameters import Array, as_array, as_number, check_range, evaluate
+from slowscale.parameters import Array, as_array, as_number, check_flag, check_range, evaluate
 from slowscale.policy import MaxPolicy, Policy, RootPolicy, SumPolicy, TransformingPolicy, number
 
 
@@ -48,6 +49,7 @@ class BoundedPolicy:
                 if not math.isfinite(change):
                     raise ParameterError(f"{name} must be a finite number, got {value}")
                 object.__setattr__(self, name, change)
+        check_flag("loose", self.loose)
         if self.loose and not self._fixed:
             raise ParameterError("loose bounds exist for a given add or times only")
 
@@ -71,17 +73,20 @@ class BoundedPolicy:
         first, second = np.broadcast_arrays(as_array("value", value), as_array("other", other))
         check_range("value", first)
         check_range("other", second)
-        losses = self.policy._between(np.atleast_1d(first), np.atleast_1d(second))
+        gap = np.broadcast_to(np.abs(_difference(value, other)), first.shape)
+        with np.errstate(over="ignore", under="ignore"):
+            losses = self.policy._between(np.atleast_1d(np.minimum(first, second)), np.atleast_1d(gap))
         return losses if first.ndim else float(losses[0])
 
     def _changed(self, value: Array) -> Array:
-        return _loose(self, self.policy, value) if self.loose else self.policy._between(value, self._other(value))
+        return _loose(self, self.policy, value) if self.loose else self.policy._between(*self._low_and_gap(value))
 
-    def _other(self, value: Array) -> Array:
+    def _low_and_gap(self, value: Array) -> tuple[Array, Array]:
+        """Return the lower of the two values and their distance, which is not their rounded difference."""
         if self.add is not None:
-            return np.asarray(value + self.add)
+            return value + min(self.add, 0.0), np.full_like(value, abs(self.add))
         assert self.times is not None
-        return np.asarray(value * self.times)
+        return np.minimum(value, value * self.times), np.abs(value) * abs(self.times - 1)
 
     def __str__(self) -> str:
         return _text(self, self.policy)
@@ -93,28 +98,41 @@ class BoundedPolicy:
     @staticmethod
     def from_dict(description: dict[str, Any], **options: Any) -> "BoundedPolicy":
         """Return the bounded policy that `to_dict` described; options are those of `Policy.from_dict`."""
+        names = {"policy", "add", "times", "loose"}
+        if not isinstance(description, dict) or set(description) != names:
+            raise ParameterError(
+                f"description must have the entries {', '.join(sorted(names))}, got {description!r:.80}"
+            )
         return BoundedPolicy(**{**description, "policy": Policy.from_dict(description["policy"], **options)})
+
+
+def _difference(value: Any, other: Any) -> Array:
+    """Return value − other, exactly for whole numbers, Decimals and Fractions however large."""
+    first, second = np.asarray(value), np.asarray(other)
+    if first.dtype.kind == second.dtype.kind == "f":
+        return np.asarray(first - second, float)
+    exact = np.frompyfunc(lambda a, b: float(Fraction(a) - Fraction(b)), 2, 1)
+    return np.asarray(exact(first.astype(object), second.astype(object)), float)
 
 
 def _loose(change: BoundedPolicy, policy: Policy, value: Array) -> Array:
     """Return the starred bounds of Table metric-mechSummaryNew, which leave out the offset a of a root."""
     if isinstance(policy, SumPolicy | MaxPolicy):
         return policy._combine([_loose(change, term, value) for term in policy.terms])
-    if not isinstance(policy, TransformingPolicy):
-        return policy._between(value, change._other(value))
-    if change.add is not None:
-        return _without_offset(policy)._loss(np.full_like(value, abs(change.add)))
-    assert change.times is not None
-    if change.times < 0:
+    low, gap = change._low_and_gap(value)
+    if not isinstance(policy, TransformingPolicy) or policy == RootPolicy(1, policy.sigma):
+        return policy._between(low, gap)
+    if change.times is not None and change.times < 0:
         raise ParameterError(f"times must be >= 0 under a transformation mechanism, got {change.times:g}")
-    return policy._loose_times(value, change.times)
+    check_range("value (also the changed one)", low, 0)
+    return _without_offset(policy)._loss(gap) if change.times is None else policy._loose_times(value, change.times)
 
 
 def _text(change: BoundedPolicy, policy: Policy) -> str:
     if isinstance(policy, SumPolicy | MaxPolicy):
         return policy._join([_text(change, term) for term in policy.terms])
     if change.add is not None:
-        if change.loose:
+        if change.loose and isinstance(policy, TransformingPolicy):
             return _without_offset(policy)._text(number(abs(change.add)))
         sign = "+" if change.add >= 0 else "−"
         return policy._between_text("r", f"r {sign} {number(abs(change.add))}", number(abs(change.add)))

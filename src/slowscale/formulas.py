@@ -5,12 +5,14 @@ digits for small x. All take and return float arrays.
 """
 
 import math
+from collections.abc import Callable
 from decimal import Decimal, localcontext
+from typing import Any
 
 import numpy as np
 
 from slowscale.errors import ParameterError
-from slowscale.parameters import Array
+from slowscale.parameters import Array, apply
 
 
 def log1p_ratio(x: Array, scale: float) -> Array:
@@ -81,8 +83,15 @@ def root_rise(x: Array, a: float, k: int) -> Array:
 
 def root_gap(low: Array, gap: Array, k: int) -> Array:
     """(low + gap)^(1/k) − low^(1/k) for arrays low, gap >= 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(low == 0, root(gap, k), root(low, k) * np.expm1(np.log1p(gap / low) / k))
+    with np.errstate(all="ignore"):
+        near = root(low, k) * np.expm1(np.log1p(gap / low) / k)
+        return np.where(gap < low, near, root(low + gap, k) - root(low, k))
+
+
+def log_gap(low: Array, gap: Array) -> Array:
+    """ln(low + gap) − ln(low) for arrays low > 0, gap >= 0."""
+    with np.errstate(all="ignore"):
+        return np.where(gap < low, np.log1p(gap / low), np.log(low + gap) - np.log(low))
 
 
 def tanh_bound(loss: Array) -> Array:
@@ -131,8 +140,10 @@ def polylog_offset(a: float | None, p: float) -> float:
     return a
 
 
-def check_polylog(d: float, p: float) -> None:
-    """Raise unless d and p give a density that can be normalised, and represented."""
+def check_polylog(d: float, a: float, p: float) -> None:
+    """Raise unless the parameters give a density that can be normalised, and represented."""
+    if p > 1 and p * math.log(math.log(a)) + math.log(d) > 600:
+        raise ParameterError(f"p must keep d·ln(a)**p within a float, got p = {p:g} with a = {a:g} and d = {d:g}")
     if p == 1:
         if d <= 1:
             raise ParameterError(f"d must be > 1 when p = 1, got {d:g}")
@@ -141,3 +152,27 @@ def check_polylog(d: float, p: float) -> None:
             f"d must be larger for p = {p:g}: with d = {d:g} the noise is typically of size exp(u) with "
             f"ln u = {-math.log(d * p) / (p - 1):.0f}, which no computer can hold"
         )
+
+
+def probes(a: float) -> Array:
+    """Return the points from a on at which a user-given function is looked at."""
+    return np.unique(a + np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 481)]))
+
+
+def check_concave(f: Callable[[Any], Any], a: float) -> None:
+    """Raise unless f looks finite, strictly increasing and concave from a on (Assumption transformInput)."""
+    x = probes(a)
+    y = apply(f, x)
+    if not np.isfinite(y).all():
+        raise ParameterError(f"f must be finite on [a, ∞) = [{a:g}, ∞), but it is not at {x[~np.isfinite(y)][0]:g}")
+    dx, dy = np.diff(x), np.diff(y)
+    # What rounding may do to a difference of two values of f.
+    slack = 8 * np.finfo(float).eps * (np.abs(y[1:]) + np.abs(y[:-1]))
+    flat = np.append(y[20:] <= y[:-20], np.zeros(20, bool))  # over a factor of ten it must have risen
+    falls = np.append(dy <= -slack, False) | flat
+    if falls.any():
+        raise ParameterError(f"f must be strictly increasing on [{a:g}, ∞), but it is not near {x[falls][0]:g}")
+    slope, loose = dy / dx, slack / dx
+    rises = slope[1:] > slope[:-1] + loose[1:] + loose[:-1] + 1e-9 * np.abs(slope[:-1])
+    if rises.any():
+        raise ParameterError(f"f must be concave on [{a:g}, ∞), but it is not near {x[1:-1][rises][0]:g}")

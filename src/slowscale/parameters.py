@@ -135,6 +135,16 @@ class Declared:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
+    def __getstate__(self) -> dict[str, object]:
+        # What was computed on the way (cached properties) stays behind: it can hold functions, which do not pickle.
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise unless a value is True or False."""
+    if not isinstance(value, bool):
+        raise ParameterTypeError(f"{name} must be True or False, got {value!r}")
+
 
 def level_quantile(level: float) -> float:
     """Check a confidence level and return the probability left in each tail, (1 - level)/2."""
@@ -146,7 +156,12 @@ def level_quantile(level: float) -> float:
 
 def as_array(name: str, values: object) -> Array:
     """Return numbers (any shape, also Decimal, Fraction or huge integers) as a float array."""
-    raw = np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ParameterTypeError(f"{name} must not hold masked values")
+    try:
+        raw = np.asarray(values)
+    except ValueError as error:
+        raise ParameterTypeError(f"{name} must be numbers in a regular shape: {error}") from None
     if raw.dtype.kind == "O":
         for item in raw.flat:
             as_number(name, item)
@@ -167,25 +182,30 @@ def evaluate(
     pieces.
     """
     array = as_array(name, values)
-    if array.ndim == 0:
-        check_range(name, array, low, finite)
-        return float(formula(array.reshape(1))[0])
     flat = array.ravel()
     out = np.empty_like(flat)
-    for start in range(0, flat.size, CHUNK):
-        piece = flat[start : start + CHUNK]
-        check_range(name, piece, low, finite)
-        out[start : start + CHUNK] = formula(piece)
-    return out.reshape(array.shape)
+    with np.errstate(over="ignore", under="ignore"):  # too large for a float is inf, too small is 0
+        for start in range(0, flat.size, CHUNK):
+            piece = flat[start : start + CHUNK]
+            check_range(name, piece, low, finite)
+            out[start : start + CHUNK] = formula(piece)
+    return out.reshape(array.shape) if array.ndim else float(out[0])
 
 
 def apply(function: Callable[[Any], Any], x: Array) -> Array:
     """Apply a user-given function to an array, one value at a time where it knows no arrays; overflow gives inf."""
+    name = getattr(function, "__name__", repr(function))
     with np.errstate(all="ignore"):
         try:
-            return np.asarray(function(x), float)
-        except TypeError:
-            return np.asarray(np.vectorize(_careful(function), otypes=[float])(x))
+            try:
+                result = np.asarray(function(x))
+            except (TypeError, ValueError):
+                result = np.asarray(np.vectorize(_careful(function), otypes=[float])(x))
+        except Exception as error:
+            raise ParameterTypeError(f"{name} must take numbers and return numbers: {error}") from error
+    if result.dtype.kind not in "iuf" or result.shape != x.shape:
+        raise ParameterTypeError(f"{name} must return one real number for each number it is given")
+    return result.astype(np.float64, copy=False)
 
 
 def _careful(function: Callable[[Any], Any]) -> Callable[[float], float]:

@@ -23,8 +23,10 @@ import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.formulas import (
+    check_concave,
     check_polylog,
     log1p_ratio,
+    log_gap,
     polylog_offset,
     polylog_rise,
     power,
@@ -64,9 +66,9 @@ class Policy(Declared, ABC):
     def _latex(self, x: str) -> str:
         """Write the formula in LaTeX with `x` for the influence."""
 
-    def _between(self, value: Array, other: Array) -> Array:
-        """Return the exact loss when a record's value is `other` instead of `value` (bounded neighbours)."""
-        return self._loss(np.abs(value - other))
+    def _between(self, low: Array, gap: Array) -> Array:
+        """Return the exact loss between the values `low` and `low + gap` of a record (bounded neighbours)."""
+        return self._loss(gap)
 
     def _between_text(self, value: str, other: str, distance: str) -> str:
         """Write the loss between two values, given their distance too."""
@@ -109,7 +111,8 @@ class Policy(Declared, ABC):
             The influence of each record of the group.
         cells
             The cell of the published table each record falls in, one label a record. Records of one cell shift the
-            same sum, which loses less; without the labels the bound holds wherever the records are.
+            same sum, which loses less; without the labels the bound holds wherever the records are. A sum of
+            policies may be of several tables, so it takes no labels: group its terms, each with its own, and add.
 
         Notes
         -----
@@ -126,13 +129,13 @@ class Policy(Declared, ABC):
         check_range("influences", values, 0)
         if cells is None:
             return self._group_anywhere(values)
-        if len(cells) != values.size:
-            raise ParameterError(f"cells must have one label for each of the {values.size} records, got {len(cells)}")
+        labels = _labels(cells, values.size)
         together: dict[Hashable, list[float]] = {}
-        for cell, value in zip(cells, values, strict=True):
-            together.setdefault(cell, []).append(float(value))
-        parts = sum(self._group_in_cell(np.array(members)) for members in together.values())
-        return min(parts, self._group_anywhere(values))
+        for label, value in zip(labels, values, strict=True):
+            together.setdefault(label, []).append(float(value))
+        with np.errstate(over="ignore"):
+            parts = sum((self._group_in_cell(np.array(members)) for members in together.values()), 0.0)
+            return min(parts, self._group_anywhere(values))
 
     def _group_anywhere(self, values: Array) -> float:
         losses = self._loss(values)
@@ -170,6 +173,21 @@ class Policy(Declared, ABC):
         if set(given) != set(names):
             raise ParameterError(f"a {cls.kind} policy has the entries {', '.join(names)}, got {', '.join(given)}")
         return cls(**{name: _read(name, value, functions or {}) for name, value in given.items()})
+
+
+def _labels(cells: Any, count: int) -> list[Hashable]:
+    try:
+        labels = list(cells)
+        hash(tuple(labels))
+    except TypeError:
+        raise ParameterTypeError(f"cells must be a sequence of labels such as text or numbers, got {cells!r}") from None
+    if len(labels) != count:
+        raise ParameterError(f"cells must have one label for each of the {count} records, got {len(labels)}")
+    for label in labels:
+        missing = label is None or label != label  # NaN differs from itself; pandas.NA will not say
+        if not isinstance(missing, bool | np.bool_) or missing:
+            raise ParameterError("cells must not hold missing labels: they would count as different cells")
+    return labels
 
 
 def _plain(value: Any) -> Any:
@@ -228,9 +246,9 @@ class ConstantPolicy(Policy):
     def _loss(self, influence: Array) -> Array:
         return np.full_like(influence, self.loss)
 
-    def _between(self, value: Array, other: Array) -> Array:
+    def _between(self, low: Array, gap: Array) -> Array:
         # A changed record is one taken out and one put in.
-        return np.full_like(value, self.loss * (2 if self.notion == PURE else 4))
+        return np.full_like(gap, self.loss * (2 if self.notion == PURE else 4))
 
     def _between_text(self, value: str, other: str, distance: str) -> str:
         return number(self.loss * (2 if self.notion == PURE else 4))
@@ -262,14 +280,13 @@ class TransformingPolicy(Policy):
     def _loss(self, influence: Array) -> Array:
         return self._half_square(self._rise(influence))
 
-    def _between(self, value: Array, other: Array) -> Array:
-        if (value < 0).any() or (other < 0).any():
-            raise ParameterError("values must be >= 0 under a transformation mechanism, before and after the change")
-        return self._half_square(self._gap(np.minimum(value, other) + self.a, np.abs(value - other)))
+    def _between(self, low: Array, gap: Array) -> Array:
+        check_range("value (also the changed one)", low, 0)
+        return self._half_square(self._gap(low + self.a, gap))
 
     def _loose_times(self, value: Array, times: float) -> Array:
         """Return the bound of Table metric-mechSummaryNew on the loss between r and times·r."""
-        return self._between(value, times * value)
+        return self._between(value * min(times, 1.0), value * abs(times - 1))
 
     def _loose_times_text(self, times: float) -> str:
         return self._between_text("r", f"{number(times)}·r", "")
@@ -285,7 +302,10 @@ class TransformingPolicy(Policy):
         """Write f(x + a)."""
 
     def _shifted(self, x: str) -> str:
-        return " + ".join(part for part in (x, number(self.a) if self.a else "") if part)
+        if not self.a:
+            return x
+        sign = "+" if self.a > 0 else "−"
+        return f"{x} {sign} {number(abs(self.a))}" if x else number(self.a)
 
     def _text(self, x: str) -> str:
         return f"({self._transformed(x, False)} − {self._start(False)})² / {self._denominator()}"
@@ -314,8 +334,11 @@ class RootPolicy(TransformingPolicy):
     def _gap(self, low: Array, gap: Array) -> Array:
         return root_gap(low, gap, self.k)
 
-    def _between(self, value: Array, other: Array) -> Array:
-        return self._half_square(value - other) if self.k == 1 else super()._between(value, other)
+    def _between(self, low: Array, gap: Array) -> Array:
+        return self._half_square(gap) if self.k == 1 else super()._between(low, gap)
+
+    def _between_text(self, value: str, other: str, distance: str) -> str:
+        return self._text(distance) if self.k == 1 else super()._between_text(value, other, distance)
 
     def _group_anywhere(self, values: Array) -> float:
         # With k >= 2 and no offset P is concave from 0, so records apart lose most.
@@ -360,7 +383,7 @@ class LogPolicy(TransformingPolicy):
         return log1p_ratio(x, self.a)
 
     def _gap(self, low: Array, gap: Array) -> Array:
-        return np.log1p(gap / low)
+        return log_gap(low, gap)
 
     def _loose_times(self, value: Array, times: float) -> Array:
         rise = math.inf if times == 0 else math.log(times)
@@ -391,6 +414,11 @@ class TransformationPolicy(TransformingPolicy):
     sigma: float = real(above=0, typical=(0.01, 100))
     a: float = real(typical=(0, 100), default=0.0)
 
+    def _check(self) -> None:
+        if not callable(self.f):
+            raise ParameterTypeError(f"f must be a function, got {self.f!r}")
+        check_concave(self.f, self.a)
+
     def _rise(self, x: Array) -> Array:
         return apply(self.f, x + self.a) - apply(self.f, np.array([self.a]))
 
@@ -418,7 +446,10 @@ class PowerPolicy(_PurePolicy):
     p: float = real(above=0, at_most=1, typical=(0.1, 1))
 
     def _loss(self, influence: Array) -> Array:
-        return power(influence / self.sigma, self.p)
+        ratio = influence / self.sigma
+        if ratio.size and ratio.max() == math.inf:
+            return np.asarray(power(influence, self.p) / self.sigma**self.p)
+        return power(ratio, self.p)
 
     def _text(self, x: str) -> str:
         ratio = f"{x} / {number(self.sigma)}"
@@ -441,8 +472,8 @@ class PolylogPolicy(_PurePolicy):
     p: float = real(at_least=1, typical=(1, 6), default=2.0)
 
     def _check(self) -> None:
-        check_polylog(self.d, self.p)
         self._set("a", polylog_offset(self.a, self.p))
+        check_polylog(self.d, self.a, self.p)
 
     def _loss(self, influence: Array) -> Array:
         return self.d * polylog_rise(influence, self.sigma, self.a, self.p)
@@ -476,9 +507,9 @@ class UnitSplittingPolicy(Policy):
     def _loss(self, influence: Array) -> Array:
         return self.rho * np.ceil(influence / self.threshold) ** 2
 
-    def _between(self, value: Array, other: Array) -> Array:
+    def _between(self, low: Array, gap: Array) -> Array:
         # The pieces are summed again, so a changed value shifts one Gaussian.
-        return np.asarray(((value - other) / self.sigma) ** 2 / 2)
+        return np.asarray((gap / self.sigma) ** 2 / 2)
 
     def _between_text(self, value: str, other: str, distance: str) -> str:
         return RootPolicy(1, self.sigma)._text(distance)
@@ -505,8 +536,8 @@ class TanhPolicy(Policy):
     def _loss(self, influence: Array) -> Array:
         return tanh_bound(self.pure._loss(influence))
 
-    def _between(self, value: Array, other: Array) -> Array:
-        return tanh_bound(self.pure._between(value, other))
+    def _between(self, low: Array, gap: Array) -> Array:
+        return tanh_bound(self.pure._between(low, gap))
 
     def _between_text(self, value: str, other: str, distance: str) -> str:
         return self._wrapped(self.pure._between_text(value, other, distance), False)
@@ -536,8 +567,13 @@ class _CombinedPolicy(Policy):
     terms: tuple[Policy, ...]
 
     def _check(self) -> None:
-        self._set("terms", tuple(self.terms))
-        if not self.terms or not all(isinstance(term, Policy) for term in self.terms):
+        if isinstance(self.terms, list):
+            self._set("terms", tuple(self.terms))
+        if (
+            not isinstance(self.terms, tuple)
+            or not self.terms
+            or not all(isinstance(term, Policy) for term in self.terms)
+        ):
             raise ParameterTypeError(f"terms must be one or more policies, got {self.terms!r}")
         if len({term.notion for term in self.terms}) > 1:
             raise ParameterError("PRDP and PRzCDP policies do not combine: turn the PRDP ones with .to_zcdp() first")
@@ -558,8 +594,8 @@ class _CombinedPolicy(Policy):
     def _loss(self, influence: Array) -> Array:
         return self._combine([term._loss(influence) for term in self.terms])
 
-    def _between(self, value: Array, other: Array) -> Array:
-        return self._combine([term._between(value, other) for term in self.terms])
+    def _between(self, low: Array, gap: Array) -> Array:
+        return self._combine([term._between(low, gap) for term in self.terms])
 
     def _group_in_cell(self, values: Array) -> float:
         return float(self._combine([np.array(term._group_in_cell(values)) for term in self.terms]))
@@ -582,6 +618,12 @@ class SumPolicy(_CombinedPolicy):
 
     def _group_anywhere(self, values: Array) -> float:
         return sum(term._group_anywhere(values) for term in self.terms)
+
+    def _group_in_cell(self, values: Array) -> float:
+        raise ParameterError(
+            "cells must not be given for a sum of policies, which may be of several tables: "
+            "group each term with its own cells, and add"
+        )
 
     def _latex(self, x: str) -> str:
         return " + ".join(f"\\left({term._latex(x)}\\right)" for term in self.terms)

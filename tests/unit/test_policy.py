@@ -26,7 +26,15 @@ from slowscale.policy import (
     TransformationPolicy,
     UnitSplittingPolicy,
 )
-from strategies import additive_mechanisms, influences, log_uniform, policies, pure_policies, transformations
+from strategies import (
+    additive_mechanisms,
+    influences,
+    log_uniform,
+    plain_policies,
+    policies,
+    pure_policies,
+    transformations,
+)
 
 # --- what the theorems say -------------------------------------------------------------------------------------------
 
@@ -158,6 +166,11 @@ def test_user_given_functions_are_named_not_run():
     assert policy(3) == pytest.approx(RootPolicy(2, 2, 1)(3))
     with pytest.raises(ss.ParameterError, match="lambda"):
         TransformationPolicy(lambda x: x, 2, 1).to_dict()
+    with pytest.raises(ss.ParameterError, match="f must be concave"):  # its loss would be understated
+        TransformationPolicy(np.square, 2, 1)
+    with pytest.raises(ss.ParameterTypeError, match="f must be a function, got 'abc'"):
+        TransformationPolicy("abc", 2, 1)
+    assert str(TransformationPolicy(np.log1p, 2, -0.5)) == "(f(Δ − 0.5) − f(-0.5))² / (2·2²)"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +196,15 @@ def test_bad_descriptions(description, words):
 def test_huge_and_tiny_influences_stay_finite(p):
     values = p(np.array([0.0, 1e-300, 1e-9, 1e18, 1e30]))
     assert np.isfinite(values).all()
+
+
+def test_what_a_float_cannot_hold_is_infinite_without_warning():
+    assert ss.Gaussian(1).policy(1e200) == math.inf
+    assert PowerPolicy(1e-6, 0.5)(1e308) == pytest.approx(1e157)
+    assert ss.Gaussian(1).policy.group([1e308, 1e308], cells="AA") == math.inf
+    assert ss.Gaussian(1).bounded_policy(add=1e308)(1e308) == math.inf
+    with pytest.raises(ss.ParameterError, match="p must keep"):
+        PolylogPolicy(1, p=200)
 
 
 def test_accuracy_far_out():
@@ -222,9 +244,9 @@ def test_bad_influences(wrong):
         RootPolicy(2, 1)(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["5", [True], None, 1j, ["a"], [None]])
+@pytest.mark.parametrize("wrong", ["5", [True], None, 1j, ["a"], [None], [[1], [2, 3]], np.ma.array([1], mask=[1])])
 def test_influences_of_a_wrong_type(wrong):
-    with pytest.raises(ss.ParameterTypeError, match="influence must be"):
+    with pytest.raises(ss.ParameterTypeError, match="influence must "):
         RootPolicy(2, 1)(wrong)
 
 
@@ -237,8 +259,13 @@ small_groups = st.lists(log_uniform(0.01, 1e4), min_size=1, max_size=6)
 def test_group_is_never_worse_than_the_papers_lemma(p, group):
     lemma = len(group) * p(group).sum()
     assert p.group(group) <= lemma * (1 + 1e-12)
-    assert p.group(group, cells=["A"] * len(group)) <= p.group(group) * (1 + 1e-12)
     assert p.group(group) >= p(max(group)) * (1 - 1e-12)
+
+
+@given(p=plain_policies, group=small_groups)
+def test_group_knows_more_with_cells(p, group):
+    assert p.group(group, cells=["A"] * len(group)) <= p.group(group) * (1 + 1e-12)
+    assert p.group([], cells=[]) == 0.0
 
 
 @given(p=pure_policies, group=small_groups)
@@ -280,6 +307,18 @@ def test_group_bad_input():
         RootPolicy(1, 2).group([3, 4], cells=["A"])
     with pytest.raises(ss.ParameterError, match="influences must be finite and >= 0, got -4"):
         RootPolicy(1, 2).group([3, -4])
+    with pytest.raises(ss.ParameterTypeError, match="cells must be a sequence of labels"):
+        RootPolicy(1, 2).group([3, 4], cells=5)
+    with pytest.raises(ss.ParameterTypeError, match="cells must be a sequence of labels"):
+        RootPolicy(1, 2).group([3, 4], cells=[[1], [2]])
+    for missing in (math.nan, None, pd.NA):
+        with pytest.raises(ss.ParameterError, match="cells must not hold missing labels"):
+            RootPolicy(1, 2).group([3, 4], cells=pd.Series([missing, "A"], dtype=object))
+
+
+def test_a_sum_of_policies_may_be_of_several_tables():
+    with pytest.raises(ss.ParameterError, match="group each term with its own cells, and add"):
+        (RootPolicy(1, 2) + LogPolicy(1)).group([3, 4], cells="AB")
 
 
 # --- bounded neighbours ----------------------------------------------------------------------------------------------
@@ -301,10 +340,10 @@ def test_bounded_changes_and_their_loose_bounds(m, r, add, times):
     between = m.bounded_policy()
     if r + add >= 0:
         exact = m.bounded_policy(add=add)(r)
-        assert exact == between(r, r + add)
+        assert exact == pytest.approx(between(r, r + add), rel=1e-6, abs=1e-9)
         assert exact <= m.bounded_policy(add=add, loose=True)(r) * (1 + 1e-9) + 1e-12
     exact = m.bounded_policy(times=times)(r)
-    assert exact == between(r, times * r)
+    assert exact == pytest.approx(between(r, times * r), rel=1e-6, abs=1e-9)
     assert exact <= m.bounded_policy(times=times, loose=True)(r) * (1 + 1e-9) + 1e-12
     # knowing that a record is there makes a change of its value no easier to see than its removal
     assert between(r, 0) <= m.policy(r) * (1 + 1e-9) + 1e-12
@@ -330,6 +369,20 @@ def test_bounded_losses_of_tiny_changes_keep_their_digits():
     assert ss.Log(1, a=3).bounded_policy(add=1)(1e9) == pytest.approx(float(log), rel=1e-13)
 
 
+def test_bounded_losses_of_huge_values_are_not_rounded_away():
+    """Ten to the 17 and five more differ by nothing as floats."""
+    for m in (ss.Gaussian(1), ss.GeneralizedGaussian(1, 0.5), ss.ExponentialPolylog(1)):
+        expected = m.policy(5)
+        assert m.bounded_policy(add=5)(1e17) == expected
+        assert m.bounded_policy()(10**17, 10**17 + 5) == expected
+        assert m.bounded_policy()(Decimal(10**17 + 5), 10**17) == expected
+        assert m.bounded_policy()(np.array([10**17]), np.array([10**17 + 5])) == [expected]
+    assert ss.Gaussian(1).bounded_policy(times=1 + 2**-52)(1.5e15) == pytest.approx((1.5e15 * 2**-52) ** 2 / 2)
+    assert ss.Root(2, 1).bounded_policy()(1e-300, 1e15) == pytest.approx(1e15 / 2)
+    assert str(ss.Gaussian(1).bounded_policy(add=5)) == "5² / (2·1²)"
+    assert str(ss.BoundedPolicy(ConstantPolicy(1), add=1, loose=True)) == "4"
+
+
 def test_bounded_texts_and_round_trip():
     policy = ss.Root(4, 2, a=1).bounded_policy(add=5)
     assert str(policy) == "((r + 1)^(1/4) − (r + 5 + 1)^(1/4))² / (2·2²)"
@@ -338,7 +391,7 @@ def test_bounded_texts_and_round_trip():
     assert str(ss.Log(2).bounded_policy(times=1.1, loose=True)) == "ln(1.1)² / (2·2²)"
     assert str(ss.GeneralizedGaussian(2, 0.5).bounded_policy(add=-5, pure=True)) == "(5 / 2)^0.5"
     assert str(ss.GeneralizedGaussian(2, 0.5).bounded_policy(times=1.5, pure=True)) == "(0.5·r / 2)^0.5"
-    assert str(ss.Gaussian(2).bounded_policy()) == "(r − r')² / (2·2²)"
+    assert str(ss.Gaussian(2).bounded_policy()) == "|r − r'|² / (2·2²)"
     assert ss.BoundedPolicy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
     assert policy.notion == "bounded PRzCDP"
 
@@ -351,7 +404,14 @@ def test_bounded_texts_and_round_trip():
         (lambda: ss.Log(1).bounded_policy(add="1"), "add must be a finite number, got '1' of type str"),
         (lambda: ss.Log(1).bounded_policy(loose=True), "loose bounds exist for a given add or times only"),
         (lambda: ss.Log(1).bounded_policy(pure=True), "Log has no PRDP policy"),
-        (lambda: ss.Log(1).bounded_policy(add=-5)(3), "values must be >= 0"),
+        (
+            lambda: ss.Log(1).bounded_policy(add=-5)(3),
+            r"value \(also the changed one\) must be finite and >= 0, got -2",
+        ),
+        (lambda: ss.Log(1).bounded_policy(add=-5, loose=True)(3), r"value \(also the changed one\) must be .* got -2"),
+        (lambda: ss.Log(1).bounded_policy(add=1, loose="yes"), "loose must be True or False, got 'yes'"),
+        (lambda: ss.BoundedPolicy.from_dict({}), "description must have the entries"),
+        (lambda: ss.BoundedPolicy("policy"), "policy must be a policy"),
         (lambda: ss.Log(1).bounded_policy(times=-1, loose=True)(3), "times must be >= 0"),
         (lambda: ss.Log(1).bounded_policy()(3), "other must be given"),
         (lambda: ss.Log(1).bounded_policy(add=1)(3, 4), "other must not be given"),

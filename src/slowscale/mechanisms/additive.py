@@ -129,8 +129,8 @@ class ExponentialPolylog(AdditiveMechanism):
     p: float = real(at_least=1, typical=(1, 6), default=2.0)
 
     def _check(self) -> None:
-        check_polylog(self.d, self.p)
         self._set("a", polylog_offset(self.a, self.p))
+        check_polylog(self.d, self.a, self.p)
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
@@ -139,8 +139,9 @@ class ExponentialPolylog(AdditiveMechanism):
             return 1.0, high
         if name == "a":
             return smallest_offset(float(fixed.get("p", 2.0))), high
-        if name == "p" and fixed.get("a") is not None:
-            return low, 1 + math.log(fixed["a"])
+        if name == "p":
+            most = 1 + math.log(fixed["a"]) if fixed.get("a") is not None else 100.0
+            return low, most
         return low, high
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError
 from slowscale.mechanisms import calibration
-from slowscale.parameters import Declared, domains
+from slowscale.parameters import Declared, check_flag, domains
 from slowscale.policy import Policy, number
 
 
@@ -59,6 +59,7 @@ class Mechanism(Declared, ABC):
         loose
             Whether to give the simpler bounds that the paper's Table metric-mechSummaryNew prints.
         """
+        check_flag("pure", pure)
         policy = self.pure_policy if pure else self.policy
         if policy is None:
             raise ParameterError(f"pure must be False: {type(self).__name__} has no PRDP policy")

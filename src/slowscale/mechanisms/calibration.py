@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
-from slowscale.parameters import as_number
+from slowscale.parameters import as_number, check_flag, domains
 from slowscale.policy import number
 
 if TYPE_CHECKING:
@@ -44,7 +44,12 @@ def calibrate(
     if at is None and (name == "loss" or cls._error_grows):
         meaning = "record value that is to have this loss" if name == "loss" else "sum that is to have this std"
         raise ParameterTypeError(f"at must be given: the {meaning}")
+    check_flag("pure", pure)
     free = _free_parameter(cls, free, fixed)
+    declared = domains(cls)
+    for parameter, value in fixed.items():
+        if parameter in declared and not (value is None and declared[parameter].optional):
+            declared[parameter].check(parameter, value)
     low, high = cls._range(free, fixed)
 
     def build(coordinate: float) -> M:
@@ -69,18 +74,20 @@ def calibrate(
 
     achieved(build(min(0.0, math.log(high - low))))  # wrong values of `fixed` and `at` are reported from here
     coordinates = _decades(high - low)
-    nearest = math.inf
+    attempts: list[float] = []
     for left, right in _crossings(excess, coordinates):
         from scipy.optimize import brentq
 
         solution = left if left == right else brentq(excess, left, right, xtol=1e-15, rtol=1e-15)
         if abs(excess(solution)) <= TOLERANCE:
             return build(solution)
-        nearest = min(nearest, excess(solution), key=abs)
-    if abs(nearest) < 0.1:
+        attempts.append(solution)
+    if attempts:
+        nearest = achieved(build(min(attempts, key=lambda solution: abs(excess(solution)))))
         raise CalibrationError(
-            f"{name} = {number(target)} can be met only to {abs(nearest):.1g} of it by {free} as a float: "
-            f"solve for another parameter with free=…, one of {', '.join(n for n in cls._free if n != free)}"
+            f"{name} = {number(target)} cannot be met by {cls.__name__}: between two neighbouring values of {free} it "
+            f"jumps, and {nearest:.10g} is the nearest. Solve for another parameter with free=…, "
+            f"one of {', '.join(n for n in cls._free if n != free)}"
         )
     seen = [value for value in map(excess, coordinates) if not math.isnan(value)]
     raise CalibrationError(
@@ -128,7 +135,7 @@ def _crossings(excess: Callable[[float], float], coordinates: list[float]) -> It
 def _reach(target: float, lowest: float, highest: float) -> str:
     low, high = target * math.exp(lowest), target * math.exp(min(highest, 600))
     if lowest == highest:
-        return f"only {number(low)}"
+        return "only 0" if lowest == -700 else f"only {number(low)}"
     if lowest <= -700 or low < 1e-12 * target:
         return f"at most {number(high)}"
     return f"at least {number(low)}" if high > 1e12 * target else f"from {number(low)} to {number(high)}"

@@ -11,13 +11,15 @@ import numpy as np
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.mechanisms.base import Mechanism
 from slowscale.parameters import Array, as_array, check_range
-from slowscale.policy import Policy
+from slowscale.policy import Policy, UnitSplittingPolicy
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # How finely the record sizes are searched for crossovers: points a factor of ten.
 PER_DECADE = 100
+# How many jumps of a unit-splitting policy are looked at one by one.
+JUMPS = 10_000
 
 
 class Crossover(NamedTuple):
@@ -29,7 +31,7 @@ class Crossover(NamedTuple):
     above: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """What `compare` found.
 
@@ -103,12 +105,7 @@ def compare(
         The record sizes between which crossovers are looked for; by default a hundred times beyond `influences`.
 
     """
-    named = mechanisms if isinstance(mechanisms, Mapping) else {str(m): m for m in mechanisms}
-    if not named:
-        raise ParameterError("mechanisms must hold at least one mechanism")
-    for name, m in named.items():
-        if not isinstance(m, Mechanism):
-            raise ParameterTypeError(f"mechanisms must be mechanisms, got {m!r} for {name!r}")
+    named = _named(mechanisms)
     sizes, sums = _values("influences", influences), _values("queries", queries)
     low, high = _span(sizes) if within is None else _checked_span(within)
     policies = {name: m.policy for name, m in named.items()}
@@ -130,22 +127,43 @@ def compare(
     )
 
 
+def _named(mechanisms: Any) -> dict[str, Mechanism]:
+    if isinstance(mechanisms, Mapping):
+        named = [(str(name), m) for name, m in mechanisms.items()]
+    elif isinstance(mechanisms, Iterable):
+        named = [(str(m), m) for m in mechanisms]
+    else:
+        raise ParameterTypeError(f"mechanisms must be a list or a mapping of mechanisms, got {mechanisms!r}")
+    if not named:
+        raise ParameterError("mechanisms must hold at least one mechanism")
+    for _, m in named:
+        if not isinstance(m, Mechanism):
+            raise ParameterTypeError(f"mechanisms must be mechanisms, got {m!r}")
+    unique: dict[str, Mechanism] = {}
+    for name, m in named:  # two that look alike are both shown
+        alike = sum(name == other or other.startswith(f"{name} (") for other in unique)
+        unique[f"{name} ({alike + 1})" if alike else name] = m
+    return unique
+
+
 def _values(name: str, values: Iterable[float]) -> Array:
-    array = as_array(name, list(values) if not isinstance(values, np.ndarray) else values).ravel()
+    array = np.atleast_1d(as_array(name, values)).ravel()
     check_range(name, array, 0)
     return array
 
 
 def _span(sizes: Array) -> tuple[float, float]:
     positive = sizes[sizes > 0]
-    return (float(positive.min()) / 100, float(positive.max()) * 100) if positive.size else (1e-3, 1e12)
+    if not positive.size:
+        return 1e-3, 1e12
+    return max(float(positive.min()) / 100, 1e-300), min(float(positive.max()) * 100, 1e300)
 
 
 def _checked_span(within: tuple[float, float]) -> tuple[float, float]:
-    low, high = as_array("within", within).tolist()
-    if not 0 < low < high < math.inf:
+    ends = as_array("within", within).ravel().tolist()
+    if len(ends) != 2 or not 0 < ends[0] < ends[1] < math.inf:
         raise ParameterError(f"within must be two finite numbers 0 < low < high, got {within}")
-    return low, high
+    return ends[0], ends[1]
 
 
 def _crossovers(one: str, p: Policy, two: str, q: Policy, low: float, high: float) -> Iterable[Crossover]:
@@ -157,6 +175,11 @@ def _crossovers(one: str, p: Policy, two: str, q: Policy, low: float, high: floa
 
     steps = max(2, math.ceil(PER_DECADE * math.log10(high / low)) + 1)
     grid = np.linspace(math.log(low), math.log(high), steps)
+    for policy in (p, q):
+        if isinstance(policy, UnitSplittingPolicy):  # it jumps at each multiple of its threshold
+            jumps = policy.threshold * np.arange(max(1, low // policy.threshold), high / policy.threshold)[:JUMPS]
+            sides = np.log(np.concatenate([jumps, jumps * (1 + 1e-12)]))
+            grid = np.union1d(grid, sides[(sides >= grid[0]) & (sides <= grid[-1])])
     sign = np.sign(excess(grid))
     change = np.flatnonzero(sign[:-1] * sign[1:] < 0)
     for i in change:

@@ -35,11 +35,13 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
             half = np.exp(-(n**2) / 4)
             unit = np.abs(error(column, np.array([[-1.0, 1.0]]))).max(axis=1, keepdims=True)
             unit = np.where((unit > 0) & np.isfinite(unit), unit, 1.0)
-            weighted = error(column, n) / unit * half
-            weighted = np.where(np.isnan(weighted), np.inf, weighted)  # inf·0: it outgrows the density
-            first, second = (weighted * half) @ weights, weighted**2 @ weights
-            mean[rows] = unit[:, 0] * first
-            spread[rows] = unit[:, 0] * np.where(np.isfinite(second), np.sqrt(np.maximum(second - first**2, 0)), np.inf)
+            errors = error(column, n) / unit
+            weighted = errors * half
+            outgrown = np.isnan(weighted).any(axis=1)  # inf·0: the error outgrows the density
+            first = (weighted * half) @ weights
+            second = ((errors - first[:, None]) * half) ** 2 @ weights
+            mean[rows] = unit[:, 0] * np.where(outgrown, np.inf, first)
+            spread[rows] = unit[:, 0] * np.where(outgrown | np.isnan(second), np.inf, np.sqrt(second))
     return mean, spread
 
 

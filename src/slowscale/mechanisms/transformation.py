@@ -15,10 +15,10 @@ import numpy as np
 from scipy import special
 
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.formulas import log1p_ratio, root
+from slowscale.formulas import check_concave, log1p_ratio, probes, root, root_rise
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
-from slowscale.parameters import Array, apply, as_number, evaluate, level_quantile, real, whole
+from slowscale.parameters import Array, apply, evaluate, level_quantile, real, whole
 from slowscale.policy import LogPolicy, Policy, RootPolicy, TransformationPolicy
 
 # How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
@@ -41,6 +41,10 @@ class TransformationMechanism(Mechanism):
     @abstractmethod
     def _transform(self, q: Array) -> Array:
         """f(q + a)."""
+
+    @abstractmethod
+    def _height(self, q: Array) -> Array:
+        """f(q + a) − f(a), without cancellation where f is known."""
 
     @abstractmethod
     def _median_error(self, q: Array, shift: Array) -> Array:
@@ -78,11 +82,10 @@ class TransformationMechanism(Mechanism):
 
     def _error(self, q: Array, shift: Array) -> Array:
         """g(f(q + a) + shift) − q."""
-        v = self._transform(q)
         if self.estimator == "median":
-            inside = v + shift >= self._floor
+            inside = shift >= -self._height(q)
             return np.where(inside, self._median_error(q, np.where(inside, shift, 0)), -q)
-        return self._estimate(v + shift) - q
+        return self._estimate(self._transform(q) + shift) - q
 
     def bias(self, q: Any) -> Any:
         """E[published] − q: 0 for a mean-unbiased estimator."""
@@ -98,8 +101,7 @@ class TransformationMechanism(Mechanism):
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
         """Return the bias and the standard deviation, by quadrature over the noise."""
-        start = (self._floor - self._transform(q)) / self.sigma
-        return error_moments(lambda q, n: self._error(q, self.sigma * n), q, start)
+        return error_moments(lambda q, n: self._error(q, self.sigma * n), q, -self._height(q) / self.sigma)
 
     def _std(self, q: Array) -> Array:
         return self._moments(q)[1]
@@ -155,7 +157,7 @@ def _with_ends(points: Array, middle: Array, half: float) -> Array:
 
 
 def _check_estimator(estimator: Any) -> None:
-    if estimator not in ("mean", "median"):
+    if not isinstance(estimator, str) or estimator not in ("mean", "median"):
         raise ParameterError(f'estimator must be "mean" or "median", got {estimator!r}')
 
 
@@ -186,6 +188,9 @@ class Root(TransformationMechanism):
     def _transform(self, q: Array) -> Array:
         return root(q + self.a, self.k)
 
+    def _height(self, q: Array) -> Array:
+        return root_rise(q, self.a, self.k)
+
     def _median_error(self, q: Array, shift: Array) -> Array:
         v = self._transform(q)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -196,7 +201,7 @@ class Root(TransformationMechanism):
         """σ^k·He_k(v/σ) − a, by the recurrence of the Hermite polynomials scaled by σ."""
         before, now = np.ones_like(v), v
         for n in range(1, self.k):
-            before, now = now, v * now - n * self.sigma**2 * before
+            before, now = now, v * now - n * self.sigma * self.sigma * before
         return now - self.a
 
     def _turns(self, v: Array) -> Array:
@@ -212,21 +217,23 @@ class Root(TransformationMechanism):
         scale = np.maximum(v, self.sigma)
         i = np.arange(self.k)
         noise, value = np.log(self.sigma / scale)[:, None], (v / scale)[:, None]
-        terms = self._log_coefficients() + 2 * (self.k - i) * noise + special.xlogy(2 * i, value)
-        with np.errstate(over="ignore"):
-            return np.asarray(scale**self.k * np.sqrt(np.exp(terms).sum(axis=1)))
+        terms = self._log_coefficients() + 2 * (self.k - 1 - i) * noise + special.xlogy(2 * i, value)
+        return np.asarray(self.sigma * scale ** (self.k - 1) * np.sqrt(np.exp(terms).sum(axis=1)))
 
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._variance_estimate(v)
         i = np.arange(self.k)
         polynomials = special.eval_hermitenorm(2 * i, (v / self.sigma)[:, None])
-        return np.asarray(self.sigma ** (2 * self.k) * (np.exp(self._log_coefficients()) * polynomials).sum(axis=1))
+        scale = np.float64(self.sigma) ** (2 * self.k)
+        return np.asarray(scale * (np.exp(self._log_coefficients()) * polynomials).sum(axis=1))
 
     def _log_coefficients(self) -> Array:
         """ln of C(k, i)²·(k − i)! for i < k."""
-        k = self.k
-        return np.array([math.log(math.comb(k, i) ** 2 * math.factorial(k - i)) for i in range(k)])
+        k, i = self.k, np.arange(self.k)
+        if k <= 50:  # exact whole numbers, rounded once
+            return np.array([math.log(math.comb(k, j) ** 2 * math.factorial(k - j)) for j in range(k)])
+        return np.asarray(2 * (special.gammaln(k + 1) - special.gammaln(i + 1)) - special.gammaln(k - i + 1))
 
 
 @dataclass(frozen=True)
@@ -253,7 +260,10 @@ class Log(TransformationMechanism):
         return LogPolicy(self.sigma, self.a)
 
     def _transform(self, q: Array) -> Array:
-        return math.log(self.a) + log1p_ratio(q, self.a)
+        return math.log(self.a) + self._height(q)
+
+    def _height(self, q: Array) -> Array:
+        return log1p_ratio(q, self.a)
 
     def _median_error(self, q: Array, shift: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -261,19 +271,32 @@ class Log(TransformationMechanism):
 
     def _mean_estimate(self, v: Array) -> Array:
         with np.errstate(over="ignore"):
-            return np.asarray(np.exp(v - self.sigma**2 / 2) - self.a)
+            return np.asarray(np.exp(v - self.sigma * self.sigma / 2) - self.a)
 
     def _std(self, q: Array) -> Array:
         if self.estimator == "median":
             return super()._std(q)
-        with np.errstate(over="ignore"):
-            return np.asarray((q + self.a) * np.sqrt(np.expm1(self.sigma**2)))
+        square = np.float64(self.sigma) ** 2
+        return np.asarray((q + self.a) * np.exp(square / 2) * np.sqrt(-np.expm1(-square)))
+
+    def _moments(self, q: Array) -> tuple[Array, Array]:
+        if self.estimator == "mean" or self.sigma < 1:
+            return super()._moments(q)
+        # Moments of a lognormal variable cut at 0, as in the Black-Scholes formula, in units of their growth.
+        square, start = np.float64(self.sigma) ** 2, self._height(q) / self.sigma
+        share = self.a / (q + self.a)
+        below, first, second = (special.ndtr(start + i * self.sigma) for i in range(3))
+        mean = np.exp(-square / 2) * first - share * np.exp(-square) * below
+        moment = second - 2 * share * np.exp(-1.5 * square) * first + share**2 * np.exp(-2 * square) * below
+        growth = (q + self.a) * np.exp(square)
+        return growth * mean - q, growth * np.sqrt(moment - mean**2)
 
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._variance_estimate(v)
         with np.errstate(over="ignore"):
-            return np.asarray(np.expm1(self.sigma**2) * np.exp(2 * v - 2 * self.sigma**2))
+            square = np.float64(self.sigma) ** 2
+            return np.asarray(-np.expm1(-square) * np.exp(2 * v - square))
 
 
 @dataclass(frozen=True)
@@ -291,6 +314,11 @@ class Transformation(TransformationMechanism):
 
     _free = ("sigma", "a")
 
+    @classmethod
+    def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
+        low, high = super()._range(name, fixed)
+        return max(low, 0.0), high  # offsets below 0 are legal, but not searched
+
     f: Callable[[Any], Any]
     inverse: Callable[[Any], Any]
     sigma: float = real(above=0, typical=(0.01, 100))
@@ -301,9 +329,10 @@ class Transformation(TransformationMechanism):
         for name in ("f", "inverse"):
             if not callable(getattr(self, name)):
                 raise ParameterTypeError(f"{name} must be a function, got {getattr(self, name)!r}")
-        if self.estimator != "median" and not callable(self.estimator):
+        if not callable(self.estimator) and not (isinstance(self.estimator, str) and self.estimator == "median"):
             raise ParameterError(f'estimator must be "median" or a function, got {self.estimator!r}')
-        _check_function(self.f, self.inverse, self.a)
+        check_concave(self.f, self.a)
+        _check_inverse(self.f, self.inverse, self.a, self.sigma, self.estimator == "median")
 
     @property
     def policy(self) -> Policy:
@@ -312,6 +341,9 @@ class Transformation(TransformationMechanism):
 
     def _transform(self, q: Array) -> Array:
         return apply(self.f, q + self.a)
+
+    def _height(self, q: Array) -> Array:
+        return self._transform(q) - self._floor
 
     def _median_error(self, q: Array, shift: Array) -> Array:
         return apply(self.inverse, self._transform(q) + shift) - self.a - q
@@ -347,31 +379,21 @@ def _turning_points(function: Callable[[Array], Array], middle: float, half: flo
     ]
 
 
-def _check_function(f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: float) -> None:
-    """Raise unless f looks finite, strictly increasing and concave from a on, and `inverse` undoes it."""
-    x = a + np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 481)])
-    x = np.unique(x)
+def _check_inverse(
+    f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: float, sigma: float, beyond: bool
+) -> None:
+    """Raise unless `inverse` undoes f from a on, and (when `beyond`) goes on rising above all values of f."""
+    x = probes(a)
+    y, back = apply(f, x), apply(inverse, apply(f, x))
     with np.errstate(all="ignore"):
-        y = apply(f, x)
-        if y.shape != x.shape or not np.isfinite(y).all():
-            where = x[~np.isfinite(y)][0] if y.shape == x.shape else x[0]
-            raise ParameterError(f"f must be finite on [a, ∞) = [{a:g}, ∞), but it is not at {where:g}")
-        dx, dy = np.diff(x), np.diff(y)
-        # What rounding may do to a difference of two values of f.
-        slack = 8 * np.finfo(float).eps * (np.abs(y[1:]) + np.abs(y[:-1]))
-        if (dy <= -slack).any() or (y[40::40] <= y[:-40:40]).any():
-            falls = x[1:][dy <= -slack]
-            where = falls[0] if falls.size else x[-1]
-            raise ParameterError(f"f must be strictly increasing on [{a:g}, ∞), but it is not near {where:g}")
-        slope, loose = dy / dx, slack / dx
-        rises = slope[1:] > slope[:-1] + loose[1:] + loose[:-1] + 1e-9 * np.abs(slope[:-1])
-        if rises.any():
-            raise ParameterError(f"f must be concave on [{a:g}, ∞), but it is not near {x[1:-1][rises][0]:g}")
-        back = apply(inverse, y)
-        allowed = 1e-6 * (np.abs(x) + np.abs(a)) + 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
-        wrong = ~(np.abs(back - x) <= allowed + 1e-9)
-        if wrong.any():
-            first = x[wrong][0]
-            raise ParameterError(
-                f"inverse must undo f, but inverse(f({first:g})) = {as_number('inverse', back[wrong][0]):g}"
-            )
+        slope = np.diff(y) / np.diff(x)
+        rounding = 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
+    wrong = ~(np.abs(back - x) <= 1e-6 * (np.abs(x) + np.abs(a)) + rounding + 1e-9)
+    if wrong.any():
+        raise ParameterError(f"inverse must undo f, but inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}")
+    above = apply(inverse, y[-1] + sigma * np.array([0.0, 1.0, 5.0, 20.0]))
+    if beyond and not (np.diff(np.minimum(above, 1e308)) >= 0).all():
+        raise ParameterError(
+            f"f must grow without bound for a median estimator, but inverse({y[-1] + sigma:g}) = {above[1]:g}: "
+            "no sum has that transformed value. Give an estimator that is a function instead"
+        )

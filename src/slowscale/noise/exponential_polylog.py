@@ -40,8 +40,8 @@ class ExponentialPolylogNoise(SymmetricNoise):
     p: float = real(at_least=1, typical=(1, 6), default=2.0)
 
     def _check(self) -> None:
-        check_polylog(self.d, self.p)
         self._set("a", polylog_offset(self.a, self.p))
+        check_polylog(self.d, self.a, self.p)
 
     def _drop(self, z: Array) -> Array:
         return self.d * polylog_rise(z, self.sigma, self.a, self.p)
@@ -137,6 +137,8 @@ class ExponentialPolylogNoise(SymmetricNoise):
             if self.d <= order + 1:
                 return math.inf
             return scale + sum(math.log(j) - math.log(self.d - 1 - j) for j in range(1, order + 1))
+        if math.log((order + 1) / (self.d * self.p)) / (self.p - 1) > 200:
+            return math.inf  # it is finite, but beyond exp(exp(100))
         density = _tilted(_density(order + 1, self.d, self.p, math.log(self.a)), order)
         peak, integral = density.log_integral(np.zeros(1), np.inf)
         at_peak = order * _log_expm1(peak) + self._density.rise(np.zeros(1), peak)
@@ -196,16 +198,20 @@ def _tilted(density: LogConcave, order: int) -> LogConcave:
         with np.errstate(over="ignore"):
             return np.asarray(order / np.expm1(y) + density.slope(y))
 
+    def curvature(y: Array) -> Array:
+        with np.errstate(over="ignore", divide="ignore"):
+            return np.asarray((0.5 * order**0.5 / np.sinh(y / 2)) ** 2 + density.curvature(y))
+
     mode = density.mode
     if mode < 50:  # further out, the factor is 1 to the last digit
-        low, high = max(mode * (1 - 1e-9), 1e-280), max(1.0, 2 * mode)
+        low, high = max(mode * (1 - 1e-9), 1e-300), max(1.0, 2 * mode)
         while slope(np.array(high)) > 0:
             high *= 2
         mode = math.exp(brentq(lambda log_y: float(slope(np.exp(log_y))), math.log(low), math.log(high), xtol=1e-12))
     return LogConcave(
         rise=lambda y, t: log_factor(y + t) - log_factor(y) + density.rise(y, t),
         slope=slope,
-        curvature=lambda y: order * np.exp(-y) / np.expm1(-y) ** 2 + density.curvature(y),
+        curvature=curvature,
         mode=mode,
     )
 

@@ -56,10 +56,10 @@ class LogConcave:
         """How far from the peak the density matters: the drop of h there is about NOTHING_LEFT, or the room ends."""
         with np.errstate(divide="ignore"):
             guess = np.fmin(1 / np.abs(self.slope(peak)), 1 / np.sqrt(self.curvature(peak)))
-        width = np.minimum(guess, room)
+        width = np.minimum(np.maximum(guess, 1e-300), room)
         enough = np.zeros(peak.shape, bool)
         while not enough.all():
-            enough = (width >= room) | (self.rise(peak, sign * width) <= -NOTHING_LEFT)
+            enough = (width >= room) | ~(self.rise(peak, sign * width) > -NOTHING_LEFT)
             width = np.where(enough, width, np.minimum(2 * width, room))
         short = np.zeros(peak.shape)
         for _ in range(6):  # bisect: a needlessly wide side would waste nodes

@@ -88,20 +88,19 @@ class SymmetricNoise(Declared, ABC):
 
     def moment(self, order: int) -> float:
         """E Z^order for a whole number >= 0: infinite where it is, undefined odd moments as nan."""
-        number = as_number("order", order, "a whole number >= 0")
-        if not number.is_integer() or number < 0:
-            raise ParameterError(f"order must be a whole number >= 0, got {order}")
-        if number == 0:
-            return 1.0
-        absolute = self.absolute_moment(int(number))
-        return absolute if number % 2 == 0 else math.nan if absolute == math.inf else 0.0
+        absolute = self.absolute_moment(order)
+        return absolute if order % 2 == 0 else math.nan if absolute == math.inf else 0.0
 
     def mean(self) -> float:
         """E Z: 0, or nan where it does not exist."""
         return self.moment(1)
 
     def absolute_moment(self, order: int) -> float:
-        """E |Z|^order."""
+        """E |Z|^order for a whole number >= 0."""
+        number = as_number("order", order, "a whole number >= 0")
+        if not number.is_integer() or number < 0:
+            raise ParameterError(f"order must be a whole number >= 0, got {order}")
+        order = int(number)
         log = self._log_moment(order) + order * math.log(self.sigma) if order else 0.0
         return math.exp(log) if log < 709.78 else math.inf
 

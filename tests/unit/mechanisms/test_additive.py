@@ -1,6 +1,7 @@
 """Additive mechanisms: they say what their noise says, for every sum alike."""
 
 import math
+import pickle
 from decimal import Decimal
 
 import numpy as np
@@ -34,6 +35,13 @@ def test_mechanisms_are_values(m):
     assert str(m).startswith(type(m).__name__)
     with pytest.raises(AttributeError):
         m.sigma = 3.0
+
+
+@given(m=mechanisms)
+def test_mechanisms_travel_to_other_processes(m):
+    m.std(1.0)
+    m.prediction_interval(1.0)
+    assert pickle.loads(pickle.dumps(m)) == m
 
 
 def test_prediction_interval_of_a_decimal_sum():

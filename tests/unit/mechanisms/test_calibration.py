@@ -87,9 +87,19 @@ def test_any_parameter_can_be_the_free_one(cls, target, fixed, free):
     assert achieved == pytest.approx(target.get("std", target.get("loss")), rel=1e-8)
 
 
+def test_the_shape_of_the_polylog_as_free_parameter():
+    """It ends where it must: with a large p the noise is narrow, and nothing overflows on the way."""
+    for std in (1.0, 3.0):
+        assert ss.ExponentialPolylog.calibrate(std=std, free="p", d=5, a=1e3).std() == pytest.approx(std)
+    with pytest.raises(ss.CalibrationError, match="it can be"):
+        ss.ExponentialPolylog.calibrate(std=75, free="p", d=5)
+
+
 def test_user_given_transformation():
     m = ss.Transformation.calibrate(std=50, at=1000, f=np.arcsinh, inverse=np.sinh, a=0)
     assert m.std(1000) == pytest.approx(50)
+    m = ss.Transformation.calibrate(loss=3, at=1000, f=np.log, inverse=np.exp, sigma=0.5, free="a")
+    assert m.policy(1000) == pytest.approx(3)
 
 
 @pytest.mark.parametrize(
@@ -123,13 +133,26 @@ def test_user_given_transformation():
         (
             lambda: ss.ExponentialPolylog.calibrate(std=1e6, p=1),
             ss.CalibrationError,
-            r"can be met only to .* of it by d as a float: solve for another parameter with free=…, one of sigma, a, p",
+            "between two neighbouring values of d it jumps, and 1000066.579 is the nearest. Solve for another",
         ),
         (
             lambda: ss.Log.calibrate(std=10, at=1000, sigma=1),
             ss.CalibrationError,
             "std = 10 at 1000 cannot be met by Log with a > 0: it can be at least 1310",
         ),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(std=1e15, p=1),
+            ss.CalibrationError,
+            "between two neighbouring values of d it jumps",
+        ),
+        (lambda: ss.Gaussian.calibrate(loss=1, at=0), ss.CalibrationError, "loss = 1 at 0 .* it can be only 0"),
+        (lambda: ss.Gaussian.calibrate(loss=1, at=1, pure="no"), TypeError, "pure must be True or False, got 'no'"),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(std=1, free="p", d=1, a="3"),
+            TypeError,
+            "a must be a finite number >= 1",
+        ),
+        (lambda: ss.ExponentialPolylog.calibrate(std=1, free="a", d=1, p=math.nan), ValueError, "p must be .* got nan"),
         (
             lambda: ss.GeneralizedGaussian.calibrate(std=1, sigma=5),
             ss.CalibrationError,

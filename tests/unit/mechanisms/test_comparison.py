@@ -73,6 +73,23 @@ def test_text():
     assert "Crossovers" not in alone
 
 
+def test_mechanisms_that_look_alike_are_both_shown():
+    names = ss.compare([ss.Gaussian(1), ss.Gaussian(1.0000001), ss.Gaussian(1)]).names
+    assert names == ("Gaussian(sigma=1)", "Gaussian(sigma=1) (2)", "Gaussian(sigma=1) (3)")
+
+
+def test_no_jump_of_unit_splitting_is_missed():
+    split, gaussian = ss.UnitSplitting(1, 1), ss.Gaussian(0.97)
+    table = ss.compare({"split": split, "g": gaussian}, within=(0.5, 300))
+    x = np.linspace(0.5, 300, 3_000_001)
+    flips = np.count_nonzero(np.diff(np.sign(split.policy(x) - gaussian.policy(x))))
+    assert len(table.crossovers) == flips
+
+
+def test_extreme_sizes():
+    assert ss.compare([ss.Log(1)], influences=[1e-323, 1e307]).searched == (1e-300, 1e300)
+
+
 def test_unit_splitting_jumps_are_crossovers_too():
     table = ss.compare({"split": ss.UnitSplitting(10, 10), "Gaussian": ss.Gaussian(10)}, influences=[5, 100])
     assert all(c.above == "Gaussian" or c.below == "Gaussian" for c in table.crossovers)
@@ -84,6 +101,8 @@ def test_unit_splitting_jumps_are_crossovers_too():
     [
         (lambda: ss.compare([]), "at least one mechanism"),
         (lambda: ss.compare([3]), "mechanisms must be mechanisms, got 3"),
+        (lambda: ss.compare(3), "mechanisms must be a list or a mapping of mechanisms, got 3"),
+        (lambda: ss.compare([ss.Gaussian(1)], within=(1, 2, 3)), "within must be two finite numbers"),
         (lambda: ss.compare([ss.Gaussian(1)], influences=[-1]), "influences must be finite and >= 0, got -1"),
         (lambda: ss.compare([ss.Gaussian(1)], queries=["a"]), "queries must be"),
         (lambda: ss.compare([ss.Gaussian(1)], within=(5, 1)), "within must be two finite numbers 0 < low < high"),

@@ -189,6 +189,13 @@ def test_good_transformations_are_accepted(f, inverse, a):
         (np.log, np.exp2, 1, "inverse must undo f"),
         ("sqrt", np.square, 0, "f must be a function, got 'sqrt'"),
         (np.sqrt, None, 0, "inverse must be a function, got None"),
+        (lambda x: x / (1 + x), lambda y: y / (1 - y), 0, "f must grow without bound for a median estimator"),
+        (np.arctan, np.tan, 0, "f must grow without bound for a median estimator"),
+        (np.tanh, np.arctanh, 0, "f must be strictly increasing on .*, but it is not near [12][0-9.]*$"),
+        (lambda x: "no", np.square, 0, "must return one real number|must take numbers"),
+        (lambda x: 3.0, np.square, 0, "must return one real number for each"),
+        (lambda x: x * 1j, np.square, 0, "must return one real number for each"),
+        (lambda x: {}[0], np.square, 0, "must take numbers and return numbers"),
     ],
 )
 def test_bad_transformations_are_caught(f, inverse, a, words):
@@ -205,7 +212,27 @@ def test_negative_and_broken_queries(m):
             ask([1, math.nan])
 
 
+def test_own_estimator_with_a_large_bias_keeps_its_std():
+    m = ss.Transformation(np.sqrt, np.square, 1, 0, estimator=lambda v: 1e12 + v)
+    assert m.std(4) == pytest.approx(1, rel=1e-3)
+    assert m.bias(4) == pytest.approx(1e12)
+
+
+def test_medians_with_a_far_offset_or_a_large_scale():
+    # (v)₊ of a standard normal v has the variance 1/2 − 1/(2π)
+    m = ss.Root(1, 1e-6, a=1e9, estimator="median")
+    assert m.std(0) == pytest.approx(1e-6 * math.sqrt(0.5 - 0.5 / math.pi), rel=1e-9)
+    for sigma in (18.0, 25.0):
+        # far out the cut at 0 does not matter: E e^(2v) = e^(2σ²)
+        assert math.log(ss.Log(sigma, estimator="median").std(0.0)) == pytest.approx(sigma**2, rel=1e-3)
+
+
 def test_large_k_and_extreme_scales():
+    assert ss.Root(1, 1.0).std(1e200) == 1.0
+    assert ss.Root(2, 1e-6).std(1e308) == pytest.approx(2e-6 * 1e154, rel=1e-12)
+    assert math.log(ss.Log(27.0).std(1.0)) == pytest.approx(27**2 / 2 + math.log(2), rel=1e-12)
+    assert ss.Root(18, 1e9).variance_estimate(1e10) > 0
+    assert ss.Log(1e200).std(3) == math.inf
     m = ss.Root(200, 1e-4)
     assert math.isfinite(m.std(1e6))
     assert m.policy(1e6) > 0

@@ -97,6 +97,13 @@ def test_polylog_moments_exist_iff_d_is_large_enough(order):
         assert short.moment(order) == math.inf
 
 
+def test_extreme_shapes_end():
+    assert ExponentialPolylogNoise(1, p=100).std() > 0
+    assert ExponentialPolylogNoise(2, p=1.0001).std() == math.inf
+    assert ExponentialPolylogNoise(1e250).std() == pytest.approx(math.e / 2**0.5 * 1e-250, rel=1e-6)
+    assert GaussianNoise(1e-6).sf(1e308) == 0
+
+
 def test_log_versions_go_far_beyond_the_smallest_float():
     assert GaussianNoise(1).logsf(1e6) == pytest.approx(-5e11, rel=1e-9)
     assert GeneralizedGaussianNoise(1, 1).logsf(1e6) == pytest.approx(-1e6 - math.log(2), rel=1e-15)
