@@ -7,16 +7,30 @@ here too: it is Gaussian noise with another account of what it costs.
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from slowscale.formulas import check_polylog, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
+from slowscale.mechanisms.release import Noisy, release_additive
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
+from slowscale.noise.logconcave import LogConcave
 from slowscale.parameters import evaluate, level_quantile, real
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
+from slowscale.sampling import BitSource
+from slowscale.sampling.samplers import (
+    Envelope,
+    Normal,
+    Polylog,
+    PowerLaw,
+    PowerOfAnyGamma,
+    PowerOfGamma,
+    Sampler,
+    build_envelope,
+)
 
 
 class AdditiveMechanism(Mechanism):
@@ -48,13 +62,59 @@ class AdditiveMechanism(Mechanism):
         half = self.noise.interval(level)[1]
         return evaluate("q", q, lambda q: q - half), evaluate("q", q, lambda q: q + half)
 
+    @property
+    @abstractmethod
+    def _sampler(self) -> Sampler:
+        """What draws |Z|/σ, or Z/σ."""
+
+    def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
+        """Return q + Z, rounded exactly to the nearest multiple of `unit`; see `Mechanism.release`."""
+        level_quantile(level)
+        return release_additive(self, q, unit, level, bits)
+
+    def _standard_error(self, noisy: Noisy) -> Any:
+        unit = float(noisy.unit)
+        return _constant(math.sqrt(_std(self.noise) ** 2 + unit * unit / 12), None if _single(noisy) else noisy.value)
+
+    def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
+        # The rounded output is at most half a unit from the ideal one.
+        half = _half_width(self.noise, noisy.level) + float(noisy.unit) / 2
+        if _single(noisy):
+            return float(noisy.value) - half, float(noisy.value) + half
+        value = noisy.value.astype(np.float64)
+        return value - half, value + half
+
     def coverage(self, q: Any = None, level: float = 0.95) -> Any:
         """Return `level`: the interval of an additive mechanism is exact."""
         return _constant(1 - 2 * level_quantile(level), q)
 
 
+@lru_cache(maxsize=1024)
+def _std(noise: SymmetricNoise) -> float:
+    return noise.std()
+
+
+@lru_cache(maxsize=1024)
+def _half_width(noise: SymmetricNoise, level: float) -> float:
+    return noise.interval(level)[1]
+
+
+def _single(noisy: Noisy) -> bool:
+    return not isinstance(noisy.units, np.ndarray)
+
+
 def _constant(value: float, q: Any) -> Any:
     return value if q is None else evaluate("q", q, lambda q: np.full_like(q, value))
+
+
+def _envelope(density: LogConcave) -> Envelope:
+    """Return an envelope for the sampler of a log-concave density."""
+    mode = np.array([density.mode])
+    return build_envelope(
+        drop=lambda x: -float(density.rise(mode, np.array([x]) - mode)[0]),
+        slope=lambda x: float(density.slope(np.array([x]))[0]),
+        mode=density.mode,
+    )
 
 
 @dataclass(frozen=True)
@@ -74,6 +134,8 @@ class Gaussian(AdditiveMechanism):
     def noise(self) -> GaussianNoise:
         """The distribution of the noise."""
         return GaussianNoise(self.sigma)
+
+    _sampler = Normal()
 
     @property
     def policy(self) -> RootPolicy:
@@ -103,6 +165,13 @@ class GeneralizedGaussian(AdditiveMechanism):
     def noise(self) -> GeneralizedGaussianNoise:
         """The distribution of the noise."""
         return GeneralizedGaussianNoise(self.sigma, self.p)
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        shape = 1 / Fraction(self.p)
+        if shape.denominator == 1 and shape <= 8:
+            return PowerOfGamma(int(shape))
+        return PowerOfAnyGamma(self.p, _envelope(self.noise.gamma_density))
 
     @property
     def pure_policy(self) -> PowerPolicy:
@@ -149,6 +218,12 @@ class ExponentialPolylog(AdditiveMechanism):
         """The distribution of the noise."""
         return ExponentialPolylogNoise(self.d, self.sigma, self.a, self.p)
 
+    @cached_property
+    def _sampler(self) -> Sampler:
+        if self.p == 1:
+            return PowerLaw(self.d, self.a)
+        return Polylog(self.d, self.a, self.p, _envelope(self.noise.coordinate_density))
+
     @property
     def pure_policy(self) -> PolylogPolicy:
         """d·(ln(Δ/σ + a)^p − ln(a)^p)."""
@@ -174,6 +249,8 @@ class UnitSplitting(AdditiveMechanism):
     def noise(self) -> GaussianNoise:
         """The distribution of the noise."""
         return GaussianNoise(self.sigma)
+
+    _sampler = Normal()
 
     @property
     def policy(self) -> UnitSplittingPolicy:

@@ -7,8 +7,10 @@ from typing import Any, ClassVar, Self
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError
 from slowscale.mechanisms import calibration
+from slowscale.mechanisms.release import Noisy
 from slowscale.parameters import Declared, check_flag, domains
 from slowscale.policy import Policy, number
+from slowscale.sampling import BitSource
 
 
 class Mechanism(Declared, ABC):
@@ -44,6 +46,31 @@ class Mechanism(Declared, ABC):
     @abstractmethod
     def coverage(self, q: Any, level: float = 0.95) -> Any:
         """Return the exact probability that what is published lies in `prediction_interval(q, level)`."""
+
+    @abstractmethod
+    def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
+        """Draw secret noise and return what may be published of the sum q, or of an array of sums.
+
+        Parameters
+        ----------
+        q
+            The exact sum: an int, Decimal or Fraction of any size, a float (taken as its exact binary value), or an
+            array of integers, floats or Python numbers.
+        unit
+            The public grid that the result is rounded to: an int, a Decimal, a Fraction or text such as "0.01".
+        level
+            The level of the interval released beside the value.
+        bits
+            A source of bits for tests. A result drawn from one that is not secret says NOT PRIVATE.
+        """
+
+    @abstractmethod
+    def _standard_error(self, noisy: Noisy) -> Any:
+        """Return the standard error of a release, from what was released."""
+
+    @abstractmethod
+    def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
+        """Return an interval for the true sum, from what was released."""
 
     def bounded_policy(
         self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False

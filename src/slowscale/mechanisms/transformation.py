@@ -18,8 +18,12 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.formulas import check_concave, log1p_ratio, probes, root, root_rise
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
+from slowscale.mechanisms.release import FINENESS, Noisy, release_transformed
 from slowscale.parameters import Array, apply, evaluate, level_quantile, real, whole
-from slowscale.policy import LogPolicy, Policy, RootPolicy, TransformationPolicy
+from slowscale.policy import Function, LogPolicy, Policy, RootPolicy, TransformationPolicy
+from slowscale.sampling import BitSource
+from slowscale.sampling.balls import Ball
+from slowscale.sampling.samplers import Lift, Number
 
 # How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
 FARTHEST = 12.0
@@ -76,8 +80,7 @@ class TransformationMechanism(Mechanism):
         if self.estimator == "mean":
             return self._mean_estimate(v)
         if self.estimator == "median":
-            # The median estimate at v is its error from a sum of 0, which has f(a) for its transformed value.
-            return self._median_error(np.zeros_like(v), np.maximum(v - self._floor, 0))
+            return self._invert(v)
         return apply(self.estimator, v)
 
     def _error(self, q: Array, shift: Array) -> Array:
@@ -131,6 +134,46 @@ class TransformationMechanism(Mechanism):
         points = _with_ends(self._turns(v), v, half)
         estimates = self._estimate(points.ravel()).reshape(points.shape)
         return estimates.min(axis=1), estimates.max(axis=1)
+
+    @property
+    def _rounds_at_random(self) -> bool:
+        return not (isinstance(self.estimator, str) and self.estimator == "median")
+
+    @abstractmethod
+    def _exact_transform(self, q: Number, lift: Lift) -> Number:
+        """f(q + a), in balls."""
+
+    @abstractmethod
+    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
+        """g(v), in balls."""
+
+    def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
+        """Return g(f(q + a) + N(0, σ²)), rounded exactly to a multiple of `unit`; see `Mechanism.release`.
+
+        A mean estimate is rounded up or down at random, so that it stays unbiased; a median estimate to nearest.
+        """
+        level_quantile(level)
+        return release_transformed(self, q, unit, level, bits)
+
+    def _standard_error(self, noisy: Noisy) -> Any:
+        unit = float(noisy.unit)
+        rounding = unit * unit / (4 if self._rounds_at_random else 12)
+        return evaluate(
+            "transformed", noisy.transformed, lambda v: np.sqrt(np.maximum(self._variance_estimate(v), 0) + rounding)
+        )
+
+    def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
+        # The transformed value lies within z·σ of f(q + a), and was moved by rounding half a grid step at most.
+        half = -special.ndtri(level_quantile(noisy.level)) * self.sigma + self.sigma * FINENESS / 2
+        return (
+            evaluate("transformed", noisy.transformed, lambda v: self._invert(v - half)),
+            evaluate("transformed", noisy.transformed, lambda v: self._invert(v + half)),
+        )
+
+    def _invert(self, v: Array) -> Array:
+        """Return the sum q >= 0 whose transformed value is nearest to v."""
+        # The error of the median estimate from a sum of 0, whose transformed value is f(a).
+        return self._median_error(np.zeros_like(v), np.maximum(v - self._floor, 0))
 
     def coverage(self, q: Any, level: float = 0.95) -> Any:
         """Return the exact probability that what is published lies in `prediction_interval(q, level)`."""
@@ -197,12 +240,23 @@ class Root(TransformationMechanism):
             error = (q + self.a) * np.expm1(self.k * np.log1p(shift / v))
         return np.where(v == 0, shift**self.k, error)
 
+    def _exact_transform(self, q: Number, lift: Lift) -> Number:
+        return (q + self.a).root(self.k)
+
+    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
+        if self.estimator == "median":
+            return v.max(lift(self.a).root(self.k)) ** self.k - self.a
+        return self._hermite(v, lift(1.0)) - self.a
+
     def _mean_estimate(self, v: Array) -> Array:
-        """σ^k·He_k(v/σ) − a, by the recurrence of the Hermite polynomials scaled by σ."""
-        before, now = np.ones_like(v), v
+        return self._hermite(v, np.ones_like(v)) - self.a
+
+    def _hermite(self, v: Any, one: Any) -> Any:
+        """σ^k·He_k(v/σ), by the recurrence of the Hermite polynomials scaled by σ."""
+        before, now = one, v
         for n in range(1, self.k):
-            before, now = now, v * now - n * self.sigma * self.sigma * before
-        return now - self.a
+            before, now = now, v * now - before * self.sigma * self.sigma * float(n)
+        return now
 
     def _turns(self, v: Array) -> Array:
         if self.estimator == "median" or self.k == 1:
@@ -268,6 +322,14 @@ class Log(TransformationMechanism):
     def _median_error(self, q: Array, shift: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray((q + self.a) * np.expm1(shift))
+
+    def _exact_transform(self, q: Number, lift: Lift) -> Number:
+        return (q + self.a).log()
+
+    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
+        if self.estimator == "median":
+            return v.exp().max(lift(self.a)) - self.a
+        return (v - lift(self.sigma) * self.sigma * 0.5).exp() - self.a
 
     def _mean_estimate(self, v: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -348,6 +410,27 @@ class Transformation(TransformationMechanism):
     def _median_error(self, q: Array, shift: Array) -> Array:
         return apply(self.inverse, self._transform(q) + shift) - self.a - q
 
+    def _exact_transform(self, q: Number, lift: Lift) -> Number:
+        return self._in_arb("f", self.f, q + self.a)
+
+    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
+        if self._rounds_at_random:
+            return self._in_arb("estimator", self.estimator, v)
+        least = self._in_arb("f", self.f, lift(self.a))
+        return self._in_arb("inverse", self.inverse, v.max(least)) - self.a
+
+    def _in_arb(self, name: str, function: Function, x: Number) -> Number:
+        """Apply a user-given function to an Arb ball; float balls are left undecided, so that Arb gets them."""
+        if isinstance(x, Ball):
+            return Ball(np.full(np.shape(x.mid), np.nan))
+        try:
+            result = function(x)
+        except Exception as error:
+            raise ParameterTypeError(f"{name} {_ARB_NEEDED} It raised: {error}") from error
+        if type(result) is not type(x):
+            raise ParameterTypeError(f"{name} {_ARB_NEEDED} It returned a {type(result).__name__}")
+        return result
+
     def _mean_estimate(self, v: Array) -> Array:
         raise ParameterError('estimator must be "median" or a function')
 
@@ -357,6 +440,12 @@ class Transformation(TransformationMechanism):
         found = [_turning_points(self._estimate, float(middle), FARTHEST * self.sigma) for middle in v]
         width = max(map(len, found), default=0)
         return np.array([points + [math.inf] * (width - len(points)) for points in found]).reshape(v.size, width)
+
+
+_ARB_NEEDED = (
+    "must work on flint.arb numbers to release anything exactly: floats would not keep the privacy promise. "
+    "numpy's sqrt, log, exp, log1p, expm1 and square and plain arithmetic do; otherwise use the methods of flint.arb."
+)
 
 
 def _turning_points(function: Callable[[Array], Array], middle: float, half: float) -> list[float]:

@@ -58,7 +58,8 @@ class ExponentialPolylogNoise(SymmetricNoise):
             return np.asarray(self.sigma * self.a * np.expm1(y))
 
     @cached_property
-    def _density(self) -> LogConcave:
+    def coordinate_density(self) -> LogConcave:
+        """The density of y = ln(|Z|/(σa) + 1), up to a constant."""
         return _density(1, self.d, self.p, math.log(self.a))
 
     def _log_upper(self, y: Array) -> Array:
@@ -69,15 +70,15 @@ class ExponentialPolylogNoise(SymmetricNoise):
             root = math.sqrt(self.d)
             x = root * (math.log(self.a) + y) - 0.5 / root  # the density is exp(−x²)
             scale = 0.5 * math.log(math.pi) - math.log(2 * root)
-            if self._density.mode > 0:
+            if self.coordinate_density.mode > 0:
                 return np.asarray(scale + math.log(2) + special.log_ndtr(-x * math.sqrt(2)))
-            return np.asarray(scale + np.log(special.erfcx(x)) + self._density.rise(np.zeros_like(y), y))
+            return np.asarray(scale + np.log(special.erfcx(x)) + self.coordinate_density.rise(np.zeros_like(y), y))
         return self._log_between(y, np.inf)
 
     def _log_between(self, low: Array, high: Array | float) -> Array:
-        peak, integral = self._density.log_integral(low, high)
-        mode = np.full_like(peak, self._density.mode)
-        return self._density.rise(mode, peak - mode) + integral
+        peak, integral = self.coordinate_density.log_integral(low, high)
+        mode = np.full_like(peak, self.coordinate_density.mode)
+        return self.coordinate_density.rise(mode, peak - mode) + integral
 
     @cached_property
     def _log_whole(self) -> float:
@@ -86,7 +87,9 @@ class ExponentialPolylogNoise(SymmetricNoise):
     @cached_property
     def _log_mass(self) -> float:
         """Return the log of the whole integral of the density, taken to be 1 at y = 0."""
-        return self._log_whole + float(self._density.rise(np.zeros(1), np.array([self._density.mode]))[0])
+        return self._log_whole + float(
+            self.coordinate_density.rise(np.zeros(1), np.array([self.coordinate_density.mode]))[0]
+        )
 
     def _log_tail_at(self, y: Array) -> Array:
         return self._log_upper(y) - self._log_whole
@@ -115,7 +118,7 @@ class ExponentialPolylogNoise(SymmetricNoise):
         if self.p == 1:
             return -log_tail / (self.d - 1)
         # The log tail is concave in y, so its tangent at the mode bounds the solution; the slope there is −1/width.
-        mode = np.array([self._density.mode])
+        mode = np.array([self.coordinate_density.mode])
         width = np.exp(self._log_upper(mode))
         high = (mode + np.fmax(0, self._log_tail_at(mode) - log_tail) * width) * (1 + 1e-12)
         return _solve(self._log_tail_at, log_tail, np.zeros_like(log_tail), high)
@@ -141,7 +144,7 @@ class ExponentialPolylogNoise(SymmetricNoise):
             return math.inf  # it is finite, but beyond exp(exp(100))
         density = _tilted(_density(order + 1, self.d, self.p, math.log(self.a)), order)
         peak, integral = density.log_integral(np.zeros(1), np.inf)
-        at_peak = order * _log_expm1(peak) + self._density.rise(np.zeros(1), peak)
+        at_peak = order * _log_expm1(peak) + self.coordinate_density.rise(np.zeros(1), peak)
         return float(scale + at_peak[0] + integral[0] - self._log_mass)
 
 

@@ -5,6 +5,7 @@ G = (|Z|/σ)^p has a Gamma(1/p) distribution, so every quantity is an incomplete
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import special
@@ -36,6 +37,17 @@ class GeneralizedGaussianNoise(SymmetricNoise):
     def _log_peak(self) -> float:
         return math.log(self.p / 2) - math.log(self.sigma) - math.lgamma(1 / self.p)
 
+    @cached_property
+    def gamma_density(self) -> LogConcave:
+        """The density of G = (|Z|/σ)^p, up to a constant."""
+        shape = 1 / self.p
+        return LogConcave(
+            rise=lambda x, t: (shape - 1) * np.log1p(t / x) - t,
+            slope=lambda x: (shape - 1) / x - 1,
+            curvature=lambda x: (shape - 1) / x**2,
+            mode=shape - 1,
+        )
+
     def _from_gamma(self, g: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray(self.sigma * g ** (1 / self.p))
@@ -48,15 +60,8 @@ class GeneralizedGaussianNoise(SymmetricNoise):
         far = tail < SMALLEST_TAIL
         out = np.log(np.where(far, 1.0, tail))
         if far.any():
-            g = self._drop(z[far])
             shape = 1 / self.p
-            density = LogConcave(
-                rise=lambda x, t: (shape - 1) * np.log1p(t / x) - t,
-                slope=lambda x: (shape - 1) / x - 1,
-                curvature=lambda x: (shape - 1) / x**2,
-                mode=shape - 1,
-            )
-            peak, integral = density.log_integral(g, np.inf)
+            peak, integral = self.gamma_density.log_integral(self._drop(z[far]), np.inf)
             out[far] = (shape - 1) * np.log(peak) - peak + integral - math.lgamma(shape)
         return out
 

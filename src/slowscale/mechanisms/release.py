@@ -1,0 +1,254 @@
+"""Releases: the one place where a mechanism draws noise.
+
+What is released is the ideal output of the mechanism, correctly rounded to a public grid of `unit`s: additive noise and
+median estimates to the nearest grid point, mean estimates up or down at random so that no bias comes in. The sum goes
+in exactly, inside the rounding.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slowscale.errors import ParameterError
+from slowscale.parameters import as_number
+from slowscale.sampling import SECRET, BitSource
+from slowscale.sampling.balls import ROUNDING, Ball
+from slowscale.sampling.exact import Integers, draw
+from slowscale.sampling.samplers import Lift, Normal, Number, Sampler
+
+if TYPE_CHECKING:
+    from slowscale.mechanisms.additive import AdditiveMechanism
+    from slowscale.mechanisms.base import Mechanism
+    from slowscale.mechanisms.transformation import TransformationMechanism
+
+# The noisy transformed value is published on a grid of about this share of its noise.
+FINENESS = 2.0**-16
+
+
+def as_unit(unit: Any) -> Fraction:
+    """Return the grid step as an exact number."""
+    allowed = 'a number > 0: an int, a Decimal, a Fraction or text such as "0.01"'
+    if isinstance(unit, str):
+        try:
+            value = Fraction(unit)
+        except (ValueError, ZeroDivisionError):
+            raise ParameterError(f"unit must be {allowed}, got {unit!r}") from None
+    else:
+        number = as_number("unit", unit, allowed)
+        if not math.isfinite(number):
+            raise ParameterError(f"unit must be {allowed}, got {unit}")
+        value = Fraction(unit if isinstance(unit, int | Decimal | Fraction) else number)
+        if isinstance(unit, float) and value.denominator > 2**20:
+            raise ParameterError(f'unit must be exact: give "{unit}" or Decimal("{unit}") instead of the float {unit}')
+    if value <= 0:
+        raise ParameterError(f"unit must be {allowed}, got {unit}")
+    return value
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Exact sums as whole numbers of units and what is left of a unit, from 0 to 1."""
+
+    unit: Fraction
+    whole: Integers
+    rest: Ball | None  # None: all are whole numbers of units
+    exact_rest: Callable[[int], Fraction]
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(q: Any, unit: Fraction) -> "Sums":
+        """Take apart a number or an array: integers, floats (as their exact binary value), Decimals, Fractions."""
+        array = q if isinstance(q, np.ndarray) else np.asarray(q, dtype=object if _is_exact(q) else None)
+        flat = array.ravel()
+        if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+            raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
+        if unit == 1 and flat.dtype.kind in "iu" and (flat.size == 0 or flat.max() < 2**63):
+            return Sums(unit, flat.astype(np.int64), None, lambda row: Fraction(0), array.shape)
+        if unit == 1 and flat.dtype.kind == "f" and (flat.size == 0 or np.abs(flat).max() < 2**52):
+            wide = flat.astype(np.float64)
+            floor = np.floor(wide)
+            rest = wide - floor
+            ball = Ball(rest) if rest.any() else None
+            return Sums(unit, floor.astype(np.int64), ball, lambda row: Fraction(float(rest[row])), array.shape)
+        parts = [divmod(_exact(item) / unit, 1) for item in flat]
+        wholes = [int(whole) for whole, _ in parts]
+        fits = all(-(2**63) <= whole < 2**63 for whole in wholes)
+        whole_array = np.array(wholes, np.int64 if fits else object)
+        ball = None
+        if any(rest for _, rest in parts):
+            mids = np.array([float(rest) for _, rest in parts])
+            ball = Ball(mids, ROUNDING * mids)
+        return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape)
+
+    def rest_of(self, rows: Any, lift: Lift) -> Number:
+        """Return what is left of a unit."""
+        if self.rest is None:
+            return 0.0
+        return lift(self.exact_rest(rows)) if isinstance(rows, int) else self.rest[rows]
+
+    def value_of(self, rows: Any, lift: Lift) -> Number:
+        """Return the sums themselves."""
+        if isinstance(rows, int):
+            return lift((int(self.whole[rows]) + self.exact_rest(rows)) * self.unit)
+        mid = self.whole[rows].astype(np.float64)
+        ball = Ball(mid, np.where(np.abs(mid) < 2**53, 0.0, ROUNDING * np.abs(mid)))
+        if self.rest is not None:
+            ball = ball + self.rest[rows]
+        return ball if self.unit == 1 else ball * lift(self.unit)
+
+
+def _is_exact(q: Any) -> bool:
+    """Whether q is, or holds, numbers that numpy would round."""
+    if isinstance(q, list | tuple):
+        return any(_is_exact(item) for item in q)
+    return isinstance(q, Decimal | Fraction) or (isinstance(q, int) and not isinstance(q, bool))
+
+
+def _exact(item: Any) -> Fraction:
+    number = as_number("q", item, "a finite number")
+    if not math.isfinite(number) and not isinstance(item, int | Fraction):
+        raise ParameterError(f"q must be finite, got {item}")
+    return Fraction(item.item() if isinstance(item, np.generic) else item)
+
+
+@dataclass(frozen=True)
+class AdditiveTask:
+    """⌊(q + Z)/unit + ½⌋, less the whole units of q."""
+
+    mechanism: "AdditiveMechanism"
+    sums: Sums
+    extra = 0
+    outputs = 1
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler of the noise."""
+        return self.mechanism._sampler
+
+    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return what is to be floored."""
+        scale = lift(Fraction(self.mechanism.sigma) / self.sums.unit)
+        return [variate * scale + self.sums.rest_of(rows, lift) + 0.5]
+
+
+@dataclass(frozen=True)
+class TransformationTask:
+    """The estimate and the noisy transformed value, each on its grid; a third uniform rounds a mean at random."""
+
+    mechanism: "TransformationMechanism"
+    sums: Sums
+    step: float
+    sampler = Normal()
+    outputs = 2
+
+    @property
+    def extra(self) -> int:
+        """One uniform to round at random, none to round to nearest."""
+        return int(self.mechanism._rounds_at_random)
+
+    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return what is to be floored."""
+        m = self.mechanism
+        transformed = m._exact_transform(self.sums.value_of(rows, lift), lift) + variate * m.sigma
+        estimate = m._exact_estimate(transformed, lift) * lift(1 / self.sums.unit)
+        return [estimate + (extra[0] if extra else 0.5), transformed * lift(1 / Fraction(self.step)) + 0.5]
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """A released sum, or an array of them, with what a reader needs to judge it.
+
+    Attributes
+    ----------
+    units
+        The exact result: whole numbers of `unit` (int64 where they fit, else Python integers).
+    unit
+        The public grid step.
+    transformed
+        The noisy transformed value of a transformation mechanism, on its own fine grid; else None.
+    private
+        Whether the noise came from secret bits. If not, this is a test result and must not be published.
+    """
+
+    mechanism: "Mechanism"
+    units: Any
+    unit: Fraction
+    transformed: Any
+    level: float
+    private: bool
+
+    @cached_property
+    def value(self) -> Any:
+        """units × unit: integers when the unit is one, else floats."""
+        if self.unit.denominator == 1:
+            return self.units * self.unit.numerator
+        if isinstance(self.units, int):
+            return float(self.units * self.unit)
+        if self.units.dtype == object:
+            return np.array([float(n * self.unit) for n in self.units.flat]).reshape(self.units.shape)
+        return self.units * self.unit.numerator / self.unit.denominator
+
+    @cached_property
+    def se(self) -> Any:
+        """The standard error, rounding included; for a transformation estimated from the released value."""
+        return self.mechanism._standard_error(self)
+
+    @cached_property
+    def _interval(self) -> tuple[Any, Any]:
+        return self.mechanism._confidence_interval(self)
+
+    @property
+    def low(self) -> Any:
+        """The lower end of an interval that holds the true sum with probability `level` or a little more."""
+        return self._interval[0]
+
+    @property
+    def high(self) -> Any:
+        """The upper end of that interval."""
+        return self._interval[1]
+
+    def __repr__(self) -> str:
+        warning = "" if self.private else "NOT PRIVATE (drawn from test bits): "
+        return f"<{warning}{self.value} ± {self.se} by {self.mechanism}>"
+
+
+def release_additive(mechanism: "AdditiveMechanism", q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
+    """Draw q + Z, rounded to nearest."""
+    sums = Sums.of(q, as_unit(unit))
+    source = bits if bits is not None else SECRET
+    (noise,) = draw(AdditiveTask(mechanism, sums), sums.whole.size, source)
+    return Noisy(mechanism, _shaped(_add(sums.whole, noise), sums.shape), sums.unit, None, level, source.private)
+
+
+def release_transformed(
+    mechanism: "TransformationMechanism", q: Any, unit: Any, level: float, bits: BitSource | None
+) -> Noisy:
+    """Draw g(f(q + a) + σN), rounded at random for a mean estimator and to nearest for a median one."""
+    sums = Sums.of(q, as_unit(unit))
+    if (sums.whole < 0).any():
+        raise ParameterError(f"q must be >= 0 for {type(mechanism).__name__}, got a negative sum")
+    source = bits if bits is not None else SECRET
+    step = 2.0 ** math.floor(math.log2(mechanism.sigma * FINENESS))
+    units, transformed = draw(TransformationTask(mechanism, sums, step), sums.whole.size, source)
+    fine = transformed.astype(np.float64) * step
+    noisy = _shaped(fine, sums.shape)
+    return Noisy(mechanism, _shaped(units, sums.shape), sums.unit, noisy, level, source.private)
+
+
+def _add(whole: Integers, more: Integers) -> Integers:
+    """Add whole numbers without wrap-around."""
+    if whole.dtype != object and more.dtype != object:
+        total = whole + more
+        if not (((whole ^ total) & (more ^ total)) < 0).any():
+            return total
+    return whole.astype(object) + more.astype(object)
+
+
+def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
+    return values.reshape(shape) if shape else values[0].item() if hasattr(values[0], "item") else values[0]

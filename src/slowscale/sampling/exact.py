@@ -1,0 +1,195 @@
+"""Exact results: the ideal real-valued output, correctly rounded, with probability 1.
+
+What is asked for is the floor of a few real numbers, each a formula of a random variate and of exact values. Tier 1
+evaluates the formula on arrays of float balls; where both ends of a ball have the same floor, that floor is right
+whatever the bits not yet drawn. Tier 2 takes the rest one by one in Arb balls, drawing more bits of the same uniforms
+at doubling precision until the floors are certain. Whether a candidate is accepted is decided in the same way.
+"""
+
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from slowscale.errors import SlowscaleError
+from slowscale.parameters import CHUNK
+from slowscale.sampling.balls import Ball, lift_ball, uniform_balls
+from slowscale.sampling.bits import BitSource, Stream, Words
+from slowscale.sampling.samplers import Lift, Number, Sampler
+
+T = TypeVar("T")
+Integers = npt.NDArray[Any]  # int64, or object where a number does not fit
+
+# Floors beyond this are left to tier 2: floats no longer tell whole numbers apart.
+LARGEST = 2.0**52
+# A fair source settles any decision long before this many bits.
+MOST_BITS = 1 << 16
+
+
+class Task(Protocol):
+    """What is to be computed from each draw of a sampler."""
+
+    sampler: Sampler
+    extra: int  # how many uniforms besides the sampler's
+    outputs: int  # how many floors
+
+    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return the numbers whose floors are wanted; `rows` says which values they belong to (an array, or one)."""
+
+
+def draw(task: Task, count: int, source: BitSource) -> list[Integers]:
+    """Return, for each output of the task, the floors of `count` independent draws."""
+    out = [np.zeros(count, np.int64) for _ in range(task.outputs)]
+    large: list[dict[int, int]] = [{} for _ in range(task.outputs)]
+    with np.errstate(all="ignore"):  # what is not a number is not certain, and passes on to tier 2
+        for start in range(0, count, CHUNK):
+            _draw_rows(task, np.arange(start, min(start + CHUNK, count)), source, out, large)
+    return [_with_large(floors, more) for floors, more in zip(out, large, strict=True)]
+
+
+def _draw_rows(
+    task: Task, rows: npt.NDArray[np.intp], source: BitSource, out: list[Integers], large: list[dict[int, int]]
+) -> None:
+    drawn = _Accepted(task.sampler, rows.size, source)
+    extra = [source.words(rows.size) for _ in range(task.extra)]
+    numbers = task.finish(drawn.variate, [uniform_balls(words) for words in extra], rows, lift_ball)
+    certain = np.ones(rows.size, bool)
+    for number, floors in zip(numbers, out, strict=True):
+        radius = number.inflated()
+        floor = np.floor(number.mid - radius)
+        sure = (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST)
+        certain &= sure
+        floors[rows] = np.where(sure, floor, 0.0).astype(np.int64)
+    for i in np.flatnonzero(~certain):
+        streams = drawn.streams(i)
+        more = [Stream(int(words[i]), source) for words in extra]
+        for k, floor in enumerate(exact_floors(task, streams, float(drawn.signs[i]), more, int(rows[i]))):
+            large[k][int(rows[i])] = floor
+
+
+def _with_large(floors: Integers, large: dict[int, int]) -> Integers:
+    """Put the results of tier 2 in place; where one is beyond 64 bits, all become Python integers."""
+    if any(not -(2**63) <= value < 2**63 for value in large.values()):
+        floors = floors.astype(object)
+    for row, value in large.items():
+        floors[row] = value
+    return floors
+
+
+class _Accepted:
+    """Draws of a sampler: accepted candidates as balls, with the bits they came from."""
+
+    def __init__(self, sampler: Sampler, count: int, source: BitSource) -> None:
+        self._sampler, self._source = sampler, source
+        self._words: list[Words] = []
+        self._streams: dict[int, list[Stream]] = {}
+        mids, rads, words = [], [], []
+        found = 0
+        while found < count:
+            tried = count - found if sampler.acceptance == 1 else int((count - found) / sampler.acceptance) + 8
+            attempt = [source.words(tried) for _ in range(sampler.uniforms)]
+            variate, margins = sampler.attempt([uniform_balls(w) for w in attempt], attempt, lift_ball)
+            good, streams = self._decide(attempt, margins, tried)
+            kept = np.flatnonzero(good)[: count - found]
+            for place, i in enumerate(kept) if streams else ():
+                if int(i) in streams:
+                    self._streams[found + place] = streams[int(i)]
+            mids.append(np.broadcast_to(variate.mid, tried)[kept])
+            rads.append(np.broadcast_to(variate.rad, tried)[kept])
+            words.append([w[kept] for w in attempt])
+            found += kept.size
+        self._words = [np.concatenate(column) for column in zip(*words, strict=True)]
+        self.signs = _signs(count, source) if sampler.signed else np.ones(count)
+        self.variate = Ball(np.concatenate(mids) * self.signs, np.concatenate(rads))
+
+    def _decide(
+        self, words: list[Words], margins: list[Ball], tried: int
+    ) -> tuple[npt.NDArray[np.bool_], dict[int, list[Stream]]]:
+        """Say which candidates are accepted; streams are those of the candidates that took tier 2 to tell."""
+        good, bad = np.ones(tried, bool), np.zeros(tried, bool)
+        for margin in margins:
+            radius = margin.inflated()
+            good &= margin.mid > radius
+            bad |= margin.mid < -radius
+        streams: dict[int, list[Stream]] = {}
+        for i in np.flatnonzero(~(good | bad)):
+            streams[int(i)] = [Stream(int(w[i]), self._source) for w in words]
+            good[i] = exact_acceptance(self._sampler, streams[int(i)])
+        return good, streams
+
+    def streams(self, i: int) -> list[Stream]:
+        """Return the uniforms of one draw, with all their bits that are known."""
+        return self._streams.get(int(i)) or [Stream(int(w[i]), self._source) for w in self._words]
+
+
+def _signs(count: int, source: BitSource) -> npt.NDArray[np.float64]:
+    bits = np.unpackbits(source.words(-(-count // 64)).view(np.uint8))[:count]
+    return bits * 2.0 - 1.0
+
+
+def exact_acceptance(sampler: Sampler, streams: list[Stream]) -> bool:
+    """Say whether a candidate is accepted, drawing as many bits as it takes."""
+
+    def decide(bits: int) -> bool | None:
+        _, margins = sampler.attempt(*_uniforms(streams, bits), lift_arb)
+        if any(margin < 0 for margin in margins):
+            return False
+        return True if all(margin > 0 for margin in margins) else None
+
+    return _settle(decide)
+
+
+def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Stream], row: int) -> list[int]:
+    """Return the floors for one accepted draw, drawing as many bits as it takes."""
+
+    def decide(bits: int) -> list[int] | None:
+        variate, _ = task.sampler.attempt(*_uniforms(streams, bits), lift_arb)
+        numbers = task.finish(variate * sign, _uniforms(extra, bits)[0], row, lift_arb)
+        floors = [number.floor().unique_fmpz() for number in numbers]
+        return None if any(floor is None for floor in floors) else [int(floor) for floor in floors]
+
+    return _settle(decide)
+
+
+# Arb's working precision is one for the whole process.
+_LOCK = threading.Lock()
+
+
+def _settle(decide: Callable[[int], T | None]) -> T:
+    """Return what `decide` says once it is certain, giving it twice the bits each time."""
+    from flint import ctx
+
+    bits = 128
+    while bits <= MOST_BITS:
+        with _LOCK:
+            before, ctx.prec = ctx.prec, bits + 64
+            try:
+                decision = decide(bits)
+            finally:
+                ctx.prec = before
+        if decision is not None:
+            return decision
+        bits *= 2
+    raise SlowscaleError("the source of random bits gives no randomness: no decision could be reached")
+
+
+def _uniforms(streams: list[Stream], bits: int) -> tuple[list[Number], list[int]]:
+    """Return the uniforms as Arb balls of that many bits, and their first words."""
+    from flint import arb
+
+    balls = []
+    for stream in streams:
+        value, known = stream.known(bits)
+        half = arb(2) ** -(known + 1)
+        balls.append(arb((2 * value + 1) * half, half))
+    return balls, [stream.word for stream in streams]
+
+
+def lift_arb(value: int | float | Fraction) -> Number:
+    """Return an exact number as an Arb ball."""
+    from flint import arb, fmpq
+
+    return arb(fmpq(value.numerator, value.denominator)) if isinstance(value, Fraction) else arb(value)

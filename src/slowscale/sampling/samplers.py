@@ -1,0 +1,231 @@
+"""Samplers: a standard variate as a function of independent uniform reals, in operations that balls have.
+
+An attempt turns uniforms into a candidate and into margins that must all be positive for it to count; both are
+numbers of whatever kind the uniforms are (arrays of `Ball`, or `arb`). Noise is the candidate times the scale and,
+where `signed`, a random sign.
+
+Every noise of the paper is a monotone function of a variable with a log-concave density exp(h). `LogConcave` draws it
+by rejection under a flat top and two exponential tails. Where a closed form exists it is used instead.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from slowscale.sampling.balls import at_least, choose, lift_ball
+
+Number = Any  # a Ball or an arb
+Lift = Callable[[Any], Number]  # turns an exact number (int, float, Fraction) into one
+
+
+class Sampler(ABC):
+    """A standard variate made of `uniforms` uniform reals an attempt."""
+
+    uniforms: int
+    signed: bool = True
+    acceptance: float = 1.0
+
+    @abstractmethod
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return a candidate and its margins; `words` are the first 64 bits of each uniform."""
+
+
+@dataclass(frozen=True)
+class Normal(Sampler):
+    """A standard normal variable (Box-Muller, the cosine alone)."""
+
+    uniforms = 2
+    signed = False
+
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return √(−2 ln u)·cos(2πv)."""
+        u, v = uniforms
+        return (u.log() * -2.0).sqrt() * (v * 2.0).cos_pi(), []
+
+
+@dataclass(frozen=True)
+class PowerOfGamma(Sampler):
+    """G^shape for G ~ Gamma(shape), shape a small whole number: the generalized Gaussian with p = 1/shape."""
+
+    shape: int
+
+    @property
+    def uniforms(self) -> int:  # type: ignore[override]
+        """One for each exponential variable in G."""
+        return self.shape
+
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return (−ln of the product of the uniforms)^shape."""
+        product = uniforms[0]
+        for u in uniforms[1:]:
+            product = product * u
+        return (-product.log()) ** self.shape, []
+
+
+@dataclass(frozen=True)
+class PowerLaw(Sampler):
+    """a·(e^y − 1) for y exponential with rate d − 1: the exponential polylog with p = 1."""
+
+    d: float
+    a: float
+    uniforms = 1
+
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return a·(u^(−1/(d−1)) − 1)."""
+        return (uniforms[0].log() / (1.0 - lift(self.d))).expm1() * self.a, []
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A flat top with exponential tails that lies above a log-concave density exp(h(x) − h(mode)) on (0, ∞).
+
+    The left tail ends at `left`, the right one begins at `right`, and between them lies the flat top. The proposal
+    picks one of these three pieces with probabilities that are whole multiples of 2^-53, so that the first 64 bits of
+    a uniform decide it exactly; what is left of that uniform places the candidate within the piece. `height` is the
+    log of a constant that lifts the proposal density above exp(h), by at least SLACK everywhere.
+    """
+
+    mode: float
+    left: float
+    left_rate: float
+    right: float
+    right_rate: float
+    probabilities: tuple[float, float, float]
+    height: float
+
+    SLACK = 1e-7
+
+    @property
+    def acceptance(self) -> float:
+        """About the share of candidates that are accepted, from below."""
+        return 0.7
+
+
+def build_envelope(drop: Callable[[float], float], slope: Callable[[float], float], mode: float) -> Envelope:
+    """Return an envelope of the density exp(−drop) on (0, ∞), which falls on both sides of its mode (0 or more).
+
+    The tails are tangents of −drop where it is about −1, made a little flatter: so they stay above it however far
+    out, although they are computed in floats, and the slack covers the rest.
+    """
+    x = _where_dropped(drop, mode, math.inf)
+    right_rate = -slope(x) * (1 - 1e-9)
+    right = x - drop(x) / right_rate
+    left, left_rate = 0.0, 0.0
+    if mode > 0:
+        x = _where_dropped(drop, mode, -mode)
+        rate = slope(x) * (1 - 1e-9)
+        if x > 0 and x + drop(x) / rate > 0:
+            left, left_rate = x + drop(x) / rate, rate
+    masses = (1 / left_rate if left_rate else 0.0, right - left, 1 / right_rate)
+    first, last = (round(mass / sum(masses) * 2**53) / 2**53 for mass in (masses[0], masses[2]))
+    probabilities = (first, 1 - first - last, last)
+    height = max(math.log(mass / p) for mass, p in zip(masses, probabilities, strict=True) if p > 0)
+    return Envelope(mode, left, left_rate, right, right_rate, probabilities, height + 2 * Envelope.SLACK)
+
+
+def _where_dropped(drop: Callable[[float], float], mode: float, room: float) -> float:
+    """Return a place on one side of the mode, at most `room` away, where the log-density has dropped by about 1."""
+    sign, room = math.copysign(1.0, room), abs(room)
+    near, far = 0.0, min(1e-9 * max(1.0, mode), room)
+    while far < room and drop(mode + sign * far) < 1:
+        near, far = far, min(2 * far, room)
+    for _ in range(60):
+        middle = (near + far) / 2
+        near, far = (middle, far) if drop(mode + sign * middle) < 1 else (near, middle)
+    return mode + sign * near
+
+
+class LogConcave(Sampler, ABC):
+    """A variable x on (0, ∞) with a log-concave density exp(h), by rejection under its envelope."""
+
+    uniforms = 2
+    envelope: Envelope
+
+    @property
+    def acceptance(self) -> float:  # type: ignore[override]
+        """About the share of candidates that are accepted, from below."""
+        return self.envelope.acceptance
+
+    @abstractmethod
+    def _log_density(self, x: Number, lift: Lift) -> Number:
+        """h(x)."""
+
+    @abstractmethod
+    def _variate(self, x: Number, lift: Lift) -> Number:
+        """Return the noise's size, in units of its scale, that belongs to x."""
+
+    def _constants(self, lift: Lift) -> tuple[list[Number], list[Number], list[Number]]:
+        """Return, for each piece, 1/probability, the size of a step, and the log of the envelope at its highest."""
+        e = self.envelope
+        inverses = [lift(1.0) / lift(p) if p else lift(1.0) for p in e.probabilities]
+        steps = [
+            lift(1.0) / lift(e.left_rate) if e.left_rate else lift(0.0),
+            lift(e.right) - lift(e.left),
+            -(lift(1.0) / lift(e.right_rate)),
+        ]
+        top = self._log_density(lift(e.mode), lift) if e.mode else lift(0.0)
+        tops = [
+            top + lift(e.height) - (inverse * step * sign).log() if p else lift(0.0)
+            for p, inverse, step, sign in zip(e.probabilities, inverses, steps, (1.0, 1.0, -1.0), strict=True)
+        ]
+        return inverses, steps, tops
+
+    @cached_property
+    def _ball_constants(self) -> tuple[list[Number], list[Number], list[Number]]:
+        with np.errstate(all="ignore"):
+            return self._constants(lift_ball)
+
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return the candidate's variate; it must be in (0, ∞), and under h by its second uniform."""
+        e, (u, v) = self.envelope, uniforms
+        inverses, steps, tops = self._ball_constants if lift is lift_ball else self._constants(lift)
+        first, flat, _ = e.probabilities
+        piece = at_least(words[0], first) + at_least(words[0], first + flat)
+        within = (u - choose(piece, [0.0, first, first + flat])) * choose(piece, inverses)
+        fall = within.log()  # by how much a tail has fallen at the candidate
+        move = choose(piece, [fall, within, fall])
+        x = choose(piece, [e.left, e.left, e.right]) + move * choose(piece, steps)
+        envelope = choose(piece, tops) + choose(piece, [fall, fall * 0.0, fall])
+        return self._variate(x, lift), [x, self._log_density(x, lift) - envelope - v.log()]
+
+
+@dataclass(frozen=True)
+class PowerOfAnyGamma(LogConcave):
+    """G^(1/p) for G ~ Gamma(1/p): the generalized Gaussian with any 0 < p < 1."""
+
+    p: float
+    envelope: Envelope
+
+    def _log_density(self, x: Number, lift: Lift) -> Number:
+        return (lift(1.0) / lift(self.p) - 1.0) * x.log() - x
+
+    def _variate(self, x: Number, lift: Lift) -> Number:
+        return (x.log() / lift(self.p)).exp()
+
+
+@dataclass(frozen=True)
+class Polylog(LogConcave):
+    """a·(e^y − 1) with density exp(y − d·[(y + ln a)^p − (ln a)^p]) of y: the exponential polylog with any p > 1."""
+
+    d: float
+    a: float
+    p: float
+    envelope: Envelope
+
+    def _log_density(self, x: Number, lift: Lift) -> Number:
+        start = lift(self.a).log()
+        if self.p == 2:
+            rise = x * (x + start * 2.0)
+        elif self.p == 3:
+            rise = x * (x * (x + start * 3.0) + start * start * 3.0)
+        else:
+            rise = ((x / start).log1p() * self.p).expm1() * (start.log() * self.p).exp()
+        return x - rise * self.d
+
+    def _variate(self, x: Number, lift: Lift) -> Number:
+        return x.expm1() * self.a
