@@ -12,18 +12,19 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from slowscale.formulas import check_polylog, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
-from slowscale.mechanisms.release import Noisy, release_additive
+from slowscale.mechanisms.release import NORMAL, Noisy, release_additive
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.logconcave import LogConcave
 from slowscale.parameters import evaluate, level_quantile, real
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.samplers import (
+    CutNormal,
     Envelope,
-    Normal,
     Polylog,
     PowerLaw,
     PowerOfAnyGamma,
@@ -37,6 +38,8 @@ class AdditiveMechanism(Mechanism):
     """q + Z, with Z drawn from `noise`."""
 
     _error_grows = False
+
+    sigma: float
 
     @property
     @abstractmethod
@@ -114,6 +117,7 @@ def _envelope(density: LogConcave) -> Envelope:
         drop=lambda x: -float(density.rise(mode, np.array([x]) - mode)[0]),
         slope=lambda x: float(density.slope(np.array([x]))[0]),
         mode=density.mode,
+        mass=float(np.exp(density.log_integral(np.zeros(1), np.inf)[1][0])),
     )
 
 
@@ -135,7 +139,9 @@ class Gaussian(AdditiveMechanism):
         """The distribution of the noise."""
         return GaussianNoise(self.sigma)
 
-    _sampler = Normal()
+    @property
+    def _sampler(self) -> Sampler:
+        return NORMAL
 
     @property
     def policy(self) -> RootPolicy:
@@ -222,6 +228,10 @@ class ExponentialPolylog(AdditiveMechanism):
     def _sampler(self) -> Sampler:
         if self.p == 1:
             return PowerLaw(self.d, self.a)
+        if self.p == 2:
+            kept = float(special.ndtr((0.5 / self.d - math.log(self.a)) * math.sqrt(2 * self.d)))
+            if kept > 0.5:
+                return CutNormal(self.d, self.a, kept)
         return Polylog(self.d, self.a, self.p, _envelope(self.noise.coordinate_density))
 
     @property
@@ -250,7 +260,9 @@ class UnitSplitting(AdditiveMechanism):
         """The distribution of the noise."""
         return GaussianNoise(self.sigma)
 
-    _sampler = Normal()
+    @property
+    def _sampler(self) -> Sampler:
+        return NORMAL
 
     @property
     def policy(self) -> UnitSplittingPolicy:

@@ -19,7 +19,7 @@ from slowscale.errors import ParameterError
 from slowscale.parameters import as_number
 from slowscale.sampling import SECRET, BitSource
 from slowscale.sampling.balls import ROUNDING, Ball
-from slowscale.sampling.exact import Integers, draw
+from slowscale.sampling.exact import Integers, Task, draw
 from slowscale.sampling.samplers import Lift, Normal, Number, Sampler
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # The noisy transformed value is published on a grid of about this share of its noise.
 FINENESS = 2.0**-16
+NORMAL = Normal()
 
 
 def as_unit(unit: Any) -> Fraction:
@@ -118,13 +119,18 @@ def _exact(item: Any) -> Fraction:
 
 
 @dataclass(frozen=True)
-class AdditiveTask:
+class AdditiveTask(Task):
     """⌊(q + Z)/unit + ½⌋, less the whole units of q."""
+
+    outputs = 1
 
     mechanism: "AdditiveMechanism"
     sums: Sums
-    extra = 0
-    outputs = 1
+
+    @property
+    def extra(self) -> int:
+        """None: it rounds to nearest."""
+        return 0
 
     @property
     def sampler(self) -> Sampler:
@@ -138,14 +144,19 @@ class AdditiveTask:
 
 
 @dataclass(frozen=True)
-class TransformationTask:
+class TransformationTask(Task):
     """The estimate and the noisy transformed value, each on its grid; a third uniform rounds a mean at random."""
+
+    outputs = 2
 
     mechanism: "TransformationMechanism"
     sums: Sums
     step: float
-    sampler = Normal()
-    outputs = 2
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler of the noise."""
+        return NORMAL
 
     @property
     def extra(self) -> int:
@@ -244,10 +255,11 @@ def release_transformed(
 def _add(whole: Integers, more: Integers) -> Integers:
     """Add whole numbers without wrap-around."""
     if whole.dtype != object and more.dtype != object:
-        total = whole + more
+        total: Integers = whole + more
         if not (((whole ^ total) & (more ^ total)) < 0).any():
             return total
-    return whole.astype(object) + more.astype(object)
+    summed: Integers = whole.astype(object) + more.astype(object)
+    return summed
 
 
 def _shaped(values: Any, shape: tuple[int, ...]) -> Any:

@@ -249,7 +249,7 @@ class Root(TransformationMechanism):
         return self._hermite(v, lift(1.0)) - self.a
 
     def _mean_estimate(self, v: Array) -> Array:
-        return self._hermite(v, np.ones_like(v)) - self.a
+        return np.asarray(self._hermite(v, np.ones_like(v)) - self.a)
 
     def _hermite(self, v: Any, one: Any) -> Any:
         """σ^k·He_k(v/σ), by the recurrence of the Hermite polynomials scaled by σ."""

@@ -51,10 +51,11 @@ class Ball:
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> "Ball":
-        return self + -Ball.of(other)
+        negative: Ball = -Ball.of(other)
+        return self + negative
 
     def __rsub__(self, other: Any) -> "Ball":
-        return -self + other
+        return (-self).__add__(other)
 
     def __mul__(self, other: Any) -> "Ball":
         other = Ball.of(other)
@@ -153,15 +154,20 @@ def at_least(word: Any, probability: float) -> Any:
 
 
 def choose(index: Any, options: list[Any]) -> Any:
-    """Return options[index]; for arrays of balls elementwise."""
+    """Return options[index], of single numbers or balls; for an array of indices an array."""
     if np.ndim(index) == 0:
         return options[int(index)]
-    if not any(isinstance(option, Ball) for option in options):
-        return np.array(options)[index]
     balls = [Ball.of(option) for option in options]
-    if all(np.ndim(ball.mid) == 0 for ball in balls):
-        return Ball(np.array([ball.mid for ball in balls])[index], np.array([ball.rad for ball in balls], float)[index])
-    return Ball(np.choose(index, [ball.mid for ball in balls]), np.choose(index, [ball.rad for ball in balls]))
+    mids = np.array([ball.mid for ball in balls], float)
+    return Ball(mids.take(index), max(float(ball.rad) for ball in balls))
+
+
+def either(condition: Any, one: Any, other: Any) -> Any:
+    """Return one where the condition holds and the other elsewhere; both may be balls."""
+    if np.ndim(condition) == 0:
+        return one if condition else other
+    one, other = Ball.of(one), Ball.of(other)
+    return Ball(np.where(condition, one.mid, other.mid), np.maximum(one.rad, other.rad))
 
 
 def uniform_balls(words: Any) -> Ball:

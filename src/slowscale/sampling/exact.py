@@ -7,15 +7,15 @@ at doubling precision until the floors are certain. Whether a candidate is accep
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from slowscale.errors import SlowscaleError
-from slowscale.parameters import CHUNK
 from slowscale.sampling.balls import Ball, lift_ball, uniform_balls
 from slowscale.sampling.bits import BitSource, Stream, Words
 from slowscale.sampling.samplers import Lift, Number, Sampler
@@ -25,17 +25,30 @@ Integers = npt.NDArray[Any]  # int64, or object where a number does not fit
 
 # Floors beyond this are left to tier 2: floats no longer tell whole numbers apart.
 LARGEST = 2.0**52
+# Values worked on at once: few enough for the processor's cache, enough to hide the cost of starting.
+CHUNK = 16384
+# So few values are not worth an array.
+FEW = 4
 # A fair source settles any decision long before this many bits.
 MOST_BITS = 1 << 16
 
 
-class Task(Protocol):
+class Task(ABC):
     """What is to be computed from each draw of a sampler."""
 
-    sampler: Sampler
-    extra: int  # how many uniforms besides the sampler's
-    outputs: int  # how many floors
+    outputs: ClassVar[int]  # how many floors
 
+    @property
+    @abstractmethod
+    def sampler(self) -> Sampler:
+        """The sampler of the variate."""
+
+    @property
+    @abstractmethod
+    def extra(self) -> int:
+        """How many uniforms are wanted besides the sampler's."""
+
+    @abstractmethod
     def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
         """Return the numbers whose floors are wanted; `rows` says which values they belong to (an array, or one)."""
 
@@ -53,6 +66,11 @@ def draw(task: Task, count: int, source: BitSource) -> list[Integers]:
 def _draw_rows(
     task: Task, rows: npt.NDArray[np.intp], source: BitSource, out: list[Integers], large: list[dict[int, int]]
 ) -> None:
+    if rows.size <= FEW:
+        for row in rows.tolist():
+            for k, floor in enumerate(_draw_exactly(task, row, source)):
+                large[k][row] = floor
+        return
     drawn = _Accepted(task.sampler, rows.size, source)
     extra = [source.words(rows.size) for _ in range(task.extra)]
     numbers = task.finish(drawn.variate, [uniform_balls(words) for words in extra], rows, lift_ball)
@@ -63,11 +81,22 @@ def _draw_rows(
         sure = (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST)
         certain &= sure
         floors[rows] = np.where(sure, floor, 0.0).astype(np.int64)
-    for i in np.flatnonzero(~certain):
+    for i in np.flatnonzero(~certain).tolist():
         streams = drawn.streams(i)
         more = [Stream(int(words[i]), source) for words in extra]
         for k, floor in enumerate(exact_floors(task, streams, float(drawn.signs[i]), more, int(rows[i]))):
             large[k][int(rows[i])] = floor
+
+
+def _draw_exactly(task: Task, row: int, source: BitSource) -> list[int]:
+    """Draw a single value by tier 2 alone, which is quicker than starting up arrays for it."""
+    while True:
+        streams = [Stream(int(word), source) for word in source.words(task.sampler.uniforms)]
+        if exact_acceptance(task.sampler, streams):
+            break
+    sign = float(_signs(1, source)[0]) if task.sampler.signed else 1.0
+    extra = [Stream(int(word), source) for word in source.words(task.extra)]
+    return exact_floors(task, streams, sign, extra, row)
 
 
 def _with_large(floors: Integers, large: dict[int, int]) -> Integers:
@@ -89,21 +118,23 @@ class _Accepted:
         mids, rads, words = [], [], []
         found = 0
         while found < count:
-            tried = count - found if sampler.acceptance == 1 else int((count - found) / sampler.acceptance) + 8
+            left = count - found
+            tried = left if sampler.acceptance == 1 else int((left + 2 * left**0.5) / sampler.acceptance) + 4
             attempt = [source.words(tried) for _ in range(sampler.uniforms)]
-            variate, margins = sampler.attempt([uniform_balls(w) for w in attempt], attempt, lift_ball)
+            candidate, margins = sampler.attempt([uniform_balls(w) for w in attempt], attempt, lift_ball)
             good, streams = self._decide(attempt, margins, tried)
-            kept = np.flatnonzero(good)[: count - found]
+            kept = np.flatnonzero(good)[:left]
             for place, i in enumerate(kept) if streams else ():
                 if int(i) in streams:
                     self._streams[found + place] = streams[int(i)]
-            mids.append(np.broadcast_to(variate.mid, tried)[kept])
-            rads.append(np.broadcast_to(variate.rad, tried)[kept])
+            mids.append(candidate.mid[kept])
+            rads.append(candidate.rad[kept])
             words.append([w[kept] for w in attempt])
             found += kept.size
         self._words = [np.concatenate(column) for column in zip(*words, strict=True)]
         self.signs = _signs(count, source) if sampler.signed else np.ones(count)
-        self.variate = Ball(np.concatenate(mids) * self.signs, np.concatenate(rads))
+        variate = sampler.variate(Ball(np.concatenate(mids), np.concatenate(rads)), lift_ball)
+        self.variate = Ball(variate.mid * self.signs, variate.rad)
 
     def _decide(
         self, words: list[Words], margins: list[Ball], tried: int
@@ -127,7 +158,7 @@ class _Accepted:
 
 def _signs(count: int, source: BitSource) -> npt.NDArray[np.float64]:
     bits = np.unpackbits(source.words(-(-count // 64)).view(np.uint8))[:count]
-    return bits * 2.0 - 1.0
+    return bits.astype(np.float64) * 2.0 - 1.0
 
 
 def exact_acceptance(sampler: Sampler, streams: list[Stream]) -> bool:
@@ -146,8 +177,10 @@ def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Str
     """Return the floors for one accepted draw, drawing as many bits as it takes."""
 
     def decide(bits: int) -> list[int] | None:
-        variate, _ = task.sampler.attempt(*_uniforms(streams, bits), lift_arb)
-        numbers = task.finish(variate * sign, _uniforms(extra, bits)[0], row, lift_arb)
+        candidate, _ = task.sampler.attempt(*_uniforms(streams, bits), lift_arb)
+        numbers = task.finish(
+            task.sampler.variate(candidate, lift_arb) * sign, _uniforms(extra, bits)[0], row, lift_arb
+        )
         floors = [number.floor().unique_fmpz() for number in numbers]
         return None if any(floor is None for floor in floors) else [int(floor) for floor in floors]
 

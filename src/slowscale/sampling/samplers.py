@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.sampling.balls import at_least, choose, lift_ball
+from slowscale.sampling.balls import at_least, choose, either, lift_ball
 
 Number = Any  # a Ball or an arb
 Lift = Callable[[Any], Number]  # turns an exact number (int, float, Fraction) into one
@@ -33,6 +33,10 @@ class Sampler(ABC):
     @abstractmethod
     def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
         """Return a candidate and its margins; `words` are the first 64 bits of each uniform."""
+
+    def variate(self, candidate: Number, lift: Lift) -> Number:
+        """Return the variate that belongs to an accepted candidate."""
+        return candidate
 
 
 @dataclass(frozen=True)
@@ -97,17 +101,17 @@ class Envelope:
     right_rate: float
     probabilities: tuple[float, float, float]
     height: float
+    acceptance: float
 
     SLACK = 1e-7
 
-    @property
-    def acceptance(self) -> float:
-        """About the share of candidates that are accepted, from below."""
-        return 0.7
 
-
-def build_envelope(drop: Callable[[float], float], slope: Callable[[float], float], mode: float) -> Envelope:
+def build_envelope(
+    drop: Callable[[float], float], slope: Callable[[float], float], mode: float, mass: float
+) -> Envelope:
     """Return an envelope of the density exp(−drop) on (0, ∞), which falls on both sides of its mode (0 or more).
+
+    `mass` is its integral, of which only the share of accepted candidates depends.
 
     The tails are tangents of −drop where it is about −1, made a little flatter: so they stay above it however far
     out, although they are computed in floats, and the slack covers the rest.
@@ -125,7 +129,8 @@ def build_envelope(drop: Callable[[float], float], slope: Callable[[float], floa
     first, last = (round(mass / sum(masses) * 2**53) / 2**53 for mass in (masses[0], masses[2]))
     probabilities = (first, 1 - first - last, last)
     height = max(math.log(mass / p) for mass, p in zip(masses, probabilities, strict=True) if p > 0)
-    return Envelope(mode, left, left_rate, right, right_rate, probabilities, height + 2 * Envelope.SLACK)
+    height += 2 * Envelope.SLACK
+    return Envelope(mode, left, left_rate, right, right_rate, probabilities, height, mass / sum(masses))
 
 
 def _where_dropped(drop: Callable[[float], float], mode: float, room: float) -> float:
@@ -148,16 +153,12 @@ class LogConcave(Sampler, ABC):
 
     @property
     def acceptance(self) -> float:  # type: ignore[override]
-        """About the share of candidates that are accepted, from below."""
+        """About the share of candidates that are accepted."""
         return self.envelope.acceptance
 
     @abstractmethod
     def _log_density(self, x: Number, lift: Lift) -> Number:
         """h(x)."""
-
-    @abstractmethod
-    def _variate(self, x: Number, lift: Lift) -> Number:
-        """Return the noise's size, in units of its scale, that belongs to x."""
 
     def _constants(self, lift: Lift) -> tuple[list[Number], list[Number], list[Number]]:
         """Return, for each piece, 1/probability, the size of a step, and the log of the envelope at its highest."""
@@ -186,12 +187,36 @@ class LogConcave(Sampler, ABC):
         inverses, steps, tops = self._ball_constants if lift is lift_ball else self._constants(lift)
         first, flat, _ = e.probabilities
         piece = at_least(words[0], first) + at_least(words[0], first + flat)
+        on_top = piece == 1
         within = (u - choose(piece, [0.0, first, first + flat])) * choose(piece, inverses)
         fall = within.log()  # by how much a tail has fallen at the candidate
-        move = choose(piece, [fall, within, fall])
-        x = choose(piece, [e.left, e.left, e.right]) + move * choose(piece, steps)
-        envelope = choose(piece, tops) + choose(piece, [fall, fall * 0.0, fall])
-        return self._variate(x, lift), [x, self._log_density(x, lift) - envelope - v.log()]
+        x = either(on_top, within, fall) * choose(piece, steps) + choose(piece, [e.left, e.left, e.right])
+        envelope = either(on_top, 0.0, fall) + choose(piece, tops)
+        return x, [x, self._log_density(x, lift) - envelope - v.log()]
+
+
+@dataclass(frozen=True)
+class CutNormal(Sampler):
+    """a·(e^y − 1) where y + ln a is normal with mean and variance 1/(2d), cut at y = 0: the exponential polylog, p = 2.
+
+    For use where the cut leaves most of the normal distribution.
+    """
+
+    d: float
+    a: float
+    acceptance: float
+    uniforms = 2
+
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return y, which must be positive."""
+        normal, _ = Normal().attempt(uniforms, words, lift)
+        variance = lift(1.0) / (lift(self.d) * 2.0)
+        y = normal * variance.sqrt() + (variance - lift(self.a).log())
+        return y, [y]
+
+    def variate(self, candidate: Number, lift: Lift) -> Number:
+        """a·(e^y − 1)."""
+        return candidate.expm1() * self.a
 
 
 @dataclass(frozen=True)
@@ -204,8 +229,9 @@ class PowerOfAnyGamma(LogConcave):
     def _log_density(self, x: Number, lift: Lift) -> Number:
         return (lift(1.0) / lift(self.p) - 1.0) * x.log() - x
 
-    def _variate(self, x: Number, lift: Lift) -> Number:
-        return (x.log() / lift(self.p)).exp()
+    def variate(self, candidate: Number, lift: Lift) -> Number:
+        """G^(1/p)."""
+        return (candidate.log() / lift(self.p)).exp()
 
 
 @dataclass(frozen=True)
@@ -227,5 +253,6 @@ class Polylog(LogConcave):
             rise = ((x / start).log1p() * self.p).expm1() * (start.log() * self.p).exp()
         return x - rise * self.d
 
-    def _variate(self, x: Number, lift: Lift) -> Number:
-        return x.expm1() * self.a
+    def variate(self, candidate: Number, lift: Lift) -> Number:
+        """a·(e^y − 1)."""
+        return candidate.expm1() * self.a
