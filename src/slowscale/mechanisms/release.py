@@ -69,9 +69,11 @@ class Sums:
         flat = array.ravel()
         if flat.dtype.kind == "f" and not np.isfinite(flat).all():
             raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
-        if unit == 1 and flat.dtype.kind in "iu" and (flat.size == 0 or flat.max() < 2**63):
-            return Sums(unit, flat.astype(np.int64), None, lambda row: Fraction(0), array.shape)
-        if unit == 1 and flat.dtype.kind == "f" and (flat.size == 0 or np.abs(flat).max() < 2**52):
+        if flat.dtype.kind in "iu" and _largest(flat) * unit.denominator < 2**62:
+            whole, over = np.divmod(flat.astype(np.int64) * unit.denominator, unit.numerator)
+            ball = Ball(over / unit.numerator, ROUNDING * (over / unit.numerator)) if over.any() else None
+            return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), unit.numerator), array.shape)
+        if unit == 1 and flat.dtype.kind == "f" and _largest(flat) < 2**52:
             wide = flat.astype(np.float64)
             floor = np.floor(wide)
             rest = wide - floor
@@ -101,7 +103,14 @@ class Sums:
         ball = Ball(mid, np.where(np.abs(mid) < 2**53, 0.0, ROUNDING * np.abs(mid)))
         if self.rest is not None:
             ball = ball + self.rest[rows]
-        return ball if self.unit == 1 else ball * lift(self.unit)
+        if self.unit != 1:
+            scaled = ball * lift(self.unit)
+            ball = Ball(scaled.mid, np.where(ball.mid == 0, ball.rad, scaled.rad))  # an empty sum stays exactly 0
+        return ball
+
+
+def _largest(array: Any) -> int:
+    return max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
 
 
 def _is_exact(q: Any) -> bool:

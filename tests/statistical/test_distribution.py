@@ -1,0 +1,171 @@
+"""Releases have the distribution that the noise's CDF says, on units coarser and finer than the noise."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import slowscale as ss
+from statistical.harness import FALSE_ALARM, smallest_p
+
+DRAWS = 2_000_000
+MEDIANS = {"Cattle": 10_200, "EMP": 2, "PAYQTR1": 25, "PAYANN": 106}
+
+
+def additive_cases():
+    """Yield mechanisms with a unit: the paper's four calibrations, and every branch of the samplers."""
+    for name, median in MEDIANS.items():
+        std = math.sqrt(0.5) * median
+        unit = "0.1" if name == "EMP" else "1"
+        yield f"{name} Gaussian", ss.Gaussian.calibrate(std=std), unit
+        yield f"{name} generalized Gaussian", ss.GeneralizedGaussian.calibrate(std=std, p=0.5), unit
+        yield f"{name} exponential polylog", ss.ExponentialPolylog.calibrate(std=std), unit
+    for p in (0.3, 0.5, 0.75, 1, 0.95):
+        yield f"generalized Gaussian {p}", ss.GeneralizedGaussian(30, p), "1"
+    yield "polylog 1", ss.ExponentialPolylog(4, 30, 3, 1), "1"
+    yield "polylog 1.5", ss.ExponentialPolylog(1.0, 30, None, 1.5), "1"
+    yield "polylog 2, cut far out", ss.ExponentialPolylog(4, 100, 3, 2), "1"
+    yield "polylog 2, wide", ss.ExponentialPolylog(0.1, 1, None, 2), "1"
+    yield "polylog 3", ss.ExponentialPolylog(0.1, 10, None, 3), "1"
+    yield "polylog 3, large offset", ss.ExponentialPolylog(0.05, 1, 1e4, 3), "10"
+    yield "polylog 5", ss.ExponentialPolylog(0.02, 10, None, 5), "1"
+    yield "fine unit", ss.Gaussian(1), "1e-9"
+    yield "coarse unit", ss.Gaussian(1), "2"
+    yield "coarse unit, heavy tail", ss.GeneralizedGaussian(1, 0.5), "10"
+    yield "unit that is no float", ss.ExponentialPolylog(1, 10), "1/3"
+    yield "unit splitting", ss.UnitSplitting(10, 50), "1"
+
+
+@pytest.mark.parametrize(("m", "unit"), [pytest.param(m, unit, id=name) for name, m, unit in additive_cases()])
+def test_additive(m, unit):
+    noisy = m.release(np.zeros(DRAWS, np.int64), unit)
+    step = float(noisy.unit)
+
+    def cdf_of(mechanism):
+        return lambda n: mechanism.noise.cdf((n + 0.5) * step)
+
+    assert smallest_p(noisy.units, cdf_of(m)) > FALSE_ALARM
+    for factor in (0.98, 1.02):
+        assert smallest_p(noisy.units, cdf_of(replace(m, sigma=m.sigma * factor))) < FALSE_ALARM
+
+
+def transformation_cases():
+    for name, median in MEDIANS.items():
+        std = math.sqrt(0.5) * median
+        yield f"{name} fourth root", ss.Root.calibrate(std=std, at=median, k=4), median, "1"
+        yield f"{name} log", ss.Log.calibrate(std=std, at=median), median, "1"
+    yield "identity", ss.Root(1, 20), 1000, "1"
+    yield "square root at 0", ss.Root(2, 3), 0, "1"
+    yield "cube root", ss.Root(3, 0.5, a=2), 1000, "0.1"
+    yield "fifth root, coarse", ss.Root(5, 0.2), 1000, "50"
+    yield "fourth root, median", ss.Root(4, 0.5, a=1, estimator="median"), 1000, "1"
+    yield "square root, median at 0", ss.Root(2, 3, estimator="median"), 0, "1"
+    yield "log, median", ss.Log(0.6, estimator="median"), 1000, "1"
+    yield "log, small offset", ss.Log(0.3, a=0.01), 5, "0.01"
+
+
+def published_cdf(m, q, unit):
+    """P(published <= n units): by quadrature over the noise, rounding included."""
+    noise = np.linspace(-8.5, 8.5, 340_001)
+    weights = np.exp(-(noise**2) / 2)
+    weights /= weights.sum()
+    estimates = m.estimate(m.transform(q) + m.sigma * noise) / unit
+    order = np.argsort(estimates, kind="stable")
+    estimates, weights = estimates[order], weights[order]
+    mass = np.concatenate([[0.0], np.cumsum(weights)])
+    moment = np.concatenate([[0.0], np.cumsum(weights * estimates)])
+
+    def cdf(n):
+        if m.estimator == "median":
+            return mass[np.searchsorted(estimates, n + 0.5)]
+        # rounded up with probability equal to the fraction: below n + 1 by as much as is missing to it
+        low, high = np.searchsorted(estimates, n), np.searchsorted(estimates, n + 1)
+        return mass[low] + (n + 1) * (mass[high] - mass[low]) - (moment[high] - moment[low])
+
+    return cdf
+
+
+@pytest.mark.parametrize(
+    ("m", "q", "unit"), [pytest.param(m, q, unit, id=name) for name, m, q, unit in transformation_cases()]
+)
+def test_transformation(m, q, unit):
+    noisy = m.release(np.full(DRAWS, q), unit)
+    assert smallest_p(noisy.units, published_cdf(m, q, float(noisy.unit))) > FALSE_ALARM
+    step = 2.0 ** math.floor(math.log2(m.sigma / 2**16))
+    fine = (noisy.transformed / step).round()
+
+    def cdf_of(sigma):
+        return lambda n: ss.Gaussian(sigma).noise.cdf((n + 0.5) * step - m.transform(q))
+
+    assert smallest_p(fine, cdf_of(m.sigma)) > FALSE_ALARM
+    for factor in (0.98, 1.02):
+        assert smallest_p(fine, cdf_of(m.sigma * factor)) < FALSE_ALARM
+        assert (
+            smallest_p(noisy.units, published_cdf(replace(m, sigma=m.sigma * factor), q, float(noisy.unit)))
+            < FALSE_ALARM
+        )
+
+
+@pytest.mark.parametrize("q", [0, 1, 1000, 10**9])
+@pytest.mark.parametrize(
+    ("m", "unit"),
+    [
+        (ss.Root(2, 0.3), 10),
+        (ss.Root(4, 0.2), 10),
+        (ss.Root(4, 0.05, a=1), 1000),
+        (ss.Root(3, 0.1), 7),
+        (ss.Log(0.3), 10),
+        (ss.Log(0.05, a=2), 1000),
+    ],
+)
+def test_mean_estimators_are_unbiased_on_coarse_units(m, unit, q):
+    """Within 6.2 standard errors (one in 10⁹); rounding to nearest would be biased, and is caught."""
+    draws = 1_000_000
+    noisy = m.release(np.full(draws, q), unit)
+    spread = math.sqrt(m.variance(q) + unit**2 / 4)
+    allowed = 6.2 * spread / math.sqrt(draws)
+    assert abs(noisy.value.mean() - q) < allowed
+    if 3 * m.std(q) < unit and 10 * allowed < q % unit < unit / 2:
+        nearest = np.round(m.estimate(noisy.transformed) / unit) * unit
+        assert abs(nearest.mean() - q) > allowed
+
+
+@pytest.mark.parametrize("q", [0, 3, 1000, 10**9])
+@pytest.mark.parametrize("m", [ss.Root(4, 0.3, estimator="median"), ss.Log(0.5, estimator="median")])
+def test_median_estimators_are_median_unbiased(m, q):
+    draws = 1_000_000
+    unit = 1 if q > 10**6 else Fraction(1, 1000)
+    units = m.release(np.full(draws, q), unit).units
+    allowed = 6.2 / 2 / math.sqrt(draws)
+    above, below = np.mean(units > q / unit), np.mean(units < q / unit)
+    assert above < 0.5 + allowed
+    assert below < 0.5 + allowed
+    assert above + np.mean(units == q / unit) > 0.5 - allowed
+
+
+@pytest.mark.parametrize(
+    ("m", "q"),
+    [
+        (ss.Gaussian(75), 1000),
+        (ss.GeneralizedGaussian(7, 0.5), 1000),
+        (ss.ExponentialPolylog(0.24), 1000),
+        (ss.Gaussian(0.3), 10),
+        (ss.Root(4, 0.5), 1000),
+        (ss.Root(4, 0.5), 0),
+        (ss.Log(0.6), 1000),
+        (ss.Log(0.6, estimator="median"), 3),
+    ],
+)
+def test_intervals_hold_the_truth(m, q):
+    """At least at the level; at most a little more where rounding or the edge at 0 widens them."""
+    draws = 1_000_000
+    noisy = m.release(np.full(draws, q), level=0.9)
+    covered = np.mean((noisy.low <= q) & (q <= noisy.high))
+    allowed = 6.2 * 0.3 / math.sqrt(draws)
+    assert covered > 0.9 - allowed
+    if q > 100 and m.std(q) > 10:
+        assert covered < 0.9 + 0.01
+    if m.std(q) > 10:  # the estimated standard error is right on average
+        assert math.sqrt(np.mean(noisy.se**2)) == pytest.approx(math.sqrt(m.variance(q)), rel=0.05)

@@ -1,0 +1,88 @@
+"""Attacks: what neighbouring sums give away is bounded by the policy, and nothing by the low bits."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import slowscale as ss
+
+DRAWS = 20_000_000
+# Each bound fails for a right mechanism once in 10⁸.
+Z = stats.norm.isf(1e-8)
+
+AUDITS = [
+    (ss.GeneralizedGaussian(1000, 1), 2000),
+    (ss.GeneralizedGaussian(1000, 0.5), 4000),
+    (ss.ExponentialPolylog(4, 1000, 3, 1), 2000),
+    (ss.ExponentialPolylog(2, 1000, None, 2), 1500),
+    (ss.ExponentialPolylog(0.3, 1000, None, 3), 5000),
+]
+
+
+@pytest.mark.parametrize(("m", "influence"), AUDITS)
+def test_pure_loss_seen_from_outside_reaches_the_policy_and_stays_below(m, influence):
+    """Theorem PrivSymCnvxDens is tight: the loss is largest around the sum without the record."""
+    without, with_ = (m.release(np.full(DRAWS, q)).units for q in (0, influence))
+    policy = m.pure_policy(influence)
+    best = 0.0
+    for width in (0, 1, 2, 5, 10, 20, 50):
+        there, here = (np.count_nonzero(np.abs(units) <= width) for units in (with_, without))
+        if there < 100:
+            continue
+        loss = math.log(here / there) - Z * math.sqrt(1 / here + 1 / there)
+        best = max(best, loss)
+    # the shape of the whole histogram must not show more either
+    edges = np.quantile(without[:100_000], np.linspace(0.01, 0.99, 60)).round()
+    for one, two in ((without, with_), (with_, without)):
+        first, second = (np.diff(np.searchsorted(np.sort(u), edges)) for u in (one, two))
+        seen = (first > 100) & (second > 100)
+        losses = np.log(first[seen] / second[seen]) - Z * np.sqrt(1 / first[seen] + 1 / second[seen])
+        assert losses.max() <= policy
+    assert best <= policy
+    assert best >= 0.9 * policy
+
+
+@pytest.mark.parametrize(
+    ("m", "influence"), [(ss.Gaussian(100), 100), (ss.Root(4, 1), 4), (ss.Log(0.8), 1), (ss.Root(2, 3, a=1), 20)]
+)
+def test_zcdp_loss_seen_from_outside_stays_below_the_policy(m, influence):
+    """The Kullback-Leibler divergence of what is published, from a histogram, is a lower bound on the zCDP loss."""
+    draws = 4_000_000
+    without, with_ = (m.release(np.full(draws, q)) for q in (0, influence))
+    one, two = (r.units if r.transformed is None else r.transformed for r in (without, with_))
+    edges = np.quantile(np.concatenate([one[:50_000], two[:50_000]]), np.linspace(0.01, 0.99, 80))
+    first, second = (np.diff(np.searchsorted(np.sort(u), edges)) / draws for u in (one, two))
+    seen = (first > 1e-5) & (second > 1e-5)
+    p, r = first[seen], second[seen]
+    divergence = special.rel_entr(p, r).sum() - p.sum() + r.sum()
+    error = Z * math.sqrt((p * np.log(p / r) ** 2).sum() / draws + (p**2 / r).sum() / draws)
+    assert divergence - error <= m.policy(influence)
+    assert divergence + error >= 0.8 * m.policy(influence)
+
+
+def naive(q, count, rng):
+    """What many libraries did: a float sum plus float noise."""
+    return q + rng.laplace(0, 1, count)
+
+
+def accuses(outputs, claimed):
+    """The precision attack: outputs near 0 that a float sum with `claimed` in it could not have produced."""
+    small = outputs[np.abs(outputs) < 0.25]
+    reachable = (small - claimed) + claimed == small  # adding a float of size 1 leaves multiples of 2^-53 only
+    return np.mean(~reachable)
+
+
+def test_precision_attack_breaks_naive_noise_and_not_ours():
+    """Mironov (2012); Haney et al. (2022): the low bits of float noise betray whether 1 was added."""
+    rng = np.random.default_rng(1)
+    assert accuses(naive(0.0, 1_000_000, rng), 1.0) > 0.4  # a single look convicts almost every second output
+    assert accuses(naive(1.0, 1_000_000, rng), 1.0) == 0
+    # ours, on a grid finer than floats have it: the low bits are uniform whatever the sum
+    for q in (0, 1):
+        noisy = ss.GeneralizedGaussian(1, 1).release(np.full(50_000, q), "1/1152921504606846976")  # 2^-60
+        low_bits = np.array([int(n) & 255 for n in noisy.units])
+        counts = np.bincount(low_bits, minlength=256)
+        expected = counts.sum() / 256
+        assert special.chdtrc(255, ((counts - expected) ** 2 / expected).sum()) > 1e-8
