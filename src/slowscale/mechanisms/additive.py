@@ -113,12 +113,13 @@ def _constant(value: float, q: Any) -> Any:
 def _envelope(density: LogConcave) -> Envelope:
     """Return an envelope for the sampler of a log-concave density."""
     mode = np.array([density.mode])
-    return build_envelope(
-        drop=lambda x: -float(density.rise(mode, np.array([x]) - mode)[0]),
-        slope=lambda x: float(density.slope(np.array([x]))[0]),
-        mode=density.mode,
-        mass=float(np.exp(density.log_integral(np.zeros(1), np.inf)[1][0])),
-    )
+    with np.errstate(all="ignore"):
+        return build_envelope(
+            drop=lambda x: -float(density.rise(mode, np.array([x]) - mode)[0]),
+            slope=lambda x: float(density.slope(np.array([x]))[0]),
+            mode=density.mode,
+            mass=float(np.exp(density.log_integral(np.zeros(1), np.inf)[1][0])),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,176 @@
+"""Releases: every kind of sum and unit goes in exactly, and comes out as exact whole numbers of units."""
+
+import math
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import slowscale as ss
+from bitsources import Recorded
+from strategies import mechanisms
+
+NARROW = ss.Gaussian(1e-9)  # so narrow that only rounding is seen
+
+
+@pytest.mark.parametrize("count", [1, 50])
+@pytest.mark.parametrize(
+    ("q", "unit", "units"),
+    [
+        (7, 1, 7),
+        (-7, 1, -7),
+        (2**53 + 1, 1, 2**53 + 1),
+        (10**30 + 1, 1, 10**30 + 1),
+        (-(2**63) - 5, 1, -(2**63) - 5),
+        (7.25, 1, 7),
+        (7.75, 1, 8),
+        (-7.75, 1, -8),
+        (2.0**80, 1, 2**80),
+        (Decimal("12.34"), "0.01", 1234),
+        (Decimal("12.346"), "0.01", 1235),
+        (Fraction(10, 3), Fraction(1, 3), 10),
+        (Fraction(10, 3), 1, 3),
+        (1234, 100, 12),
+        (1270, Decimal(100), 13),
+        (5, "1/3", 15),
+        (np.int32(9), 1, 9),
+        (np.uint64(2**64 - 1), 1, 2**64 - 1),
+        (np.float32(0.5) + np.float32(2), "0.5", 5),
+    ],
+)
+def test_sums_and_units_are_exact(q, unit, units, count):
+    sums = q if count == 1 else [q] * count
+    noisy = NARROW.release(sums, unit)
+    got = [noisy.units] if count == 1 else list(noisy.units)
+    assert all(int(n) == units for n in got)
+    assert noisy.unit == Fraction(unit)
+
+
+@given(
+    whole=st.integers(-(10**25), 10**25),
+    over=st.fractions(min_value=0, max_value=1).filter(lambda f: abs(f - Fraction(1, 2)) > 1e-6 and f < 1),
+    unit=st.sampled_from([Fraction(1), Fraction(1, 100), Fraction(7, 3), Fraction(1000)]),
+)
+def test_off_grid_sums_are_rounded_exactly(whole, over, unit):
+    quiet = ss.Gaussian(float(unit) * 1e-12)
+    assert quiet.release((whole + over) * unit, unit).units == whole + (over > Fraction(1, 2))
+
+
+def test_types_of_results():
+    one = ss.Gaussian(5).release(3)
+    assert isinstance(one.units, int)
+    assert isinstance(one.value, int)
+    assert all(isinstance(x, float) for x in (one.se, one.low, one.high))
+    many = ss.Gaussian(5).release(np.arange(12).reshape(3, 4))
+    assert many.units.shape == many.value.shape == many.low.shape == many.se.shape == (3, 4)
+    assert many.units.dtype == np.int64
+    cents = ss.Gaussian(5).release([Decimal("1.25")] * 3, "0.01")
+    assert cents.value.dtype == np.float64
+    assert cents.value == pytest.approx(cents.units / 100)
+    assert ss.Gaussian(5).release([], "0.01").units.shape == (0,)
+    transformed = ss.Root(4, 0.5).release([10, 20])
+    assert transformed.transformed.shape == (2,)
+    assert one.transformed is None
+    assert isinstance(ss.Log(0.5).release(10).transformed, float)
+    huge = ss.Gaussian(1).release(np.array([10**30], dtype=object))
+    assert huge.units.dtype == object
+    assert huge.low[0] <= 10**30 <= huge.high[0]
+
+
+def test_noise_beyond_every_float_and_integer():
+    """Noise of 10³⁰⁰ and more neither overflows nor becomes infinite."""
+    wide = ss.GeneralizedGaussian(1e300, 0.5).release(np.zeros(40, np.int64))
+    assert max(abs(int(n)) for n in wide.units) > 10**299
+    far = ss.ExponentialPolylog(0.001).release(np.zeros(40, np.int64))
+    assert sorted(int(n).bit_length() for n in far.units)[20] > 300
+    assert all(isinstance(n, int) for n in far.units)
+    assert ss.Gaussian(1e9).release(np.array([2**63 - 1, -(2**63)])).units.shape == (2,)
+    assert abs(ss.Root(2, 1e-3).release(10**40).units - 10**40) < 10**20 * 100
+
+
+def test_results_drawn_from_test_bits_say_so():
+    shown = repr(ss.Gaussian(5).release(3, bits=Recorded()))
+    assert "NOT PRIVATE" in shown
+    assert "NOT PRIVATE" not in repr(ss.Gaussian(5).release(3))
+    assert not ss.Gaussian(5).release(3, bits=Recorded()).private
+    again = [ss.Gaussian(5).release(np.zeros(9, np.int64), bits=Recorded(4)).units.tolist() for _ in range(2)]
+    assert again[0] == again[1]
+
+
+@settings(max_examples=60)
+@given(m=mechanisms, q=st.integers(0, 10**6))
+def test_every_mechanism_releases(m, q):
+    if m.std(float(q)) < 1e12:
+        noisy = m.release(np.full(20, q))
+        assert noisy.units.shape == (20,)
+        assert (noisy.low <= noisy.high).all()
+        assert (noisy.se >= 0).all()
+        assert noisy.private
+
+
+def test_user_given_functions_release_exactly_or_not_at_all():
+    m = ss.Transformation(np.sqrt, np.square, 0.5, 1)
+    twin = ss.Root(2, 0.5, a=1, estimator="median")
+    ours, theirs = (x.release(np.full(40, 100), bits=Recorded(3)).units.tolist() for x in (m, twin))
+    assert ours == theirs
+    own = ss.Transformation(np.sqrt, np.square, 0.5, 0, estimator=lambda v: v * v - 0.25)
+    assert own.release([100] * 3).units.shape == (3,)
+    floats_only = ss.Transformation(lambda x: np.cbrt(x), lambda v: v**3, 0.5, 0)
+    with pytest.raises(ss.ParameterTypeError, match=r"f must work on flint\.arb numbers"):
+        floats_only.release(100)
+
+
+def test_a_negative_sum_is_refused_by_transformations_only():
+    assert ss.Gaussian(1).release(-5).units < 5
+    for m in (ss.Root(2, 1), ss.Log(1)):
+        with pytest.raises(ss.ParameterError, match=f"q must be >= 0 for {type(m).__name__}"):
+            m.release([5, -5])
+        with pytest.raises(ss.ParameterError, match="q must be >= 0"):
+            m.release(Decimal("-0.01"), "0.01")
+
+
+@pytest.mark.parametrize("m", [ss.Gaussian(1), ss.Root(2, 1)])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("5",), "q must be"),
+        ((None,), "q must be"),
+        ((True,), "q must be"),
+        ((1j,), "q must be"),
+        (([1, "a"],), "q must be"),
+        ((math.nan,), "q must be finite, got nan"),
+        (([1.0, math.inf],), "q must be finite, got inf"),
+        ((Decimal("NaN"),), "q must be finite"),
+        ((np.array(["2026-01-01"], "datetime64[D]"),), "q must be"),
+        ((5, 0), "unit must be a number > 0"),
+        ((5, -1), "unit must be a number > 0"),
+        ((5, "a"), "unit must be a number > 0: an int, a Decimal, a Fraction or text such as \"0.01\", got 'a'"),
+        ((5, 0.01), 'unit must be exact: give "0.01" or Decimal'),
+        ((5, math.inf), "unit must be a number > 0"),
+        ((5, True), "unit must be a number > 0"),
+        ((5, None), "unit must be a number > 0"),
+        ((5, 1, 2), "level must be between 0 and 1"),
+    ],
+)
+def test_bad_input(m, arguments, words):
+    with pytest.raises((ValueError, TypeError), match=words) as caught:
+        m.release(*arguments)
+    assert isinstance(caught.value, ss.SlowscaleError)
+
+
+def test_no_warnings_in_everyday_use():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for m in (
+            ss.Gaussian(1),
+            ss.GeneralizedGaussian(1, 0.3),
+            ss.ExponentialPolylog(1, p=1.5),
+            ss.Root(3, 1),
+            ss.Log(1),
+        ):
+            m.release(np.zeros(3000, np.int64))
+            m.release(0)

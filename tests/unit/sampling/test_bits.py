@@ -1,0 +1,106 @@
+"""Secret bits never repeat: not in children, however started, nor in threads; and they are replaced in time."""
+
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import slowscale as ss
+from slowscale.sampling import bits
+
+
+def sixteen(_=None):
+    return bits.SECRET.words(2).tobytes()
+
+
+def release(_=None):
+    return ss.Gaussian(1e12).release(np.zeros(20, np.int64)).units.tobytes()
+
+
+@pytest.mark.parametrize("draw", [sixteen, release])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_do_not_repeat_each_other(method, draw):
+    before = [draw() for _ in range(3)]
+    with multiprocessing.get_context(method).Pool(3) as pool:
+        children = pool.map(draw, range(12), chunksize=1)
+    drawn = [*before, *children, *(draw() for _ in range(3))]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_discards_what_it_inherited():
+    sixteen()  # so that there is something to inherit
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, sixteen())
+        os._exit(0)
+    mine = sixteen()
+    os.waitpid(child, 0)
+    theirs = os.read(read, 16)
+    os.close(read)
+    os.close(write)
+    assert theirs != mine
+
+
+def test_the_twin_a_source_that_forgets_nothing_repeats_itself(monkeypatch):
+    """Without the hook after a fork, parent and child draw the same: the test above would see it."""
+    careless = bits.SecretBits()
+    monkeypatch.setattr(careless, "_forget", lambda: None)
+    careless.words(2)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        careless._generation = 0
+        os.write(write, careless.words(2).tobytes())
+        os._exit(0)
+    mine = careless.words(2).tobytes()
+    os.waitpid(child, 0)
+    theirs = os.read(read, 16)
+    os.close(read)
+    os.close(write)
+    assert theirs == mine
+
+
+def test_threads_do_not_repeat_each_other():
+    with ThreadPoolExecutor(8) as pool:
+        drawn = list(pool.map(sixteen, range(400))) + list(pool.map(release, range(100)))
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_keys_are_replaced(monkeypatch):
+    monkeypatch.setattr(bits, "REKEY_AFTER", 1000)
+    source = bits.SecretBits()
+    ciphers = set()
+    for _ in range(10):
+        source.words(60)
+        ciphers.add(id(source._local.cipher))
+    assert len(ciphers) > 1
+    monkeypatch.undo()
+    large = bits.SecretBits().words(300_000)
+    assert large.size == np.unique(large).size
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8192, 8193, 100_001])
+def test_any_number_of_words(count):
+    words = bits.SECRET.words(count)
+    assert words.shape == (count,)
+    assert words.dtype == np.uint64
+    assert np.unique(words).size == count
+
+
+def test_bits_are_balanced():
+    """Each of the 64 bits is set half of the time, within 7 standard deviations (one in 10¹⁰ for all of them)."""
+    words = bits.SECRET.words(1_000_000)
+    for k in range(64):
+        assert abs(np.mean((words >> np.uint64(k)) & np.uint64(1)) - 0.5) < 7 * 0.5 / 1000
+
+
+def test_streams_remember_their_bits():
+    stream = bits.Stream(5, bits.SECRET)
+    assert stream.known(64) == (5, 64)
+    value, count = stream.known(65)
+    assert (value >> 64, count) == (5, 128)
+    assert stream.known(100) == (value, 128)

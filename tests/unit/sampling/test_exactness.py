@@ -1,0 +1,134 @@
+"""The same bits give the same answer: arrays of float balls against Arb alone, draw by draw."""
+
+import math
+import os
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from flint import arb, ctx
+
+import slowscale as ss
+from bitsources import Crafted, Recorded, Stuck
+from slowscale.mechanisms.release import AdditiveTask, Sums, TransformationTask
+from slowscale.sampling import exact
+from slowscale.sampling.bits import Stream
+
+# A million for each with SLOWSCALE_FULL=1; what is checked is the same.
+DRAWS = 1_000_000 if os.environ.get("SLOWSCALE_FULL") else 10_000
+
+MECHANISMS = {
+    "Gaussian": (ss.Gaussian(75), 0, "1"),
+    "Gaussian, fine unit": (ss.Gaussian(75), 0, "1e-9"),
+    "Laplace": (ss.GeneralizedGaussian(100, 1), 0, "1"),
+    "generalized Gaussian 1/2": (ss.GeneralizedGaussian(6.84, 0.5), 0, "1"),
+    "generalized Gaussian 0.3": (ss.GeneralizedGaussian(0.2, 0.3), 0, "1"),
+    "generalized Gaussian 0.75": (ss.GeneralizedGaussian(30, 0.75), 0, "1"),
+    "polylog 1": (ss.ExponentialPolylog(4, 30, p=1), 0, "1"),
+    "polylog 1.5": (ss.ExponentialPolylog(1, 30, p=1.5), 0, "1"),
+    "polylog 2": (ss.ExponentialPolylog(0.238), 0, "1"),
+    "polylog 2, cut": (ss.ExponentialPolylog(4, 100, a=3), 0, "0.01"),
+    "polylog 3": (ss.ExponentialPolylog(0.1, 10, p=3), 0, "1"),
+    "fourth root": (ss.Root(4, 0.534), 106, "1"),
+    "cube root with offset": (ss.Root(3, 0.5, a=2), 1000, "0.1"),
+    "root of nothing": (ss.Root(3, 0.5), 0, "1"),
+    "fourth root, median": (ss.Root(4, 0.5, a=1, estimator="median"), 30, "1"),
+    "log": (ss.Log(0.632), 106, "1"),
+    "log, median": (ss.Log(0.632, estimator="median"), 3, "1"),
+    "off the grid": (ss.Gaussian(3), Fraction(1, 3), "1/7"),
+}
+
+
+def task_of(m, q, unit, count):
+    sums = Sums.of(np.full(count, q) if isinstance(q, int) else np.array([q] * count, dtype=object), Fraction(unit))
+    if isinstance(m, ss.Root | ss.Log):
+        return TransformationTask(m, sums, 2.0**-20)
+    return AdditiveTask(m, sums)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_arrays_agree_with_arb_alone(name):
+    """What tier 1 says must follow from the first 64 bits of each uniform: any other continuation gives the same."""
+    m, q, unit = MECHANISMS[name]
+    count = min(DRAWS, exact.CHUNK)
+    for part in range(-(-DRAWS // count)):
+        task = task_of(m, q, unit, count)
+        source, other = Recorded(part), Recorded(1_000_000 + part)
+        with np.errstate(all="ignore"):
+            drawn = exact._Accepted(task.sampler, count, source)
+            extra = [source.words(count) for _ in range(task.extra)]
+            numbers = task.finish(
+                drawn.variate, [exact.uniform_balls(w) for w in extra], np.arange(count), exact.lift_ball
+            )
+            floors = []
+            certain = np.ones(count, bool)
+            for number in numbers:
+                radius = number.inflated()
+                floors.append(np.floor(number.mid - radius))
+                certain &= (floors[-1] == np.floor(number.mid + radius)) & (np.abs(floors[-1]) < exact.LARGEST)
+        assert certain.mean() > 0.97
+        for i in np.flatnonzero(certain).tolist():
+            streams = [Stream(int(w[i]), other) for w in drawn._words]
+            assert task.sampler.acceptance == 1 or exact.exact_acceptance(task.sampler, streams)
+            more = [Stream(int(w[i]), other) for w in extra]
+            assert exact.exact_floors(task, streams, float(drawn.signs[i]), more, i) == [int(f[i]) for f in floors]
+
+
+def test_rejections_agree_with_arb_alone():
+    for m in (ss.ExponentialPolylog(0.1, p=3), ss.GeneralizedGaussian(1, 0.3), ss.ExponentialPolylog(0.238)):
+        sampler = m._sampler
+        words = [Recorded(k).words(5000) for k in range(sampler.uniforms)]
+        with np.errstate(all="ignore"):
+            _, margins = sampler.attempt([exact.uniform_balls(w) for w in words], words, exact.lift_ball)
+        good, bad = np.ones(5000, bool), np.zeros(5000, bool)
+        for margin in margins:
+            good &= margin.mid > margin.inflated()
+            bad |= margin.mid < -margin.inflated()
+        assert (good | bad).mean() > 0.999
+        assert bad.any()
+        for i in range(5000):
+            if good[i] or bad[i]:
+                streams = [Stream(int(w[i]), Recorded(9)) for w in words]
+                assert exact.exact_acceptance(sampler, streams) == good[i]
+
+
+def boundary_words(m, boundary, angle=0.1):
+    """Return words for Box-Muller whose normal lies as near to boundary/σ as 64 bits allow."""
+    ctx.prec = 400
+    v = int(angle * 2**64)
+    cosine = (arb(2 * v + 1) * arb(2) ** -64).cos_pi()
+    u = (-((arb(boundary) / arb(m.sigma) / cosine) ** 2) / 2).exp()
+    return [int((u * arb(2) ** 64).floor().unique_fmpz()), v]
+
+
+@pytest.mark.parametrize("boundary", [0.5, 17.5, 100.5])
+def test_draws_on_a_rounding_boundary_reach_tier_two_and_are_decided(boundary, monkeypatch):
+    m = ss.Gaussian(75)
+    reached = []
+    original = exact.exact_floors
+
+    def counted(*arguments):
+        reached.append(original(*arguments))
+        return reached[-1]
+
+    monkeypatch.setattr(exact, "exact_floors", counted)
+    count = exact.FEW + 4
+    given = boundary_words(m, boundary)
+    # the words of the first uniforms come first, then those of the second
+    words = [given[0]] * count + [given[1]] * count
+    results = set()
+    for seed in range(6):
+        source = Crafted(words, seed)
+        noisy = m.release(np.zeros(count, np.int64), bits=source)
+        results |= set(noisy.units.tolist())
+        assert source.more > 0
+    assert len(reached) == 6 * count
+    # bits that come later decide: both sides of the boundary occur
+    assert results == {math.floor(boundary), math.ceil(boundary)}
+
+
+def test_a_source_without_randomness_is_refused_not_waited_for():
+    """A uniform all of whose bits are 0 stays possibly 0, and its logarithm unbounded."""
+    for count in (1, 50):
+        with pytest.raises(ss.SlowscaleError, match="gives no randomness"):
+            ss.GeneralizedGaussian(1, 1).release(np.zeros(count, np.int64), bits=Stuck(0))
