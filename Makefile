@@ -29,8 +29,14 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-bench: $(READY)
+# The libraries that benchmarks compare with: never dependencies, so in an environment of their own.
+.venv-peers/.ready: bench/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r bench/peers.txt
+	@touch $@
+
+bench: $(READY) .venv-peers/.ready
 	@for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

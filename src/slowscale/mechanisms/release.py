@@ -91,8 +91,7 @@ class Sums:
 
     def rest_of(self, rows: Any, lift: Lift) -> Number:
         """Return what is left of a unit."""
-        if self.rest is None:
-            return 0.0
+        assert self.rest is not None
         return lift(self.exact_rest(rows)) if isinstance(rows, int) else self.rest[rows]
 
     def value_of(self, rows: Any, lift: Lift) -> Number:
@@ -148,8 +147,12 @@ class AdditiveTask(Task):
 
     def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
         """Return what is to be floored."""
-        scale = lift(Fraction(self.mechanism.sigma) / self.sums.unit)
-        return [variate * scale + self.sums.rest_of(rows, lift) + 0.5]
+        shifted = 0.5 if self.sums.rest is None else self.sums.rest_of(rows, lift) + 0.5
+        return [variate * lift(self._scale) + shifted]
+
+    @cached_property
+    def _scale(self) -> Fraction:
+        return Fraction(self.mechanism.sigma) / self.sums.unit
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ error, and by `Ball.inflated` before a decision. numpy's log, exp, cos and sqrt 
 place; they are charged 8.
 """
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -46,7 +47,10 @@ class Ball:
     def __add__(self, other: Any) -> "Ball":
         other = Ball.of(other)
         mid = self.mid + other.mid
-        return Ball(mid, self.rad + other.rad + ROUNDING * np.abs(mid))
+        rad = np.abs(mid)
+        rad *= ROUNDING
+        rad += self.rad + other.rad
+        return Ball(mid, rad)
 
     __radd__ = __add__
 
@@ -58,12 +62,15 @@ class Ball:
         return (-self).__add__(other)
 
     def __mul__(self, other: Any) -> "Ball":
+        if isinstance(other, float) and math.frexp(other)[0] in (-0.5, 0.5):
+            return Ball(self.mid * other, self.rad * abs(other) + SMALLEST)  # a power of two rounds nothing off
         other = Ball.of(other)
         mid = self.mid * other.mid
-        size = np.abs(mid)
-        rad = np.abs(other.mid) * self.rad + (ROUNDING * size + SMALLEST)
-        if not (np.isscalar(other.rad) and other.rad == 0):
-            rad = rad + (np.abs(self.mid) + self.rad) * other.rad
+        rad = np.abs(mid)
+        rad *= ROUNDING
+        rad += np.abs(other.mid) * self.rad + SMALLEST
+        if isinstance(other.rad, np.ndarray) or other.rad != 0:
+            rad += (np.abs(self.mid) + self.rad) * other.rad
         return Ball(mid, rad)
 
     __rmul__ = __mul__
@@ -92,18 +99,23 @@ class Ball:
     def sqrt(self) -> "Ball":
         """√x, for x >= 0."""
         mid = np.sqrt(self.mid)
-        return Ball(mid, np.fmin(self.rad / mid, np.sqrt(self.rad)) + FUNCTION * mid)
+        rad = self.rad / mid  # |√x − √m| = |x − m|/(√x + √m)
+        rad += FUNCTION * mid
+        return Ball(mid, rad)
 
     def root(self, k: int) -> "Ball":
         """x^(1/k), for x >= 0."""
         if k == 1:
             return self
         if k % 2 == 0:
-            return self.sqrt().root(k // 2)
-        power = (self.log() * (1.0 / k)).exp()
-        zero = (self.mid == 0) & (np.asarray(self.rad) == 0)
-        rad = power.rad + (2 * ROUNDING / k) * np.abs(power.mid * np.log(self.mid))
-        return Ball(np.where(zero, 0.0, power.mid), np.where(zero, 0.0, rad))
+            power = self.sqrt()
+        else:
+            power = (self.log() * (1.0 / k)).exp()
+            # 1/k is itself rounded
+            power = Ball(power.mid, power.rad + (2 * ROUNDING / k) * np.abs(power.mid * np.log(self.mid)))
+        zero = (self.mid == 0) & (self.rad == 0)
+        exact = Ball(np.where(zero, 0.0, power.mid), np.where(zero, 0.0, power.rad))
+        return exact.root(k // 2) if k % 2 == 0 else exact
 
     def max(self, other: "Ball") -> "Ball":
         """Return the larger of two numbers."""
@@ -112,7 +124,10 @@ class Ball:
     def log(self) -> "Ball":
         """ln x, for x > 0."""
         mid = np.log(self.mid)
-        return Ball(mid, self.rad / np.maximum(self.mid - self.rad, 0.0) + FUNCTION * np.abs(mid))
+        rad = np.abs(mid)
+        rad *= FUNCTION
+        rad += self.rad / np.maximum(self.mid - self.rad, 0.0)
+        return Ball(mid, rad)
 
     def exp(self) -> "Ball":
         """e^x; e^r − 1 <= r/(1 − r)."""
@@ -136,7 +151,10 @@ class Ball:
 
     def inflated(self) -> Array:
         """Return the radius, enlarged by what its own computation may have rounded off."""
-        return np.asarray(self.rad * (1 + 1e-9) + 4 * ROUNDING * np.abs(self.mid) + SMALLEST)
+        radius = np.abs(self.mid)
+        radius *= 4 * ROUNDING
+        radius += self.rad * (1 + 1e-9) + SMALLEST
+        return np.asarray(radius)
 
 
 def lift_ball(value: int | float | Fraction) -> Ball:
@@ -175,4 +193,5 @@ def uniform_balls(words: Any) -> Ball:
     mid = words.astype(np.float64)
     mid += 0.5
     mid *= 2.0**-64
-    return Ball(mid, ROUNDING * mid + 2.0**-65)
+    # Near 0 the radius is less than this; there tier 2 has as many bits as it wants.
+    return Ball(mid, ROUNDING)

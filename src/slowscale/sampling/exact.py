@@ -78,9 +78,8 @@ def _draw_rows(
     for number, floors in zip(numbers, out, strict=True):
         radius = number.inflated()
         floor = np.floor(number.mid - radius)
-        sure = (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST)
-        certain &= sure
-        floors[rows] = np.where(sure, floor, 0.0).astype(np.int64)
+        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST)
+        floors[rows[0] : rows[-1] + 1] = floor  # what is not certain is replaced below
     for i in np.flatnonzero(~certain).tolist():
         streams = drawn.streams(i)
         more = [Stream(int(words[i]), source) for words in extra]
@@ -115,11 +114,23 @@ class _Accepted:
         self._sampler, self._source = sampler, source
         self._words: list[Words] = []
         self._streams: dict[int, list[Stream]] = {}
+        self.signs = _signs(count, source) if sampler.signed else np.ones(count)
+        if sampler.acceptance == 1:
+            self._words = [source.words(count) for _ in range(sampler.uniforms)]
+            candidate, _ = sampler.attempt([uniform_balls(w) for w in self._words], self._words, lift_ball)
+        else:
+            candidate = self._gather(count)
+        variate = sampler.variate(candidate, lift_ball)
+        self.variate = Ball(variate.mid * self.signs, variate.rad) if sampler.signed else variate
+
+    def _gather(self, count: int) -> Ball:
+        """Try candidates until enough are accepted, and return those."""
+        sampler, source = self._sampler, self._source
         mids, rads, words = [], [], []
         found = 0
         while found < count:
             left = count - found
-            tried = left if sampler.acceptance == 1 else int((left + 2 * left**0.5) / sampler.acceptance) + 4
+            tried = int((left + 2 * left**0.5) / sampler.acceptance) + 4
             attempt = [source.words(tried) for _ in range(sampler.uniforms)]
             candidate, margins = sampler.attempt([uniform_balls(w) for w in attempt], attempt, lift_ball)
             good, streams = self._decide(attempt, margins, tried)
@@ -132,9 +143,7 @@ class _Accepted:
             words.append([w[kept] for w in attempt])
             found += kept.size
         self._words = [np.concatenate(column) for column in zip(*words, strict=True)]
-        self.signs = _signs(count, source) if sampler.signed else np.ones(count)
-        variate = sampler.variate(Ball(np.concatenate(mids), np.concatenate(rads)), lift_ball)
-        self.variate = Ball(variate.mid * self.signs, variate.rad)
+        return Ball(np.concatenate(mids), np.concatenate(rads))
 
     def _decide(
         self, words: list[Words], margins: list[Ball], tried: int

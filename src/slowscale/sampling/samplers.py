@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from slowscale.sampling.balls import at_least, choose, either, lift_ball
 
 Number = Any  # a Ball or an arb
@@ -177,14 +175,22 @@ class LogConcave(Sampler, ABC):
         return inverses, steps, tops
 
     @cached_property
-    def _ball_constants(self) -> tuple[list[Number], list[Number], list[Number]]:
-        with np.errstate(all="ignore"):
-            return self._constants(lift_ball)
+    def _known_constants(self) -> dict[int, tuple[list[Number], list[Number], list[Number]]]:
+        """The constants as float balls (under 0) and as Arb balls of each precision that was in use."""
+        return {}
+
+    def _constants_in(self, lift: Lift) -> tuple[list[Number], list[Number], list[Number]]:
+        from flint import ctx
+
+        known, precision = self._known_constants, 0 if lift is lift_ball else ctx.prec
+        if precision not in known:
+            known[precision] = self._constants(lift)
+        return known[precision]
 
     def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
         """Return the candidate's variate; it must be in (0, ∞), and under h by its second uniform."""
         e, (u, v) = self.envelope, uniforms
-        inverses, steps, tops = self._ball_constants if lift is lift_ball else self._constants(lift)
+        inverses, steps, tops = self._constants_in(lift)
         first, flat, _ = e.probabilities
         piece = at_least(words[0], first) + at_least(words[0], first + flat)
         on_top = piece == 1

@@ -145,7 +145,7 @@ def test_uniforms_hold_every_continuation_of_their_bits(words):
     ball = uniform_balls(np.array(words, np.uint64))
     ctx.prec = 300
     for extreme in (0, 1):
-        assert_holds(ball, [(arb(w) + extreme) * arb(2) ** -64 for w in words])
+        assert_holds(Ball(ball.mid, np.full(len(words), ball.rad)), [(arb(w) + extreme) * arb(2) ** -64 for w in words])
 
 
 def test_choosing():
