@@ -76,15 +76,13 @@ class AdditiveMechanism(Mechanism):
         return release_additive(self, q, unit, level, bits)
 
     def _standard_error(self, noisy: Noisy) -> Any:
-        unit = float(noisy.unit)
-        return _constant(math.sqrt(_std(self.noise) ** 2 + unit * unit / 12), None if _single(noisy) else noisy.value)
+        error = math.hypot(_std(self.noise), float(noisy.unit) / math.sqrt(12))
+        return error if noisy.single else np.full(noisy.units.shape, error)
 
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
         # The rounded output is at most half a unit from the ideal one.
         half = _half_width(self.noise, noisy.level) + float(noisy.unit) / 2
-        if _single(noisy):
-            return float(noisy.value) - half, float(noisy.value) + half
-        value = noisy.value.astype(np.float64)
+        value = noisy.floats
         return value - half, value + half
 
     def coverage(self, q: Any = None, level: float = 0.95) -> Any:
@@ -100,10 +98,6 @@ def _std(noise: SymmetricNoise) -> float:
 @lru_cache(maxsize=1024)
 def _half_width(noise: SymmetricNoise, level: float) -> float:
     return noise.interval(level)[1]
-
-
-def _single(noisy: Noisy) -> bool:
-    return not isinstance(noisy.units, np.ndarray)
 
 
 def _constant(value: float, q: Any) -> Any:

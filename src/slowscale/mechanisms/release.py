@@ -211,11 +211,21 @@ class Noisy:
         """units × unit: integers when the unit is one, else floats."""
         if self.unit.denominator == 1:
             return self.units * self.unit.numerator
-        if isinstance(self.units, int):
-            return float(self.units * self.unit)
-        if self.units.dtype == object:
-            return np.array([float(n * self.unit) for n in self.units.flat]).reshape(self.units.shape)
-        return self.units * self.unit.numerator / self.unit.denominator
+        return self.floats
+
+    @property
+    def single(self) -> bool:
+        """Whether this is one sum, not an array."""
+        return not isinstance(self.units, np.ndarray)
+
+    @cached_property
+    def floats(self) -> Any:
+        """units × unit as floats, infinite where a float cannot hold it."""
+        if self.single:
+            return _as_float(self.units * self.unit)
+        if self.units.dtype == object or self.unit.numerator > 1:
+            return np.array([_as_float(int(n) * self.unit) for n in self.units.flat], float).reshape(self.units.shape)
+        return self.units / self.unit.denominator
 
     @cached_property
     def se(self) -> Any:
@@ -262,6 +272,13 @@ def release_transformed(
     fine = transformed.astype(np.float64) * step
     noisy = _shaped(fine, sums.shape)
     return Noisy(mechanism, _shaped(units, sums.shape), sums.unit, noisy, level, source.private)
+
+
+def _as_float(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _add(whole: Integers, more: Integers) -> Integers:

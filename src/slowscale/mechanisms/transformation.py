@@ -22,7 +22,7 @@ from slowscale.mechanisms.release import FINENESS, Noisy, release_transformed
 from slowscale.parameters import Array, apply, evaluate, level_quantile, real, whole
 from slowscale.policy import Function, LogPolicy, Policy, RootPolicy, TransformationPolicy
 from slowscale.sampling import BitSource
-from slowscale.sampling.balls import Ball
+from slowscale.sampling.balls import Ball, exact_root
 from slowscale.sampling.samplers import Lift, Number
 
 # How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
@@ -241,11 +241,11 @@ class Root(TransformationMechanism):
         return np.where(v == 0, shift**self.k, error)
 
     def _exact_transform(self, q: Number, lift: Lift) -> Number:
-        return (q + self.a).root(self.k)
+        return exact_root(q + self.a, self.k)
 
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         if self.estimator == "median":
-            return v.max(lift(self.a).root(self.k)) ** self.k - self.a
+            return v.max(exact_root(lift(self.a), self.k)) ** self.k - self.a
         return self._hermite(v, lift(1.0)) - self.a
 
     def _mean_estimate(self, v: Array) -> Array:

@@ -188,6 +188,13 @@ def either(condition: Any, one: Any, other: Any) -> Any:
     return Ball(np.where(condition, one.mid, other.mid), np.maximum(one.rad, other.rad))
 
 
+def exact_root(x: Any, k: int) -> Any:
+    """x^(1/k) for x >= 0, of float balls or of an Arb number; the root of an exact 0 is exactly 0."""
+    if isinstance(x, Ball):
+        return x.root(k)
+    return x if k == 1 or x.is_zero() else (x.log() / k).exp()
+
+
 def uniform_balls(words: Any) -> Ball:
     """Return the uniform reals whose first 64 bits are these words."""
     mid = words.astype(np.float64)

@@ -92,6 +92,25 @@ def test_noise_beyond_every_float_and_integer():
     assert abs(ss.Root(2, 1e-3).release(10**40).units - 10**40) < 10**20 * 100
 
 
+def test_what_is_beside_a_huge_value_is_infinite_at_worst():
+    m = ss.GeneralizedGaussian(1, 0.005)
+    for noisy in (m.release(0), m.release(np.zeros(6, np.int64)), m.release(0, "0.01")):
+        assert np.all(np.asarray(noisy.se) == math.inf)
+        assert np.all(np.asarray(noisy.low) <= np.asarray(noisy.high))
+        assert repr(noisy)
+    assert ss.GeneralizedGaussian(1, 0.01).release(0).se == pytest.approx(1.0455361831743347e228)
+    assert ss.Gaussian(100).release([10, 20], 1000).low.shape == (2,)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 50, 51, 64])
+@pytest.mark.parametrize("estimator", ["mean", "median"])
+def test_roots_of_every_kind_release(k, estimator):
+    m = ss.Root(k, 1e-3, estimator=estimator)
+    for q in (0, 5):
+        assert abs(m.release(q).transformed - q ** (1 / k)) < 0.01
+        assert np.abs(m.release(np.full(50, q)).transformed - q ** (1 / k)).max() < 0.01
+
+
 def test_results_drawn_from_test_bits_say_so():
     shown = repr(ss.Gaussian(5).release(3, bits=Recorded()))
     assert "NOT PRIVATE" in shown
