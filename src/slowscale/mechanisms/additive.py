@@ -82,8 +82,10 @@ class AdditiveMechanism(Mechanism):
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
         # The rounded output is at most half a unit from the ideal one.
         half = _half_width(self.noise, noisy.level) + float(noisy.unit) / 2
-        value = noisy.floats
-        return value - half, value + half
+        value, most = np.asarray(noisy.floats), np.finfo(float).max
+        low = np.where(value == -math.inf, -math.inf, np.minimum(value, most) - half)
+        high = np.where(value == math.inf, math.inf, np.maximum(value, -most) + half)
+        return (float(low), float(high)) if noisy.single else (low, high)
 
     def coverage(self, q: Any = None, level: float = 0.95) -> Any:
         """Return `level`: the interval of an additive mechanism is exact."""
