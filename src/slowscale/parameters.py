@@ -80,6 +80,8 @@ def as_number(name: str, value: object, allowed: str = "a finite number") -> flo
         return float(value)
     except OverflowError:
         raise ParameterError(f"{name} must be {allowed}, got a number too large for a float") from None
+    except ValueError:  # a signalling NaN
+        raise ParameterError(f"{name} must be {allowed}, got {value}") from None
 
 
 def real(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from slowscale.errors import ParameterError
 from slowscale.formulas import check_polylog, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.release import NORMAL, Noisy, release_additive
@@ -106,6 +107,12 @@ def _constant(value: float, q: Any) -> Any:
     return value if q is None else evaluate("q", q, lambda q: np.full_like(q, value))
 
 
+def _check_size(exponent: float) -> None:
+    """Raise where the noise has more digits than anyone could want."""
+    if exponent > 10_000:
+        raise ParameterError(f"the noise is typically exp({exponent:.3g}), too large to be released: raise p or d")
+
+
 def _envelope(density: LogConcave) -> Envelope:
     """Return an envelope for the sampler of a log-concave density."""
     mode = np.array([density.mode])
@@ -171,6 +178,7 @@ class GeneralizedGaussian(AdditiveMechanism):
 
     @cached_property
     def _sampler(self) -> Sampler:
+        _check_size(-math.log(self.p) / self.p)
         shape = 1 / Fraction(self.p)
         if shape.denominator == 1 and shape <= 8:
             return PowerOfGamma(int(shape))
@@ -223,12 +231,13 @@ class ExponentialPolylog(AdditiveMechanism):
 
     @cached_property
     def _sampler(self) -> Sampler:
+        _check_size(self.noise.coordinate_density.mode)
         if self.p == 1:
             return PowerLaw(self.d, self.a)
         if self.p == 2:
             kept = float(special.ndtr((0.5 / self.d - math.log(self.a)) * math.sqrt(2 * self.d)))
             if kept > 0.5:
-                return CutNormal(self.d, self.a, kept)
+                return CutNormal(self.d, self.a, min(kept, 0.999))
         return Polylog(self.d, self.a, self.p, _envelope(self.noise.coordinate_density))
 
     @property

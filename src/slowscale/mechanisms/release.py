@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError
+from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import as_number
 from slowscale.sampling import SECRET, BitSource
-from slowscale.sampling.balls import ROUNDING, Ball
+from slowscale.sampling.balls import ROUNDING, SMALLEST, Ball
 from slowscale.sampling.exact import Integers, Task, draw
 from slowscale.sampling.samplers import Lift, Normal, Number, Sampler
 
@@ -45,9 +45,9 @@ def as_unit(unit: Any) -> Fraction:
         if not math.isfinite(number):
             raise ParameterError(f"unit must be {allowed}, got {unit}")
         value = Fraction(unit if isinstance(unit, int | Decimal | Fraction) else number)
-        if isinstance(unit, float) and value.denominator > 2**20:
+        if isinstance(unit, float | np.floating) and value.denominator > 2**20:
             raise ParameterError(f'unit must be exact: give "{unit}" or Decimal("{unit}") instead of the float {unit}')
-    if value <= 0:
+    if not Fraction(1, 10**300) < value < 10**300:
         raise ParameterError(f"unit must be {allowed}, got {unit}")
     return value
 
@@ -65,11 +65,15 @@ class Sums:
     @staticmethod
     def of(q: Any, unit: Fraction) -> "Sums":
         """Take apart a number or an array: integers, floats (as their exact binary value), Decimals, Fractions."""
-        array = q if isinstance(q, np.ndarray) else np.asarray(q, dtype=object if _is_exact(q) else None)
+        if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
+            raise ParameterTypeError("q must not hold masked values")
+        array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with rules of its own
         flat = array.ravel()
+        if flat.dtype.kind not in "iufO" or flat.dtype.itemsize > 8:
+            raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {flat.dtype}")
         if flat.dtype.kind == "f" and not np.isfinite(flat).all():
             raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
-        if flat.dtype.kind in "iu" and _largest(flat) * unit.denominator < 2**62:
+        if flat.dtype.kind in "iu" and max(_largest(flat) * unit.denominator, unit.numerator) < 2**62:
             whole, over = np.divmod(flat.astype(np.int64) * unit.denominator, unit.numerator)
             ball = Ball(over / unit.numerator, ROUNDING * (over / unit.numerator)) if over.any() else None
             return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), unit.numerator), array.shape)
@@ -77,8 +81,9 @@ class Sums:
             wide = flat.astype(np.float64)
             floor = np.floor(wide)
             rest = wide - floor
-            ball = Ball(rest) if rest.any() else None
-            return Sums(unit, floor.astype(np.int64), ball, lambda row: Fraction(float(rest[row])), array.shape)
+            ball = Ball(rest, ROUNDING * rest) if rest.any() else None
+            exact = lambda row: Fraction(float(wide[row])) - int(floor[row])  # noqa: E731
+            return Sums(unit, floor.astype(np.int64), ball, exact, array.shape)
         parts = [divmod(_exact(item) / unit, 1) for item in flat]
         wholes = [int(whole) for whole, _ in parts]
         fits = all(-(2**63) <= whole < 2**63 for whole in wholes)
@@ -86,7 +91,7 @@ class Sums:
         ball = None
         if any(rest for _, rest in parts):
             mids = np.array([float(rest) for _, rest in parts])
-            ball = Ball(mids, ROUNDING * mids)
+            ball = Ball(mids, ROUNDING * mids + SMALLEST * np.array([rest != 0 for _, rest in parts]))
         return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape)
 
     def rest_of(self, rows: Any, lift: Lift) -> Number:
@@ -98,7 +103,7 @@ class Sums:
         """Return the sums themselves."""
         if isinstance(rows, int):
             return lift((int(self.whole[rows]) + self.exact_rest(rows)) * self.unit)
-        mid = self.whole[rows].astype(np.float64)
+        mid = _floats(self.whole[rows])
         ball = Ball(mid, np.where(np.abs(mid) < 2**53, 0.0, ROUNDING * np.abs(mid)))
         if self.rest is not None:
             ball = ball + self.rest[rows]
@@ -120,9 +125,10 @@ def _is_exact(q: Any) -> bool:
 
 
 def _exact(item: Any) -> Fraction:
-    number = as_number("q", item, "a finite number")
-    if not math.isfinite(number) and not isinstance(item, int | Fraction):
-        raise ParameterError(f"q must be finite, got {item}")
+    if not isinstance(item, int | Fraction) or isinstance(item, bool):  # these may be larger than any float
+        number = as_number("q", item, "a finite number")
+        if not math.isfinite(number):
+            raise ParameterError(f"q must be finite, got {item}")
     return Fraction(item.item() if isinstance(item, np.generic) else item)
 
 
@@ -210,7 +216,9 @@ class Noisy:
     def value(self) -> Any:
         """units × unit: integers when the unit is one, else floats."""
         if self.unit.denominator == 1:
-            return self.units * self.unit.numerator
+            size = max(1, 0 if self.single else _largest(self.units)) * self.unit.numerator
+            fits = self.single or size < 2**63
+            return (self.units if fits else self.units.astype(object)) * self.unit.numerator
         return self.floats
 
     @property
@@ -267,14 +275,20 @@ def release_transformed(
     if (sums.whole < 0).any():
         raise ParameterError(f"q must be >= 0 for {type(mechanism).__name__}, got a negative sum")
     source = bits if bits is not None else SECRET
-    step = 2.0 ** math.floor(math.log2(mechanism.sigma * FINENESS))
+    step = 2.0 ** (math.frexp(mechanism.sigma)[1] - 1) * FINENESS
+    if step < 1e-290:
+        raise ParameterError(f"sigma must be larger than 1e-280 to release anything, got {mechanism.sigma:g}")
     units, transformed = draw(TransformationTask(mechanism, sums, step), sums.whole.size, source)
     fine = transformed.astype(np.float64) * step
     noisy = _shaped(fine, sums.shape)
     return Noisy(mechanism, _shaped(units, sums.shape), sums.unit, noisy, level, source.private)
 
 
-def _as_float(value: Fraction) -> float:
+def _floats(whole: Integers) -> Any:
+    return whole.astype(np.float64) if whole.dtype != object else np.array([_as_float(n) for n in whole], float)
+
+
+def _as_float(value: Fraction | int) -> float:
     try:
         return float(value)
     except OverflowError:

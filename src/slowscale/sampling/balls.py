@@ -99,7 +99,7 @@ class Ball:
     def sqrt(self) -> "Ball":
         """√x, for x >= 0."""
         mid = np.sqrt(self.mid)
-        rad = self.rad / mid  # |√x − √m| = |x − m|/(√x + √m)
+        rad = self.rad / np.abs(mid)  # |√x − √m| = |x − m|/(√x + √m); √(−0) is −0
         rad += FUNCTION * mid
         return Ball(mid, rad)
 
@@ -159,7 +159,10 @@ class Ball:
 
 def lift_ball(value: int | float | Fraction) -> Ball:
     """Return an exact number as a ball, with a radius where a float cannot hold it."""
-    mid = float(value)
+    try:
+        mid = float(value)
+    except OverflowError:
+        return Ball(math.inf, math.inf)  # never certain
     return Ball(mid) if mid == value else Ball(mid, ROUNDING * abs(mid) + SMALLEST)
 
 
@@ -176,8 +179,8 @@ def choose(index: Any, options: list[Any]) -> Any:
     if np.ndim(index) == 0:
         return options[int(index)]
     balls = [Ball.of(option) for option in options]
-    mids = np.array([ball.mid for ball in balls], float)
-    return Ball(mids.take(index), max(float(ball.rad) for ball in balls))
+    mids, rads = np.array([[ball.mid, ball.rad] for ball in balls], float).T
+    return Ball(mids.take(index), rads.take(index) if rads.any() else 0.0)
 
 
 def either(condition: Any, one: Any, other: Any) -> Any:
@@ -185,7 +188,7 @@ def either(condition: Any, one: Any, other: Any) -> Any:
     if np.ndim(condition) == 0:
         return one if condition else other
     one, other = Ball.of(one), Ball.of(other)
-    return Ball(np.where(condition, one.mid, other.mid), np.maximum(one.rad, other.rad))
+    return Ball(np.where(condition, one.mid, other.mid), np.where(condition, one.rad, other.rad))
 
 
 def exact_root(x: Any, k: int) -> Any:

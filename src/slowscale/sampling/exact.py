@@ -6,6 +6,7 @@ whatever the bits not yet drawn. Tier 2 takes the rest one by one in Arb balls, 
 at doubling precision until the floors are certain. Whether a candidate is accepted is decided in the same way.
 """
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -78,7 +79,7 @@ def _draw_rows(
     for number, floors in zip(numbers, out, strict=True):
         radius = number.inflated()
         floor = np.floor(number.mid - radius)
-        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST)
+        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST) & (radius >= 0)
         floors[rows[0] : rows[-1] + 1] = floor  # what is not certain is replaced below
     for i in np.flatnonzero(~certain).tolist():
         streams = drawn.streams(i)
@@ -89,13 +90,14 @@ def _draw_rows(
 
 def _draw_exactly(task: Task, row: int, source: BitSource) -> list[int]:
     """Draw a single value by tier 2 alone, which is quicker than starting up arrays for it."""
-    while True:
-        streams = [Stream(int(word), source) for word in source.words(task.sampler.uniforms)]
-        if exact_acceptance(task.sampler, streams):
-            break
-    sign = float(_signs(1, source)[0]) if task.sampler.signed else 1.0
-    extra = [Stream(int(word), source) for word in source.words(task.extra)]
-    return exact_floors(task, streams, sign, extra, row)
+    floors: list[int] = []
+    while not floors:
+        words = source.words(task.sampler.uniforms + task.extra + 1).tolist()
+        sign = 1.0 if not task.sampler.signed or words.pop() & 1 else -1.0
+        streams = [Stream(word, source) for word in words]
+        uniforms, extra = streams[: task.sampler.uniforms], streams[task.sampler.uniforms :][: task.extra]
+        floors = exact_floors(task, uniforms, sign, extra, row)
+    return floors
 
 
 def _with_large(floors: Integers, large: dict[int, int]) -> Integers:
@@ -152,8 +154,8 @@ class _Accepted:
         good, bad = np.ones(tried, bool), np.zeros(tried, bool)
         for margin in margins:
             radius = margin.inflated()
-            good &= margin.mid > radius
-            bad |= margin.mid < -radius
+            good &= (margin.mid > radius) & (radius >= 0)
+            bad |= (margin.mid < -radius) & (radius >= 0)
         streams: dict[int, list[Stream]] = {}
         for i in np.flatnonzero(~(good | bad)):
             streams[int(i)] = [Stream(int(w[i]), self._source) for w in words]
@@ -183,10 +185,14 @@ def exact_acceptance(sampler: Sampler, streams: list[Stream]) -> bool:
 
 
 def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Stream], row: int) -> list[int]:
-    """Return the floors for one accepted draw, drawing as many bits as it takes."""
+    """Return the floors for one draw, with as many bits as it takes; none if the candidate is not accepted."""
 
     def decide(bits: int) -> list[int] | None:
-        candidate, _ = task.sampler.attempt(*_uniforms(streams, bits), lift_arb)
+        candidate, margins = task.sampler.attempt(*_uniforms(streams, bits), lift_arb)
+        if any(margin < 0 for margin in margins):
+            return []
+        if not all(margin > 0 for margin in margins):
+            return None
         numbers = task.finish(
             task.sampler.variate(candidate, lift_arb) * sign, _uniforms(extra, bits)[0], row, lift_arb
         )
@@ -198,6 +204,15 @@ def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Str
 
 # Arb's working precision is one for the whole process.
 _LOCK = threading.Lock()
+
+
+def _unlock() -> None:
+    """Give a forked child a lock of its own: the one it inherited may be held by a thread it does not have."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 def _settle(decide: Callable[[int], T | None]) -> T:

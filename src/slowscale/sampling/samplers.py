@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from slowscale.errors import SlowscaleError
 from slowscale.sampling.balls import at_least, choose, either, lift_ball
 
 Number = Any  # a Ball or an arb
@@ -116,19 +119,30 @@ def build_envelope(
     """
     x = _where_dropped(drop, mode, math.inf)
     right_rate = -slope(x) * (1 - 1e-9)
-    right = x - drop(x) / right_rate
+    right = max(x - drop(x) / right_rate, 0.0)
     left, left_rate = 0.0, 0.0
-    if mode > 0:
+    if mode > 0 and drop(0.0) > 1:
         x = _where_dropped(drop, mode, -mode)
         rate = slope(x) * (1 - 1e-9)
-        if x > 0 and x + drop(x) / rate > 0:
-            left, left_rate = x + drop(x) / rate, rate
+        start = x + drop(x) / rate if x > 0 else 0.0
+        # A left tail too thin to matter is left out: the flat top then reaches down to 0.
+        if start > 0 and 1 / rate > 2.0**-30 * (right + 1 / right_rate):
+            left, left_rate, right = start, rate, max(right, start)
     masses = (1 / left_rate if left_rate else 0.0, right - left, 1 / right_rate)
-    first, last = (round(mass / sum(masses) * 2**53) / 2**53 for mass in (masses[0], masses[2]))
-    probabilities = (first, 1 - first - last, last)
-    height = max(math.log(mass / p) for mass, p in zip(masses, probabilities, strict=True) if p > 0)
+    probabilities = _shares(masses)
+    height = max(math.log(mass / p) for mass, p in zip(masses, probabilities, strict=True) if mass > 0)
     height += 2 * Envelope.SLACK
     return Envelope(mode, left, left_rate, right, right_rate, probabilities, height, mass / sum(masses))
+
+
+def _shares(masses: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Return probabilities in proportion to the masses, as whole multiples of 2^-53: none for no mass, else some."""
+    parts = [max(1, round(mass / sum(masses) * 2**53)) if mass > 0 else 0 for mass in masses]
+    parts[parts.index(max(parts))] += 2**53 - sum(parts)
+    if min(parts) < 0 or not all(part > 0 or mass == 0 for part, mass in zip(parts, masses, strict=True)):
+        raise SlowscaleError(f"no envelope could be made of pieces with the masses {masses}")
+    first, second, third = (part / 2**53 for part in parts)
+    return first, second, third
 
 
 def _where_dropped(drop: Callable[[float], float], mode: float, room: float) -> float:
@@ -175,22 +189,14 @@ class LogConcave(Sampler, ABC):
         return inverses, steps, tops
 
     @cached_property
-    def _known_constants(self) -> dict[int, tuple[list[Number], list[Number], list[Number]]]:
-        """The constants as float balls (under 0) and as Arb balls of each precision that was in use."""
-        return {}
-
-    def _constants_in(self, lift: Lift) -> tuple[list[Number], list[Number], list[Number]]:
-        from flint import ctx
-
-        known, precision = self._known_constants, 0 if lift is lift_ball else ctx.prec
-        if precision not in known:
-            known[precision] = self._constants(lift)
-        return known[precision]
+    def _ball_constants(self) -> tuple[list[Number], list[Number], list[Number]]:
+        with np.errstate(all="ignore"):
+            return self._constants(lift_ball)
 
     def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
         """Return the candidate's variate; it must be in (0, ∞), and under h by its second uniform."""
         e, (u, v) = self.envelope, uniforms
-        inverses, steps, tops = self._constants_in(lift)
+        inverses, steps, tops = self._ball_constants if lift is lift_ball else self._constants(lift)
         first, flat, _ = e.probabilities
         piece = at_least(words[0], first) + at_least(words[0], first + flat)
         on_top = piece == 1

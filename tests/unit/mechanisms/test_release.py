@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import slowscale as ss
 from bitsources import Recorded
+from slowscale.mechanisms.release import Sums
 from strategies import mechanisms
 
 NARROW = ss.Gaussian(1e-9)  # so narrow that only rounding is seen
@@ -111,6 +112,38 @@ def test_roots_of_every_kind_release(k, estimator):
         assert np.abs(m.release(np.full(50, q)).transformed - q ** (1 / k)).max() < 0.01
 
 
+def test_masked_sums_are_refused_not_passed_through():
+    with pytest.raises(ss.ParameterTypeError, match="q must not hold masked values"):
+        ss.Gaussian(12).release(np.ma.array([100, 200], mask=[0, 1]))
+    assert type(ss.Gaussian(12).release(np.ma.array([100] * 9)).units) is np.ndarray
+
+
+def test_values_do_not_wrap_around():
+    noisy = ss.Gaussian(1).release(np.array([10**19] * 6, object), 1000)
+    assert all(abs(int(v) - 10**19) <= 10**5 for v in noisy.value)
+    assert ss.Gaussian(1).release(np.full(6, 5), 10**20).value.tolist() == [0] * 6
+    assert abs(ss.Gaussian(1).release(10**400).units - 10**400) < 100
+
+
+def test_what_is_left_of_a_unit_is_exact():
+    for q in (-0.1, -0.3, -1e-300, 0.1, 5.7):
+        sums = Sums.of(np.array([q] * 6), Fraction(1))
+        assert int(sums.whole[0]) + sums.exact_rest(0) == Fraction(q)
+    tiny = Sums.of(np.array([Fraction(1, 10**400)] * 6, object), Fraction(1))
+    assert (tiny.rest.rad > 0).all()
+
+
+def test_noise_too_large_to_write_down_is_refused_with_the_reason():
+    for m in (
+        ss.ExponentialPolylog(0.02, p=1.05),
+        ss.ExponentialPolylog(0.02, p=1.1),
+        ss.GeneralizedGaussian(1, 1e-100),
+    ):
+        for q in (5, np.zeros(20, np.int64)):
+            with pytest.raises(ss.ParameterError, match="too large to be released: raise p or d"):
+                m.release(q)
+
+
 def test_results_drawn_from_test_bits_say_so():
     shown = repr(ss.Gaussian(5).release(3, bits=Recorded()))
     assert "NOT PRIVATE" in shown
@@ -165,6 +198,11 @@ def test_a_negative_sum_is_refused_by_transformations_only():
         (([1.0, math.inf],), "q must be finite, got inf"),
         ((Decimal("NaN"),), "q must be finite"),
         ((np.array(["2026-01-01"], "datetime64[D]"),), "q must be"),
+        ((Decimal("sNaN"),), "q must be"),
+        ((np.array([1], "timedelta64[D]"),), "q must be numbers of at most 64 bits"),
+        ((np.array([1], np.longdouble),), "q must be numbers of at most 64 bits"),
+        ((5, "1e400"), "unit must be a number > 0"),
+        ((5, np.float32(0.1)), "unit must be exact"),
         ((5, 0), "unit must be a number > 0"),
         ((5, -1), "unit must be a number > 0"),
         ((5, "a"), "unit must be a number > 0: an int, a Decimal, a Fraction or text such as \"0.01\", got 'a'"),

@@ -152,7 +152,7 @@ def test_choosing():
     index = np.array([0, 1, 2, 1])
     chosen = choose(index, [lift_ball(1.0), 2.5, Ball(3.0, 0.25)])
     assert chosen.mid.tolist() == [1, 2.5, 3, 2.5]
-    assert np.all(chosen.rad >= 0.25)
+    assert chosen.rad.tolist() == [0, 0, 0.25, 0]
     assert choose(1, ["a", "b"]) == "b"
     assert either(True, "a", "b") == "a"
     assert either(np.array([True, False]), Ball(np.array([1.0, 2.0]), 0.1), 5.0).mid.tolist() == [1, 5]

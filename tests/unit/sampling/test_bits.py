@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -62,6 +64,31 @@ def test_the_twin_a_source_that_forgets_nothing_repeats_itself(monkeypatch):
     os.close(read)
     os.close(write)
     assert theirs == mine
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_while_a_thread_draws_is_not_locked_out():
+    stop = threading.Event()
+    mechanism = ss.Gaussian(5)
+    mechanism.release(5)  # a fork in the middle of a first import is beyond help
+
+    def keep_drawing():
+        while not stop.is_set():
+            mechanism.release(5)
+
+    thread = threading.Thread(target=keep_drawing)
+    thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # a child that hangs dies of it, and is seen
+                mechanism.release(5)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_threads_do_not_repeat_each_other():
