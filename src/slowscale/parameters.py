@@ -19,13 +19,14 @@ import numbers
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from slowscale.errors import ParameterError, ParameterTypeError
 
+T = TypeVar("T")
 Array = npt.NDArray[np.float64]
 
 # Arrays are worked through in pieces that stay in the processor's cache.
@@ -118,6 +119,27 @@ def whole(*, at_least: int, typical: tuple[int, int]) -> Any:
 def domains(cls: type) -> dict[str, Domain]:
     """Return the declared domains of a class, by parameter name."""
     return {f.name: f.metadata["domain"] for f in fields(cls) if "domain" in f.metadata}
+
+
+class lazy(Generic[T]):  # noqa: N801 - it is used like `property`
+    """A property computed once for each object.
+
+    Unlike Python 3.11's `functools.cached_property` it takes no lock: a child forked while another thread held that
+    lock would wait for ever.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value
 
 
 class Declared:

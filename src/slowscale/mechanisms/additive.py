@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.release import NORMAL, Noisy, release_additive
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.logconcave import LogConcave
-from slowscale.parameters import evaluate, level_quantile, real
+from slowscale.parameters import evaluate, lazy, level_quantile, real
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.samplers import (
@@ -138,7 +138,7 @@ class Gaussian(AdditiveMechanism):
 
     sigma: float = real(above=0, typical=(1e-6, 1e9))
 
-    @cached_property
+    @lazy
     def noise(self) -> GaussianNoise:
         """The distribution of the noise."""
         return GaussianNoise(self.sigma)
@@ -171,12 +171,12 @@ class GeneralizedGaussian(AdditiveMechanism):
     sigma: float = real(above=0, typical=(1e-6, 1e9))
     p: float = real(above=0, at_most=1, typical=(0.1, 1))
 
-    @cached_property
+    @lazy
     def noise(self) -> GeneralizedGaussianNoise:
         """The distribution of the noise."""
         return GeneralizedGaussianNoise(self.sigma, self.p)
 
-    @cached_property
+    @lazy
     def _sampler(self) -> Sampler:
         _check_size(-math.log(self.p) / self.p)
         shape = 1 / Fraction(self.p)
@@ -224,12 +224,12 @@ class ExponentialPolylog(AdditiveMechanism):
             return low, most
         return low, high
 
-    @cached_property
+    @lazy
     def noise(self) -> ExponentialPolylogNoise:
         """The distribution of the noise."""
         return ExponentialPolylogNoise(self.d, self.sigma, self.a, self.p)
 
-    @cached_property
+    @lazy
     def _sampler(self) -> Sampler:
         _check_size(self.noise.coordinate_density.mode)
         if self.p == 1:
@@ -261,7 +261,7 @@ class UnitSplitting(AdditiveMechanism):
     threshold: float = real(above=0, typical=(1, 1e6))
     sigma: float = real(above=0, typical=(1e-6, 1e9))
 
-    @cached_property
+    @lazy
     def noise(self) -> GaussianNoise:
         """The distribution of the noise."""
         return GaussianNoise(self.sigma)

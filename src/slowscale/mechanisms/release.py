@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.parameters import as_number
+from slowscale.parameters import as_number, lazy
 from slowscale.sampling import SECRET, BitSource
 from slowscale.sampling.balls import ROUNDING, SMALLEST, Ball
 from slowscale.sampling.exact import Integers, Task, draw
@@ -156,7 +155,7 @@ class AdditiveTask(Task):
         shifted = 0.5 if self.sums.rest is None else self.sums.rest_of(rows, lift) + 0.5
         return [variate * lift(self._scale) + shifted]
 
-    @cached_property
+    @lazy
     def _scale(self) -> Fraction:
         return Fraction(self.mechanism.sigma) / self.sums.unit
 
@@ -212,7 +211,7 @@ class Noisy:
     level: float
     private: bool
 
-    @cached_property
+    @lazy
     def value(self) -> Any:
         """units × unit: integers when the unit is one, else floats."""
         if self.unit.denominator == 1:
@@ -226,7 +225,7 @@ class Noisy:
         """Whether this is one sum, not an array."""
         return not isinstance(self.units, np.ndarray)
 
-    @cached_property
+    @lazy
     def floats(self) -> Any:
         """units × unit as floats, infinite where a float cannot hold it."""
         if self.single:
@@ -235,12 +234,12 @@ class Noisy:
             return np.array([_as_float(int(n) * self.unit) for n in self.units.flat], float).reshape(self.units.shape)
         return self.units / self.unit.denominator
 
-    @cached_property
+    @lazy
     def se(self) -> Any:
         """The standard error, rounding included; for a transformation estimated from the released value."""
         return self.mechanism._standard_error(self)
 
-    @cached_property
+    @lazy
     def _interval(self) -> tuple[Any, Any]:
         return self.mechanism._confidence_interval(self)
 

@@ -8,7 +8,6 @@ the series loses all digits in the tails. p = 1 and p = 2 have closed forms (Tab
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy import special
@@ -17,7 +16,7 @@ from slowscale.errors import SlowscaleError
 from slowscale.formulas import check_polylog, log1p_ratio, polylog_offset, polylog_rise, power_rise
 from slowscale.noise.logconcave import LogConcave
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, real
+from slowscale.parameters import Array, lazy, real
 
 # From here on, the mode of the coordinate counts as far out: the noise is then typically above exp(1000).
 FAR_OUT = 1000.0
@@ -57,7 +56,7 @@ class ExponentialPolylogNoise(SymmetricNoise):
         with np.errstate(over="ignore"):
             return np.asarray(self.sigma * self.a * np.expm1(y))
 
-    @cached_property
+    @lazy
     def coordinate_density(self) -> LogConcave:
         """The density of y = ln(|Z|/(σa) + 1), up to a constant."""
         return _density(1, self.d, self.p, math.log(self.a))
@@ -80,11 +79,11 @@ class ExponentialPolylogNoise(SymmetricNoise):
         mode = np.full_like(peak, self.coordinate_density.mode)
         return self.coordinate_density.rise(mode, peak - mode) + integral
 
-    @cached_property
+    @lazy
     def _log_whole(self) -> float:
         return float(self._log_upper(np.zeros(1))[0])
 
-    @cached_property
+    @lazy
     def _log_mass(self) -> float:
         """Return the log of the whole integral of the density, taken to be 1 at y = 0."""
         return self._log_whole + float(

@@ -5,14 +5,13 @@ G = (|Z|/σ)^p has a Gamma(1/p) distribution, so every quantity is an incomplete
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy import special
 
 from slowscale.noise.logconcave import LogConcave
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, real
+from slowscale.parameters import Array, lazy, real
 
 # Below this, scipy's incomplete gamma function nears underflow; above it, it is accurate.
 SMALLEST_TAIL = 1e-280
@@ -37,7 +36,7 @@ class GeneralizedGaussianNoise(SymmetricNoise):
     def _log_peak(self) -> float:
         return math.log(self.p / 2) - math.log(self.sigma) - math.lgamma(1 / self.p)
 
-    @cached_property
+    @lazy
     def gamma_density(self) -> LogConcave:
         """The density of G = (|Z|/σ)^p, up to a constant."""
         shape = 1 / self.p

@@ -12,12 +12,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from slowscale.errors import SlowscaleError
+from slowscale.parameters import lazy
 from slowscale.sampling.balls import at_least, choose, either, lift_ball
 
 Number = Any  # a Ball or an arb
@@ -188,7 +188,7 @@ class LogConcave(Sampler, ABC):
         ]
         return inverses, steps, tops
 
-    @cached_property
+    @lazy
     def _ball_constants(self) -> tuple[list[Number], list[Number], list[Number]]:
         with np.errstate(all="ignore"):
             return self._constants(lift_ball)
