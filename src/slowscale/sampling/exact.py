@@ -26,8 +26,8 @@ Integers = npt.NDArray[Any]  # int64, or object where a number does not fit
 
 # Floors beyond this are left to tier 2: floats no longer tell whole numbers apart.
 LARGEST = 2.0**52
-# Values worked on at once: few enough for the processor's cache, enough to hide the cost of starting.
-CHUNK = 16384
+# Values worked on at once: few enough for the processor's cache and for memory that is kept, enough to hide the start.
+CHUNK = 8192
 # So few values are not worth an array.
 FEW = 4
 # A fair source settles any decision long before this many bits.
