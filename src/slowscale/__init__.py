@@ -6,8 +6,19 @@
 tanh(ε/2)·ε with ε = 0.237836·(ln(Δ + 2.71828)^2 − 1)
 """
 
+from typing import TYPE_CHECKING, Any
+
+from slowscale.accounting import RecordPolicy
 from slowscale.bounded import BoundedPolicy
-from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError, SlowscaleError
+from slowscale.errors import (
+    CalibrationError,
+    ConfidentialWarning,
+    DataError,
+    EngineError,
+    ParameterError,
+    ParameterTypeError,
+    SlowscaleError,
+)
 from slowscale.mechanisms import (
     Comparison,
     Crossover,
@@ -23,24 +34,58 @@ from slowscale.mechanisms import (
 )
 from slowscale.policy import Policy
 
+if TYPE_CHECKING:
+    from slowscale.release import Release, read_release
+    from slowscale.session import Session
+    from slowscale.tables.keys import Keys
+
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "BoundedPolicy",
     "CalibrationError",
     "Comparison",
+    "ConfidentialWarning",
     "Crossover",
+    "DataError",
+    "EngineError",
     "ExponentialPolylog",
     "Gaussian",
     "GeneralizedGaussian",
+    "Keys",
     "Log",
     "Mechanism",
     "ParameterError",
     "ParameterTypeError",
     "Policy",
+    "RecordPolicy",
+    "Release",
     "Root",
+    "Session",
     "SlowscaleError",
     "Transformation",
     "UnitSplitting",
     "compare",
+    "read_release",
 ]
+
+# What needs a data engine is imported when it is first asked for.
+_LATER = {
+    "Keys": "slowscale.tables.keys",
+    "Release": "slowscale.release",
+    "Session": "slowscale.session",
+    "read_release": "slowscale.release",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'slowscale' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,3 +15,15 @@ class ParameterTypeError(SlowscaleError, TypeError):
 
 class CalibrationError(ParameterError):
     """A target that no value of the free parameter meets."""
+
+
+class DataError(SlowscaleError, ValueError):
+    """Data that cannot be released as it is. It names the column and what is wrong, and quotes no record."""
+
+
+class EngineError(SlowscaleError, RuntimeError):
+    """A file that cannot be read, a database that cannot be reached, or a query that the engine gave up on."""
+
+
+class ConfidentialWarning(UserWarning):
+    """Something the curator should know about the data, and nobody else."""

@@ -9,7 +9,7 @@ from slowscale.errors import ParameterError
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.release import Noisy
 from slowscale.parameters import Declared, check_flag, domains
-from slowscale.policy import Policy, number
+from slowscale.policy import Policy, function_name, number
 from slowscale.sampling import BitSource
 
 
@@ -128,6 +128,12 @@ class Mechanism(Declared, ABC):
         """Return the ends between which a parameter may lie, given the other ones."""
         domain = domains(cls)[name]
         return domain.low, domain.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the type and the parameters, as JSON can hold them; functions by their names."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        named = {name: function_name(value) if callable(value) else value for name, value in values.items()}
+        return {"type": type(self).__name__, **named}
 
     def __str__(self) -> str:
         parts = []

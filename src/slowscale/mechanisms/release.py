@@ -52,6 +52,14 @@ def as_unit(unit: Any) -> Fraction:
 
 
 @dataclass(frozen=True)
+class Exact:
+    """Exact sums given as whole numbers of a grain: what a release takes where numbers would be slow or rounded."""
+
+    counts: Integers
+    grain: Fraction
+
+
+@dataclass(frozen=True)
 class Sums:
     """Exact sums as whole numbers of units and what is left of a unit, from 0 to 1."""
 
@@ -64,6 +72,10 @@ class Sums:
     @staticmethod
     def of(q: Any, unit: Fraction) -> "Sums":
         """Take apart a number or an array: integers, floats (as their exact binary value), Decimals, Fractions."""
+        grain = Fraction(1)
+        if isinstance(q, Exact):
+            q, grain = q.counts, q.grain
+        ratio = grain / unit
         if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
             raise ParameterTypeError("q must not hold masked values")
         array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with rules of its own
@@ -72,10 +84,11 @@ class Sums:
             raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {flat.dtype}")
         if flat.dtype.kind == "f" and not np.isfinite(flat).all():
             raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
-        if flat.dtype.kind in "iu" and max(_largest(flat) * unit.denominator, unit.numerator) < 2**62:
-            whole, over = np.divmod(flat.astype(np.int64) * unit.denominator, unit.numerator)
-            ball = Ball(over / unit.numerator, ROUNDING * (over / unit.numerator)) if over.any() else None
-            return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), unit.numerator), array.shape)
+        if flat.dtype.kind in "iu" and max(_largest(flat) * ratio.numerator, ratio.denominator) < 2**62:
+            whole, over = np.divmod(flat.astype(np.int64) * ratio.numerator, ratio.denominator)
+            rest = over / ratio.denominator
+            ball = Ball(rest, ROUNDING * rest) if over.any() else None
+            return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), ratio.denominator), array.shape)
         if unit == 1 and flat.dtype.kind == "f" and _largest(flat) < 2**52:
             wide = flat.astype(np.float64)
             floor = np.floor(wide)
@@ -83,7 +96,7 @@ class Sums:
             ball = Ball(rest, ROUNDING * rest) if rest.any() else None
             exact = lambda row: Fraction(float(wide[row])) - int(floor[row])  # noqa: E731
             return Sums(unit, floor.astype(np.int64), ball, exact, array.shape)
-        parts = [divmod(_exact(item) / unit, 1) for item in flat]
+        parts = [divmod(_exact(item) * ratio, 1) for item in flat]
         wholes = [int(whole) for whole, _ in parts]
         fits = all(-(2**63) <= whole < 2**63 for whole in wholes)
         whole_array = np.array(wholes, np.int64 if fits else object)

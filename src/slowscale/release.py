@@ -1,0 +1,259 @@
+"""Releases: the published table, with all that a reader needs to judge it.
+
+A release holds public facts only. They travel with the table: in the schema of a Parquet file or Arrow table, and in a
+JSON file beside a CSV.
+"""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from scipy import special
+
+from slowscale.accounting import RecordPolicy
+from slowscale.errors import EngineError, ParameterError, ParameterTypeError
+from slowscale.parameters import check_flag, level_quantile
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+FORMAT = 1
+METADATA = b"slowscale"
+# Arrow's names for the types that a released table may have.
+TYPES: dict[str, pa.DataType] = {
+    str(dtype): dtype
+    for dtype in (pa.string(), pa.int64(), pa.bool_(), pa.date32(), pa.float64(), pa.decimal128(38, 0))
+}
+INTERVALS = ("fieller", "delta")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """A published table of sums.
+
+    Attributes
+    ----------
+    table
+        The key columns, then for each column `x` the estimate `x`, its standard error `x_se`, the ends `x_low` and
+        `x_high` of an interval for the true sum and, for a transformation, `x_transformed`.
+    facts
+        What is public about it: mechanisms, units, policies, the assumption on the keys, filters, version.
+    policy
+        What a record may lose by this release, as PRzCDP: call it on a record, such as {"emp": 12}.
+    pure_policy
+        The same as PRDP, or None where a mechanism has no such guarantee.
+    """
+
+    table: pa.Table
+    facts: dict[str, Any]
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        by = self.facts["keys"]["columns"] if self.facts["keys"] else {}
+        warning = "" if self.facts["private"] else "NOT PRIVATE (drawn from test bits). "
+        groups = f"{len(self):,} groups by {', '.join(by)}" if by else "totals"
+        lines = [f"{warning}Release of {groups}"]
+        for name, column in self.facts["columns"].items():
+            bias = ", clipped at 0 and so biased upwards" if column["nonnegative"] else ""
+            lines.append(f"  {name}: {column['described']}, unit {column['unit']}{bias}")
+        for name, ratio in self.facts["ratios"].items():
+            lines.append(f"  {name}: {ratio['numerator']} / {ratio['denominator']}, approximate")
+        return "\n".join([*lines, f"  a record may lose {self.facts['formula']} ({self.facts['notion']})"])
+
+    def to_arrow(self) -> pa.Table:
+        """Return an Arrow table whose schema carries the facts."""
+        return self.table.replace_schema_metadata({METADATA: json.dumps(self.facts)})
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a pandas frame, with the facts in its `attrs`."""
+        frame = self.table.to_pandas()
+        frame.attrs["slowscale"] = self.facts
+        return frame
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return a polars frame."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_parquet(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+        """Write a Parquet file whose schema carries the facts, whole or not at all."""
+        target = _target(path, ".parquet", overwrite)
+        return _write({target: lambda file: pa.parquet.write_table(self.to_arrow(), file)})
+
+    def to_csv(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+        """Write a CSV file, and the facts in a JSON file beside it: table.csv and table.csv.json."""
+        target = _target(path, ".csv", overwrite)
+        beside = _target(f"{target}.json", ".json", overwrite)
+        types = {field.name: str(field.type) for field in self.table.schema}
+        text = json.dumps({**self.facts, "types": types}, indent=2)
+        return _write(
+            {
+                target: lambda file: pa.csv.write_csv(self.table, file),
+                beside: lambda file: file.write_text(text + "\n", encoding="utf-8"),
+            }
+        )
+
+    def ratio(
+        self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "fieller"
+    ) -> "Release":
+        """Return the release with a further column: the ratio of two released ones, such as pay per employee.
+
+        It is computed from what was released, so no record loses more by it. Its standard error (delta method) and
+        interval are approximate: they treat the noise as normal.
+
+        Parameters
+        ----------
+        numerator, denominator
+            Two released columns.
+        name
+            The name of the new column; "pay_per_emp" for pay and emp, when not given.
+        level
+            The level of the interval.
+        interval
+            "fieller", which is infinite where the denominator may be 0, or "delta".
+        """
+        name = f"{numerator}_per_{denominator}" if name is None else name
+        for argument, column in (("numerator", numerator), ("denominator", denominator)):
+            if column not in self.facts["columns"]:
+                raise ParameterError(f"{argument} must be one of {', '.join(self.facts['columns'])}, got {column!r}")
+        if numerator == denominator:
+            raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
+        if not isinstance(name, str) or not name or {name, *_beside(name)} & set(self.table.column_names):
+            raise ParameterError(f"name must be text that is no column's name yet, got {name!r}")
+        if interval not in INTERVALS:
+            raise ParameterError(f"interval must be one of {', '.join(INTERVALS)}, got {interval!r}")
+        z = -float(special.ndtri(level_quantile(level)))
+        x, y = (self._floats(column) for column in (numerator, denominator))
+        x_se, y_se = (self._floats(f"{column}_se") for column in (numerator, denominator))
+        with np.errstate(all="ignore"):
+            value = x / y
+            se = np.hypot(x_se / y, x * y_se / y**2)
+            low, high = (value - z * se, value + z * se) if interval == "delta" else fieller(x, x_se, y, y_se, z)
+        table = self.table
+        for column, values in zip([name, *_beside(name)], (value, se, low, high), strict=True):
+            table = table.append_column(
+                column, pa.array(np.where(np.isfinite(value), values, np.nan), from_pandas=True)
+            )
+        note = {
+            "numerator": numerator,
+            "denominator": denominator,
+            "level": level,
+            "interval": interval,
+            "approximate": True,
+        }
+        return replace(self, table=table, facts={**self.facts, "ratios": {**self.facts["ratios"], name: note}})
+
+    def _floats(self, column: str) -> Any:
+        return np.asarray(self.table[column].cast(pa.float64()).to_numpy())
+
+
+def _beside(name: str) -> list[str]:
+    return [f"{name}_se", f"{name}_low", f"{name}_high"]
+
+
+def fieller(x: Any, x_se: Any, y: Any, y_se: Any, z: float) -> tuple[Any, Any]:
+    """Return the ends of Fieller's interval: all θ with (x − θy)² <= z²(x_se² + θ²y_se²).
+
+    Where y is not clearly away from 0 the set is not an interval, and the whole line is returned.
+    """
+    a, b, c = y**2 - (z * y_se) ** 2, x * y, x**2 - (z * x_se) ** 2
+    root = np.sqrt(np.maximum(b**2 - a * c, 0))
+    bounded = a > 0
+    return np.where(bounded, (b - root) / a, -math.inf), np.where(bounded, (b + root) / a, math.inf)
+
+
+def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None) -> Release:
+    """Read a release that `to_parquet` or `to_csv` wrote, with its facts.
+
+    Parameters
+    ----------
+    path
+        The Parquet file, or the CSV file with its JSON beside it.
+    functions
+        User-given transformations by name, where the release's policy uses any.
+    """
+    source = Path(path)
+    try:
+        if source.name.lower().endswith(".csv"):
+            facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
+            types = {name: TYPES[dtype] for name, dtype in facts.pop("types").items()}
+            options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
+            table = pa.csv.read_csv(source, convert_options=options)
+            if table.column_names != list(types):
+                raise ParameterError(f"{source} and the JSON file beside it do not belong together")
+        else:
+            table = pa.parquet.read_table(source)
+            facts = json.loads((table.schema.metadata or {})[METADATA])
+            table = table.replace_schema_metadata(None)
+    except FileNotFoundError as error:
+        raise ParameterError(f"path: there is no file {error.filename or source}") from None
+    except (KeyError, AttributeError, json.JSONDecodeError, pa.ArrowException, OSError, UnicodeError) as error:
+        raise EngineError(f"{source} is no release that slowscale wrote: {type(error).__name__}") from error
+    if facts.get("format") != FORMAT:
+        raise EngineError(f"{source} has format {facts.get('format')}, this version of slowscale reads {FORMAT}")
+    if facts["policy"] is None:
+        raise EngineError(f"{source} was released with a nested function or lambda, which cannot be read back")
+    policy = RecordPolicy.from_dict(facts["policy"], functions)
+    pure = facts["pure_policy"]
+    return Release(table, facts, policy, None if pure is None else RecordPolicy.from_dict(pure, functions))
+
+
+def _target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
+    check_flag("overwrite", overwrite)
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
+    target = Path(path)
+    if not target.name.lower().endswith(ending):
+        raise ParameterError(f"path must end in {ending}, got {target}")
+    if not target.parent.is_dir():
+        raise ParameterError(f"path: there is no folder {target.parent}")
+    if target.exists() and not overwrite:
+        raise ParameterError(
+            f"path: {target} exists; a release cannot be drawn again, so pass overwrite=True to lose it"
+        )
+    return target
+
+
+def _write(files: Mapping[Path, Callable[[Path], Any]]) -> Path:
+    """Write files beside their targets and move them there when all are whole; return the first."""
+    ready: list[tuple[Path, Path]] = []
+    try:
+        for target, write in files.items():
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+            os.close(handle)
+            ready.append((Path(name), target))
+            write(Path(name))
+            with open(name, "rb") as file:
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+        for unfinished, target in ready:
+            os.replace(unfinished, target)
+    except OSError as error:
+        raise EngineError(f"{next(iter(files))} could not be written: {error.strerror or error}") from error
+    finally:
+        for unfinished, _ in ready:
+            unfinished.unlink(missing_ok=True)
+    return next(iter(files))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

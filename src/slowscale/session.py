@@ -1,0 +1,414 @@
+"""Sessions: the one place where tables and mechanisms meet.
+
+A session is opened on a table of records. Each release is one scan of it: exact sums by public key, noise on each, and
+a table that may be published.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+
+from slowscale.accounting import RecordPolicy
+from slowscale.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError
+from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms.release import Exact, Noisy, as_unit
+from slowscale.parameters import check_flag, level_quantile
+from slowscale.policy import ConstantPolicy
+from slowscale.release import FORMAT, Release
+from slowscale.sampling import BitSource
+from slowscale.tables import progress, rowwise
+from slowscale.tables.keys import Keys
+from slowscale.tables.losses import Losses, record_losses
+from slowscale.tables.sources import engine_errors, engine_of, open_table
+from slowscale.tables.sums import Column, ExactSums, check_labels, exact_sums
+
+PROTECTS = "one record (one row of the table): whether it is there, and what it holds"
+SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
+TREATMENTS = ("error", "zero")
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of a table: checked, and nothing drawn yet."""
+
+    table: ir.Table
+    keys: Keys | None
+    columns: dict[str, Column]
+    mechanisms: dict[str, Mechanism]
+    units: dict[str, Fraction]
+    count: str | None
+    level: float
+    nonnegative: bool
+    where: str | None
+    derived: dict[str, str]
+
+    def policy(self, pure: bool) -> RecordPolicy | None:
+        """Return what a record may lose by it, or None where a mechanism has no pure policy."""
+        terms = []
+        for name, mechanism in self.mechanisms.items():
+            policy = mechanism.pure_policy if pure else mechanism.policy
+            if policy is None:
+                return None
+            # Every record counts as 1 in a count, whatever its values.
+            terms.append((None, ConstantPolicy(policy(1), policy.notion)) if name == self.count else (name, policy))
+        return RecordPolicy(tuple(terms))
+
+
+class Session:
+    """Releases from one table of records.
+
+    Parameters
+    ----------
+    data
+        The records: a Parquet or CSV path (globs too), a pandas, polars or pyarrow table, an Ibis table, a Spark
+        DataFrame, or a database address such as "postgresql://host/database#table". A record is a row.
+    types
+        For CSV files: types that are not to be guessed, such as {"county": "string"}.
+    bits
+        A source of bits for tests. What is drawn from one that is not secret says NOT PRIVATE.
+
+    Examples
+    --------
+    >>> import pandas as pd, slowscale as ss
+    >>> farms = pd.DataFrame({"state": ["IA", "IA", "TX"], "cattle": [120, 4_000, 31_000]})
+    >>> session = ss.Session(farms)
+    >>> release = session.sum({"cattle": ss.Root(k=4, sigma=0.5)}, keys=ss.Keys.cross({"state": ["IA", "NV", "TX"]}))
+    >>> release.table.column_names
+    ['state', 'cattle', 'cattle_se', 'cattle_low', 'cattle_high', 'cattle_transformed']
+    >>> print(release)
+    Release of 3 groups by state
+      cattle: Root(k=4, sigma=0.5, a=0, estimator=mean), unit 1
+      a record may lose cattle^(1/2) / (2·0.5²) (PRzCDP)
+    >>> round(release.policy({"cattle": 31_000}), 1)
+    352.1
+    """
+
+    def __init__(self, data: Any, *, types: Mapping[str, str] | None = None, bits: BitSource | None = None) -> None:
+        self.table = open_table(data, types)
+        self.engine = engine_of(self.table)
+        self._bits = bits
+        self._queries: WeakKeyDictionary[Release, Query] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
+
+    def sum(
+        self,
+        columns: Mapping[str, Mechanism],
+        by: str | Sequence[str] | None = None,
+        keys: Keys | None = None,
+        *,
+        unit: Any = 1,
+        level: float = 0.95,
+        count: Mechanism | None = None,
+        where: Any = None,
+        derive: Mapping[str, Any] | None = None,
+        nulls: str = "error",
+        negatives: str = "error",
+        nonnegative: bool = False,
+    ) -> Release:
+        """Release the sums of columns, by public key or in total.
+
+        Parameters
+        ----------
+        columns
+            The columns to sum, each with its mechanism.
+        by
+            The columns to group by; those of `keys`, when not given.
+        keys
+            The public keys. Without them (and without `by`) the total over all records is released.
+        unit
+            The grid that results are rounded to: an int, a Decimal or text such as "0.01"; or a mapping of columns to
+            their units.
+        level
+            The level of the intervals.
+        count
+            A mechanism to release the number of records with, as a further column "count".
+        where
+            A condition that records must meet: an Ibis expression, or SQL text such as "emp > 0". Row by row only.
+        derive
+            New columns, as Ibis expressions or SQL text, row by row only: {"pay_k": "payann / 1000"}.
+        nulls
+            "error", or "zero" to count missing values as 0.
+        negatives
+            For transformation mechanisms, which need sums >= 0: "error", or "zero" to count negative values as 0.
+        nonnegative
+            Whether to raise negative results to 0. That biases them upwards; the release says so.
+        """
+        mechanisms = _mechanisms(columns)
+        if count is not None:
+            if "count" in mechanisms:
+                raise ParameterError("count: there is a column 'count' to be summed already")
+            mechanisms["count"] = _mechanism("count", count)
+        return self._release(
+            mechanisms,
+            "count" if count is not None else None,
+            by,
+            keys,
+            unit,
+            level,
+            where,
+            derive,
+            nulls,
+            negatives,
+            nonnegative,
+        )
+
+    def count(
+        self,
+        by: str | Sequence[str] | None = None,
+        keys: Keys | None = None,
+        *,
+        mechanism: Mechanism,
+        level: float = 0.95,
+        where: Any = None,
+        derive: Mapping[str, Any] | None = None,
+        nonnegative: bool = False,
+    ) -> Release:
+        """Release the number of records, by public key or in total; see `sum` for the arguments.
+
+        Every record counts as 1, so it loses the mechanism's policy at 1, whatever its values.
+        """
+        mechanisms = {"count": _mechanism("mechanism", mechanism)}
+        return self._release(mechanisms, "count", by, keys, 1, level, where, derive, "error", "error", nonnegative)
+
+    def mean(
+        self,
+        columns: Mapping[str, Mechanism],
+        by: str | Sequence[str] | None = None,
+        keys: Keys | None = None,
+        *,
+        count: Mechanism,
+        level: float = 0.95,
+        interval: str = "fieller",
+        **options: Any,
+    ) -> Release:
+        """Release sums and counts, and the means as their ratios `x_mean`, whose intervals are approximate.
+
+        See `sum` for the arguments and `Release.ratio` for the intervals.
+        """
+        release = self.sum(columns, by, keys, count=_mechanism("count", count), level=level, **options)
+        mean = release
+        for name in columns:
+            mean = mean.ratio(name, "count", f"{name}_mean", level, interval)
+        self._queries[mean] = self._queries[release]
+        return mean
+
+    def losses(self, release: Release) -> Losses:
+        """Return how the losses of the records in a release are distributed. CONFIDENTIAL: for the curator only.
+
+        It is computed in the engine, where the policy is pushed down as an expression; no record leaves it.
+        """
+        query = self._queries.get(release)
+        if query is None:
+            raise ParameterError("release must be one that this session made")
+        policy = query.policy(pure=False)
+        assert policy is not None
+        return record_losses(query.table, policy, query.columns, query.keys)
+
+    def _release(
+        self,
+        mechanisms: dict[str, Mechanism],
+        count: str | None,
+        by: str | Sequence[str] | None,
+        keys: Keys | None,
+        unit: Any,
+        level: float,
+        where: Any,
+        derive: Mapping[str, Any] | None,
+        nulls: str,
+        negatives: str,
+        nonnegative: bool,
+    ) -> Release:
+        level_quantile(level)
+        check_flag("nonnegative", nonnegative)
+        for argument, given in (("nulls", nulls), ("negatives", negatives)):
+            if given not in TREATMENTS:
+                raise ParameterError(f'{argument} must be "error" or "zero", got {given!r}')
+        units = _units(unit, mechanisms, count)
+        derived = rowwise.derive(self.table, derive)
+        table = rowwise.keep(derived, where)
+        keys = _keys(by, keys)
+        if keys is not None:
+            check_labels(table, keys)
+        columns = {}
+        for name, mechanism in mechanisms.items():
+            if name == count:
+                continue
+            if name not in table.columns:
+                raise ParameterError(f"columns: there is no column {name!r}; there are {', '.join(table.columns)}")
+            treated = negatives if isinstance(mechanism, TransformationMechanism) else None
+            columns[name] = Column(name, units[name], nulls, treated)
+        _check_names(mechanisms, keys)
+        texts = {name: rowwise.words(derived, expression) for name, expression in (derive or {}).items()}
+        query = Query(
+            table,
+            keys,
+            columns,
+            mechanisms,
+            units,
+            count,
+            level,
+            nonnegative,
+            None if where is None else rowwise.words(derived, where),
+            texts,
+        )
+        sums = exact_sums(table, list(columns.values()), keys, lambda asked: progress.run(asked, "Summing the records"))
+        if not sums.rows.any():
+            self._complain(where)
+        release = self._draw(query, sums)
+        self._queries[release] = query
+        return release
+
+    def _complain(self, where: Any) -> None:
+        with engine_errors("the engine could not look at the table", quote=False):
+            empty = not self.table.limit(1).to_pyarrow().num_rows
+        if empty:
+            raise DataError("data has no records")
+        if where is None:
+            warnings.warn(
+                "no record has any of the keys: what is released is noise on zeros. Do the labels of the keys look "
+                "like those of the data? (confidential: do not publish this warning)",
+                ConfidentialWarning,
+                stacklevel=4,
+            )
+
+    def _draw(self, query: Query, sums: ExactSums) -> Release:
+        """Draw the noise and set up the table: from here on everything is public."""
+        table = query.keys.table if query.keys is not None else None
+        columns: dict[str, Any] = {} if table is None else {name: table[name] for name in table.column_names}
+        private = True
+        for name, mechanism in query.mechanisms.items():
+            counts = sums.rows if name == query.count else sums.sums[name]
+            exact = Exact(counts, sums.grains.get(name, Fraction(1)))
+            noisy = mechanism.release(exact, query.units[name], query.level, self._bits)
+            private = private and noisy.private
+            columns |= {f"{name}{suffix}": values for suffix, values in _published(noisy, query.nonnegative).items()}
+        policy, pure = query.policy(pure=False), query.policy(pure=True)
+        assert policy is not None
+        return Release(pa.table(columns), _facts(query, policy, pure, private), policy, pure)
+
+
+def _published(noisy: Noisy, nonnegative: bool) -> dict[str, Any]:
+    """Return the columns that are published of a release."""
+
+    def raised(values: Any) -> Any:
+        return np.maximum(values, 0) if nonnegative else values
+
+    estimate = raised(np.asarray(noisy.value))
+    if estimate.dtype == object:  # beyond 64 bits
+        fits = max(abs(number) for number in estimate) < 10**38
+        value = pa.array(estimate, pa.decimal128(38, 0)) if fits else pa.array(raised(noisy.floats), pa.float64())
+    else:
+        value = pa.array(estimate)
+    columns = {"": value, "_se": noisy.se, "_low": raised(noisy.low), "_high": raised(noisy.high)}
+    return columns if noisy.transformed is None else {**columns, "_transformed": noisy.transformed}
+
+
+def _facts(query: Query, policy: RecordPolicy, pure: RecordPolicy | None, private: bool) -> dict[str, Any]:
+    from slowscale import __version__
+
+    columns = {}
+    for name, mechanism in query.mechanisms.items():
+        columns[name] = {
+            "kind": "count" if name == query.count else "sum",
+            "mechanism": _writable(mechanism),
+            "described": str(mechanism),
+            "unit": str(query.units[name]),
+            "level": query.level,
+            "nonnegative": query.nonnegative,
+            "estimator": getattr(mechanism, "estimator", "mean") if not query.nonnegative else "biased: clipped at 0",
+        }
+        if name != query.count:
+            columns[name] |= {"nulls": query.columns[name].nulls, "negatives": query.columns[name].negatives or "kept"}
+    keys = query.keys
+    return {
+        "format": FORMAT,
+        "slowscale": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "private": private,
+        "protects": PROTECTS,
+        "notion": "PRzCDP",
+        "formula": str(policy),
+        "policy": _writable(policy),
+        "pure_policy": None if pure is None else _writable(pure),
+        "keys": None if keys is None else {"columns": keys.kinds, "count": len(keys), "assumption": keys.assumption},
+        "where": query.where,
+        "derived": query.derived,
+        "columns": columns,
+        "ratios": {},
+    }
+
+
+def _writable(thing: Mechanism | RecordPolicy) -> Any:
+    """Return the description of a mechanism or policy, or None where it has a function without a name."""
+    try:
+        return thing.to_dict()
+    except ParameterError:
+        return None
+
+
+def _mechanism(name: str, mechanism: Any) -> Mechanism:
+    if not isinstance(mechanism, Mechanism):
+        raise ParameterTypeError(f"{name} needs a mechanism such as ss.Gaussian(sigma), got {mechanism!r:.60}")
+    return mechanism
+
+
+def _mechanisms(columns: Any) -> dict[str, Mechanism]:
+    if not isinstance(columns, Mapping) or not columns:
+        raise ParameterTypeError(f"columns must be a mapping of columns to mechanisms, got {columns!r:.60}")
+    for name in columns:
+        if not isinstance(name, str) or not name:
+            raise ParameterTypeError(f"columns must be named by text, got {name!r}")
+    return {name: _mechanism(f"columns[{name!r}]", mechanism) for name, mechanism in columns.items()}
+
+
+def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) -> dict[str, Fraction]:
+    if not isinstance(unit, Mapping):
+        unit = {name: unit for name in mechanisms if name != count}
+    for name in unit:
+        if name not in mechanisms or name == count:
+            raise ParameterError(f"unit names {name!r}, which is not summed; summed are {', '.join(mechanisms)}")
+    return {name: as_unit(unit.get(name, 1)) for name in mechanisms}
+
+
+def _keys(by: Any, keys: Any) -> Keys | None:
+    names = [by] if isinstance(by, str) else None if by is None else list(by)
+    if keys is None:
+        if names:
+            raise ParameterError(
+                "keys must be given with by: group labels found in the data may give records away. Use "
+                "ss.Keys.from_frame, .cross or .from_file, or say that they are public with ss.Keys.public_in(data, by)"
+            )
+        return None
+    if not isinstance(keys, Keys):
+        raise ParameterTypeError(
+            f"keys must be ss.Keys, for instance ss.Keys.from_frame(keys); got {type(keys).__name__}"
+        )
+    if names is None:
+        return keys
+    if sorted(names) != sorted(keys.columns):
+        raise ParameterError(f"by must name the columns of keys ({', '.join(keys.columns)}), got {', '.join(names)}")
+    return Keys(keys.table.select(names), keys.assumption)
+
+
+def _check_names(mechanisms: Mapping[str, Mechanism], keys: Keys | None) -> None:
+    """Raise where two columns of the release would have one name."""
+    taken: dict[str, str] = {} if keys is None else dict.fromkeys(keys.columns, "a key column")
+    for name, mechanism in mechanisms.items():
+        if name in taken:
+            raise ParameterError(f"column {name!r} is {taken[name]}, so it cannot be summed too")
+        for suffix in SUFFIXES if isinstance(mechanism, TransformationMechanism) else SUFFIXES[:-1]:
+            if name + suffix in taken or (suffix and name + suffix in mechanisms):
+                raise ParameterError(
+                    f"column {name + suffix!r} would be in the release twice: derive it by another name"
+                )
+            taken[name + suffix] = f"the {suffix.strip('_') or 'estimate'} of {name}"

@@ -1,0 +1,317 @@
+"""Public keys: the group labels of a released table, fixed before the records are looked at.
+
+Every key appears in the release, also one that no record has; a record whose labels are not among the keys is left
+out. So the keys must be public. Taking them from the data is a choice that must be typed out (`Keys.public_in`), and
+the release states it.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ibis.expr.datatypes as dt
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.tables.sources import as_arrow, engine_errors, open_table
+
+GIVEN = "The keys were given as public."
+TAKEN = "The keys were taken from the data, on the curator's word that they are public."
+
+TEXT, WHOLE, TRUTH, DATE = "text", "whole numbers", "truth values", "dates"
+TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), TRUTH: pa.bool_(), DATE: pa.date32()}
+
+
+def label_kind(dtype: Any) -> str | None:
+    """Return what labels of an Arrow or Ibis type are, or None where they cannot be labels."""
+    if isinstance(dtype, dt.DataType):
+        tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), TRUTH: dtype.is_boolean(), DATE: dtype.is_date()}
+    else:
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+        whole, truth = pa.types.is_integer(dtype), pa.types.is_boolean(dtype)
+        tests = {TEXT: text, WHOLE: whole, TRUTH: truth, DATE: pa.types.is_date(dtype)}
+    return next((kind for kind, is_it in tests.items() if is_it), None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Keys:
+    """The public labels of a release: a small table of distinct rows, in the order they will be published.
+
+    >>> counties = Keys.cross({"county": ["01001", "01003"]})
+    >>> keys = counties * Keys.cross({"naics3": [111, 112, 113]})
+    >>> len(keys), keys.columns
+    (6, ('county', 'naics3'))
+    >>> print(keys.filter(lambda county, naics3: naics3 > 111).project("county"))
+    Keys: 2 of county (text). The keys were given as public.
+    """
+
+    table: pa.Table
+    assumption: str = GIVEN
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, pa.Table):
+            raise ParameterTypeError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
+        if not self.table.num_columns:
+            raise ParameterError("keys must have a column")
+        object.__setattr__(self, "table", _checked(self.table))
+
+    @staticmethod
+    def from_frame(frame: Any) -> "Keys":
+        """Return the rows of a pandas, polars or pyarrow frame, or of a mapping of columns, as keys."""
+        if isinstance(frame, Mapping):
+            lengths = {name: len(_values(name, values)) for name, values in frame.items()}
+            if len(set(lengths.values())) > 1:
+                raise ParameterError(f"keys must have columns of one length, got {lengths}")
+            return Keys(pa.table({_name(name): _column(name, values) for name, values in frame.items()}))
+        table = as_arrow(frame, "keys")
+        if table is None:
+            raise ParameterTypeError(
+                f"keys must be a pandas, polars or pyarrow table or a mapping, got {type(frame).__name__}"
+            )
+        return Keys(table)
+
+    @staticmethod
+    def cross(*factors: "Mapping[str, Any] | Keys") -> "Keys":
+        """Return all combinations of the values of several columns, or of several keys; the last varies fastest."""
+        parts = [
+            part
+            for factor in factors
+            for part in (
+                [factor]
+                if isinstance(factor, Keys)
+                else [Keys(pa.table({_name(name): _column(name, values)})) for name, values in _mapping(factor).items()]
+            )
+        ]
+        if not parts:
+            raise ParameterError("Keys.cross needs at least one column with its values")
+        product = parts[0]
+        for part in parts[1:]:
+            product = product * part
+        return product
+
+    @staticmethod
+    def from_file(path: Any, columns: Sequence[str] | None = None, types: Mapping[str, str] | None = None) -> "Keys":
+        """Return the rows of a Parquet or CSV file as keys.
+
+        Parameters
+        ----------
+        path
+            The file. A CSV column of codes such as 01001 stays text.
+        columns
+            The columns to take; all, when not given.
+        types
+            For a CSV: types that are not to be guessed, such as {"county": "string"}.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ParameterTypeError(f"path must be the path of a Parquet or CSV file, got {type(path).__name__}")
+        table = open_table(path, types, "keys")
+        with engine_errors(f"keys could not be read ({os.fspath(path)})"):
+            return Keys(table.select(*_present(table.columns, columns, "columns")).to_pyarrow())
+
+    @staticmethod
+    def public_in(data: Any, by: str | Sequence[str], types: Mapping[str, str] | None = None) -> "Keys":
+        """Return the labels that occur in the data, on your word that they are public.
+
+        Which labels occur may itself tell that a record exists. Use this only where that is known anyway (for
+        instance where the publisher's list of non-empty cells is public). The release records the choice.
+        """
+        if hasattr(data, "table") and hasattr(data, "spent"):  # a session: its own table
+            data = data.table
+        table = open_table(data, types)
+        chosen = table.select(*_present(table.columns, by, "by"))
+        for name, dtype in chosen.schema().items():
+            _check_kind(name, dtype)
+        with engine_errors("the keys could not be taken from the data", quote=False):
+            found = chosen.drop_null().distinct().order_by(chosen.columns).to_pyarrow()
+        if not found.num_rows:
+            raise ParameterError("keys must not be empty: the data has no record with labels")
+        return Keys(found, TAKEN)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return tuple(self.table.column_names)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What the labels of each column are: text, whole numbers, truth values or dates."""
+        return {field.name: label_kind(field.type) or "" for field in self.table.schema}
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return zip(*(column.to_pylist() for column in self.table.columns), strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keys) and self.assumption == other.assumption and self.table.equals(other.table)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        names = " × ".join(f"{name} ({kind})" for name, kind in self.kinds.items())
+        return f"Keys: {len(self)} of {names}. {self.assumption}"
+
+    def __mul__(self, other: "Keys") -> "Keys":
+        """Return every key of the one with every key of the other."""
+        if not isinstance(other, Keys):
+            return NotImplemented
+        shared = set(self.columns) & set(other.columns)
+        if shared:
+            raise ParameterError(f"keys that are crossed must have different columns, both have {', '.join(shared)}")
+        left = pa.array(np.repeat(np.arange(len(self)), len(other)))
+        right = pa.array(np.tile(np.arange(len(other)), len(self)))
+        columns = {name: self.table[name].take(left) for name in self.columns}
+        columns |= {name: other.table[name].take(right) for name in other.columns}
+        return Keys(pa.table(columns), _weaker(self, other))
+
+    def __or__(self, other: "Keys") -> "Keys":
+        """Return the keys that are in either, those of the first one first."""
+        if not isinstance(other, Keys):
+            return NotImplemented
+        return Keys(_distinct(pa.concat_tables([self.table, self._like(other)])), _weaker(self, other))
+
+    def __sub__(self, other: "Keys") -> "Keys":
+        """Return the keys that are not in the other."""
+        if not isinstance(other, Keys):
+            return NotImplemented
+        gone = set(zip(*(column.to_pylist() for column in self._like(other).columns), strict=True))
+        return Keys(self.table.filter(pa.array(key not in gone for key in self)), _weaker(self, other))
+
+    def filter(self, condition: Callable[..., Any] | None = None, **equal: Any) -> "Keys":
+        """Return the keys that meet a condition.
+
+        Parameters
+        ----------
+        condition
+            A function of the key's columns by name, such as `lambda county, naics3: county.startswith("01")`.
+        equal
+            Or: the value, or the values, that a column must have, such as `county="01001"`.
+        """
+        kept = pa.array([True] * len(self))
+        for name, wanted in equal.items():
+            _present(self.columns, [name], "filter")
+            values = wanted if isinstance(wanted, list | tuple | set | frozenset | range) else [wanted]
+            kept = pc.and_(kept, pc.is_in(self.table[name], _cast(name, list(values), self.kinds[name])))
+        if condition is not None:
+            if not callable(condition):
+                raise ParameterTypeError(f"condition must be a function of the key's columns, got {condition!r}")
+            rows = (dict(zip(self.columns, key, strict=True)) for key in self)
+            kept = pc.and_(kept, pa.array(bool(condition(**row)) for row in rows))
+        return Keys(self.table.filter(kept), self.assumption)
+
+    def project(self, *columns: str) -> "Keys":
+        """Return the distinct values of some of the columns, in the order of their first occurrence."""
+        chosen = self.table.select(_present(self.columns, columns, "columns"))
+        return Keys(_distinct(chosen), self.assumption)
+
+    def _like(self, other: "Keys") -> pa.Table:
+        """Return the other keys with the columns of these in their order."""
+        if set(self.columns) != set(other.columns):
+            raise ParameterError(
+                f"keys must have the same columns, got {', '.join(self.columns)} and {', '.join(other.columns)}"
+            )
+        for name in self.columns:
+            if self.kinds[name] != other.kinds[name]:
+                raise ParameterTypeError(
+                    f"keys {name}: {self.kinds[name]} on one side, {other.kinds[name]} on the other"
+                )
+        return other.table.select(self.columns)
+
+
+def _weaker(one: Keys, other: Keys) -> str:
+    return TAKEN if TAKEN in (one.assumption, other.assumption) else GIVEN
+
+
+def _mapping(factor: Any) -> Mapping[str, Any]:
+    if not isinstance(factor, Mapping):
+        raise ParameterTypeError(f"Keys.cross takes a mapping of columns to values, or keys, got {factor!r:.60}")
+    return factor
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise ParameterTypeError(f"a key column must be named by text, got {name!r}")
+    return name
+
+
+def _values(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise ParameterTypeError(f"keys {name} must be a list of labels, got {values!r}")
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
+def _column(name: str, values: Any) -> pa.Array:
+    items = _values(name, values)
+    kinds = {type(item) for item in items}
+    if len(kinds) > 1:
+        raise ParameterTypeError(
+            f"keys {name} must be labels of one type, got {' and '.join(sorted(kind.__name__ for kind in kinds))}"
+        )
+    try:
+        return pa.array(items)
+    except (pa.ArrowException, OverflowError) as error:
+        raise ParameterTypeError(f"keys {name} must be text, whole numbers, truth values or dates: {error}") from None
+
+
+def _cast(name: str, values: list[Any], kind: str) -> pa.Array:
+    array = _column(name, values)
+    if values and label_kind(array.type) != kind:
+        raise ParameterTypeError(f"keys {name} are {kind}, got {values[0]!r}")
+    return array.cast(TYPES[kind])
+
+
+def _present(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
+    if wanted is None:
+        return list(have)
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    if not names:
+        raise ParameterError(f"{argument} must name at least one column")
+    for name in names:
+        if name not in have:
+            raise ParameterError(f"{argument}: there is no column {name!r}; there are {', '.join(have)}")
+        if names.count(name) > 1:
+            raise ParameterError(f"{argument} names {name!r} twice")
+    return names
+
+
+def _check_kind(name: str, dtype: Any) -> str:
+    kind = label_kind(dtype)
+    if kind is None:
+        why = " (a missing label turns whole numbers into floats in pandas)" if "float" in str(dtype) else ""
+        raise ParameterTypeError(f"keys {name} must be text, whole numbers, truth values or dates, got {dtype}{why}")
+    return kind
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    """Return the keys in the one Arrow type of each kind; missing labels, duplicates and emptiness are refused."""
+    columns = {}
+    for field in table.schema:
+        column = table[field.name]
+        if not table.num_rows:
+            raise ParameterError("keys must not be empty")
+        kind = _check_kind(field.name, field.type)
+        if column.null_count:
+            raise ParameterError(f"keys {field.name} must not have missing labels")
+        try:
+            columns[field.name] = column.cast(TYPES[kind]).combine_chunks()
+        except pa.ArrowInvalid as error:
+            raise ParameterError(f"keys {field.name}: {error}") from None
+    checked = pa.table(columns)
+    counts = checked.group_by(checked.column_names).aggregate([([], "count_all")])
+    if counts.num_rows < checked.num_rows:
+        twice = counts.filter(pc.greater(counts["count_all"], 1)).select(checked.column_names).slice(0, 1).to_pylist()
+        raise ParameterError(f"keys must be distinct: {twice[0]} is there more than once")
+    return checked
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    """Return the first occurrence of each row, in order."""
+    rows = table.append_column("__row", pa.array(np.arange(table.num_rows)))
+    first = rows.group_by(table.column_names).aggregate([("__row", "min")])["__row_min"]
+    return table.take(pa.array(np.sort(first.to_numpy())))

@@ -1,0 +1,163 @@
+"""How the losses of the records are distributed: CONFIDENTIAL, for the curator only.
+
+The policy is pushed down to the engine as an expression, so no record leaves it: what comes back are quantiles and
+shares.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+
+from slowscale.accounting import RecordPolicy
+from slowscale.errors import DataError, ParameterError
+from slowscale.policy import (
+    ConstantPolicy,
+    LogPolicy,
+    MaxPolicy,
+    Policy,
+    PolylogPolicy,
+    PowerPolicy,
+    RootPolicy,
+    SumPolicy,
+    TanhPolicy,
+    UnitSplittingPolicy,
+)
+from slowscale.tables.keys import Keys
+from slowscale.tables.sources import engine_errors
+from slowscale.tables.sums import Column, counted
+
+PROBABILITIES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
+RANKS = (1, 10, 100, 1_000, 10_000)
+# The losses at which the empirical CDF is taken: four to a factor of ten.
+THRESHOLDS = tuple(float(f"{10 ** (step / 4):.3g}") for step in range(-16, 25))
+
+
+@dataclass(frozen=True, repr=False)
+class Losses:
+    """How PRzCDP losses are distributed over the records of a release. CONFIDENTIAL.
+
+    Attributes
+    ----------
+    records
+        How many records there are.
+    quantiles
+        The loss that a share of the records does not exceed, by share.
+    cdf
+        The share of the records that lose no more than a loss, by loss.
+    largest
+        The loss of the record that loses most, tenth most, and so on.
+    """
+
+    records: int
+    quantiles: dict[float, float]
+    cdf: dict[float, float]
+    largest: dict[int, float]
+
+    def __repr__(self) -> str:
+        lines = ["CONFIDENTIAL: for the curator only, never to be published", f"losses of {self.records:,} records"]
+        lines += [f"  {share:>8.1%} of the records lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
+        lines += [f"  the {_ordinal(rank)} loss is {loss:.4g}" for rank, loss in self.largest.items()]
+        return "\n".join(lines)
+
+
+def _ordinal(rank: int) -> str:
+    return "largest" if rank == 1 else f"{rank:,}th largest"
+
+
+def record_losses(table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column], keys: Keys | None) -> Losses:
+    """Return how the losses of the records with public keys are distributed."""
+    if keys is not None:
+        table = table.semi_join(ibis.memtable(keys.table), list(keys.columns))
+    loss = ibis.literal(0.0)
+    for name, term in policy.terms:
+        loss = loss + expression(term, _influence(table, columns[name]) if name is not None else None)
+    losses = table.select(loss=loss.cast("float64"))
+    with engine_errors("the engine could not work out the losses", quote=False):
+        facts = {f"below{i}": (losses.loss <= at).sum() for i, at in enumerate(THRESHOLDS)}
+        shares: dict[str, Any] = losses.aggregate(records=losses.count(), **facts).to_pyarrow().to_pylist()[0]
+        records = shares["records"]
+        if not records:
+            raise DataError("no record is in the release, so none loses anything")
+        ranks = [rank for rank in RANKS if rank <= records]
+        places = [*PROBABILITIES, *(1 - (rank - 1) / max(records - 1, 1) for rank in ranks)]
+        asked = {f"at{i}": losses.loss.quantile(place) for i, place in enumerate(places)}
+        found = list(losses.aggregate(**asked).to_pyarrow().to_pylist()[0].values())
+    return Losses(
+        records,
+        dict(zip(PROBABILITIES, found, strict=False)),
+        {at: shares[f"below{i}"] / records for i, at in enumerate(THRESHOLDS)},
+        dict(zip(ranks, found[len(PROBABILITIES) :], strict=True)),
+    )
+
+
+def _influence(table: ir.Table, column: Column) -> ir.Value:
+    number = counted(table, column)
+    # The unscaled number of a decimal column is its value.
+    whole = 1.0 if number.number.type().is_decimal() else float(number.grain)
+    return number.number.cast("float64").abs() * whole
+
+
+@singledispatch
+def expression(policy: Policy, influence: Any) -> ir.Value:
+    """Return a policy at an influence as an expression that the engine evaluates."""
+    raise ParameterError(f"the engine cannot evaluate a {policy.kind} policy: it has a function of yours")
+
+
+@expression.register
+def _constant(policy: ConstantPolicy, x: Any) -> ir.Value:
+    return ibis.literal(policy.loss)
+
+
+@expression.register
+def _root(policy: RootPolicy, x: Any) -> ir.Value:
+    power = 1 / policy.k
+    return _half_square(x if power == 1 else (x + policy.a) ** power - policy.a**power, policy.sigma)
+
+
+@expression.register
+def _log(policy: LogPolicy, x: Any) -> ir.Value:
+    return _half_square((x / policy.a + 1.0).ln(), policy.sigma)
+
+
+def _half_square(rise: Any, sigma: float) -> ir.Value:
+    ratio = rise / sigma
+    return ratio * ratio / 2.0
+
+
+@expression.register
+def _power(policy: PowerPolicy, x: Any) -> ir.Value:
+    return (x / policy.sigma) ** policy.p
+
+
+@expression.register
+def _polylog(policy: PolylogPolicy, x: Any) -> ir.Value:
+    return ((x / policy.sigma + policy.a).ln() ** policy.p - math.log(policy.a) ** policy.p) * policy.d
+
+
+@expression.register
+def _unit_splitting(policy: UnitSplittingPolicy, x: Any) -> ir.Value:
+    pieces = (x / policy.threshold).ceil().cast("float64")
+    return pieces * pieces * policy.rho
+
+
+@expression.register
+def _tanh(policy: TanhPolicy, x: Any) -> ir.Value:
+    pure = expression(policy.pure, x)
+    # Beyond 40 the factor is 1, and some engines refuse an exponential that small.
+    small = (-ibis.least(pure, ibis.literal(40.0))).exp()
+    return pure * (1.0 - small) / (1.0 + small)
+
+
+@expression.register
+def _sum(policy: SumPolicy, x: Any) -> ir.Value:
+    return sum((expression(term, x) for term in policy.terms), ibis.literal(0.0))
+
+
+@expression.register
+def _max(policy: MaxPolicy, x: Any) -> ir.Value:
+    return ibis.greatest(*(expression(term, x) for term in policy.terms))

@@ -1,0 +1,69 @@
+"""A progress bar for long scans, in a terminal only."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ibis.expr.types as ir
+import pyarrow as pa
+
+PATIENCE = 0.7  # seconds after which a scan counts as long
+
+
+def run(query: ir.Table, label: str) -> pa.Table:
+    """Run a query and return its rows, showing how far it is."""
+    with shown(label, _share(query)):
+        return query.to_pyarrow()
+
+
+@contextmanager
+def shown(label: str, share: Callable[[], float | None]) -> Iterator[None]:
+    """Show a bar on a terminal while the block runs, once it has taken a while.
+
+    Parameters
+    ----------
+    label
+        What is being done.
+    share
+        Tells how much is done, from 0 to 1, or None where that is not known.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(label, share, done), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(label: str, share: Callable[[], float | None], done: threading.Event) -> None:
+    if done.wait(PATIENCE):
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        while not done.wait(0.1):
+            known = share()
+            if known is not None:
+                bar.update(task, total=1.0, completed=known)
+
+
+def _share(query: ir.Table) -> Callable[[], float | None]:
+    """Return what tells the share of the running query that is done, where the engine says."""
+    backend = query.get_backend()
+    if backend.name != "duckdb":
+        return lambda: None
+
+    def share() -> float | None:
+        percent = backend.con.query_progress()
+        return percent / 100 if 0 <= percent <= 100 else None
+
+    return share
