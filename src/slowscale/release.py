@@ -102,7 +102,7 @@ class Release:
         target = _target(path, ".csv", overwrite)
         beside = _target(f"{target}.json", ".json", overwrite)
         types = {field.name: str(field.type) for field in self.table.schema}
-        text = json.dumps({**self.facts, "types": types}, indent=2)
+        text = json.dumps({**self.facts, "types": types}, indent=2, ensure_ascii=False)
         return _write(
             {
                 target: lambda file: pa.csv.write_csv(self.table, file),

@@ -17,7 +17,7 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
-from slowscale.errors import DataError, ParameterError, ParameterTypeError
+from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.tables.keys import TYPES, Keys, label_kind
 from slowscale.tables.sources import engine_errors, engine_of
 
@@ -25,12 +25,14 @@ Integers = Any  # an array of int64, or of Python integers where those do not fi
 
 # Floats count in this share of a unit.
 FINER = 2**16
-# No record may count more grains than this, so that they fit whole numbers of 64 bits.
-MOST = 2**62
+# Records count fewer grains than this, so that they fit whole numbers of 64 bits.
+MOST = 2**63
 # Digits after the point kept of a decimal column that has no fixed number of them.
 DIGITS = 12
 # Engines whose sum of 64-bit numbers has more than 64 bits. On others the number is cut in two limbs of 32 bits.
 WIDE = {"duckdb", "postgres"}
+# Engines that refuse to cast a float to a whole number of 64 bits which does not fit.
+STRICT = {"duckdb", "postgres"}
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Counted:
-    """The whole numbers of grains that records have in a column: null where a record cannot be counted."""
+    """The whole numbers of grains that records have in a column."""
 
     number: ir.Value
     grain: Fraction
+    valid: ir.Value  # null where the record cannot be counted
 
 
-def counted(table: ir.Table, column: Column) -> Counted:
-    """Return the expression that counts a column, record by record."""
+def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
+    """Return the expression that counts a column, record by record.
+
+    Unless `careful`, a float that cannot be counted (NaN, infinite, too large) makes the query fail; that is faster.
+    """
     value, dtype = table[column.name], table[column.name].type()
     if dtype.is_integer():
         number, grain, fits = value, Fraction(1), None
@@ -66,7 +72,7 @@ def counted(table: ir.Table, column: Column) -> Counted:
         scaled = value.cast("float64") * times
         scaled = scaled if over is None else scaled / over
         number, grain = (scaled + 0.5).floor().cast("int64"), column.unit / FINER
-        fits = scaled.abs() < _double(MOST)  # not so for NaN and infinity
+        fits = (scaled >= -_double(MOST)) & (scaled < _double(MOST)) if careful else None  # not so for NaN
     else:
         raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}")
     cases = []
@@ -80,7 +86,10 @@ def counted(table: ir.Table, column: Column) -> Counted:
         cases.append((fits, number))
     elif cases:
         cases.append((value.notnull(), number))
-    return Counted(ibis.cases(*cases) if cases else number, grain)
+    if not cases:
+        return Counted(number, grain, valid=value)
+    number = ibis.cases(*cases)
+    return Counted(number, grain, valid=number)
 
 
 def _scale(column: Column) -> tuple[Any, Any]:
@@ -92,7 +101,7 @@ def _scale(column: Column) -> tuple[Any, Any]:
 
 
 def _double(number: int) -> Any:
-    return ibis.literal(number, "int64").cast("float64")
+    return ibis.literal(float(number), "float64")
 
 
 @dataclass(frozen=True)
@@ -126,32 +135,42 @@ def exact_sums(
     run
         What runs the query, for instance with a progress bar.
     """
-    by = list(keys.columns) if keys is not None else []
     if keys is not None:
         check_labels(table, keys)
+    careful = engine_of(table) not in STRICT
+    try:
+        return _exact_sums(table, columns, keys, run, careful)
+    except EngineError:
+        # A float that cannot be counted, perhaps of a record that has none of the keys: look again, with care.
+        if careful or not any(table[column.name].type().is_floating() for column in columns):
+            raise
+        return _exact_sums(table, columns, keys, run, careful=True)
+
+
+def _exact_sums(
+    table: ir.Table, columns: Sequence[Column], keys: Keys | None, run: Callable[[ir.Table], pa.Table], careful: bool
+) -> ExactSums:
+    by = list(keys.columns) if keys is not None else []
+    numbers = [counted(table, column, careful) for column in columns]
     wide = engine_of(table) in WIDE
-    numbers = {column.name: counted(table, column) for column in columns}
     measures = {"rows": table.count()}
-    for i, column in enumerate(columns):
-        measures |= {f"{part}{i}": value for part, value in _measures(numbers[column.name].number, wide).items()}
-    query = table.group_by([table[name].name(f"by{i}") for i, name in enumerate(by)]).aggregate(**measures)
+    for i, number in enumerate(numbers):
+        measures |= {f"{part}{i}": value for part, value in _measures(number, wide).items()}
+    query = table.aggregate(by=[table[name].name(f"by{i}") for i, name in enumerate(by)], **measures)
     with engine_errors("the engine could not sum the table", quote=False):
         found = run(query)
-    size = len(keys) if keys is not None else 1
-    if keys is not None and found.num_rows:
+    size, at = (len(keys), None) if keys is not None else (1, np.arange(1))
+    if keys is not None:
         found, at = _aligned(found, keys)
-    else:
-        at = np.arange(found.num_rows)
     rows = _scattered(found["rows"], at, size)
     sums = {}
     for i, column in enumerate(columns):
-        valid = _scattered(found[f"valid{i}"], at, size)
-        if (valid != rows).any():
+        if (_scattered(found[f"valid{i}"], at, size) != rows).any():
             raise DataError(_diagnosis(table, column))
+        sums[column.name] = _joined(found, i, at, size)
         if f"sum{i}" in found.column_names and found[f"sum{i}"].null_count and rows.any():
             raise DataError(f"the sum of column {column.name!r} has more digits than the engine can hold")
-        sums[column.name] = _joined(found, i, at, size)
-    return ExactSums(rows, sums, {column.name: numbers[column.name].grain for column in columns})
+    return ExactSums(rows, sums, {column.name: number.grain for column, number in zip(columns, numbers, strict=True)})
 
 
 def check_labels(table: ir.Table, keys: Keys) -> None:
@@ -169,14 +188,15 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
             )
 
 
-def _measures(number: ir.Value, wide: bool) -> dict[str, ir.Value]:
+def _measures(counted: Counted, wide: bool) -> dict[str, ir.Value]:
     """Return the aggregates that give an exact sum, and the number of records in it."""
+    number, valid = counted.number, counted.valid.count()
     if number.type().is_decimal():
-        return {"sum": number.sum(), "valid": number.count()}
+        return {"sum": number.sum(), "valid": valid}
     if wide:
-        return {"sum": number.sum().cast("decimal(38, 0)"), "valid": number.count()}
+        return {"sum": number.sum().cast("decimal(38, 0)"), "valid": valid}
     number = number.cast("int64")
-    return {"high": (number >> 32).sum(), "low": (number & (2**32 - 1)).sum(), "valid": number.count()}
+    return {"high": (number >> 32).sum(), "low": (number & (2**32 - 1)).sum(), "valid": valid}
 
 
 def _aligned(found: pa.Table, keys: Keys) -> tuple[pa.Table, Integers]:
