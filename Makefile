@@ -18,7 +18,7 @@ demo: $(READY)
 	@$(BIN)/python examples/payann.py
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check $(CHECKED)

@@ -215,7 +215,7 @@ _RULES: dict[Any, Callable[[_Translator, Any], Any]] = {
     sg.Add: _two(lambda x, y: x + y),
     sg.Sub: _two(lambda x, y: x - y),
     sg.Mul: _two(lambda x, y: x * y),
-    sg.Div: _two(lambda x, y: x / y),
+    sg.Div: _two(lambda x, y: x.cast("float64") / y.cast("float64")),  # some engines cut whole numbers' quotients
     sg.IntDiv: _two(lambda x, y: x // y),
     sg.Mod: _two(lambda x, y: x % y),
     sg.Neg: _one(lambda x: -x),

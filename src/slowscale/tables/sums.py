@@ -255,7 +255,8 @@ def _diagnosis(table: ir.Table, column: Column) -> str:
     value = table[column.name]
     facts = {"missing": value.isnull().any()}
     if value.type().is_floating():
-        facts |= {"nan": value.isnan().any(), "infinite": value.isinf().any()}
+        largest = ibis.literal(np.finfo(float).max, "float64")
+        facts |= {"nan": value.isnan().any(), "infinite": (~value.isnan() & (value.abs() > largest)).any()}
     if column.negatives == "error":
         facts["negative"] = (value < 0).any()
     with engine_errors("the engine could not look at the table", quote=False):

@@ -1,0 +1,253 @@
+"""One suite on every engine: DuckDB, PostgreSQL and Spark must give the same exact sums, bit for bit."""
+
+import math
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+import engines
+import numpy as np
+import pyarrow as pa
+import pytest
+from bitsources import Recorded
+
+import slowscale as ss
+from slowscale.errors import DataError
+from slowscale.tables.sources import open_table
+from slowscale.tables.sums import FINER, Column, exact_sums
+
+COUNTIES, INDUSTRIES, RECORDS = 1000, 100, 300_000
+
+
+def pytest_generate_tests(metafunc):
+    if "engine" in metafunc.fixturenames:
+        # All tests of one engine run in one process, so that it is started once.
+        marked = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in engines.NAMES]
+        metafunc.parametrize("engine", marked, scope="module")
+
+
+def simulated():
+    """Records in 10⁵ groups with ties, huge values, decimals, negative values, missing labels and missing values."""
+    generator = np.random.default_rng(4)
+    county = generator.integers(0, COUNTIES, RECORDS)
+    naics = generator.integers(0, INDUSTRIES, RECORDS)
+    cents = generator.integers(-(10**11), 10**13, RECORDS)
+    halves = generator.integers(-(2**40), 2**40, RECORDS)  # odd multiples of half a grain: ties
+    missing = generator.random(RECORDS) < 0.01
+    return pa.table(
+        {
+            "county": pa.array([None if i % 997 == 0 else f"{c:05}" for i, c in enumerate(county)]),
+            "naics": pa.array(naics, pa.int32()),
+            "emp": pa.array(np.exp(generator.normal(3, 2, RECORDS)).astype(np.int64)),
+            "huge": pa.array(generator.integers(2**61, 2**63 - 1, RECORDS) * generator.choice([-1, 1, 1, 1], RECORDS)),
+            "small": pa.array(generator.integers(-5, 6, RECORDS), pa.int16()),
+            "pay": pa.array([Decimal(int(c)).scaleb(-2) for c in cents], pa.decimal128(18, 2)),
+            "wide": pa.array([Decimal(int(c) ** 2).scaleb(-6) for c in cents], pa.decimal128(38, 6)),
+            "tie": pa.array((2 * halves + 1) / (2 * FINER)),
+            "hours": pa.array(np.minimum(np.exp(generator.normal(0, 6, RECORDS)), 1e12)),
+            "single": pa.array(generator.normal(0, 1e3, RECORDS).astype(np.float32)),
+            "gap": pa.array(np.where(missing, 0, generator.integers(0, 100, RECORDS)), mask=missing),
+        }
+    )
+
+
+RECORDS_TABLE = simulated()
+KEYS = ss.Keys.cross({"county": [f"{c:05}" for c in range(COUNTIES + 3)], "naics": list(range(-1, INDUSTRIES))})
+
+
+@pytest.fixture(scope="module")
+def records(engine):
+    return open_table(engines.load(engine, RECORDS_TABLE))
+
+
+def counted(values, unit):
+    """Count grains by Python's own arithmetic: the reference that every engine must meet."""
+    if isinstance(values[0], float):
+        times, over = float(unit.denominator * FINER), float(unit.numerator)
+        return [math.floor(value * times / over + 0.5) for value in values], unit / FINER
+    if isinstance(values[0], Decimal):
+        digits = -min(value.as_tuple().exponent for value in values)
+        return [int(value.scaleb(digits)) for value in values], Fraction(1, 10**digits)
+    return [int(value) for value in values], Fraction(1)
+
+
+def expected(name, unit):
+    """Add up the records of each key in Python integers."""
+    index = {key: row for row, key in enumerate(KEYS)}
+    totals, rows = [0] * len(KEYS), [0] * len(KEYS)
+    numbers, grain = counted(RECORDS_TABLE[name].to_pylist(), unit)
+    labels = zip(RECORDS_TABLE["county"].to_pylist(), RECORDS_TABLE["naics"].to_pylist(), strict=True)
+    for key, number in zip(labels, numbers, strict=True):
+        if key in index:
+            totals[index[key]] += number
+            rows[index[key]] += 1
+    return totals, rows, grain
+
+
+COLUMNS = [
+    ("emp", Fraction(1)),
+    ("huge", Fraction(1000)),
+    ("small", Fraction(1)),
+    ("pay", Fraction(1)),
+    ("wide", Fraction(1, 100)),
+    ("tie", Fraction(1)),
+    ("hours", Fraction(1, 100)),
+    ("hours", Fraction(3)),
+    ("single", Fraction(1, 10)),
+]
+
+
+def test_sums_are_exact_and_the_same_on_every_engine(engine, records):
+    distinct = {name: Column(name, unit) for name, unit in COLUMNS}
+    sums = exact_sums(records, list(distinct.values()), KEYS)
+    for name, column in distinct.items():
+        totals, rows, grain = expected(name, column.unit)
+        assert sums.grains[name] == grain
+        assert [int(number) for number in sums.sums[name]] == totals, name
+        assert sums.rows.tolist() == rows
+    assert max(abs(int(number)) for number in sums.sums["huge"]) > 2**63
+
+
+@pytest.mark.parametrize(("name", "unit"), COLUMNS, ids=lambda value: str(value))
+def test_every_unit(engine, records, name, unit):
+    sums = exact_sums(records, [Column(name, unit)], KEYS)
+    totals, _, grain = expected(name, unit)
+    assert (sums.grains[name], [int(number) for number in sums.sums[name]]) == (grain, totals)
+
+
+def test_the_total_of_all_records_has_those_without_labels_too(engine, records):
+    sums = exact_sums(records, [Column("huge", Fraction(1))], None)
+    assert sums.rows.tolist() == [RECORDS]
+    assert int(sums.sums["huge"][0]) == sum(RECORDS_TABLE["huge"].to_pylist())
+
+
+def test_the_same_bits_release_the_same_table(engine, records):
+    mechanisms = {"emp": ss.ExponentialPolylog(0.3), "pay": ss.GeneralizedGaussian(5, 0.5), "tie": ss.Gaussian(3)}
+    made = [
+        ss.Session(data, bits=Recorded(7)).sum(
+            mechanisms,
+            keys=KEYS,
+            count=ss.Root(2, 1),
+            unit={"pay": "0.01", "tie": 5},
+            where="emp >= 3 and county like '0%'",
+        )
+        for data in (records, RECORDS_TABLE)
+    ]
+    assert made[0].table.equals(made[1].table)
+    assert len(made[0]) == len(KEYS)
+    assert "NOT PRIVATE" in repr(made[0])
+
+
+def test_row_by_row_expressions_mean_the_same(engine, records):
+    derive = {
+        "state": "substr(county, 1, 2)",
+        "quarter": "emp // 4",
+        "ratio": "emp / 3",
+        "capped": "least(emp, 100)",
+        "class": "case when emp < 10 then 1 when emp between 10 and 99 then 2 else 3 end",
+    }
+    keys = ss.Keys.cross({"state": ["00", "01"], "class": [1, 2, 3]})
+    for name in ("quarter", "ratio", "capped"):
+        tables = [
+            ss.Session(data, bits=Recorded(1)).sum(
+                {name: ss.Gaussian(1)}, keys=keys, derive=derive, where="not naics in (3, 4) or emp is null"
+            )
+            for data in (records, RECORDS_TABLE)
+        ]
+        assert tables[0].table.equals(tables[1].table), name
+
+
+def test_missing_values(engine, records):
+    session = ss.Session(records, bits=Recorded(2))
+    with pytest.raises(DataError, match=r"column 'gap' has missing values .*nulls=\"zero\""):
+        session.sum({"gap": ss.Gaussian(1)}, keys=KEYS)
+    release = session.sum({"gap": ss.Gaussian(1e-9)}, nulls="zero")
+    assert release.table["gap"].to_pylist() == [sum(value or 0 for value in RECORDS_TABLE["gap"].to_pylist())]
+
+
+def test_negative_values(engine, records):
+    session = ss.Session(records, bits=Recorded(2))
+    for name in ("small", "pay", "single"):
+        with pytest.raises(DataError, match=f"column '{name}' has negative values"):
+            session.sum({name: ss.Root(2, 1)}, keys=KEYS)
+    release = session.sum({"small": ss.Root(1, 1e-9)}, negatives="zero")
+    assert release.table["small"].to_pylist() == [sum(max(value, 0) for value in RECORDS_TABLE["small"].to_pylist())]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(math.nan, "NaN"), (math.inf, "infinite"), (-math.inf, "infinite"), (1e15, "too large")]
+)
+def test_floats_that_cannot_be_counted(engine, value, words):
+    data = engines.load(engine, pa.table({"k": ["a", "b", "c"], "x": [1.5, value, 2.25]}))
+    session = ss.Session(data, bits=Recorded(3))
+    with pytest.raises(DataError, match=f"column 'x' has .*{words}"):
+        session.sum({"x": ss.Gaussian(1)}, keys=ss.Keys.cross({"k": ["a", "b"]}))
+    # A record without a public key is left out, whatever it holds.
+    release = session.sum({"x": ss.Gaussian(1e-9)}, keys=ss.Keys.cross({"k": ["a", "c"]}), unit="0.25")
+    assert release.table["x"].to_pylist() == [1.5, 2.25]
+
+
+def test_keys_of_every_type(engine):
+    table = pa.table(
+        {
+            "code": ["01001", "1001", "01001", None],
+            "size": pa.array([7, 7, -7, 7], pa.int16()),
+            "open": [True, False, True, True],
+            "day": [date(2022, 1, 1), date(2022, 1, 2), date(2022, 1, 1), None],
+            "x": [1, 10, 100, 1000],
+        }
+    )
+    session = ss.Session(engines.load(engine, table), bits=Recorded(5))
+    for by, keys, sums in [
+        ("code", ["1001", "01001", "x"], [10, 101, 0]),
+        ("size", [-7, 7, 8], [100, 1011, 0]),
+        ("open", [True, False], [1101, 10]),
+        ("day", [date(2022, 1, 1), date(2023, 1, 1)], [101, 0]),
+    ]:
+        release = session.sum({"x": ss.Gaussian(1e-9)}, by=by, keys=ss.Keys.from_frame({by: keys}))
+        assert release.table[by].to_pylist() == keys
+        assert release.table["x"].to_pylist() == sums
+
+
+def test_keys_taken_from_the_data(engine, records):
+    keys = ss.Keys.public_in(records, ["naics"])
+    assert [key for (key,) in keys] == sorted({*RECORDS_TABLE["naics"].to_pylist()})
+    release = ss.Session(records).count(keys=keys, mechanism=ss.Gaussian(1))
+    assert "taken from the data" in release.facts["keys"]["assumption"]
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ss.Gaussian(100),
+        ss.GeneralizedGaussian(50, 0.5),
+        ss.ExponentialPolylog(0.3),
+        ss.ExponentialPolylog(0.1, sigma=2, p=3),
+        ss.Root(4, 2),
+        ss.Root(3, 2, a=5),
+        ss.Log(0.5, a=2),
+        ss.UnitSplitting(30, 100),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_losses_are_those_of_the_policy(engine, records, mechanism):
+    session = ss.Session(records, bits=Recorded(6))
+    keys = ss.Keys.cross({"naics": [1, 2, 3]})
+    release = session.sum({"emp": mechanism, "tie": ss.Gaussian(2**25)}, keys=keys, count=ss.Gaussian(2))
+    losses = session.losses(release)
+    chosen = np.isin(RECORDS_TABLE["naics"].to_numpy(), [1, 2, 3])
+    values = {name: RECORDS_TABLE[name].to_numpy()[chosen] for name in ("emp", "tie")}
+    truth = np.sort(release.policy(values))
+    assert losses.records == truth.size
+    shares = list(losses.quantiles)
+    np.testing.assert_allclose(list(losses.quantiles.values()), np.quantile(truth, shares), rtol=1e-9)
+    assert losses.largest == pytest.approx({1: truth[-1], 10: truth[-10], 100: truth[-100], 1000: truth[-1000]})
+    for at, share in losses.cdf.items():
+        assert share == pytest.approx((truth <= at).mean(), abs=2 / truth.size)
+    assert repr(losses).startswith("CONFIDENTIAL")
+
+
+def test_no_records_at_all(engine):
+    data = engines.load(engine, RECORDS_TABLE.slice(0, 0))
+    with pytest.raises(DataError, match="data has no records"):
+        ss.Session(data).sum({"emp": ss.Gaussian(1)}, keys=KEYS)
