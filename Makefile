@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python examples/payann.py
+	@$(BIN)/python examples/publish_establishments.py
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n auto --dist loadgroup

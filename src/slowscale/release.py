@@ -72,7 +72,8 @@ class Release:
             lines.append(f"  {name}: {column['described']}, unit {column['unit']}{bias}")
         for name, ratio in self.facts["ratios"].items():
             lines.append(f"  {name}: {ratio['numerator']} / {ratio['denominator']}, approximate")
-        return "\n".join([*lines, f"  a record may lose {self.facts['formula']} ({self.facts['notion']})"])
+        lines.append(f"  A record may lose ({self.facts['notion']}), added up:")
+        return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table whose schema carries the facts."""

@@ -86,7 +86,8 @@ class Session:
     >>> print(release)
     Release of 3 groups by state
       cattle: Root(k=4, sigma=0.5, a=0, estimator=mean), unit 1
-      a record may lose cattle^(1/2) / (2·0.5²) (PRzCDP)
+      A record may lose (PRzCDP), added up:
+        cattle^(1/2) / (2·0.5²)
     >>> round(release.policy({"cattle": 31_000}), 1)
     352.1
     """

@@ -8,12 +8,21 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+from divergence import ORDERS, gaussian_divergence, shifted_divergence
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from strategies import (
+    additive_mechanisms,
+    influences,
+    log_uniform,
+    plain_policies,
+    policies,
+    pure_policies,
+    transformations,
+)
 
 import slowscale as ss
-from divergence import ORDERS, gaussian_divergence, shifted_divergence
 from slowscale.policy import (
     ConstantPolicy,
     LogPolicy,
@@ -25,15 +34,6 @@ from slowscale.policy import (
     TanhPolicy,
     TransformationPolicy,
     UnitSplittingPolicy,
-)
-from strategies import (
-    additive_mechanisms,
-    influences,
-    log_uniform,
-    plain_policies,
-    policies,
-    pure_policies,
-    transformations,
 )
 
 # --- what the theorems say -------------------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ class RecordPolicy:
 
     def __str__(self) -> str:
         texts = [policy._text(column or "") for column, policy in self.terms]
-        return " + ".join(f"({text})" if " with " in text else text for text in texts) or "0"
+        bracketed = [f"({text})" if " with " in text and len(texts) > 1 else text for text in texts]
+        return " + ".join(bracketed) or "0"
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return a description that `from_dict` turns back, and JSON can hold."""

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import additive_mechanisms, mechanisms
 
 import slowscale as ss
-from strategies import additive_mechanisms, mechanisms
 
 
 @given(m=additive_mechanisms, level=st.floats(0.01, 0.9999))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import log_uniform
 
 import slowscale as ss
-from strategies import log_uniform
 
 targets = log_uniform(1e-6, 1e15)
 STD_CASES = [

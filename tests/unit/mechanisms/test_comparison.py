@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import instances, polylogs
 
 import slowscale as ss
-from strategies import instances, polylogs
 
 smooth = st.one_of(
     instances(ss.Gaussian),

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from bitsources import Recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import mechanisms
 
 import slowscale as ss
-from bitsources import Recorded
 from slowscale.mechanisms.release import Sums
-from strategies import mechanisms
 
 NARROW = ss.Gaussian(1e-9)  # so narrow that only rounding is seen
 

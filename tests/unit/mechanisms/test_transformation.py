@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
+from strategies import instances, log_uniform, roots, transformations
 
 import slowscale as ss
-from strategies import instances, log_uniform, roots, transformations
 
 queries = st.one_of(st.just(0.0), log_uniform(1e-3, 1e9))
 NODES, WEIGHTS = special.roots_hermitenorm(120)

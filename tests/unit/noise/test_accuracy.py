@@ -2,14 +2,14 @@
 
 import math
 
+import arb
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-
-import arb
-from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 from strategies import instances, log_uniform, polylogs
+
+from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 
 ACCURACY = 1e-10
 # z in units of the scale: from the center to where the lightest tails have gone.

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import integrate
+from strategies import noises
 
 from slowscale.errors import ParameterError
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
-from strategies import noises
 
 probabilities = st.floats(1e-6, 0.49)
 

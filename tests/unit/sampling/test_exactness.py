@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from bitsources import Crafted, Recorded, Stuck
 from flint import arb, ctx
 
 import slowscale as ss
-from bitsources import Crafted, Recorded, Stuck
 from slowscale.mechanisms.release import AdditiveTask, Sums, TransformationTask
 from slowscale.sampling import exact
 from slowscale.sampling.bits import Stream
