@@ -283,7 +283,11 @@ def _present(have: Sequence[str], wanted: str | Sequence[str] | None, argument: 
 def _check_kind(name: str, dtype: Any) -> str:
     kind = label_kind(dtype)
     if kind is None:
-        why = " (a missing label turns whole numbers into floats in pandas)" if "float" in str(dtype) else ""
+        why = (
+            " (a missing label turns whole numbers into floats in pandas)"
+            if str(dtype) in ("double", "float64")
+            else ""
+        )
         raise ParameterTypeError(f"keys {name} must be text, whole numbers, truth values or dates, got {dtype}{why}")
     return kind
 

@@ -247,7 +247,7 @@ _RULES: dict[Any, Callable[[_Translator, Any], Any]] = {
     sg.Substring: _Translator.substring,
     sg.Left: _two(lambda x, y: x.left(y)),
     sg.Right: _two(lambda x, y: x.right(y)),
-    sg.Concat: lambda to, node: ibis.literal("").concat(*map(to.value, node.expressions)),
+    sg.Concat: lambda to, node: ibis.literal("").concat(*(to.value(part).fill_null("") for part in node.expressions)),
     sg.DPipe: _two(lambda x, y: x.concat(y)),
     sg.StartsWith: _two(lambda x, y: x.startswith(y)),
     sg.Year: _one(lambda x: x.year()),

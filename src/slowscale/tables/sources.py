@@ -66,6 +66,9 @@ def open_table(data: Any, types: Mapping[str, str] | None = None, argument: str 
 def as_arrow(data: Any, argument: str) -> pa.Table | None:
     """Return a frame in memory as an Arrow table, or None if it is none."""
     module = type(data).__module__.split(".")[0]
+    names = list(getattr(data, "columns", [])) if module == "pandas" else []
+    if len(set(names)) < len(names):
+        raise ParameterError(f"{argument} has several columns of one name")
     try:
         if isinstance(data, pa.Table):
             table = data
@@ -79,9 +82,8 @@ def as_arrow(data: Any, argument: str) -> pa.Table | None:
             return None
     except (pa.ArrowException, TypeError) as error:
         raise ParameterTypeError(f"{argument} has a column of mixed types: {_first_line(error)}") from error
-    repeated = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
-    if repeated:
-        raise ParameterError(f"{argument} has several columns named {', '.join(repeated)}")
+    if len(set(table.column_names)) < table.num_columns:
+        raise ParameterError(f"{argument} has several columns of one name")
     return table.replace_schema_metadata(None)
 
 

@@ -1,0 +1,46 @@
+"""Record policies: sums of one-column policies."""
+
+import json
+
+import numpy as np
+import pytest
+
+import slowscale as ss
+from slowscale.policy import ConstantPolicy
+
+P = ss.RecordPolicy((("emp", ss.Gaussian(10).policy), ("pay", ss.Root(4, 2).policy), (None, ConstantPolicy(0.125))))
+
+
+def test_losses_add():
+    assert P({"emp": 20, "pay": 16}) == pytest.approx(2 + 4 / 8 + 0.125)
+    both = P({"emp": np.array([0, -20]), "pay": np.array([16, 16]), "other": None})
+    np.testing.assert_allclose(both, [0.625, 2.625])
+    assert (P + P)({"emp": 20, "pay": 16}) == pytest.approx(2 * 2.625)
+    assert P.columns == ("emp", "pay")
+    assert ss.RecordPolicy(())({}) == 0
+
+
+def test_it_can_be_written_down():
+    assert ss.RecordPolicy.from_dict(json.loads(json.dumps(P.to_dict()))) == P
+    assert str(P) == "emp² / (2·10²) + pay^(1/2) / (2·2²) + 0.125"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: P({"emp": 1}), "record must have a value for pay"),
+        (lambda: P(3), "record must be a mapping"),
+        (lambda: P({"emp": "x", "pay": 1}), "emp must be numbers"),
+        (lambda: ss.RecordPolicy((("emp", 3),)), "pairs of a column and a policy"),
+        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be constant"),
+        (
+            lambda: ss.RecordPolicy((("a", ss.Gaussian(1).policy), ("b", ss.GeneralizedGaussian(1, 1).pure_policy))),
+            "PRDP",
+        ),
+        (lambda: ss.RecordPolicy.from_dict([{}]), "no description"),
+        (lambda: ss.RecordPolicy.from_dict(3), "no description"),
+    ],
+)
+def test_mistakes_are_told(make, words):
+    with pytest.raises(ss.SlowscaleError, match=words):
+        make()

@@ -1,0 +1,142 @@
+"""Keys: made from anything public, combined, typed, and never quietly changed."""
+
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slowscale import Keys, ParameterError, ParameterTypeError
+from slowscale.tables.keys import GIVEN, TAKEN
+
+PAIRS = Keys.cross({"county": ["01001", "01003"], "naics3": [111, 112, 113]})
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"county": ["01001", "01003"], "size": [1, 2]},
+        pd.DataFrame({"county": ["01001", "01003"], "size": [1, 2]}),
+        pd.DataFrame({"county": pd.Categorical(["01001", "01003"]), "size": np.array([1, 2], np.int8)}, index=[7, 9]),
+        pl.DataFrame({"county": ["01001", "01003"], "size": [1, 2]}),
+        pl.LazyFrame({"county": ["01001", "01003"], "size": [1, 2]}),
+        pa.table({"county": pa.array(["01001", "01003"]).dictionary_encode(), "size": pa.array([1, 2], pa.uint16())}),
+        pa.table({"county": pa.array(["01001", "01003"], pa.large_string()), "size": [1, 2]}),
+    ],
+    ids=lambda frame: type(frame).__module__,
+)
+def test_any_frame_gives_the_same_keys(frame):
+    keys = Keys.from_frame(frame)
+    assert list(keys) == [("01001", 1), ("01003", 2)]
+    assert keys == Keys.from_frame({"county": ["01001", "01003"], "size": [1, 2]})
+    assert keys.kinds == {"county": "text", "size": "whole numbers"}
+
+
+def test_cross_varies_the_last_column_fastest():
+    assert list(PAIRS) == [(county, naics) for county in ("01001", "01003") for naics in (111, 112, 113)]
+    assert Keys.cross({"county": ["01001", "01003"]}, Keys.cross({"naics3": [111, 112, 113]})) == PAIRS
+
+
+def test_files_keep_leading_zeros(tmp_path):
+    path = tmp_path / "keys.csv"
+    path.write_text("county,naics3\n" + "".join(f"{48000 + i},111\n" for i in range(30_000)) + "01001,112\n")
+    keys = Keys.from_file(path)
+    assert keys.kinds == {"county": "text", "naics3": "whole numbers"}
+    assert ("01001", 112) in set(keys)
+    assert Keys.from_file(path, columns=["county"], types={"naics3": "string"}).columns == ("county",)
+    parquet = tmp_path / "keys.parquet"
+    pa.parquet.write_table(PAIRS.table, parquet)
+    assert Keys.from_file(parquet) == PAIRS
+
+
+def test_keys_of_the_data_say_so_and_leave_out_missing_labels():
+    data = pd.DataFrame({"county": ["b", None, "a", "b"], "x": [1, 2, 3, 4]})
+    keys = Keys.public_in(data, "county")
+    assert list(keys) == [("a",), ("b",)]
+    assert keys.assumption == TAKEN
+    other = Keys.cross({"county": ["c"]})
+    assert other.assumption == GIVEN
+    for mixed in (keys | other, other - keys, keys.filter(county="a"), keys.project("county")):
+        assert mixed.assumption == TAKEN
+    assert (other * Keys.public_in(data, "x")).assumption == TAKEN
+
+
+def test_algebra():
+    texas = Keys.from_frame({"naics3": [113, 999], "county": ["01001", "48001"]})
+    assert list(PAIRS | texas) == [*PAIRS, ("48001", 999)]
+    assert list(PAIRS - texas) == [key for key in PAIRS if key != ("01001", 113)]
+    assert list(PAIRS.project("naics3")) == [(111,), (112,), (113,)]
+    assert list(PAIRS.filter(county="01003", naics3=[111, 113])) == [("01003", 111), ("01003", 113)]
+    assert list(PAIRS.filter(lambda county, naics3: county.endswith("1") and naics3 > 112)) == [("01001", 113)]
+
+
+labels = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), min_size=1, max_size=12, unique=True)
+
+
+@given(labels, labels)
+def test_algebra_is_that_of_sets(left, right):
+    one, other = (Keys.from_frame({"n": [n for n, _ in pairs], "t": [t for _, t in pairs]}) for pairs in (left, right))
+    assert set(one | other) == {*left, *right}
+    assert len(one | other) == len({*left, *right})
+    rest = {*left} - {*right}
+    if rest:
+        assert set(one - other) == rest
+    assert set(one.project("t")) == {(t,) for _, t in left}
+
+
+def test_every_kind_of_label():
+    keys = Keys.from_frame({"day": [date(2022, 1, 1)], "open": [True]})
+    assert keys.kinds == {"day": "dates", "open": "truth values"}
+    assert list(keys) == [(date(2022, 1, 1), True)]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Keys.from_frame({"a": []}), "empty"),
+        (lambda: Keys.from_frame({}), "column"),
+        (lambda: Keys.from_frame({"a": [1, 1]}), r"distinct: {'a': 1} is there more than once"),
+        (lambda: Keys.from_frame({"a": ["x", None]}), "a must be labels of one type|missing labels"),
+        (lambda: Keys.from_frame(pa.table({"a": pa.array(["x", None])})), "keys a must not have missing labels"),
+        (lambda: Keys.from_frame({"a": [1, 2], "b": [1]}), "one length"),
+        (
+            lambda: Keys.from_frame({"a": [1.5]}),
+            "must be text, whole numbers, truth values or dates, got double",
+        ),
+        (lambda: Keys.from_frame(pd.DataFrame({"a": [1, None]})), "missing label turns whole numbers into floats"),
+        (lambda: Keys.from_frame({"a": ["x", 1]}), "one type, got int and str"),
+        (lambda: Keys.from_frame({"a": "abc"}), "a list of labels, got 'abc'"),
+        (lambda: Keys.from_frame({"a": 5}), "a list of labels, got 5"),
+        (lambda: Keys.from_frame({"a": [2**70]}), "keys a"),
+        (lambda: Keys.from_frame({3: ["x"]}), "named by text, got 3"),
+        (lambda: Keys.from_frame([1, 2]), "got list"),
+        (lambda: Keys("county"), r"made by Keys\.from_frame"),
+        (lambda: Keys.cross(), "at least one column"),
+        (lambda: Keys.cross(["a"]), r"a mapping of columns to values, or keys, got \['a'\]"),
+        (lambda: Keys.from_file(7), "path must be the path"),
+        (lambda: Keys.from_file("no/such/file.csv"), "keys: no file matches"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1.5]}), "a"), "keys a must be text"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), "b"), "by: there is no column 'b'; there are a"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [None, None]}, dtype="str"), "a"), "empty"),
+        (lambda: PAIRS * PAIRS, "different columns"),
+        (lambda: PAIRS | Keys.cross({"county": ["x"]}), "same columns"),
+        (
+            lambda: PAIRS | Keys.cross({"county": ["x"], "naics3": ["1"]}),
+            "whole numbers on one side, text on the other",
+        ),
+        (lambda: PAIRS.filter(county=1), "keys county are text, got 1"),
+        (lambda: PAIRS.filter(state="x"), "no column 'state'"),
+        (lambda: PAIRS.filter(county="x"), "empty"),
+        (lambda: PAIRS.filter("county"), "condition must be a function"),
+        (lambda: PAIRS.project("county", "county"), "twice"),
+        (lambda: PAIRS.project(), "at least one"),
+    ],
+)
+def test_mistakes_are_told(make, words):
+    with pytest.raises((ParameterError, ParameterTypeError), match=words):
+        make()

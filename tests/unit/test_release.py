@@ -1,0 +1,167 @@
+"""Releases: written whole or not at all, read back with all their facts, and ratios of what was released."""
+
+import json
+import os
+import subprocess
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from bitsources import Recorded
+
+import slowscale as ss
+from slowscale.release import fieller
+
+KEYS = ss.Keys.from_frame(
+    {
+        "county": ["01001", 'a "quoted", name', "zwölf\nlines", ""],
+        "size": [-1, 0, 7, 2**60],
+        "open": [True, False, True, True],
+        "day": [date(2022, 1, i) for i in range(1, 5)],
+    }
+)
+RECORDS = pd.DataFrame(KEYS.table.to_pandas()).assign(emp=[1, 20, 300, 4000], pay=[0.5, 12.25, 7.125, 2.0])
+
+
+@pytest.fixture(scope="module")
+def release():
+    session = ss.Session(RECORDS, bits=Recorded(1))
+    mechanisms = {"emp": ss.Root(2, 1), "pay": ss.ExponentialPolylog(0.5)}
+    made = session.sum(mechanisms, keys=KEYS, unit={"pay": "0.01"}, count=ss.Gaussian(1), where="emp > 0")
+    return made.ratio("pay", "emp")
+
+
+def test_columns(release):
+    emp = ["emp", "emp_se", "emp_low", "emp_high", "emp_transformed"]
+    pay = ["pay", "pay_se", "pay_low", "pay_high"]
+    count = ["count", "count_se", "count_low", "count_high"]
+    ratio = ["pay_per_emp", "pay_per_emp_se", "pay_per_emp_low", "pay_per_emp_high"]
+    assert release.table.column_names == ["county", "size", "open", "day", *emp, *pay, *count, *ratio]
+    assert list(zip(*(release.table[name].to_pylist() for name in KEYS.columns), strict=True)) == list(KEYS)
+    assert str(release.table["emp"].type) == "int64"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_everything_comes_back(release, tmp_path, ending):
+    path = getattr(release, f"to_{ending}")(tmp_path / f"out.{ending}")
+    back = ss.read_release(path)
+    assert back.table.equals(release.table)
+    assert back.facts == release.facts
+    assert (back.policy, back.pure_policy) == (release.policy, release.pure_policy)
+    assert repr(back) == repr(release)
+    assert sorted(os.listdir(tmp_path)) == sorted([path.name] + [f"{path.name}.json"] * (ending == "csv"))
+
+
+def test_facts_travel_in_the_schema(release):
+    facts = json.loads(release.to_arrow().schema.metadata[b"slowscale"])
+    assert facts == release.facts == release.to_pandas().attrs["slowscale"]
+    assert facts["slowscale"] == ss.__version__
+    assert facts["keys"] == {"columns": KEYS.kinds, "count": 4, "assumption": KEYS.assumption}
+    assert facts["columns"]["emp"]["mechanism"] == {"type": "Root", "k": 2, "sigma": 1.0, "a": 0.0, "estimator": "mean"}
+    assert facts["columns"]["pay"]["unit"] == "1/100"
+    assert facts["where"] == "emp > 0"
+    assert facts["private"] is False
+    assert facts["ratios"]["pay_per_emp"]["approximate"] is True
+
+
+def test_polars(release):
+    assert release.to_polars().columns == release.table.column_names
+
+
+def test_files_are_not_lost(release, tmp_path):
+    path = release.to_csv(tmp_path / "out.csv")
+    before = path.read_bytes()
+    with pytest.raises(ss.ParameterError, match=r"out\.csv exists; a release cannot be drawn again"):
+        release.to_csv(path)
+    assert path.read_bytes() == before
+    release.to_csv(path, overwrite=True)
+    path.unlink()
+    with pytest.raises(ss.ParameterError, match=r"out\.csv\.json exists"):
+        release.to_csv(path)
+    assert not path.exists()
+
+
+def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
+    """On a real file system that is full, if the machine lets us make one."""
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", tmp_path]).returncode:
+        pytest.skip("THE FULL DISK IS NOT TESTED: mounting a small file system takes root")
+    try:
+        with pytest.raises(ss.EngineError, match=r"out\.parquet could not be written"):
+            release.to_parquet(tmp_path / "out.parquet")
+        assert os.listdir(tmp_path) == []
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda r, d: r.to_csv(d / "out.txt"), r"path must end in \.csv"),
+        (lambda r, d: r.to_parquet(d / "out.csv"), r"path must end in \.parquet"),
+        (lambda r, d: r.to_parquet(d / "no" / "out.parquet"), "there is no folder"),
+        (lambda r, d: r.to_parquet(3), "path must be a path, got int"),
+        (lambda r, d: r.to_parquet(d / "out.parquet", overwrite=1), "overwrite must be True or False"),
+        (lambda r, d: ss.read_release(d / "none.csv"), "there is no file"),
+        (lambda r, d: ss.read_release(d / "none.parquet"), "there is no file"),
+        (lambda r, d: r.ratio("pay", "none"), "denominator must be one of emp, pay, count, got 'none'"),
+        (lambda r, d: r.ratio("none", "pay"), "numerator must be one of"),
+        (lambda r, d: r.ratio("pay", "pay"), "another column"),
+        (lambda r, d: r.ratio("pay", "emp"), "no column's name yet, got 'pay_per_emp'"),
+        (lambda r, d: r.ratio("pay", "emp", "x", interval="exact"), "interval must be one of fieller, delta"),
+        (lambda r, d: r.ratio("pay", "emp", "x", level=95), "level must be between 0 and 1"),
+    ],
+)
+def test_mistakes_are_told(release, tmp_path, make, words):
+    with pytest.raises(ss.SlowscaleError, match=words):
+        make(release, tmp_path)
+
+
+def test_other_files_are_no_releases(release, tmp_path):
+    pa.parquet.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    (tmp_path / "text.parquet").write_text("text")
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    (tmp_path / "a.csv.json").write_text("{}")
+    for name in ("other.parquet", "text.parquet", "a.csv"):
+        with pytest.raises(ss.EngineError, match="is no release that slowscale wrote"):
+            ss.read_release(tmp_path / name)
+    release.to_csv(tmp_path / "mixed.csv")
+    (tmp_path / "mixed.csv").write_text("a\n1\n")
+    with pytest.raises(ss.SlowscaleError, match=r"mixed\.csv"):
+        ss.read_release(tmp_path / "mixed.csv")
+    facts = {**release.facts, "format": 99}
+    newer = release.table.replace_schema_metadata({b"slowscale": json.dumps(facts)})
+    pa.parquet.write_table(newer, tmp_path / "newer.parquet")
+    with pytest.raises(ss.EngineError, match="has format 99, this version of slowscale reads 1"):
+        ss.read_release(tmp_path / "newer.parquet")
+
+
+def test_ratios_are_computed_from_what_was_released(release):
+    frame = release.to_pandas()
+    np.testing.assert_allclose(frame["pay_per_emp"], frame["pay"] / frame["emp"])
+    assert release.policy({"emp": 5, "pay": 5}) == pytest.approx(
+        ss.Root(2, 1).policy(5) + ss.ExponentialPolylog(0.5).policy(5) + 0.5
+    )
+
+
+def test_fieller_covers():
+    """2·10⁵ normal ratios at 90 %: a share off by more than 5 standard errors would be a finding (1e-6)."""
+    generator = np.random.default_rng(3)
+    x, y = 30 + 4 * generator.normal(size=200_000), 50 + 6 * generator.normal(size=200_000)
+    low, high = fieller(x, 4.0, y, 6.0, 1.6448536269514722)
+    covered = ((low <= 0.6) & (high >= 0.6)).mean()
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 200_000)
+    # The twin: a standard error 3 % too small is seen.
+    low, high = fieller(x, 4.0 * 0.97, y, 6.0 * 0.97, 1.6448536269514722)
+    assert abs(((low <= 0.6) & (high >= 0.6)).mean() - 0.9) > 5 * np.sqrt(0.09 / 200_000)
+
+
+def test_fieller_is_the_set_it_says():
+    x, x_se, y, y_se, z = 12.0, 3.0, 40.0, 5.0, 1.96
+    low, high = fieller(np.array([x]), x_se, np.array([y]), y_se, z)
+    for end in (low[0], high[0]):
+        assert (x - end * y) ** 2 == pytest.approx(z**2 * (x_se**2 + end**2 * y_se**2))
+    low, high = fieller(np.array([1.0]), 1.0, np.array([0.5]), 1.0, z)
+    assert (low[0], high[0]) == (-np.inf, np.inf)

@@ -1,0 +1,251 @@
+"""Sessions: what users ask for, and every mistake told before anything is drawn."""
+
+import math
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from bitsources import Recorded
+
+import slowscale as ss
+
+RECORDS = pd.DataFrame(
+    {
+        "state": ["IA", "IA", "TX", None, "ZZ"],
+        "size": [1, 2, 1, 1, 3],
+        "cattle": [120, 4_000, 31_000, 5, 6],
+        "weight": [0.5, 1.25, 2.0, 3.0, 4.0],
+        "change": [1, -2, 3, -4, 5],
+        "gap": pd.array([1, None, 3, 4, 5], "Int64"),
+        "name": ["a", "b", "c", "d", "e"],
+    }
+)
+KEYS = ss.Keys.cross({"state": ["TX", "NV", "IA"]})
+TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+
+
+class Forbidden:
+    """Bits that nobody may ask for."""
+
+    private = True
+
+    def words(self, count):
+        raise AssertionError("noise was drawn")
+
+
+@pytest.fixture
+def session():
+    return ss.Session(RECORDS, bits=Recorded(1))
+
+
+def test_every_key_is_there_in_its_order_and_other_records_are_left_out(session):
+    release = session.sum({"cattle": TINY, "weight": TINY}, by="state", keys=KEYS, unit={"weight": "0.25"})
+    assert release.table.select(["state", "cattle", "weight"]).to_pydict() == {
+        "state": ["TX", "NV", "IA"],
+        "cattle": [31_000, 0, 4_120],
+        "weight": [2.0, 0.0, 1.75],
+    }
+
+
+def test_by_orders_the_columns(session):
+    keys = ss.Keys.cross({"state": ["IA"], "size": [1, 2]})
+    release = session.sum({"cattle": TINY}, by=["size", "state"], keys=keys)
+    assert release.table.column_names[:2] == ["size", "state"]
+    assert release.table["cattle"].to_pylist() == [120, 4_000]
+
+
+def test_totals_have_all_records(session):
+    release = session.sum({"cattle": TINY}, count=TINY)
+    assert release.table.select(["cattle", "count"]).to_pylist() == [{"cattle": 35_131, "count": 5}]
+    assert release.facts["keys"] is None
+    assert "Release of totals" in repr(release)
+
+
+def test_counts(session):
+    release = session.count(by="state", keys=KEYS, mechanism=ss.Gaussian(2))
+    assert release.policy({}) == pytest.approx(1 / 8)
+    assert release.pure_policy is None
+    laplace = session.count(by="state", keys=KEYS, mechanism=ss.GeneralizedGaussian(3, 1))
+    assert laplace.pure_policy({}) == pytest.approx(1 / 3)
+    assert session.count(mechanism=TINY, where="state = 'IA'").table["count"].to_pylist() == [2]
+
+
+def test_means(session):
+    release = session.mean({"cattle": TINY, "weight": TINY}, keys=KEYS, count=TINY, unit={"weight": "0.01"})
+    frame = release.to_pandas().set_index("state")
+    assert frame.loc["IA", "cattle_mean"] == 2060
+    assert frame.loc["IA", "weight_mean"] == pytest.approx(0.875, abs=0.01)
+    assert math.isnan(frame.loc["NV", "cattle_mean"])
+    assert release.facts["ratios"]["cattle_mean"]["approximate"] is True
+    assert session.losses(release).records == 3
+
+
+def test_filters_and_derived_columns(session):
+    release = session.sum({"heavy": TINY}, derive={"heavy": "weight * cattle"}, where="cattle < 10000", unit="0.5")
+    assert release.table["heavy"].to_pylist() == [60 + 5000 + 15 + 24]
+    assert release.facts["where"] == "cattle < 10000"
+    assert release.facts["derived"] == {"heavy": "weight * cattle"}
+
+
+def test_a_coarse_unit_rounds_the_sum_not_the_records():
+    session = ss.Session(pd.DataFrame({"pay": [400] * 1_000, "hours": [0.5] * 1_000}), bits=Recorded(1))
+    release = session.sum({"pay": TINY, "hours": TINY}, unit={"pay": 1_000})
+    assert release.table.select(["pay", "hours"]).to_pylist() == [{"pay": 400_000, "hours": 500}]
+
+
+def test_results_below_zero_are_raised_on_request(session):
+    plain, raised = (
+        session.sum({"change": ss.Gaussian(100)}, keys=KEYS, nonnegative=wish).to_pandas() for wish in (False, True)
+    )
+    assert (plain["change_low"] < 0).all()
+    assert (raised[["change", "change_low", "change_high"]] >= 0).all(axis=None)
+    release = session.sum({"change": TINY}, nonnegative=True)
+    assert "biased" in repr(release)
+    assert release.facts["columns"]["change"]["estimator"].startswith("biased")
+
+
+def test_intervals_follow_the_level(session):
+    wide, narrow = (session.sum({"cattle": ss.Gaussian(5)}, level=level).to_pandas() for level in (0.99, 0.5))
+    assert (wide["cattle_high"] - wide["cattle_low"]).iloc[0] == pytest.approx(2 * (5 * 2.5758293 + 0.5))
+    assert (narrow["cattle_high"] - narrow["cattle_low"]).iloc[0] == pytest.approx(2 * (5 * 0.6744898 + 0.5))
+
+
+def test_cells_have_independent_noise():
+    keys = ss.Keys.cross({"k": list(range(2_000))})
+    frame = ss.Session(pd.DataFrame({"k": [0], "x": [0], "y": [0]})).sum(
+        {"x": ss.Gaussian(1_000), "y": ss.Gaussian(1_000)}, keys=keys
+    )
+    x, y = (frame.table[name].to_numpy() / 1_000 for name in "xy")
+    for product in (x * y, x[1:] * x[:-1], y[1:] * x[:-1]):
+        assert abs(product.mean()) < 5 / math.sqrt(product.size)
+
+
+def test_sums_beyond_64_bits():
+    big = pa.table({"x": pa.array([2**63 - 1] * 5)})
+    release = ss.Session(big, bits=Recorded(1)).sum({"x": TINY})
+    assert [int(value) for value in release.table["x"].to_pylist()] == [5 * (2**63 - 1)]
+    assert str(release.table["x"].type) == "decimal128(38, 0)"
+
+
+def test_policy_of_a_release(session):
+    release = session.sum({"cattle": ss.Root(4, 0.5), "weight": ss.ExponentialPolylog(1)}, keys=KEYS)
+    record = {"cattle": 31_000, "weight": 2}
+    assert release.policy(record) == ss.Root(4, 0.5).policy(31_000) + ss.ExponentialPolylog(1).policy(2)
+    assert release.pure_policy is None
+    pure = session.sum({"weight": ss.ExponentialPolylog(1)}, keys=KEYS).pure_policy
+    assert pure(record) == ss.ExponentialPolylog(1).pure_policy(2)
+
+
+def test_a_lambda_is_released_but_cannot_be_read_back(session, tmp_path):
+    mechanism = ss.Transformation(lambda x: x**0.5, lambda y: y**2, sigma=1, a=0, estimator="median")
+    release = session.sum({"cattle": mechanism}, keys=KEYS)
+    assert release.facts["policy"] is None
+    assert release.policy({"cattle": 100}) == pytest.approx(50)
+    with pytest.raises(ss.ParameterError, match="function of yours"):
+        session.losses(release)
+    with pytest.raises(ss.EngineError, match="lambda"):
+        ss.read_release(release.to_parquet(tmp_path / "out.parquet"))
+
+
+def test_confidential_facts_stay_inside(session):
+    """Nothing but the released table tells the records: not the facts, the texts or the session's own words."""
+    release = session.sum({"cattle": ss.Gaussian(1e6)}, keys=KEYS, where="cattle > 4")
+    for text in (repr(release), str(release.facts), repr(session), repr(KEYS)):
+        for secret in ("31000", "31_000", "31,000", "4120", "35131"):
+            assert secret not in text
+
+
+def test_secret_bits_by_default():
+    release = ss.Session(RECORDS).sum({"cattle": ss.Gaussian(1)})
+    assert release.facts["private"] is True
+    assert "NOT PRIVATE" not in repr(release)
+
+
+MISTAKES = [
+    ({"columns": {"none": TINY}}, "there is no column 'none'; there are state, size, cattle"),
+    ({"columns": {"name": TINY}}, "column 'name' must hold numbers to be summed, got string"),
+    ({"columns": {}}, "columns must be a mapping of columns to mechanisms"),
+    ({"columns": ["cattle"]}, "columns must be a mapping of columns to mechanisms"),
+    ({"columns": {"cattle": 3}}, r"columns\['cattle'\] needs a mechanism such as ss.Gaussian\(sigma\), got 3"),
+    ({"columns": {"cattle": ss.Gaussian}}, "needs a mechanism"),
+    ({"columns": {3: TINY}}, "named by text, got 3"),
+    (
+        {"columns": {"size": TINY}, "keys": ss.Keys.cross({"size": [1]})},
+        "'size' is a key column, so it cannot be summed",
+    ),
+    ({"by": "state"}, "keys must be given with by: group labels found in the data may give records away"),
+    ({"by": "state", "keys": ["TX"]}, "keys must be ss.Keys"),
+    ({"by": "size", "keys": KEYS}, r"by must name the columns of keys \(state\), got size"),
+    ({"keys": ss.Keys.cross({"county": ["x"]})}, "by: there is no column 'county'"),
+    ({"keys": ss.Keys.cross({"state": [1]})}, "'state' holds text, but the keys hold whole numbers"),
+    ({"keys": ss.Keys.cross({"size": ["1"]})}, "'size' holds whole numbers, but the keys hold text"),
+    ({"keys": ss.Keys.cross({"weight": [1]})}, "'weight' cannot label groups, it holds float64"),
+    ({"level": 95}, "level must be between 0 and 1"),
+    ({"unit": 0.01}, 'unit must be exact: give "0.01"'),
+    ({"unit": "cents"}, "unit must be a number > 0"),
+    ({"unit": -1}, "unit must be"),
+    ({"unit": {"none": 1}}, "unit names 'none', which is not summed"),
+    ({"columns": {"weight": TINY}, "unit": "1e-30"}, "too fine or too coarse"),
+    ({"columns": {"weight": TINY}, "unit": "1/1000000000000"}, "'weight' is too fine or too coarse"),
+    ({"columns": {"gap": TINY}}, 'has missing values .pass nulls="zero"'),
+    ({"columns": {"change": ss.Root(2, 1)}}, "has negative values"),
+    ({"nulls": "drop"}, 'nulls must be "error" or "zero", got \'drop\''),
+    ({"negatives": 0}, 'negatives must be "error" or "zero", got 0'),
+    ({"nonnegative": "yes"}, "nonnegative must be True or False"),
+    ({"count": 3}, "count needs a mechanism"),
+    ({"columns": {"cattle": TINY, "cattle_se": TINY}, "derive": {"cattle_se": "size"}}, "in the release twice"),
+    ({"columns": {"count": TINY}, "derive": {"count": "size"}, "count": TINY}, "a column 'count' to be summed already"),
+    ({"where": "sum(cattle) > 3"}, "one record at a time"),
+    ({"where": "cattle"}, "true or false"),
+    ({"derive": {"cattle": "1"}}, "there is a column 'cattle' already"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_mistakes_are_told_before_anything_is_drawn(options, words):
+    session = ss.Session(RECORDS, bits=Forbidden())
+    with pytest.raises(ss.SlowscaleError, match=words):
+        session.sum(**{"columns": {"cattle": TINY}, **options})
+
+
+def test_a_huge_value_is_told():
+    session = ss.Session(pd.DataFrame({"x": [1.0, 1e300]}), bits=Forbidden())
+    with pytest.raises(ss.DataError, match="values too large to be counted in units of 1"):
+        session.sum({"x": TINY})
+
+
+def test_losses_of_another_session(session):
+    release = ss.Session(RECORDS).sum({"cattle": TINY})
+    with pytest.raises(ss.ParameterError, match="release must be one that this session made"):
+        session.losses(release)
+
+
+def test_keys_that_no_record_has_are_told_to_the_curator(session):
+    with pytest.warns(ss.ConfidentialWarning, match="no record has any of the keys"):
+        session.sum({"cattle": TINY}, keys=ss.Keys.cross({"state": ["ia", "tx"]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.sum({"cattle": TINY}, keys=KEYS, where="cattle < 0")
+
+
+def test_the_import_is_light():
+    heavy = ("ibis", "duckdb", "pyarrow", "altair", "pyspark", "rich")
+    code = f"import sys, slowscale; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    for name in ss.__all__:
+        assert getattr(ss, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ss.nothing  # noqa: B018
+    assert "Session" in dir(ss)
+
+
+def test_rest_of_a_grain_is_exact():
+    """Values of 2⁻¹⁶ of a unit add up without loss."""
+    values = np.full(65_536, 2.0**-16)
+    release = ss.Session(pd.DataFrame({"x": values}), bits=Recorded(1)).sum({"x": TINY})
+    assert release.table["x"].to_pylist() == [1]
