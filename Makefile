@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 CHECKED := src tests bench examples
 
-.PHONY: demo test bench lint format setup clean
+.PHONY: demo test bench lint format setup clean java
 
 setup: $(READY)
 
@@ -17,8 +17,14 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/python examples/publish_establishments.py
 
-test: $(READY) lint
+test: $(READY) lint java
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+# Spark runs on Java 17 or 21: the machine's own, or else Debian's where we may install it.
+java:
+	@java -version 2>&1 | grep -Eq 'version "(17|21)' \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } \
+	|| echo "NO JAVA 17 OR 21, AND NO WAY TO INSTALL IT: SPARK IS NOT TESTED"
 
 lint: $(READY)
 	$(BIN)/ruff check $(CHECKED)
@@ -39,4 +45,4 @@ bench: $(READY) .venv-peers/.ready
 	@for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
