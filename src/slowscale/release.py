@@ -20,7 +20,7 @@ import pyarrow.parquet
 from scipy import special
 
 from slowscale.accounting import RecordPolicy
-from slowscale.errors import EngineError, ParameterError, ParameterTypeError
+from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.parameters import check_flag, level_quantile
 
 if TYPE_CHECKING:
@@ -132,14 +132,13 @@ class Release:
         """
         name = f"{numerator}_per_{denominator}" if name is None else name
         for argument, column in (("numerator", numerator), ("denominator", denominator)):
-            if column not in self.facts["columns"]:
+            if not isinstance(column, str) or column not in self.facts["columns"]:
                 raise ParameterError(f"{argument} must be one of {', '.join(self.facts['columns'])}, got {column!r}")
         if numerator == denominator:
             raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
         if not isinstance(name, str) or not name or {name, *_beside(name)} & set(self.table.column_names):
             raise ParameterError(f"name must be text that is no column's name yet, got {name!r}")
-        if interval not in INTERVALS:
-            raise ParameterError(f"interval must be one of {', '.join(INTERVALS)}, got {interval!r}")
+        check_interval(interval)
         z = -float(special.ndtri(level_quantile(level)))
         x, y = (self._floats(column) for column in (numerator, denominator))
         x_se, y_se = (self._floats(f"{column}_se") for column in (numerator, denominator))
@@ -147,15 +146,16 @@ class Release:
             value = x / y
             se = np.hypot(x_se / y, x * y_se / y**2)
             low, high = (value - z * se, value + z * se) if interval == "delta" else fieller(x, x_se, y, y_se, z)
+        known = y != 0
+        columns = [np.where(known, value, np.nan), np.where(known, se, np.nan)]
+        columns += [np.where(known, low, -math.inf), np.where(known, high, math.inf)]
         table = self.table
-        for column, values in zip([name, *_beside(name)], (value, se, low, high), strict=True):
-            table = table.append_column(
-                column, pa.array(np.where(np.isfinite(value), values, np.nan), from_pandas=True)
-            )
+        for column, values in zip([name, *_beside(name)], columns, strict=True):
+            table = table.append_column(column, pa.array(values, from_pandas=True))
         note = {
             "numerator": numerator,
             "denominator": denominator,
-            "level": level,
+            "level": float(level),
             "interval": interval,
             "approximate": True,
         }
@@ -169,13 +169,19 @@ def _beside(name: str) -> list[str]:
     return [f"{name}_se", f"{name}_low", f"{name}_high"]
 
 
+def check_interval(interval: Any) -> None:
+    """Raise unless an interval for ratios is one that we know."""
+    if interval not in INTERVALS:
+        raise ParameterError(f"interval must be one of {', '.join(INTERVALS)}, got {interval!r}")
+
+
 def fieller(x: Any, x_se: Any, y: Any, y_se: Any, z: float) -> tuple[Any, Any]:
     """Return the ends of Fieller's interval: all θ with (x − θy)² <= z²(x_se² + θ²y_se²).
 
     Where y is not clearly away from 0 the set is not an interval, and the whole line is returned.
     """
-    a, b, c = y**2 - (z * y_se) ** 2, x * y, x**2 - (z * x_se) ** 2
-    root = np.sqrt(np.maximum(b**2 - a * c, 0))
+    a, b = y**2 - (z * y_se) ** 2, x * y
+    root = z * np.sqrt(np.maximum((y * x_se) ** 2 + (x * y_se) ** 2 - (z * x_se * y_se) ** 2, 0))
     bounded = a > 0
     return np.where(bounded, (b - root) / a, -math.inf), np.where(bounded, (b + root) / a, math.inf)
 
@@ -190,30 +196,42 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
     functions
         User-given transformations by name, where the release's policy uses any.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
     source = Path(path)
     try:
-        if source.name.lower().endswith(".csv"):
-            facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
-            types = {name: TYPES[dtype] for name, dtype in facts.pop("types").items()}
-            options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-            table = pa.csv.read_csv(source, convert_options=options)
-            if table.column_names != list(types):
-                raise ParameterError(f"{source} and the JSON file beside it do not belong together")
-        else:
-            table = pa.parquet.read_table(source)
-            facts = json.loads((table.schema.metadata or {})[METADATA])
-            table = table.replace_schema_metadata(None)
+        table, facts = _read_csv(source) if source.name.lower().endswith(".csv") else _read_parquet(source)
+        if facts["format"] != FORMAT:
+            raise EngineError(f"{source} has format {facts['format']}, this version of slowscale reads {FORMAT}")
+        described, pure = facts["policy"], facts["pure_policy"]
+    except SlowscaleError:
+        raise
     except FileNotFoundError as error:
         raise ParameterError(f"path: there is no file {error.filename or source}") from None
-    except (KeyError, AttributeError, json.JSONDecodeError, pa.ArrowException, OSError, UnicodeError) as error:
+    except Exception as error:
         raise EngineError(f"{source} is no release that slowscale wrote: {type(error).__name__}") from error
-    if facts.get("format") != FORMAT:
-        raise EngineError(f"{source} has format {facts.get('format')}, this version of slowscale reads {FORMAT}")
-    if facts["policy"] is None:
+    if described is None:
         raise EngineError(f"{source} was released with a nested function or lambda, which cannot be read back")
-    policy = RecordPolicy.from_dict(facts["policy"], functions)
-    pure = facts["pure_policy"]
+    policy = RecordPolicy.from_dict(described, functions)
     return Release(table, facts, policy, None if pure is None else RecordPolicy.from_dict(pure, functions))
+
+
+def _read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
+    facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
+    types = {name: TYPES[dtype] for name, dtype in facts.pop("types").items()}
+    table = pa.csv.read_csv(
+        source,
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False),
+    )
+    if table.column_names != list(types):
+        raise ParameterError(f"{source} and the JSON file beside it do not belong together")
+    return table, facts
+
+
+def _read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
+    table = pa.parquet.read_table(source)
+    return table.replace_schema_metadata(None), json.loads((table.schema.metadata or {})[METADATA])
 
 
 def _target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
@@ -221,10 +239,18 @@ def _target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
     target = Path(path)
+    try:
+        os.stat(target.parent / target.name)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"path must be a path that a file can have, got {str(path)!r:.60}: {error}") from None
     if not target.name.lower().endswith(ending):
         raise ParameterError(f"path must end in {ending}, got {target}")
     if not target.parent.is_dir():
         raise ParameterError(f"path: there is no folder {target.parent}")
+    if target.is_dir():
+        raise ParameterError(f"path: {target} is a folder")
     if target.exists() and not overwrite:
         raise ParameterError(
             f"path: {target} exists; a release cannot be drawn again, so pass overwrite=True to lose it"
@@ -244,7 +270,7 @@ def _write(files: Mapping[Path, Callable[[Path], Any]]) -> Path:
             with open(name, "rb") as file:
                 os.fsync(file.fileno())
             os.chmod(name, 0o666 & ~_umask())
-        for unfinished, target in ready:
+        for unfinished, target in reversed(ready):  # the table last: where it is, its facts are
             os.replace(unfinished, target)
     except OSError as error:
         raise EngineError(f"{next(iter(files))} could not be written: {error.strerror or error}") from error

@@ -4,13 +4,15 @@ A session is opened on a table of records. Each release is one scan of it: exact
 a table that may be published.
 """
 
+import json
+import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import ibis.expr.types as ir
 import numpy as np
@@ -22,7 +24,7 @@ from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.release import Exact, Noisy, as_unit
 from slowscale.parameters import check_flag, level_quantile
 from slowscale.policy import ConstantPolicy
-from slowscale.release import FORMAT, Release
+from slowscale.release import FORMAT, Release, check_interval
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
 from slowscale.tables.keys import Keys
@@ -31,6 +33,7 @@ from slowscale.tables.sources import engine_errors, engine_of, open_table
 from slowscale.tables.sums import Column, ExactSums, check_labels, exact_sums
 
 PROTECTS = "one record (one row of the table): whether it is there, and what it holds"
+COMBINES = "; the table is itself a query that combines rows, and a record is a row of its result"
 SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
 TREATMENTS = ("error", "zero")
 
@@ -93,13 +96,23 @@ class Session:
     """
 
     def __init__(self, data: Any, *, types: Mapping[str, str] | None = None, bits: BitSource | None = None) -> None:
+        if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
+            raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
         self.table = open_table(data, types)
         self.engine = engine_of(self.table)
+        self._check_names()
+        self._combines = rowwise.check_source(self.table)
         self._bits = bits
-        self._queries: WeakKeyDictionary[Release, Query] = WeakKeyDictionary()
+        self._queries: dict[str, Query] = {}
 
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
+
+    def _check_names(self) -> None:
+        names = sorted(self.table.columns, key=str.casefold)
+        for one, other in pairwise(names):
+            if one.casefold() == other.casefold():
+                raise ParameterError(f"data has the columns {one!r} and {other!r}, which some engines take for one")
 
     def sum(
         self,
@@ -196,19 +209,24 @@ class Session:
 
         See `sum` for the arguments and `Release.ratio` for the intervals.
         """
+        check_interval(interval)
+        mechanisms = _mechanisms(columns)
+        labels = _keys(by, keys)
+        taken = {*(labels.columns if labels is not None else ()), *mechanisms, "count"}
+        for name in mechanisms:
+            if any(f"{name}_mean{suffix}" in taken for suffix in SUFFIXES):
+                raise ParameterError(f"column '{name}_mean' would be in the release twice: derive it by another name")
         release = self.sum(columns, by, keys, count=_mechanism("count", count), level=level, **options)
-        mean = release
-        for name in columns:
-            mean = mean.ratio(name, "count", f"{name}_mean", level, interval)
-        self._queries[mean] = self._queries[release]
-        return mean
+        for name in mechanisms:
+            release = release.ratio(name, "count", f"{name}_mean", level, interval)
+        return release
 
     def losses(self, release: Release) -> Losses:
         """Return how the losses of the records in a release are distributed. CONFIDENTIAL: for the curator only.
 
         It is computed in the engine, where the policy is pushed down as an expression; no record leaves it.
         """
-        query = self._queries.get(release)
+        query = self._queries.get(release.facts["id"]) if isinstance(release, Release) else None
         if query is None:
             raise ParameterError("release must be one that this session made")
         policy = query.policy(pure=False)
@@ -230,6 +248,7 @@ class Session:
         nonnegative: bool,
     ) -> Release:
         level_quantile(level)
+        level = float(level)
         check_flag("nonnegative", nonnegative)
         for argument, given in (("nulls", nulls), ("negatives", negatives)):
             if given not in TREATMENTS:
@@ -266,7 +285,7 @@ class Session:
         if not sums.rows.any():
             self._complain(where)
         release = self._draw(query, sums)
-        self._queries[release] = query
+        self._queries[release.facts["id"]] = query
         return release
 
     def _complain(self, where: Any) -> None:
@@ -284,18 +303,19 @@ class Session:
 
     def _draw(self, query: Query, sums: ExactSums) -> Release:
         """Draw the noise and set up the table: from here on everything is public."""
-        table = query.keys.table if query.keys is not None else None
-        columns: dict[str, Any] = {} if table is None else {name: table[name] for name in table.column_names}
-        private = True
+        policy, pure = query.policy(pure=False), query.policy(pure=True)
+        assert policy is not None
+        facts = _facts(query, policy, pure, self._bits is None or self._bits.private, self._combines)
+        json.dumps(facts)  # what could not be written must not be drawn
+        columns: dict[str, Any] = {}
+        if query.keys is not None:
+            columns = {name: query.keys.table[name] for name in query.keys.columns}
         for name, mechanism in query.mechanisms.items():
             counts = sums.rows if name == query.count else sums.sums[name]
             exact = Exact(counts, sums.grains.get(name, Fraction(1)))
             noisy = mechanism.release(exact, query.units[name], query.level, self._bits)
-            private = private and noisy.private
             columns |= {f"{name}{suffix}": values for suffix, values in _published(noisy, query.nonnegative).items()}
-        policy, pure = query.policy(pure=False), query.policy(pure=True)
-        assert policy is not None
-        return Release(pa.table(columns), _facts(query, policy, pure, private), policy, pure)
+        return Release(pa.table(columns), facts, policy, pure)
 
 
 def _published(noisy: Noisy, nonnegative: bool) -> dict[str, Any]:
@@ -314,7 +334,9 @@ def _published(noisy: Noisy, nonnegative: bool) -> dict[str, Any]:
     return columns if noisy.transformed is None else {**columns, "_transformed": noisy.transformed}
 
 
-def _facts(query: Query, policy: RecordPolicy, pure: RecordPolicy | None, private: bool) -> dict[str, Any]:
+def _facts(
+    query: Query, policy: RecordPolicy, pure: RecordPolicy | None, private: bool, combines: bool
+) -> dict[str, Any]:
     from slowscale import __version__
 
     columns = {}
@@ -326,17 +348,18 @@ def _facts(query: Query, policy: RecordPolicy, pure: RecordPolicy | None, privat
             "unit": str(query.units[name]),
             "level": query.level,
             "nonnegative": query.nonnegative,
-            "estimator": getattr(mechanism, "estimator", "mean") if not query.nonnegative else "biased: clipped at 0",
+            "estimator": "biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
         }
         if name != query.count:
             columns[name] |= {"nulls": query.columns[name].nulls, "negatives": query.columns[name].negatives or "kept"}
     keys = query.keys
     return {
         "format": FORMAT,
+        "id": secrets.token_hex(8),
         "slowscale": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "private": private,
-        "protects": PROTECTS,
+        "protects": PROTECTS + COMBINES * combines,
         "notion": "PRzCDP",
         "formula": str(policy),
         "policy": _writable(policy),
@@ -347,6 +370,11 @@ def _facts(query: Query, policy: RecordPolicy, pure: RecordPolicy | None, privat
         "columns": columns,
         "ratios": {},
     }
+
+
+def _estimator(mechanism: Mechanism) -> str:
+    estimator = getattr(mechanism, "estimator", "mean")
+    return estimator if isinstance(estimator, str) else "a function of the curator's"
 
 
 def _writable(thing: Mechanism | RecordPolicy) -> Any:
@@ -382,7 +410,9 @@ def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) ->
 
 
 def _keys(by: Any, keys: Any) -> Keys | None:
-    names = [by] if isinstance(by, str) else None if by is None else list(by)
+    names = [by] if isinstance(by, str) else None if by is None else by
+    if names is not None and not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise ParameterTypeError(f"by must be a column or a list of columns, got {by!r:.60}")
     if keys is None:
         if names:
             raise ParameterError(

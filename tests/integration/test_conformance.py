@@ -41,6 +41,9 @@ def simulated():
             "emp": pa.array(np.exp(generator.normal(3, 2, RECORDS)).astype(np.int64)),
             "huge": pa.array(generator.integers(2**61, 2**63 - 1, RECORDS) * generator.choice([-1, 1, 1, 1], RECORDS)),
             "small": pa.array(generator.integers(-5, 6, RECORDS), pa.int16()),
+            "d0": pa.array([Decimal(int(c)) for c in cents // 1000], pa.decimal128(12, 0)),
+            "d1": pa.array([Decimal(int(c)).scaleb(-1) for c in cents], pa.decimal128(15, 1)),
+            "d3": pa.array([Decimal(int(c)).scaleb(-3) for c in cents], pa.decimal128(20, 3)),
             "pay": pa.array([Decimal(int(c)).scaleb(-2) for c in cents], pa.decimal128(18, 2)),
             "wide": pa.array([Decimal(int(c) ** 2).scaleb(-6) for c in cents], pa.decimal128(38, 6)),
             "tie": pa.array((2 * halves + 1) / (2 * FINER)),
@@ -66,7 +69,7 @@ def counted(values, unit):
         times, over = float(unit.denominator * FINER), float(unit.numerator)
         return [math.floor(value * times / over + 0.5) for value in values], unit / FINER
     if isinstance(values[0], Decimal):
-        digits = -min(value.as_tuple().exponent for value in values)
+        digits = max(0, -min(value.as_tuple().exponent for value in values))
         return [int(value.scaleb(digits)) for value in values], Fraction(1, 10**digits)
     return [int(value) for value in values], Fraction(1)
 
@@ -88,6 +91,9 @@ COLUMNS = [
     ("emp", Fraction(1)),
     ("huge", Fraction(1000)),
     ("small", Fraction(1)),
+    ("d0", Fraction(1)),
+    ("d1", Fraction(1)),
+    ("d3", Fraction(1, 10)),
     ("pay", Fraction(1)),
     ("wide", Fraction(1, 100)),
     ("tie", Fraction(1)),
@@ -141,16 +147,23 @@ def test_the_same_bits_release_the_same_table(engine, records):
 def test_row_by_row_expressions_mean_the_same(engine, records):
     derive = {
         "state": "substr(county, 1, 2)",
-        "quarter": "emp // 4",
+        "quarter": "emp % 4",
         "ratio": "emp / 3",
         "capped": "least(emp, 100)",
+        "rounded": "round(emp / 2 - 20)",
+        "both": "pay + hours",
+        "twice": "pay + d1 - 1",
+        "root": "sqrt(emp)",
         "class": "case when emp < 10 then 1 when emp between 10 and 99 then 2 else 3 end",
     }
     keys = ss.Keys.cross({"state": ["00", "01"], "class": [1, 2, 3]})
-    for name in ("quarter", "ratio", "capped"):
+    for name in ("quarter", "ratio", "capped", "rounded", "both", "twice", "root"):
         tables = [
             ss.Session(data, bits=Recorded(1)).sum(
-                {name: ss.Gaussian(1)}, keys=keys, derive=derive, where="not naics in (3, 4) or emp is null"
+                {name: ss.Gaussian(1)},
+                keys=keys,
+                derive=derive,
+                where="not naics in (3, 4) and county not like '%7' or emp is null",
             )
             for data in (records, RECORDS_TABLE)
         ]
@@ -207,6 +220,14 @@ def test_keys_of_every_type(engine):
         release = session.sum({"x": ss.Gaussian(1e-9)}, by=by, keys=ss.Keys.from_frame({by: keys}))
         assert release.table[by].to_pylist() == keys
         assert release.table["x"].to_pylist() == sums
+
+
+def test_padded_labels_of_postgres():
+    connection = engines.load("postgres", pa.table({"x": [1]})).get_backend()
+    connection.raw_sql("CREATE TABLE padded (k char(5), x int); INSERT INTO padded VALUES ('AL', 3), ('TX', 4)").close()
+    session = ss.Session(f"{engines.postgres_uri()}#public.padded", bits=Recorded(5))
+    release = session.sum({"x": ss.Gaussian(1e-9)}, keys=ss.Keys.cross({"k": ["AL", "TX", "NV"]}))
+    assert release.table["x"].to_pylist() == [3, 4, 0]
 
 
 def test_keys_taken_from_the_data(engine, records):

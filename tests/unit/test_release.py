@@ -84,6 +84,13 @@ def test_files_are_not_lost(release, tmp_path):
     assert not path.exists()
 
 
+def test_a_folder_in_the_way(release, tmp_path):
+    (tmp_path / "z.csv.json").mkdir()
+    with pytest.raises(ss.ParameterError, match="is a folder"):
+        release.to_csv(tmp_path / "z.csv", overwrite=True)
+    assert os.listdir(tmp_path) == ["z.csv.json"]
+
+
 def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
     """On a real file system that is full, if the machine lets us make one."""
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", tmp_path]).returncode:
@@ -102,6 +109,10 @@ def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
         (lambda r, d: r.to_csv(d / "out.txt"), r"path must end in \.csv"),
         (lambda r, d: r.to_parquet(d / "out.csv"), r"path must end in \.parquet"),
         (lambda r, d: r.to_parquet(d / "no" / "out.parquet"), "there is no folder"),
+        (lambda r, d: r.to_parquet(d / "nul\0.parquet"), "a path that a file can have"),
+        (lambda r, d: r.to_parquet(d / ("x" * 300 + ".parquet")), "a path that a file can have|could not be written"),
+        (lambda r, d: ss.read_release(None), "path must be a path, got NoneType"),
+        (lambda r, d: r.ratio(["pay"], "emp"), "numerator must be one of"),
         (lambda r, d: r.to_parquet(3), "path must be a path, got int"),
         (lambda r, d: r.to_parquet(d / "out.parquet", overwrite=1), "overwrite must be True or False"),
         (lambda r, d: ss.read_release(d / "none.csv"), "there is no file"),
@@ -124,7 +135,11 @@ def test_other_files_are_no_releases(release, tmp_path):
     (tmp_path / "text.parquet").write_text("text")
     (tmp_path / "a.csv").write_text("a\n1\n")
     (tmp_path / "a.csv.json").write_text("{}")
-    for name in ("other.parquet", "text.parquet", "a.csv"):
+    (tmp_path / "b.csv").write_text("a\n1\n")
+    (tmp_path / "b.csv.json").write_text("[]")
+    (tmp_path / "c.csv").write_text("a\n1\n")
+    (tmp_path / "c.csv.json").write_text('{"types": {"a": "int64"}, "format": 1}')
+    for name in ("other.parquet", "text.parquet", "a.csv", "b.csv", "c.csv"):
         with pytest.raises(ss.EngineError, match="is no release that slowscale wrote"):
             ss.read_release(tmp_path / name)
     release.to_csv(tmp_path / "mixed.csv")
@@ -156,6 +171,28 @@ def test_fieller_covers():
     # The twin: a standard error 3 % too small is seen.
     low, high = fieller(x, 4.0 * 0.97, y, 6.0 * 0.97, 1.6448536269514722)
     assert abs(((low <= 0.6) & (high >= 0.6)).mean() - 0.9) > 5 * np.sqrt(0.09 / 200_000)
+
+
+def test_fieller_keeps_its_digits():
+    """Where the noise is 1e-8 of the value the interval is that of the delta method."""
+    low, high = fieller(np.array([1e10]), 10.0, np.array([1e8]), 1.0, 1.96)
+    assert (high[0] - low[0]) / 2 == pytest.approx(1.96 * 100 * np.hypot(1e-9, 1e-8), rel=1e-6)
+
+
+def test_a_ratio_to_zero_may_be_anything():
+    session = ss.Session(pd.DataFrame({"x": [5], "y": [0]}), bits=Recorded(1))
+    release = session.sum({"x": ss.Gaussian(1e-9), "y": ss.Gaussian(1e-9)})
+    for interval in ("fieller", "delta"):
+        row = release.ratio("x", "y", interval=interval).table.to_pylist()[0]
+        assert (row["x_per_y"], row["x_per_y_se"]) == (None, None)
+        assert (row["x_per_y_low"], row["x_per_y_high"]) == (-np.inf, np.inf)
+
+
+def test_many_labels_with_newlines_come_back(tmp_path):
+    keys = ss.Keys.from_frame({"k": [f"line {i}\nand more of it, {'x' * 50}" for i in range(30_000)]})
+    session = ss.Session(pd.DataFrame({"k": ["a"], "x": [1]}), bits=Recorded(1))
+    release = session.sum({"x": ss.Gaussian(1)}, keys=keys, where="x > 1")
+    assert ss.read_release(release.to_csv(tmp_path / "out.csv")).table.equals(release.table)
 
 
 def test_fieller_is_the_set_it_says():

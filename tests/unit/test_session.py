@@ -4,6 +4,8 @@ import math
 import subprocess
 import sys
 import warnings
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -35,6 +37,14 @@ class Forbidden:
 
     def words(self, count):
         raise AssertionError("noise was drawn")
+
+
+def _root(x):
+    return x**0.5
+
+
+def _square(x):
+    return x * x
 
 
 @pytest.fixture
@@ -178,6 +188,10 @@ MISTAKES = [
         "'size' is a key column, so it cannot be summed",
     ),
     ({"by": "state"}, "keys must be given with by: group labels found in the data may give records away"),
+    ({"by": 5}, "by must be a column or a list of columns, got 5"),
+    ({"by": ["state", None], "keys": KEYS}, "by must be a column or a list of columns"),
+    ({"where": "cattle = null"}, "compares with NULL"),
+    ({"derive": {"Cattle": "1"}}, "there is a column 'cattle' already"),
     ({"by": "state", "keys": ["TX"]}, "keys must be ss.Keys"),
     ({"by": "size", "keys": KEYS}, r"by must name the columns of keys \(state\), got size"),
     ({"keys": ss.Keys.cross({"county": ["x"]})}, "by: there is no column 'county'"),
@@ -218,10 +232,67 @@ def test_a_huge_value_is_told():
         session.sum({"x": TINY})
 
 
+def test_means_are_checked_before_anything_is_drawn():
+    data = RECORDS.assign(cattle_mean=1)
+    session = ss.Session(data, bits=Forbidden())
+    for options, words in [
+        ({"interval": "exact"}, "interval must be one of"),
+        ({"columns": {"cattle": TINY, "cattle_mean": TINY}}, "in the release twice"),
+        ({"keys": ss.Keys.cross({"cattle_mean": [1]})}, "in the release twice"),
+        ({"count": 3}, "count needs a mechanism"),
+        ({"columns": 3}, "columns must be a mapping"),
+    ]:
+        with pytest.raises(ss.SlowscaleError, match=words):
+            session.mean(**{"columns": {"cattle": TINY}, "count": TINY, **options})
+
+
+@pytest.mark.parametrize("level", [Fraction(9, 10), Decimal("0.9"), np.float32(0.9)])
+def test_every_number_is_a_level(session, level, tmp_path):
+    release = session.sum({"cattle": TINY, "size": TINY}, level=level).ratio("cattle", "size", level=level)
+    assert ss.read_release(release.to_parquet(tmp_path / "out.parquet")).facts["columns"]["cattle"]["level"] == float(
+        level
+    )
+
+
+def test_a_function_as_estimator_can_be_saved(session, tmp_path):
+    mechanism = ss.Transformation(_root, _square, sigma=1, a=0, estimator=_square)
+    release = session.sum({"cattle": mechanism}, keys=KEYS)
+    assert release.facts["columns"]["cattle"]["estimator"] == "a function of the curator's"
+    functions = {release.facts["policy"][0]["policy"]["f"]: _root}
+    assert ss.read_release(release.to_parquet(tmp_path / "out.parquet"), functions).policy == release.policy
+
+
+def test_the_type_tells_no_more_than_the_result():
+    """A noisy sum below 2⁶³ is an int64, also where the true sum is above."""
+    session = ss.Session(pa.table({"x": pa.array([2**63 - 1, 1_000])}), bits=Recorded(1))
+    for _ in range(40):
+        column = session.sum({"x": ss.Gaussian(1e6)}).table["x"]
+        assert (str(column.type) == "int64") == (int(column[0].as_py()) < 2**63)
+
+
+def test_labels_beyond_64_bits_are_left_out():
+    table = pa.table({"k": pa.array([1, 2**64 - 1], pa.uint64()), "x": [1, 10]})
+    release = ss.Session(table, bits=Recorded(1)).sum({"x": TINY}, keys=ss.Keys.cross({"k": [1, -1]}))
+    assert release.table["x"].to_pylist() == [1, 0]
+
+
+def test_decimals_are_not_mixed_with_floats():
+    """A sum of a decimal and a float is a float, and is counted record by record: no order of rows changes it."""
+    for order in ([1e12, 0.25, -1e12], [1e12, -1e12, 0.25], [0.25, 1e12, -1e12]):
+        table = pa.table({"dec": pa.array([Decimal("0.01")] * 3, pa.decimal128(10, 2)), "f": order})
+        release = ss.Session(table, bits=Recorded(1)).sum({"v": TINY}, derive={"v": "dec + f"}, unit="0.01")
+        assert release.table["v"].to_pylist() == [0.28]
+
+
 def test_losses_of_another_session(session):
     release = ss.Session(RECORDS).sum({"cattle": TINY})
-    with pytest.raises(ss.ParameterError, match="release must be one that this session made"):
-        session.losses(release)
+    for wrong in (release, None, 5, {}):
+        with pytest.raises(ss.ParameterError, match="release must be one that this session made"):
+            session.losses(wrong)
+    made = session.sum({"cattle": TINY, "size": TINY})
+    assert session.losses(made.ratio("cattle", "size")).records == 5
+    with pytest.raises(ss.ParameterTypeError, match="bits must be a source of bits, got 5"):
+        ss.Session(RECORDS, bits=5)
 
 
 def test_keys_that_no_record_has_are_told_to_the_curator(session):

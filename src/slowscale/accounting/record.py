@@ -54,8 +54,11 @@ class RecordPolicy:
         if missing:
             raise ParameterError(f"record must have a value for {', '.join(missing)}")
         total: Any = 0.0
+        values = {column: np.abs(as_array(column, record[column])) for column in self.columns}
+        if len({value.shape for value in values.values() if value.ndim}) > 1:
+            raise ParameterError("record must have values of one length for every column")
         for column, policy in self.terms:
-            total = total + policy(np.abs(as_array(column, record[column])) if column is not None else 0)
+            total = total + policy(values[column] if column is not None else 0)
         return total if np.ndim(total) else float(total)
 
     def __add__(self, other: object) -> "RecordPolicy":

@@ -314,7 +314,9 @@ def _add(whole: Integers, more: Integers) -> Integers:
         if not (((whole ^ total) & (more ^ total)) < 0).any():
             return total
     summed: Integers = whole.astype(object) + more.astype(object)
-    return summed
+    # The type tells no more than the result does.
+    fits = all(-(2**63) <= number < 2**63 for number in summed)
+    return summed.astype(np.int64) if fits else summed
 
 
 def _shaped(values: Any, shape: tuple[int, ...]) -> Any:

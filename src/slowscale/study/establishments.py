@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy import optimize
 
-from slowscale.errors import ParameterError
+from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import Array
 
 RECORDS, GROUPS = 323_402, 1_095
@@ -60,6 +60,9 @@ def simulated_establishments(records: int = RECORDS, groups: int = GROUPS, seed:
     >>> table.num_rows, table.column_names
     (10000, ['county', 'naics3', 'emp', 'payqtr1', 'payann'])
     """
+    for name, value in (("records", records), ("groups", groups), ("seed", seed)):
+        if not isinstance(value, int) or value < 0:
+            raise ParameterTypeError(f"{name} must be a whole number, got {value!r}")
     if not 1 <= groups <= records:
         raise ParameterError(f"groups must be between 1 and the number of records, got {groups} for {records}")
     generator = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ibis.expr.datatypes as dt
+import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,18 +57,23 @@ class Keys:
     def __post_init__(self) -> None:
         if not isinstance(self.table, pa.Table):
             raise ParameterTypeError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
+        if self.assumption not in (GIVEN, TAKEN):
+            raise ParameterError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
         if not self.table.num_columns:
             raise ParameterError("keys must have a column")
+        if len(set(self.table.column_names)) < self.table.num_columns:
+            raise ParameterError("keys must have columns of different names")
         object.__setattr__(self, "table", _checked(self.table))
 
     @staticmethod
     def from_frame(frame: Any) -> "Keys":
         """Return the rows of a pandas, polars or pyarrow frame, or of a mapping of columns, as keys."""
         if isinstance(frame, Mapping):
-            lengths = {name: len(_values(name, values)) for name, values in frame.items()}
-            if len(set(lengths.values())) > 1:
+            columns = {_name(name): _column(name, values) for name, values in frame.items()}
+            if len({len(column) for column in columns.values()}) > 1:
+                lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
                 raise ParameterError(f"keys must have columns of one length, got {lengths}")
-            return Keys(pa.table({_name(name): _column(name, values) for name, values in frame.items()}))
+            return Keys(pa.table(columns))
         table = as_arrow(frame, "keys")
         if table is None:
             raise ParameterTypeError(
@@ -120,8 +126,10 @@ class Keys:
         Which labels occur may itself tell that a record exists. Use this only where that is known anyway (for
         instance where the publisher's list of non-empty cells is public). The release records the choice.
         """
-        if hasattr(data, "table") and hasattr(data, "spent"):  # a session: its own table
+        if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
             data = data.table
+        if by is None:
+            raise ParameterTypeError("by must name the key columns")
         table = open_table(data, types)
         chosen = table.select(*_present(table.columns, by, "by"))
         for name, dtype in chosen.schema().items():
@@ -183,7 +191,7 @@ class Keys:
         gone = set(zip(*(column.to_pylist() for column in self._like(other).columns), strict=True))
         return Keys(self.table.filter(pa.array(key not in gone for key in self)), _weaker(self, other))
 
-    def filter(self, condition: Callable[..., Any] | None = None, **equal: Any) -> "Keys":
+    def filter(self, condition: Callable[..., Any] | None = None, /, **equal: Any) -> "Keys":
         """Return the keys that meet a condition.
 
         Parameters
@@ -196,18 +204,23 @@ class Keys:
         kept = pa.array([True] * len(self))
         for name, wanted in equal.items():
             _present(self.columns, [name], "filter")
-            values = wanted if isinstance(wanted, list | tuple | set | frozenset | range) else [wanted]
-            kept = pc.and_(kept, pc.is_in(self.table[name], _cast(name, list(values), self.kinds[name])))
+            values = list(wanted) if hasattr(wanted, "__iter__") and not isinstance(wanted, str | bytes) else [wanted]
+            kept = pc.and_(kept, pc.is_in(self.table[name], _cast(name, values, self.kinds[name])))
         if condition is not None:
             if not callable(condition):
                 raise ParameterTypeError(f"condition must be a function of the key's columns, got {condition!r}")
             rows = (dict(zip(self.columns, key, strict=True)) for key in self)
-            kept = pc.and_(kept, pa.array(bool(condition(**row)) for row in rows))
+            try:
+                kept = pc.and_(kept, pa.array(bool(condition(**row)) for row in rows))
+            except Exception as error:
+                names = ", ".join(self.columns)
+                raise ParameterTypeError(f"condition must be a function of {names}, got an error: {error}") from error
         return Keys(self.table.filter(kept), self.assumption)
 
     def project(self, *columns: str) -> "Keys":
         """Return the distinct values of some of the columns, in the order of their first occurrence."""
-        chosen = self.table.select(_present(self.columns, columns, "columns"))
+        names = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
+        chosen = self.table.select(_present(self.columns, names, "columns"))
         return Keys(_distinct(chosen), self.assumption)
 
     def _like(self, other: "Keys") -> pa.Table:
@@ -240,23 +253,21 @@ def _name(name: Any) -> str:
     return name
 
 
-def _values(name: str, values: Any) -> list[Any]:
+def _column(name: str, values: Any) -> pa.Array:
+    allowed = "text, whole numbers of at most 64 bits, truth values or dates"
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise ParameterTypeError(f"keys {name} must be a list of labels, got {values!r}")
-    return list(values.tolist() if hasattr(values, "tolist") else values)
-
-
-def _column(name: str, values: Any) -> pa.Array:
-    items = _values(name, values)
-    kinds = {type(item) for item in items}
-    if len(kinds) > 1:
-        raise ParameterTypeError(
-            f"keys {name} must be labels of one type, got {' and '.join(sorted(kind.__name__ for kind in kinds))}"
-        )
     try:
+        items = values if getattr(values, "dtype", None) is not None or isinstance(values, pa.Array) else list(values)
+        kinds = {type(item) for item in items} if isinstance(items, list) else set()
+        if len(kinds) > 1:
+            got = " and ".join(sorted(kind.__name__ for kind in kinds))
+            raise ParameterTypeError(f"keys {name} must be labels of one type, got {got}")
         return pa.array(items)
-    except (pa.ArrowException, OverflowError) as error:
-        raise ParameterTypeError(f"keys {name} must be text, whole numbers, truth values or dates: {error}") from None
+    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+        if isinstance(error, ParameterTypeError):
+            raise
+        raise ParameterTypeError(f"keys {name} must be {allowed}: {error}") from None
 
 
 def _cast(name: str, values: list[Any], kind: str) -> pa.Array:
@@ -269,7 +280,12 @@ def _cast(name: str, values: list[Any], kind: str) -> pa.Array:
 def _present(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
     if wanted is None:
         return list(have)
-    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    try:
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+    except TypeError:
+        names = [wanted]  # type: ignore[list-item]
+    if not all(isinstance(name, str) for name in names):
+        raise ParameterTypeError(f"{argument} must name columns by text, got {wanted!r:.60}")
     if not names:
         raise ParameterError(f"{argument} must name at least one column")
     for name in names:
@@ -294,28 +310,31 @@ def _check_kind(name: str, dtype: Any) -> str:
 
 def _checked(table: pa.Table) -> pa.Table:
     """Return the keys in the one Arrow type of each kind; missing labels, duplicates and emptiness are refused."""
+    if not table.num_rows:
+        raise ParameterError("keys must not be empty")
     columns = {}
     for field in table.schema:
-        column = table[field.name]
-        if not table.num_rows:
-            raise ParameterError("keys must not be empty")
         kind = _check_kind(field.name, field.type)
-        if column.null_count:
-            raise ParameterError(f"keys {field.name} must not have missing labels")
         try:
-            columns[field.name] = column.cast(TYPES[kind]).combine_chunks()
+            columns[field.name] = table[field.name].cast(TYPES[kind]).combine_chunks()
         except pa.ArrowInvalid as error:
             raise ParameterError(f"keys {field.name}: {error}") from None
+        if columns[field.name].null_count:
+            raise ParameterError(f"keys {field.name} must not have missing labels")
     checked = pa.table(columns)
-    counts = checked.group_by(checked.column_names).aggregate([([], "count_all")])
-    if counts.num_rows < checked.num_rows:
-        twice = counts.filter(pc.greater(counts["count_all"], 1)).select(checked.column_names).slice(0, 1).to_pylist()
-        raise ParameterError(f"keys must be distinct: {twice[0]} is there more than once")
+    first = _first(checked)
+    if len(first) < len(checked):
+        again = np.setdiff1d(np.arange(len(checked)), first)[:1]
+        raise ParameterError(f"keys must be distinct: {checked.take(again).to_pylist()[0]} is there more than once")
     return checked
 
 
+def _first(table: pa.Table) -> Any:
+    """Return where each distinct row occurs first, in order."""
+    names = [str(i) for i in range(table.num_columns)]
+    rows = table.rename_columns(names).append_column("row", pa.array(np.arange(table.num_rows)))
+    return np.sort(rows.group_by(names).aggregate([("row", "min")])["row_min"].to_numpy())
+
+
 def _distinct(table: pa.Table) -> pa.Table:
-    """Return the first occurrence of each row, in order."""
-    rows = table.append_column("__row", pa.array(np.arange(table.num_rows)))
-    first = rows.group_by(table.column_names).aggregate([("__row", "min")])["__row_min"]
-    return table.take(pa.array(np.sort(first.to_numpy())))
+    return table.take(_first(table))

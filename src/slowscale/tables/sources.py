@@ -6,6 +6,7 @@ Files and frames are read by DuckDB in this process; an Ibis table or a Spark Da
 import glob
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import ibis
 import ibis.expr.types as ir
 import pyarrow as pa
+import pyarrow.parquet
+from ibis.backends.sql import SQLBackend
 
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError
 
@@ -22,6 +25,8 @@ ALLOWED = (
 )
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz", ".csv.zst", ".tsv.zst")
+
+REMOTE = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "hf", "ftp")
 
 _names = itertools.count()
 
@@ -38,6 +43,8 @@ def open_table(data: Any, types: Mapping[str, str] | None = None, argument: str 
     argument
         What errors call the data.
     """
+    if types is not None and not isinstance(types, Mapping):
+        raise ParameterTypeError(f'types must be a mapping such as {{"county": "string"}}, got {types!r:.60}')
     if isinstance(data, str | os.PathLike):
         text = os.fspath(data)
         if isinstance(text, bytes):
@@ -80,17 +87,30 @@ def as_arrow(data: Any, argument: str) -> pa.Table | None:
             table = (data.collect() if hasattr(data, "collect") else data).to_arrow()
         else:
             return None
-    except (pa.ArrowException, TypeError) as error:
-        raise ParameterTypeError(f"{argument} has a column of mixed types: {_first_line(error)}") from error
-    if len(set(table.column_names)) < table.num_columns:
-        raise ParameterError(f"{argument} has several columns of one name")
+    except Exception as error:  # its words may quote a record
+        raise ParameterTypeError(f"{argument} cannot be read: {_culprit(data)}") from error
+    if len({name.casefold() for name in table.column_names}) < table.num_columns:
+        raise ParameterError(f"{argument} has several columns of one name, or of names that differ in case only")
     return table.replace_schema_metadata(None)
+
+
+def _culprit(frame: Any) -> str:
+    """Say which column of a pandas frame has no type that Arrow knows."""
+    for name in frame.columns if type(frame).__module__.startswith("pandas") else []:
+        try:
+            pa.array(frame[name], from_pandas=True)
+        except Exception:
+            return f"column {name!r} has values of mixed types, or too large"
+    return "the frame itself raises an error"
 
 
 def engine_of(table: ir.Table) -> str:
     """Return the name of the engine that holds a table: "duckdb", "postgres", "pyspark"…"""
     try:
-        return str(table.get_backend().name)
+        backend = table.get_backend()
+        if not isinstance(backend, SQLBackend):
+            raise ParameterError(f"data must be on an engine that takes SQL, such as DuckDB; {backend.name} does not")
+        return str(backend.name)
     except ibis.common.exceptions.IbisError as error:
         raise ParameterError("data must be an Ibis table of one connected engine: this one has none, or several") from (
             error
@@ -112,16 +132,28 @@ def _open_files(paths: Sequence[str], types: Mapping[str, str] | None, argument:
     connection.raw_sql("SET enable_external_file_cache = false")
     connection.raw_sql("SET preserve_insertion_order = false")
     with engine_errors(f"{argument} could not be read ({', '.join(paths)})"):
+        escaped = [glob.escape(file) for file in files]
         if kinds == {"parquet"}:
             _only_for_csv(types)
-            return connection.read_parquet(files)
+            _check_schemas(files)
+            return connection.read_parquet(escaped, hive_partitioning=False)
         # All rows are looked at to tell the types: a code such as 01001 in the last one keeps the column text.
         chosen = {name: _dtype(name, dtype) for name, dtype in (types or {}).items()}
-        guessed = connection.read_csv(files, sample_size=-1)
+        guessed = connection.read_csv(escaped, sample_size=-1, hive_partitioning=False)
         unknown = set(chosen) - set(guessed.columns)
         if unknown:
             raise ParameterError(f"types names columns that the file has not: {', '.join(sorted(unknown))}")
-        return connection.read_csv(files, sample_size=-1, types=chosen) if chosen else guessed
+        if not chosen:
+            return guessed
+        return connection.read_csv(escaped, sample_size=-1, hive_partitioning=False, types=chosen)
+
+
+def _check_schemas(files: Sequence[str]) -> None:
+    """Raise where Parquet files differ in their columns: the first file's types would be forced on the others."""
+    first = pa.parquet.read_schema(files[0]).remove_metadata()
+    for file in files[1:]:
+        if not pa.parquet.read_schema(file).remove_metadata().equals(first):
+            raise ParameterError(f"{files[0]} and {file} have different columns, or different types of them")
 
 
 def _dtype(name: str, dtype: str) -> str:
@@ -154,20 +186,27 @@ def _kind(path: str, argument: str) -> str:
 
 
 def _open_address(address: str, argument: str) -> ir.Table:
-    place, _, name = address.partition("#")
-    if not name:
-        raise ParameterError(f"{argument} must name the table after the address, as in {_without_secret(place)}#table")
+    place, _, name = address.rpartition("#")
+    scheme, _, path = place.partition("://")
+    if address.partition("://")[0] in REMOTE:
+        raise ParameterError(f"{argument} must be a local file: give an Ibis table to read from a web or cloud address")
+    if not re.fullmatch(r"[\w.]+", name):
+        raise ParameterError(
+            f'{argument} must name the table after the address, as in "postgresql://host/database#table"'
+        )
+    if scheme in ("duckdb", "sqlite") and not os.path.exists(path):
+        raise ParameterError(f"{argument}: there is no file {path}")
     database, _, table = name.rpartition(".")
-    with engine_errors(f"{argument} could not be reached ({_without_secret(place)})"):
+    secret = path.rpartition("@")[0].partition(":")[2]
+    shown = place.replace(f":{secret}@", "@") if secret else place
+    try:
         connection = ibis.connect(place)
-    with engine_errors(f"{argument}: there is no table {name} in {_without_secret(place)}"):
+    except Exception as error:
+        words = _first_line(error).replace(place, shown)
+        words = words.replace(secret, "***") if secret else words
+        raise EngineError(f"{argument} could not be reached ({shown}): {words}") from error
+    with engine_errors(f"{argument}: there is no table {name} in {shown}"):
         return connection.table(table, database=database or None)
-
-
-def _without_secret(address: str) -> str:
-    scheme, mark, rest = address.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}".partition("?")[0]
 
 
 def _open_spark(frame: Any) -> ir.Table:
@@ -191,6 +230,10 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
         yield
     except (ParameterError, ParameterTypeError, KeyboardInterrupt, MemoryError):
         raise
+    except ImportError as error:
+        raise EngineError(
+            f"{what}: {_first_line(error)}; pip install 'slowscale[postgres]' or 'slowscale[spark]'"
+        ) from error
     except Exception as error:
         why = _first_line(error) if quote else f"{type(error).__name__}; the engine's own words may quote records"
         raise EngineError(f"{what}: {why}") from error

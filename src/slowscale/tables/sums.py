@@ -13,9 +13,12 @@ from fractions import Fraction
 from typing import Any
 
 import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.tables.keys import TYPES, Keys, label_kind
@@ -62,11 +65,10 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
     value, dtype = table[column.name], table[column.name].type()
     if dtype.is_integer():
         number, grain, fits = value, Fraction(1), None
-    elif dtype.is_decimal() and dtype.scale is not None:
-        number, grain, fits = value, Fraction(1, 10**dtype.scale), None
     elif dtype.is_decimal():
-        bound = ibis.literal(10**18)
-        number, grain, fits = value.cast(f"decimal(38, {DIGITS})"), Fraction(1, 10**DIGITS), value.abs() < bound
+        digits = DIGITS if dtype.scale is None else dtype.scale
+        number, grain = _forced(value, dt.Decimal(38, digits)), Fraction(1, 10**digits)
+        fits = value.abs() < ibis.literal(10**18) if dtype.scale is None else None  # not so for NaN
     elif dtype.is_floating():
         times, over = _scale(column)
         scaled = value.cast("float64") * times
@@ -90,6 +92,11 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
         return Counted(number, grain, valid=value)
     number = ibis.cases(*cases)
     return Counted(number, grain, valid=number)
+
+
+def _forced(value: ir.Value, dtype: dt.DataType) -> ir.Value:
+    """Cast a value record by record, also where Ibis believes that it has the type already."""
+    return ops.Cast(value, dtype).to_expr()
 
 
 def _scale(column: Column) -> tuple[Any, Any]:
@@ -156,7 +163,7 @@ def _exact_sums(
     measures = {"rows": table.count()}
     for i, number in enumerate(numbers):
         measures |= {f"{part}{i}": value for part, value in _measures(number, wide).items()}
-    query = table.aggregate(by=[table[name].name(f"by{i}") for i, name in enumerate(by)], **measures)
+    query = table.aggregate(by=[_label(table, name).name(f"by{i}") for i, name in enumerate(by)], **measures)
     with engine_errors("the engine could not sum the table", quote=False):
         found = run(query)
     size, at = (len(keys), None) if keys is not None else (1, np.arange(1))
@@ -166,7 +173,7 @@ def _exact_sums(
     sums = {}
     for i, column in enumerate(columns):
         if (_scattered(found[f"valid{i}"], at, size) != rows).any():
-            raise DataError(_diagnosis(table, column))
+            raise DataError(_diagnosis(table, column, keys))
         sums[column.name] = _joined(found, i, at, size)
         if f"sum{i}" in found.column_names and found[f"sum{i}"].null_count and rows.any():
             raise DataError(f"the sum of column {column.name!r} has more digits than the engine can hold")
@@ -188,13 +195,19 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
             )
 
 
+def _label(table: ir.Table, name: str) -> ir.Value:
+    """Return a key column; PostgreSQL's char(n) without the blanks it is padded with."""
+    value = table[name]
+    padded = engine_of(table) == "postgres" and value.type().is_string()
+    return _forced(value, dt.string) if padded else value
+
+
 def _measures(counted: Counted, wide: bool) -> dict[str, ir.Value]:
     """Return the aggregates that give an exact sum, and the number of records in it."""
     number, valid = counted.number, counted.valid.count()
-    if number.type().is_decimal():
-        return {"sum": number.sum(), "valid": valid}
-    if wide:
-        return {"sum": number.sum().cast("decimal(38, 0)"), "valid": valid}
+    if wide or number.type().is_decimal():
+        digits = number.type().scale if number.type().is_decimal() else 0
+        return {"sum": _forced(number.sum(), dt.Decimal(38, digits)), "valid": valid}
     number = number.cast("int64")
     return {"high": (number >> 32).sum(), "low": (number & (2**32 - 1)).sum(), "valid": valid}
 
@@ -203,6 +216,8 @@ def _aligned(found: pa.Table, keys: Keys) -> tuple[pa.Table, Integers]:
     """Return the groups that are among the keys, and at which key each is."""
     names = [f"by{i}" for i in range(len(keys.columns))]
     for i, kind in enumerate(keys.kinds.values()):
+        if pa.types.is_uint64(found[names[i]].type):  # keys are of 63 bits
+            found = found.filter(pc.less_equal(found[names[i]], pa.scalar(2**63 - 1, pa.uint64())))
         found = found.set_column(found.column_names.index(names[i]), names[i], found[names[i]].cast(TYPES[kind]))
     wanted = keys.table.rename_columns(names).append_column("at", pa.array(np.arange(len(keys))))
     joined = found.join(wanted, names, join_type="inner")
@@ -250,8 +265,10 @@ def narrowed(numbers: Integers) -> Integers:
     return numbers.astype(np.int64) if fits else numbers
 
 
-def _diagnosis(table: ir.Table, column: Column) -> str:
+def _diagnosis(table: ir.Table, column: Column, keys: Keys | None) -> str:
     """Say why records of a column could not be counted, without saying which or how many."""
+    if keys is not None:
+        table = table.semi_join(ibis.memtable(keys.table), list(keys.columns))
     value = table[column.name]
     facts = {"missing": value.isnull().any()}
     if value.type().is_floating():

@@ -8,9 +8,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from bitsources import Recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
+import slowscale as ss
 from slowscale import Keys, ParameterError, ParameterTypeError
 from slowscale.tables.keys import GIVEN, TAKEN
 
@@ -89,6 +91,26 @@ def test_algebra_is_that_of_sets(left, right):
     assert set(one.project("t")) == {(t,) for _, t in left}
 
 
+def _with_a_missing_word():
+    return pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["x", None]))})
+
+
+def test_columns_may_have_any_name():
+    names = ["__row", "__row_min", "count_all", "row", "row_min", "0", "condition", "self", "at", "rows"]
+    keys = Keys.from_frame({name: [1, 2] for name in names})
+    assert list(keys | keys) == list(keys)
+    assert keys.project(names[:2]) == keys.project(*names[:2])
+    assert len(keys.filter(condition=np.array([1]))) == 1
+    data = pa.table({**{name: [1, 1, 2] for name in names}, "x": [1, 10, 100]})
+    release = ss.Session(data, bits=Recorded(1)).sum({"x": ss.Gaussian(1e-9)}, keys=keys)
+    assert release.table["x"].to_pylist() == [11, 100]
+
+
+def test_keys_of_a_session():
+    session = ss.Session(pd.DataFrame({"county": ["b", "a"], "x": [1, 2]}))
+    assert list(Keys.public_in(session, "county")) == [("a",), ("b",)]
+
+
 def test_every_kind_of_label():
     keys = Keys.from_frame({"day": [date(2022, 1, 1)], "open": [True]})
     assert keys.kinds == {"day": "dates", "open": "truth values"}
@@ -113,6 +135,15 @@ def test_every_kind_of_label():
         (lambda: Keys.from_frame({"a": "abc"}), "a list of labels, got 'abc'"),
         (lambda: Keys.from_frame({"a": 5}), "a list of labels, got 5"),
         (lambda: Keys.from_frame({"a": [2**70]}), "keys a"),
+        (lambda: Keys.from_frame({"a": np.array([1, 2], "datetime64[ns]")}), "keys a must be text"),
+        (lambda: Keys.from_frame({"a": np.array(5)}), "keys a must be"),
+        (lambda: Keys.from_frame({"a": ["\ud800"]}), "keys a must be"),
+        (lambda: Keys.from_frame(_with_a_missing_word()), "keys a must not have missing labels"),
+        (lambda: Keys(pa.table([[1], [2]], ["a", "a"])), "different names"),
+        (lambda: Keys(pa.table({"a": [1]}), "words of mine"), r"made by Keys\.from_frame"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), None), "by must name the key columns"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), 5), "by must name columns by text, got 5"),
+        (lambda: PAIRS.filter(lambda wrong: True), "condition must be a function of county, naics3, got an error"),
         (lambda: Keys.from_frame({3: ["x"]}), "named by text, got 3"),
         (lambda: Keys.from_frame([1, 2]), "got list"),
         (lambda: Keys("county"), r"made by Keys\.from_frame"),

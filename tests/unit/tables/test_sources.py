@@ -64,6 +64,36 @@ def test_codes_in_a_csv_keep_their_zeros_wherever_they_come(tmp_path):
     assert open_table(tmp_path / "1.csv", {"county": "string"}).county.type().is_string()
 
 
+def test_files_are_those_that_are_named(tmp_path):
+    """Neither a bracket in a name nor a folder such as state=TX changes what is read."""
+    (tmp_path / "d[1].csv").write_text("emp\n100\n")
+    (tmp_path / "d1.csv").write_text("emp\n7\n")
+    assert open_table(tmp_path / "d[1].csv").to_pyarrow()["emp"].to_pylist() == [100]
+    folder = tmp_path / "county=XX"
+    folder.mkdir()
+    pa.parquet.write_table(pa.table(ROWS), folder / "a.parquet")
+    pd.DataFrame(ROWS).to_csv(folder / "a.csv", index=False)
+    assert rows(folder / "a.parquet") == rows(folder / "a.csv") == TRUTH
+
+
+def test_parquet_files_of_different_types_are_not_mixed(tmp_path):
+    pa.parquet.write_table(pa.table({"emp": [1]}), tmp_path / "1.parquet")
+    pa.parquet.write_table(pa.table({"emp": [1.5]}), tmp_path / "2.parquet")
+    with pytest.raises(ss.ParameterError, match="have different columns, or different types of them"):
+        ss.Session(tmp_path / "*.parquet")
+
+
+def test_tables_that_are_not_the_same_each_time_are_refused():
+    table = ibis.memtable({"a": [1, 2, 3]})
+    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+        ss.Session(table.sample(0.5))
+    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+        ss.Session(table.mutate(b=ibis.random()))
+    release = ss.Session(table.mutate(b=table.a / table.a.sum())).sum({"a": ss.Gaussian(1)})
+    assert "a query that combines rows" in release.facts["protects"]
+    assert "combines" not in ss.Session(table.mutate(b=table.a + 1)).sum({"b": ss.Gaussian(1)}).facts["protects"]
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -77,9 +107,16 @@ def test_codes_in_a_csv_keep_their_zeros_wherever_they_come(tmp_path):
         ([], "got list"),
         ({"a": [1]}, "got dict"),
         (ibis.table({"a": "int64"}, name="t"), "an Ibis table of one connected engine"),
-        (pd.DataFrame({"a": [1, "x"]}), "data has a column of mixed types"),
+        (pd.DataFrame({"b": [1, 2], "a": [1, "secret"]}), "data cannot be read: column 'a' has values of mixed types"),
+        (pd.DataFrame({"a": [2**70]}), "column 'a' has values of mixed types, or too large"),
+        (pa.table({"emp": [1], "EMP": [2]}), "names that differ in case only"),
+        (pl.LazyFrame({"a": [1]}).select("b"), "the frame itself raises an error"),
+        ("https://example.org/a.csv", "must be a local file"),
+        ("duckdb://nothing.db#t", r"data: there is no file nothing\.db"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns of one name"),
-        ("postgresql://nobody@127.0.0.1:1/none", r"must name the table after the address, as in postgresql://nobody@"),
+        ("postgresql://nobody@127.0.0.1:1/none", "must name the table after the address, as in"),
+        ("postgresql://nobody:sec#secret@127.0.0.1:1/none", "must name the table after the address, as in"),
+        ("nosuch://nobody:secret@host/db#t", r"data could not be reached \(nosuch://nobody@host/db\)"),
         ("postgresql://nobody:secret@127.0.0.1:1/none#t", r"data could not be reached \(postgresql://nobody@127"),
         ("nosuch://host#t", "data could not be reached"),
     ],
@@ -103,6 +140,8 @@ def test_broken_files_are_told(tmp_path):
         ss.Session(tmp_path / "ok.csv", types={"b": "string"})
     with pytest.raises(ss.ParameterError, match=r"types\['a'\] must be a type such as"):
         ss.Session(tmp_path / "ok.csv", types={"a": "words"})
+    with pytest.raises(ss.ParameterTypeError, match="types must be a mapping"):
+        ss.Session(tmp_path / "ok.csv", types="string")
     with pytest.raises(ss.ParameterError, match="types must be given for CSV files only"):
         ss.Session(pd.DataFrame({"a": [1]}), types={"a": "string"})
     with pytest.raises(ss.ParameterError, match="all Parquet or all CSV"):
