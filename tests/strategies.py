@@ -16,6 +16,7 @@ from slowscale.policy import (
     RootPolicy,
     SumPolicy,
     TanhPolicy,
+    TimesPolicy,
     UnitSplittingPolicy,
 )
 
@@ -75,6 +76,7 @@ policies = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map(lambda terms: SumPolicy(tuple(terms))),
         st.lists(inner, min_size=1, max_size=3).map(lambda terms: MaxPolicy(tuple(terms))),
+        st.builds(TimesPolicy, st.integers(1, 20), inner),
     ),
     max_leaves=4,
 )

@@ -98,6 +98,13 @@ class Policy(Declared, ABC):
     def __or__(self, other: object) -> "Policy":
         return MaxPolicy(_terms(MaxPolicy, self, other)) if isinstance(other, Policy) else NotImplemented
 
+    def __mul__(self, count: object) -> "Policy":
+        if isinstance(count, bool) or not isinstance(count, int):
+            return NotImplemented
+        return self if count == 1 else TimesPolicy(count, self)
+
+    __rmul__ = __mul__
+
     def to_zcdp(self) -> "Policy":
         """Return the PRzCDP policy this one implies: itself, or tanh(P/2)·P for a pure one."""
         return TanhPolicy(self) if self.notion == PURE else self
@@ -630,6 +637,46 @@ class SumPolicy(_CombinedPolicy):
 
 
 @dataclass(frozen=True)
+class TimesPolicy(Policy):
+    """The same policy several times: `count` releases by one mechanism."""
+
+    kind = "times"
+
+    count: int = whole(at_least=1, typical=(1, 1000))
+    policy: Policy = None  # type: ignore[assignment]
+
+    def _check(self) -> None:
+        if not isinstance(self.policy, Policy):
+            raise ParameterTypeError(f"policy must be a policy, got {self.policy!r}")
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion the values are in."""
+        return self.policy.notion
+
+    def _loss(self, influence: Array) -> Array:
+        return self.count * self.policy._loss(influence)
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        return self.count * self.policy._between(low, gap)
+
+    def _between_text(self, value: str, other: str, distance: str) -> str:
+        return f"{self.count}·({self.policy._between_text(value, other, distance)})"
+
+    def _group_anywhere(self, values: Array) -> float:
+        return self.count * self.policy._group_anywhere(values)
+
+    def _group_in_cell(self, values: Array) -> float:
+        return self.count * self.policy._group_in_cell(values)
+
+    def _text(self, x: str) -> str:
+        return f"{self.count}·({self.policy._text(x)})"
+
+    def _latex(self, x: str) -> str:
+        return f"{self.count} \\left({self.policy._latex(x)}\\right)"
+
+
+@dataclass(frozen=True)
 class MaxPolicy(_CombinedPolicy):
     """Parallel composition: a record is in one of the parts, so it loses at most the largest."""
 
@@ -655,6 +702,7 @@ _KINDS: tuple[type[Policy], ...] = (
     UnitSplittingPolicy,
     TanhPolicy,
     SumPolicy,
+    TimesPolicy,
     MaxPolicy,
 )
 

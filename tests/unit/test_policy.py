@@ -32,6 +32,7 @@ from slowscale.policy import (
     RootPolicy,
     SumPolicy,
     TanhPolicy,
+    TimesPolicy,
     TransformationPolicy,
     UnitSplittingPolicy,
 )

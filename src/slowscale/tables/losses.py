@@ -25,6 +25,7 @@ from slowscale.policy import (
     RootPolicy,
     SumPolicy,
     TanhPolicy,
+    TimesPolicy,
     UnitSplittingPolicy,
 )
 from slowscale.tables.keys import Keys
@@ -156,6 +157,11 @@ def _tanh(policy: TanhPolicy, x: Any) -> ir.Value:
 @expression.register
 def _sum(policy: SumPolicy, x: Any) -> ir.Value:
     return sum((expression(term, x) for term in policy.terms), ibis.literal(0.0))
+
+
+@expression.register
+def _times(policy: TimesPolicy, x: Any) -> ir.Value:
+    return expression(policy.policy, x) * float(policy.count)
 
 
 @expression.register

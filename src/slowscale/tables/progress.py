@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import ibis.expr.types as ir
 import pyarrow as pa
@@ -13,8 +14,27 @@ PATIENCE = 0.7  # seconds after which a scan counts as long
 
 def run(query: ir.Table, label: str) -> pa.Table:
     """Run a query and return its rows, showing how far it is."""
-    with shown(label, _share(query)):
+    backend = query.get_backend()
+    with _quiet(backend), shown(label, _share(backend)):
         return query.to_pyarrow()
+
+
+@contextmanager
+def _quiet(backend: Any) -> Iterator[None]:
+    """Let DuckDB tell how far it is, and keep its own bar off the screen: it would be printed to a file, too."""
+    if backend.name != "duckdb":
+        yield
+        return
+    settings = {"enable_progress_bar": True, "enable_progress_bar_print": False}
+    asked = ", ".join(f"current_setting('{name}')" for name in settings)
+    before = dict(zip(settings, backend.con.execute(f"SELECT {asked}").fetchone(), strict=True))
+    try:
+        for name, value in settings.items():
+            backend.con.execute(f"SET {name} = {value}")
+        yield
+    finally:
+        for name, value in before.items():
+            backend.con.execute(f"SET {name} = {value}")
 
 
 @contextmanager
@@ -56,9 +76,8 @@ def _watch(label: str, share: Callable[[], float | None], done: threading.Event)
                 bar.update(task, total=1.0, completed=known)
 
 
-def _share(query: ir.Table) -> Callable[[], float | None]:
+def _share(backend: Any) -> Callable[[], float | None]:
     """Return what tells the share of the running query that is done, where the engine says."""
-    backend = query.get_backend()
     if backend.name != "duckdb":
         return lambda: None
 
