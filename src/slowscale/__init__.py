@@ -8,13 +8,15 @@ tanh(ε/2)·ε with ε = 0.237836·(ln(Δ + 2.71828)^2 − 1)
 
 from typing import TYPE_CHECKING, Any
 
-from slowscale.accounting import RecordPolicy
+from slowscale.accounting import Ledger, RecordPolicy
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import (
     CalibrationError,
+    CapError,
     ConfidentialWarning,
     DataError,
     EngineError,
+    LedgerError,
     ParameterError,
     ParameterTypeError,
     SlowscaleError,
@@ -44,6 +46,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "BoundedPolicy",
     "CalibrationError",
+    "CapError",
     "Comparison",
     "ConfidentialWarning",
     "Crossover",
@@ -53,6 +56,8 @@ __all__ = [
     "Gaussian",
     "GeneralizedGaussian",
     "Keys",
+    "Ledger",
+    "LedgerError",
     "Log",
     "Mechanism",
     "ParameterError",

@@ -27,3 +27,23 @@ class EngineError(SlowscaleError, RuntimeError):
 
 class ConfidentialWarning(UserWarning):
     """Something the curator should know about the data, and nobody else."""
+
+
+class CapError(SlowscaleError):
+    """A charge that would exceed a cap. Nothing was charged."""
+
+    def __init__(self, column: str, influence: float, spent: float, cap: float, close: bool = False) -> None:
+        self.column, self.influence, self.spent, self.cap = column, influence, spent, cap
+        size = f"a record of size {influence:.6g}" if influence else "the smallest record (the numbers are for size 1)"
+        if close:
+            words = f"the total of {column!r} is too close to its cap to tell for {size}: {spent:.9g} of {cap:.9g}"
+        else:
+            words = (
+                f"the cap on {column!r} would be exceeded, first for {size}: "
+                f"it would have lost {spent:.6g}, {spent - cap:.3g} more than the cap of {cap:.6g}"
+            )
+        super().__init__(words)
+
+
+class LedgerError(SlowscaleError):
+    """A ledger that cannot be opened, read or written, or that was changed from outside."""

@@ -5,6 +5,7 @@ a table that may be published.
 """
 
 import json
+import os
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,13 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
-from slowscale.accounting import RecordPolicy
+from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
+from slowscale.accounting.account import check_caps
 from slowscale.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.release import Exact, Noisy, as_unit
 from slowscale.parameters import check_flag, level_quantile
-from slowscale.policy import ConstantPolicy
+from slowscale.policy import ConstantPolicy, Policy
 from slowscale.release import FORMAT, Release, check_interval
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
@@ -33,6 +35,10 @@ from slowscale.tables.sources import engine_errors, engine_of, open_table
 from slowscale.tables.sums import Column, ExactSums, check_labels, exact_sums
 
 PROTECTS = "one record (one row of the table): whether it is there, and what it holds"
+ENTITIES = (
+    "one {0}: whether its records are there, and what they hold. In the policy a column stands for the total of one "
+    "{0} in a cell, and the losses add over cells"
+)
 COMBINES = "; the table is itself a query that combines rows, and a record is a row of its result"
 SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
 TREATMENTS = ("error", "zero")
@@ -52,6 +58,7 @@ class Query:
     nonnegative: bool
     where: str | None
     derived: dict[str, str]
+    entities: bool
 
     def policy(self, pure: bool) -> RecordPolicy | None:
         """Return what a record may lose by it, or None where a mechanism has no pure policy."""
@@ -60,8 +67,9 @@ class Query:
             policy = mechanism.pure_policy if pure else mechanism.policy
             if policy is None:
                 return None
-            # Every record counts as 1 in a count, whatever its values.
-            terms.append((None, ConstantPolicy(policy(1), policy.notion)) if name == self.count else (name, policy))
+            # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
+            single = name == self.count and not self.entities
+            terms.append((None, ConstantPolicy(policy(1), policy.notion)) if single else (name, policy))
         return RecordPolicy(tuple(terms))
 
 
@@ -73,6 +81,14 @@ class Session:
     data
         The records: a Parquet or CSV path (globs too), a pandas, polars or pyarrow table, an Ibis table, a Spark
         DataFrame, or a database address such as "postgresql://host/database#table". A record is a row.
+    ledger
+        The file, or `ss.Ledger`, that every release is charged to before it is drawn. Without one the account is kept
+        for this session only.
+    caps
+        The most that a record may lose, by column, when the ledger is made: {"payann": policy, "*": policy}.
+    protect
+        A column that tells which records belong to one entity, such as a firm: then entities are protected, and the
+        policy is that of an entity's total in a cell, added over cells.
     types
         For CSV files: types that are not to be guessed, such as {"county": "string"}.
     bits
@@ -95,18 +111,39 @@ class Session:
     352.1
     """
 
-    def __init__(self, data: Any, *, types: Mapping[str, str] | None = None, bits: BitSource | None = None) -> None:
+    def __init__(
+        self,
+        data: Any,
+        ledger: str | os.PathLike[str] | Ledger | None = None,
+        caps: Mapping[str, Policy] | None = None,
+        *,
+        protect: str | None = None,
+        types: Mapping[str, str] | None = None,
+        bits: BitSource | None = None,
+    ) -> None:
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
         self.table = open_table(data, types)
         self.engine = engine_of(self.table)
         self._check_names()
         self._combines = rowwise.check_source(self.table)
+        if protect is not None and protect not in self.table.columns:
+            raise ParameterError(f"protect: there is no column {protect!r}; there are {', '.join(self.table.columns)}")
+        self.protect = protect
+        self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps)
+        if isinstance(ledger, Ledger) and caps is not None:
+            raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
+        self._account = Account(check_caps(caps))
         self._bits = bits
         self._queries: dict[str, Query] = {}
 
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
+
+    @property
+    def spent(self) -> Spent:
+        """What a record may have lost by everything released so far: call it on a record, or print it."""
+        return self._account.spent if self.ledger is None else self.ledger.spent
 
     def _check_names(self) -> None:
         names = sorted(self.table.columns, key=str.casefold)
@@ -128,6 +165,7 @@ class Session:
         nulls: str = "error",
         negatives: str = "error",
         nonnegative: bool = False,
+        partition: str | None = None,
     ) -> Release:
         """Release the sums of columns, by public key or in total.
 
@@ -156,24 +194,18 @@ class Session:
             For transformation mechanisms, which need sums >= 0: "error", or "zero" to count negative values as 0.
         nonnegative
             Whether to raise negative results to 0. That biases them upwards; the release says so.
+        partition
+            A key column by which releases are about different records, such as "state": a release for Texas and one for
+            Iowa cost a record the larger of the two, not their sum.
         """
         mechanisms = _mechanisms(columns)
         if count is not None:
             if "count" in mechanisms:
                 raise ParameterError("count: there is a column 'count' to be summed already")
             mechanisms["count"] = _mechanism("count", count)
+        name = "count" if count is not None else None
         return self._release(
-            mechanisms,
-            "count" if count is not None else None,
-            by,
-            keys,
-            unit,
-            level,
-            where,
-            derive,
-            nulls,
-            negatives,
-            nonnegative,
+            mechanisms, name, by, keys, unit, level, where, derive, nulls, negatives, nonnegative, partition
         )
 
     def count(
@@ -186,13 +218,16 @@ class Session:
         where: Any = None,
         derive: Mapping[str, Any] | None = None,
         nonnegative: bool = False,
+        partition: str | None = None,
     ) -> Release:
         """Release the number of records, by public key or in total; see `sum` for the arguments.
 
         Every record counts as 1, so it loses the mechanism's policy at 1, whatever its values.
         """
         mechanisms = {"count": _mechanism("mechanism", mechanism)}
-        return self._release(mechanisms, "count", by, keys, 1, level, where, derive, "error", "error", nonnegative)
+        return self._release(
+            mechanisms, "count", by, keys, 1, level, where, derive, "error", "error", nonnegative, partition
+        )
 
     def mean(
         self,
@@ -231,7 +266,7 @@ class Session:
             raise ParameterError("release must be one that this session made")
         policy = query.policy(pure=False)
         assert policy is not None
-        return record_losses(query.table, policy, query.columns, query.keys)
+        return record_losses(query.table, policy, query.columns, query.keys, self.protect)
 
     def _release(
         self,
@@ -246,6 +281,7 @@ class Session:
         nulls: str,
         negatives: str,
         nonnegative: bool,
+        partition: str | None,
     ) -> Release:
         level_quantile(level)
         level = float(level)
@@ -270,23 +306,72 @@ class Session:
         _check_names(mechanisms, keys)
         texts = {name: rowwise.words(derived, expression) for name, expression in (derive or {}).items()}
         query = Query(
-            table,
-            keys,
-            columns,
-            mechanisms,
-            units,
-            count,
-            level,
-            nonnegative,
-            None if where is None else rowwise.words(derived, where),
-            texts,
+            table=table,
+            keys=keys,
+            columns=columns,
+            mechanisms=mechanisms,
+            units=units,
+            count=count,
+            level=level,
+            nonnegative=nonnegative,
+            where=None if where is None else rowwise.words(derived, where),
+            derived=texts,
+            entities=self.protect is not None,
         )
-        sums = exact_sums(table, list(columns.values()), keys, lambda asked: progress.run(asked, "Summing the records"))
+        labels = _part(partition, keys, texts)
+        facts = self._facts(query, partition, labels)
+        sums = exact_sums(
+            table,
+            list(columns.values()),
+            keys,
+            lambda asked: progress.run(asked, "Summing the records"),
+            self.protect,
+        )
         if not sums.rows.any():
             self._complain(where)
-        release = self._draw(query, sums)
+        # Charged before released: from here on a crash wastes budget, and leaks nothing.
+        if self.ledger is not None:
+            facts["ledger"] = self.ledger.charge(facts, partition, labels)
+        else:
+            policy, pure = query.policy(pure=False), query.policy(pure=True)
+            assert policy is not None
+            self._account.charge(Charge(policy, pure, partition, labels, self.protect))
+        release = self._draw(query, sums, facts)
         self._queries[release.facts["id"]] = query
         return release
+
+    def _facts(self, query: Query, partition: str | None, labels: tuple[Any, ...]) -> dict[str, Any]:
+        """Return what will be public about a release, and can be written down."""
+        from slowscale import __version__
+
+        policy, pure = query.policy(pure=False), query.policy(pure=True)
+        assert policy is not None
+        protects = PROTECTS if self.protect is None else ENTITIES.format(self.protect)
+        keys = query.keys
+        described = (
+            {"columns": keys.kinds, "count": len(keys), "assumption": keys.assumption} if keys is not None else None
+        )
+        facts = {
+            "format": FORMAT,
+            "id": secrets.token_hex(8),
+            "slowscale": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "private": self._bits is None or self._bits.private,
+            "protect": self.protect,
+            "protects": protects + COMBINES * self._combines,
+            "notion": "PRzCDP",
+            "formula": str(policy),
+            "policy": _writable(policy),
+            "pure_policy": None if pure is None else _writable(pure),
+            "keys": described,
+            "partition": None if partition is None else {"by": partition, "labels": list(labels)},
+            "where": query.where,
+            "derived": query.derived,
+            "columns": {name: _column_facts(query, name) for name in query.mechanisms},
+            "ratios": {},
+        }
+        json.dumps(facts)  # what could not be written must not be drawn
+        return facts
 
     def _complain(self, where: Any) -> None:
         with engine_errors("the engine could not look at the table", quote=False):
@@ -301,12 +386,10 @@ class Session:
                 stacklevel=4,
             )
 
-    def _draw(self, query: Query, sums: ExactSums) -> Release:
+    def _draw(self, query: Query, sums: ExactSums, facts: dict[str, Any]) -> Release:
         """Draw the noise and set up the table: from here on everything is public."""
         policy, pure = query.policy(pure=False), query.policy(pure=True)
         assert policy is not None
-        facts = _facts(query, policy, pure, self._bits is None or self._bits.private, self._combines)
-        json.dumps(facts)  # what could not be written must not be drawn
         columns: dict[str, Any] = {}
         if query.keys is not None:
             columns = {name: query.keys.table[name] for name in query.keys.columns}
@@ -334,42 +417,33 @@ def _published(noisy: Noisy, nonnegative: bool) -> dict[str, Any]:
     return columns if noisy.transformed is None else {**columns, "_transformed": noisy.transformed}
 
 
-def _facts(
-    query: Query, policy: RecordPolicy, pure: RecordPolicy | None, private: bool, combines: bool
-) -> dict[str, Any]:
-    from slowscale import __version__
-
-    columns = {}
-    for name, mechanism in query.mechanisms.items():
-        columns[name] = {
-            "kind": "count" if name == query.count else "sum",
-            "mechanism": _writable(mechanism),
-            "described": str(mechanism),
-            "unit": str(query.units[name]),
-            "level": query.level,
-            "nonnegative": query.nonnegative,
-            "estimator": "biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
-        }
-        if name != query.count:
-            columns[name] |= {"nulls": query.columns[name].nulls, "negatives": query.columns[name].negatives or "kept"}
-    keys = query.keys
-    return {
-        "format": FORMAT,
-        "id": secrets.token_hex(8),
-        "slowscale": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "private": private,
-        "protects": PROTECTS + COMBINES * combines,
-        "notion": "PRzCDP",
-        "formula": str(policy),
-        "policy": _writable(policy),
-        "pure_policy": None if pure is None else _writable(pure),
-        "keys": None if keys is None else {"columns": keys.kinds, "count": len(keys), "assumption": keys.assumption},
-        "where": query.where,
-        "derived": query.derived,
-        "columns": columns,
-        "ratios": {},
+def _column_facts(query: Query, name: str) -> dict[str, Any]:
+    mechanism = query.mechanisms[name]
+    facts = {
+        "kind": "count" if name == query.count else "sum",
+        "mechanism": _writable(mechanism),
+        "described": str(mechanism),
+        "unit": str(query.units[name]),
+        "level": query.level,
+        "nonnegative": query.nonnegative,
+        "estimator": "biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
     }
+    if name == query.count:
+        return facts
+    return {**facts, "nulls": query.columns[name].nulls, "negatives": query.columns[name].negatives or "kept"}
+
+
+def _part(partition: Any, keys: Keys | None, derived: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return the labels of the column that tells which records a release is about."""
+    if partition is None:
+        return ()
+    if keys is None or partition not in keys.columns:
+        raise ParameterError(f"partition must be a key column, got {partition!r}")
+    if partition in derived:
+        raise ParameterError(
+            f"partition must be a column of the data: {partition!r} may be derived otherwise next time"
+        )
+    return tuple(label if isinstance(label, str | int) else str(label) for (label,) in keys.project(partition))
 
 
 def _estimator(mechanism: Mechanism) -> str:

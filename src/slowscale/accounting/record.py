@@ -1,19 +1,32 @@
-"""Record policies: what a whole record may lose by a release of several columns.
+"""Record policies: what a whole record may lose, over several columns and several releases.
 
 Each column's release is a mechanism of its own, so by sequential composition (Lemma PRzCDP-seq) the losses add: the
 policy of a record is a sum of one-column policies at the record's influence on that column, which for a sum is the
-absolute value. A count adds a constant: every record counts as 1.
+absolute value. A count adds a constant: every record counts as 1. Releases about disjoint sets of records compose in
+parallel (Lemma PRzCDP-par): a record loses by those it is in.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import as_array
-from slowscale.policy import ConstantPolicy, Policy
+from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy, TimesPolicy
+
+Term = tuple[str | None, Policy]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Policies of releases about disjoint sets of records, told apart by a label (the value of the column `by`)."""
+
+    by: str
+    parts: tuple[tuple[Any, "RecordPolicy"], ...]
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,8 @@ class RecordPolicy:
     emp² / (2·10²) + payann² / (2·1000²)
     """
 
-    terms: tuple[tuple[str | None, Policy], ...]
+    terms: tuple[Term, ...]
+    parallel: tuple[Parallel, ...] = ()
 
     def __post_init__(self) -> None:
         terms = tuple((column, policy) for column, policy in self.terms)
@@ -36,49 +50,164 @@ class RecordPolicy:
         for column, policy in terms:
             if not isinstance(policy, Policy) or not (column is None or isinstance(column, str)):
                 raise ParameterTypeError(f"terms must be pairs of a column and a policy, got {(column, policy)!r}")
-            if column is None and not isinstance(policy, ConstantPolicy):
+            if column is None and not isinstance(_single(policy), ConstantPolicy):
                 raise ParameterTypeError(f"a term without a column must be constant, got {policy!r}")
-        if len({policy.notion for _, policy in terms}) > 1:
+        if len({policy.notion for _, policy in terms} | {part.notion for part in self._parts()} - {""}) > 1:
             raise ParameterError("PRDP and PRzCDP policies do not combine: turn the PRDP ones with .to_zcdp() first")
+
+    def _parts(self) -> list["RecordPolicy"]:
+        return [part for parallel in self.parallel for _, part in parallel.parts]
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion the values are in, or "" where nothing was released."""
+        return next((policy.notion for _, policy in self.terms), next((part.notion for part in self._parts()), ""))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the loss depends on."""
-        return tuple(dict.fromkeys(column for column, _ in self.terms if column is not None))
+        named = [column for column, _ in self.terms if column is not None]
+        return tuple(dict.fromkeys(named + [column for part in self._parts() for column in part.columns]))
 
-    def __call__(self, record: Mapping[str, Any]) -> Any:
-        """Return the loss of a record with these values, or of several given as arrays of one length."""
-        if not isinstance(record, Mapping):
-            raise ParameterTypeError(f"record must be a mapping of columns to values, got {type(record).__name__}")
-        missing = [column for column in self.columns if column not in record]
-        if missing:
-            raise ParameterError(f"record must have a value for {', '.join(missing)}")
+    def __call__(self, record: Any) -> Any:
+        """Return the loss of a record with these values, or of several given as arrays or as a table.
+
+        Where releases were made in parallel, a record that has the label is charged for its own part, and any other
+        for the part that costs most.
+        """
+        values = _values(record, self.columns)
         total: Any = 0.0
-        values = {column: np.abs(as_array(column, record[column])) for column in self.columns}
-        if len({value.shape for value in values.values() if value.ndim}) > 1:
-            raise ParameterError("record must have values of one length for every column")
         for column, policy in self.terms:
             total = total + policy(values[column] if column is not None else 0)
+        for parallel in self.parallel:
+            total = total + _charged(parallel, record)
         return total if np.ndim(total) else float(total)
 
+    def column(self, name: str | None) -> Policy:
+        """Return what a record may lose through one column (None: through counts), as a function of its influence."""
+        policies = [policy for column, policy in self.terms if column == name]
+        for parallel in self.parallel:
+            parts = [part.column(name) for _, part in parallel.parts]
+            policies.append(MaxPolicy(tuple(parts)) if len(parts) > 1 else parts[0])
+        if not policies:
+            return ConstantPolicy(0.0, self.notion or ZCDP)
+        merged = [times * policy for policy, times in Counter(policies).items()]
+        return merged[0] if len(merged) == 1 else SumPolicy(tuple(merged))
+
+    def bounded(self, record: Mapping[str, Any], other: Mapping[str, Any], same_cell: bool = True) -> float:
+        """Return the loss between two sets of values that one record may have: its presence is known.
+
+        Parameters
+        ----------
+        record, other
+            The values of each column, and those it might have instead.
+        same_cell
+            Whether both fall in the same cell of every table. If not, the record leaves one cell and enters another,
+            whose noise is independent: the losses of both add.
+        """
+        first, second = (_values(values, self.columns) for values in (record, other))
+        total = 0.0
+        for column, policy in self.terms:
+            if not same_cell:
+                total += policy(first[column] if column else 0) + policy(second[column] if column else 0)
+            elif column is not None:  # a count does not change
+                total += BoundedPolicy(policy)(float(first[column]), float(second[column]))
+        return total + sum(
+            max(part.bounded(record, other, same_cell) for _, part in parallel.parts) for parallel in self.parallel
+        )
+
+    def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
+        """Return what an entity with several records may lose, from its total in each cell of the published table.
+
+        Removing the entity shifts each cell by the entity's total there, and cells have independent noise: the losses
+        add over cells. Each cell is a mapping of columns to totals, with the number of records as "count".
+        """
+        total = 0.0
+        for cell in cells:
+            count = cell.get("count", 1)
+            for column, policy in self.terms:
+                if column is not None:
+                    total += float(policy(np.abs(as_array(column, cell[column]))))
+                else:  # a count of n records shifts by n: at most n² times the loss of one, n times for PRDP
+                    total += float(policy(0)) * (count**2 if policy.notion == ZCDP else count)
+            total += sum(max(part.entity([cell]) for _, part in parallel.parts) for parallel in self.parallel)
+        return total
+
     def __add__(self, other: object) -> "RecordPolicy":
-        return RecordPolicy(self.terms + other.terms) if isinstance(other, RecordPolicy) else NotImplemented
+        if not isinstance(other, RecordPolicy):
+            return NotImplemented
+        return RecordPolicy(self.terms + other.terms, self.parallel + other.parallel)
+
+    def __or__(self, other: object) -> "RecordPolicy":
+        """Return the policy of two releases about disjoint sets of records."""
+        if not isinstance(other, RecordPolicy):
+            return NotImplemented
+        return RecordPolicy((), (Parallel("", ((0, self), (1, other))),))
 
     def __str__(self) -> str:
-        texts = [policy._text(column or "") for column, policy in self.terms]
+        texts = [policy._text(column or "") for column, policy in self._merged()]
+        for parallel in self.parallel:
+            by = f" over {parallel.by}" if parallel.by else ""
+            texts.append(f"max{by} of [{'; '.join(str(part) for _, part in parallel.parts)}]")
         bracketed = [f"({text})" if " with " in text and len(texts) > 1 else text for text in texts]
         return " + ".join(bracketed) or "0"
 
+    def _merged(self) -> list[Term]:
+        return [(column, times * policy) for (column, policy), times in Counter(self.terms).items()]
+
     def to_dict(self) -> list[dict[str, Any]]:
         """Return a description that `from_dict` turns back, and JSON can hold."""
-        return [{"column": column, "policy": policy.to_dict()} for column, policy in self.terms]
+        terms: list[dict[str, Any]] = [{"column": column, "policy": policy.to_dict()} for column, policy in self.terms]
+        for parallel in self.parallel:
+            parts = [{"label": label, "policy": part.to_dict()} for label, part in parallel.parts]
+            terms.append({"by": parallel.by, "parts": parts})
+        return terms
 
     @staticmethod
     def from_dict(description: Any, functions: Any = None) -> "RecordPolicy":
         """Return the record policy that `to_dict` described."""
+        terms, parallel = [], []
         try:
-            return RecordPolicy(
-                tuple((term["column"], Policy.from_dict(term["policy"], functions)) for term in description)
-            )
+            for term in description:
+                if "by" in term:
+                    parts = [
+                        (part["label"], RecordPolicy.from_dict(part["policy"], functions)) for part in term["parts"]
+                    ]
+                    parallel.append(Parallel(term["by"], tuple(parts)))
+                else:
+                    terms.append((term["column"], Policy.from_dict(term["policy"], functions)))
         except (TypeError, KeyError) as error:
             raise ParameterError(f"no description of a record policy: {error}") from None
+        return RecordPolicy(tuple(terms), tuple(parallel))
+
+
+def _single(policy: Policy) -> Policy:
+    return policy.policy if isinstance(policy, TimesPolicy) else policy
+
+
+def _values(record: Any, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the influences of a record, or of a table's records, on each column."""
+    if hasattr(record, "column_names"):  # an Arrow table
+        record = {name: record[name].to_numpy() for name in record.column_names if name in columns}
+    elif hasattr(record, "columns") and hasattr(record, "__getitem__"):  # a pandas or polars frame
+        record = {name: record[name].to_numpy() for name in record.columns if name in columns}
+    if not isinstance(record, Mapping):
+        raise ParameterTypeError(
+            f"record must be a mapping of columns to values, or a table, got {type(record).__name__}"
+        )
+    missing = [column for column in columns if column not in record]
+    if missing:
+        raise ParameterError(f"record must have a value for {', '.join(missing)}")
+    values = {column: np.abs(as_array(column, record[column])) for column in columns}
+    if len({value.shape for value in values.values() if value.ndim}) > 1:
+        raise ParameterError("record must have values of one length for every column")
+    return values
+
+
+def _charged(parallel: Parallel, record: Any) -> Any:
+    """Return the loss by the part that a record's label names, or else by the part that costs most."""
+    label = record.get(parallel.by) if isinstance(record, Mapping) else None
+    if label is not None and np.ndim(label) == 0:
+        mine = [part for name, part in parallel.parts if name == label]
+        return mine[0](record) if mine else 0.0
+    return np.max([part(record) for _, part in parallel.parts], axis=0)

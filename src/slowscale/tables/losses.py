@@ -70,14 +70,31 @@ def _ordinal(rank: int) -> str:
     return "largest" if rank == 1 else f"{rank:,}th largest"
 
 
-def record_losses(table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column], keys: Keys | None) -> Losses:
-    """Return how the losses of the records with public keys are distributed."""
+def record_losses(
+    table: ir.Table,
+    policy: RecordPolicy,
+    columns: Mapping[str, Column],
+    keys: Keys | None,
+    protect: str | None = None,
+) -> Losses:
+    """Return how the losses of the records with public keys are distributed, or of the entities they belong to."""
     if keys is not None:
         table = table.semi_join(ibis.memtable(keys.table), list(keys.columns))
-    loss = ibis.literal(0.0)
-    for name, term in policy.terms:
-        loss = loss + expression(term, _influence(table, columns[name]) if name is not None else None)
-    losses = table.select(loss=loss.cast("float64"))
+    values = {name: _value(table, columns[name]) for name in policy.columns if name in columns}
+    if protect is None:
+        losses = table.select(loss=_loss(policy, values))
+    else:
+        # An entity shifts each cell by its total there; cells have independent noise, so the losses add.
+        cell = [table[name] for name in [protect, *(keys.columns if keys is not None else ())]]
+        totals = table.aggregate(
+            by=[label.name(f"by{i}") for i, label in enumerate(cell)],
+            records=table.count(),
+            **{f"total{i}": value.sum() for i, value in enumerate(values.values())},
+        )
+        shifts = {name: totals[f"total{i}"] for i, name in enumerate(values)}
+        shifts |= {name: totals.records.cast("float64") for name in policy.columns if name not in columns}
+        cells = totals.select(owner=totals.by0, loss=_loss(policy, shifts))
+        losses = cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
     with engine_errors("the engine could not work out the losses", quote=False):
         facts = {f"below{i}": (losses.loss <= at).sum() for i, at in enumerate(THRESHOLDS)}
         shares: dict[str, Any] = losses.aggregate(records=losses.count(), **facts).to_pyarrow().to_pylist()[0]
@@ -96,11 +113,20 @@ def record_losses(table: ir.Table, policy: RecordPolicy, columns: Mapping[str, C
     )
 
 
-def _influence(table: ir.Table, column: Column) -> ir.Value:
+def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
+    """Return what records of these values lose."""
+    loss = ibis.literal(0.0)
+    for name, term in policy.terms:
+        loss = loss + expression(term, values[name].abs() if name is not None else None)
+    return loss.cast("float64")
+
+
+def _value(table: ir.Table, column: Column) -> ir.Value:
+    """Return the value that a record counts as."""
     number = counted(table, column)
-    # The unscaled number of a decimal column is its value.
-    whole = 1.0 if number.number.type().is_decimal() else float(number.grain)
-    return number.number.cast("float64").abs() * whole
+    # The number of a decimal column is its value already.
+    grain = 1.0 if number.number.type().is_decimal() else float(number.grain)
+    return number.number.cast("float64") * grain
 
 
 @singledispatch

@@ -128,6 +128,7 @@ def exact_sums(
     columns: Sequence[Column],
     keys: Keys | None,
     run: Callable[[ir.Table], pa.Table] = lambda query: query.to_pyarrow(),
+    protect: str | None = None,
 ) -> ExactSums:
     """Sum columns by key in one scan of the table.
 
@@ -141,26 +142,35 @@ def exact_sums(
         The public keys, or None for the total of all records.
     run
         What runs the query, for instance with a progress bar.
+    protect
+        A column that must not be missing: the entity that a record belongs to.
     """
     if keys is not None:
         check_labels(table, keys)
     careful = engine_of(table) not in STRICT
     try:
-        return _exact_sums(table, columns, keys, run, careful)
+        return _exact_sums(table, columns, keys, run, protect, careful)
     except EngineError:
         # A float that cannot be counted, perhaps of a record that has none of the keys: look again, with care.
         if careful or not any(table[column.name].type().is_floating() for column in columns):
             raise
-        return _exact_sums(table, columns, keys, run, careful=True)
+        return _exact_sums(table, columns, keys, run, protect, careful=True)
 
 
 def _exact_sums(
-    table: ir.Table, columns: Sequence[Column], keys: Keys | None, run: Callable[[ir.Table], pa.Table], careful: bool
+    table: ir.Table,
+    columns: Sequence[Column],
+    keys: Keys | None,
+    run: Callable[[ir.Table], pa.Table],
+    protect: str | None,
+    careful: bool,
 ) -> ExactSums:
     by = list(keys.columns) if keys is not None else []
     numbers = [counted(table, column, careful) for column in columns]
     wide = engine_of(table) in WIDE
     measures = {"rows": table.count()}
+    if protect is not None:
+        measures["owned"] = table[protect].count()
     for i, number in enumerate(numbers):
         measures |= {f"{part}{i}": value for part, value in _measures(number, wide).items()}
     query = table.aggregate(by=[_label(table, name).name(f"by{i}") for i, name in enumerate(by)], **measures)
@@ -170,6 +180,8 @@ def _exact_sums(
     if keys is not None:
         found, at = _aligned(found, keys)
     rows = _scattered(found["rows"], at, size)
+    if protect is not None and (_scattered(found["owned"], at, size) != rows).any():
+        raise DataError(f"column {protect!r}, which is to be protected, has missing values: whose are those records?")
     sums = {}
     for i, column in enumerate(columns):
         if (_scattered(found[f"valid{i}"], at, size) != rows).any():

@@ -1,0 +1,391 @@
+"""The ledger: one SQLite file that knows what every record has lost so far.
+
+A charge is on disk before any noise is drawn, so a crash can waste budget but never leak it. Entries are chained by
+hashes: each one's hash covers the one before, so a changed, deleted or reordered entry is seen. The hash of the newest
+entry is kept beside the chain, and goes out with every release, so that a cut-off end is seen as well. The file is in
+SQLite's write-ahead mode: readers never wait for writers, nor writers for readers.
+"""
+
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from slowscale.accounting.account import Account, Charge, Spent, check_caps
+from slowscale.accounting.record import RecordPolicy
+from slowscale.errors import LedgerError, ParameterError, ParameterTypeError, SlowscaleError
+from slowscale.policy import Policy
+
+APPLICATION = 0x736C6F77  # "slow", by which SQLite files tell whose they are
+SCHEMA = 1
+PATIENCE = 120.0  # seconds to wait while another process writes
+START = "0" * 64
+TABLES = """
+CREATE TABLE entries (id INTEGER PRIMARY KEY, payload TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL, hash TEXT NOT NULL);
+"""
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+@dataclass
+class _State:
+    """What has been read of the file so far."""
+
+    account: Account = field(default_factory=Account)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    id: int = 0
+    hash: str = START
+
+
+class Ledger:
+    """A durable account of everything released from some records.
+
+    Parameters
+    ----------
+    path
+        The file. It is made if there is none; another program's, a broken one or one of a newer version is refused.
+    caps
+        The most that a record may ever lose, by column: {"payann": policy, "*": policy} ("*": any column not named;
+        "count": the number of records). Fixed when the ledger is made.
+    functions
+        User-given transformations by name, where charged policies use any.
+
+    >>> import tempfile, os, slowscale as ss
+    >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
+    >>> ledger = Ledger(path, caps={"*": ss.Gaussian(5).policy})
+    >>> ledger.verify()
+    []
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], caps: Mapping[str, Policy] | None = None, functions: Functions | None = None
+    ) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise ParameterTypeError(f"ledger must be a path, got {type(path).__name__}")
+        self.path = Path(path)
+        self._functions = functions
+        self._broken: LedgerError | None = None
+        wanted = check_caps(caps)
+        if not self.path.exists():
+            self._create(wanted)
+        self._fresh()
+        with self._errors("opened"):
+            self._check_file()
+            try:
+                self._snapshot()
+            except LedgerError as error:  # it can still be verified, but not used
+                self._broken = error
+        if caps is not None and wanted != self._state.account.caps and not self._raised():
+            raise ParameterError(f"caps differ from those that {self.path} was made with: leave them out, or raise one")
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
+
+    # Reading
+
+    @property
+    def spent(self) -> Spent:
+        """What a record may have lost by everything charged so far."""
+        return self._refreshed().account.spent
+
+    @property
+    def caps(self) -> dict[str, Policy]:
+        """The caps in force."""
+        return dict(self._refreshed().account.caps)
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The number and the hash of the newest entry: what to compare with later, to see that nothing was cut off."""
+        state = self._refreshed()
+        return {"entry": state.id, "hash": state.hash}
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return all entries, oldest first: what was asked, when, and what it cost."""
+        return [dict(entry) for entry in self._refreshed().entries]
+
+    def describe(self) -> str:
+        """Return the total in plain words, with the caps."""
+        state = self._refreshed()
+        lines = [str(state.account.spent)]
+        for name, cap in state.account.caps.items():
+            what = "any other column" if name == "*" else name
+            lines.append(f"Cap on {what}: a record never loses more than {cap}")
+        raised = [entry for entry in state.entries if entry["kind"] == "cap"]
+        lines += [f"The cap on {entry['column']} was raised on {entry['time']}: {entry['reason']}" for entry in raised]
+        return "\n".join(lines)
+
+    def verify(self, head: Mapping[str, Any] | None = None) -> list[str]:
+        """Return what is wrong with the file, nothing if all is well.
+
+        Parameters
+        ----------
+        head
+            The `head` of an earlier day, or the one that a release carries: it must still be in the chain.
+        """
+        problems: list[str] = []
+        try:
+            with self._errors("read"):
+                connection = self._connection()
+                found = connection.execute("PRAGMA integrity_check").fetchall()
+                problems += [f"SQLite: {row[0]}" for row in found if row[0] != "ok"]
+                rows = connection.execute("SELECT id, payload, hash FROM entries ORDER BY id").fetchall()
+                top = connection.execute("SELECT id, hash FROM head").fetchall()
+        except SlowscaleError as error:
+            return [str(error)]
+        before, place, seen = START, 0, {}
+        for number, payload, stored in rows:
+            place += 1
+            if number != place:
+                problems.append(f"entry {place} is missing")
+                place = number
+            if _hash(before, number, payload) != stored:
+                problems.append(f"entry {number} was changed, or what came before it")
+            before = seen[number] = stored
+            try:
+                _entry(payload, self._functions)
+            except SlowscaleError as error:
+                problems.append(f"entry {number} cannot be read: {error}")
+        if top != [(place, before)]:
+            problems.append("the newest entry is not the one that was written last: entries were cut off or added")
+        if head is not None and seen.get(head["entry"]) != head["hash"]:
+            problems.append(f"entry {head['entry']} is not the one it was: entries were cut off or changed")
+        return problems
+
+    # Writing
+
+    def charge(self, facts: Mapping[str, Any], by: str | None = None, labels: tuple[Any, ...] = ()) -> dict[str, Any]:
+        """Write down a release before it is drawn, or raise and write nothing.
+
+        Parameters
+        ----------
+        facts
+            What is asked: the facts of a release, with its "policy" and "pure_policy".
+        by, labels
+            Where the release is about records with these labels of a column only.
+
+        Returns
+        -------
+        The new head.
+        """
+        if facts.get("policy") is None:
+            raise ParameterError(
+                "a release with a nested function or lambda cannot be charged: use a module's function"
+            )
+        return self._append({"kind": "charge", "facts": dict(facts), "by": by, "labels": list(labels)})
+
+    def raise_cap(self, column: str, cap: Policy, reason: str) -> None:
+        """Put another cap in place of a column's, for good and visible in the history."""
+        check_caps({column: cap})
+        if not isinstance(reason, str) or not reason.strip():
+            raise ParameterError("reason must say in words why the cap is raised: it stays in the history")
+        if column not in self.caps:
+            raise ParameterError(
+                f"column must be one that has a cap ({', '.join(self.caps) or 'none has'}), got {column!r}"
+            )
+        self._append({"kind": "cap", "column": column, "cap": cap.to_dict(), "reason": reason})
+
+    def _append(self, entry: dict[str, Any]) -> dict[str, Any]:
+        payload = json.dumps({"time": _now(), **entry}, ensure_ascii=False, sort_keys=True)
+        parsed = _entry(payload, self._functions)
+        with self._here(), self._errors("written"):
+            connection = self._connection()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._read(connection)
+                state = self._state
+                number = state.id + 1
+                digest = _hash(state.hash, number, payload)
+                undo = _apply(state.account, parsed)
+                try:
+                    connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, payload, digest))
+                    connection.execute("UPDATE head SET id = ?, hash = ?", (number, digest))
+                    connection.execute("COMMIT")
+                except BaseException:
+                    undo()
+                    raise
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            state.id, state.hash = number, digest
+            state.entries.append(parsed)
+            return {"entry": number, "hash": digest}
+
+    # The file
+
+    def _create(self, caps: Mapping[str, Policy]) -> None:
+        """Make the file beside its place and link it there, so that it is never half made, nor made twice."""
+        with self._errors("made"):
+            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+            os.close(handle)
+            try:
+                entry = {"kind": "created", "time": _now(), "caps": {name: cap.to_dict() for name, cap in caps.items()}}
+                payload = json.dumps(entry, ensure_ascii=False, sort_keys=True)
+                digest = _hash(START, 1, payload)
+                connection = sqlite3.connect(name, isolation_level=None)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA}")
+                connection.executescript("BEGIN;" + TABLES)
+                connection.execute("INSERT INTO entries VALUES (1, ?, ?)", (payload, digest))
+                connection.execute("INSERT INTO head VALUES (1, 1, ?)", (digest,))
+                connection.execute("COMMIT")
+                connection.close()
+                with suppress(FileExistsError):  # another process was first
+                    os.link(name, self.path)
+                _sync_folder(self.path.parent)
+            finally:
+                os.unlink(name)
+
+    def _fresh(self) -> None:
+        self._broken = None
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._state = _State()
+
+    @contextmanager
+    def _here(self) -> Iterator[None]:
+        """Hold the lock of this process; a forked child starts afresh, with a connection and a lock of its own."""
+        if self._pid != os.getpid():
+            self._fresh()
+        with self._lock:
+            yield
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            address = f"{self.path.absolute().as_uri()}?mode=rw"
+            connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
+            connection.execute("PRAGMA synchronous = FULL")
+            self._local.connection = connection
+        return connection
+
+    def _check_file(self) -> None:
+        if not self.path.is_file():
+            raise LedgerError(f"ledger {self.path} is no file")
+        if not self.path.stat().st_size:
+            raise LedgerError(f"ledger {self.path} is an empty file: remove it, or bring back the ledger it was")
+        if not os.access(self.path, os.W_OK):
+            raise LedgerError(f"ledger {self.path} is read-only: charges could not be written")
+        connection = self._connection()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION:
+            raise LedgerError(f"ledger {self.path} is another program's database")
+        if version != SCHEMA:
+            raise LedgerError(f"ledger {self.path} has version {version}, this slowscale knows {SCHEMA}: update it")
+
+    def _refreshed(self) -> _State:
+        with self._here(), self._errors("read"):
+            self._snapshot()
+            return self._state
+
+    def _snapshot(self) -> None:
+        """Read what is new, as of one moment."""
+        connection = self._connection()
+        connection.execute("BEGIN")
+        try:
+            self._read(connection)
+        finally:
+            connection.execute("ROLLBACK")
+
+    def _read(self, connection: sqlite3.Connection) -> None:
+        """Read the entries that were added since, and check their chain."""
+        if self._broken is not None:
+            raise self._broken
+        state = self._state
+        rows = connection.execute(
+            "SELECT id, payload, hash FROM entries WHERE id >= ? ORDER BY id", (state.id,)
+        ).fetchall()
+        if state.id and (not rows or rows[0][0] != state.id or rows[0][2] != state.hash):
+            raise LedgerError(f"ledger {self.path} was changed from outside: verify it")
+        for number, payload, stored in rows[1:] if state.id else rows:
+            if number != state.id + 1 or _hash(state.hash, number, payload) != stored:
+                raise LedgerError(f"ledger {self.path} was changed from outside at entry {number}: verify it")
+            entry = _entry(payload, self._functions)
+            _apply(state.account, entry, checked=False)
+            state.id, state.hash = number, stored
+            state.entries.append(entry)
+        if connection.execute("SELECT id, hash FROM head").fetchall() != [(state.id, state.hash)]:
+            raise LedgerError(f"ledger {self.path} was changed from outside: its newest entries are gone")
+
+    def _raised(self) -> bool:
+        return any(entry["kind"] == "cap" for entry in self._state.entries)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(f"ledger {self.path} could not be {what}: {error}") from error
+
+
+def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> Callable[[], None]:
+    """Carry an entry into the account; return what takes it back."""
+    before = (dict(account.caps), account._base, account._parts, len(account.charges))
+    if entry["kind"] == "created":
+        account.caps = dict(entry["parsed"])
+    elif entry["kind"] == "cap":
+        account.caps = {**account.caps, entry["column"]: entry["parsed"]}
+    elif checked:
+        account.charge(entry["parsed"])
+    else:
+        account.record(entry["parsed"])
+
+    def undo() -> None:
+        account.caps, account._base, account._parts, count = before
+        del account.charges[count:]
+
+    return undo
+
+
+def _entry(payload: str, functions: Functions | None) -> dict[str, Any]:
+    """Return an entry with its policies as objects, under "parsed"."""
+    try:
+        entry: dict[str, Any] = json.loads(payload)
+        kind = entry["kind"]
+        if kind == "created":
+            parsed: Any = {name: Policy.from_dict(cap, functions) for name, cap in entry["caps"].items()}
+        elif kind == "cap":
+            parsed = Policy.from_dict(entry["cap"], functions)
+        elif kind == "charge":
+            pure = entry["facts"].get("pure_policy")
+            parsed = Charge(
+                RecordPolicy.from_dict(entry["facts"]["policy"], functions),
+                None if pure is None else RecordPolicy.from_dict(pure, functions),
+                entry["by"],
+                tuple(entry["labels"]),
+                entry["facts"].get("protect"),
+            )
+        else:
+            raise LedgerError(f"an entry of an unknown kind, {kind!r}")
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise LedgerError(f"an entry that makes no sense: {type(error).__name__}") from error
+    return {**entry, "parsed": parsed}
+
+
+def _hash(before: str, number: int, payload: str) -> str:
+    return hashlib.sha256(f"{before}\n{number}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

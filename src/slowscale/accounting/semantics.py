@@ -1,0 +1,89 @@
+"""What a loss means: conversions of PRzCDP and PRDP losses to statements about an attacker.
+
+Every function takes a loss, which for a record is the policy at its size; so each statement is about records of that
+size. Sources: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Proposition 12 and
+Corollary 13, for (ε, δ); Bun and Steinke, "Concentrated Differential Privacy" (2016), for the tail of the privacy loss.
+"""
+
+import math
+
+from scipy import optimize
+
+from slowscale.errors import ParameterError
+from slowscale.parameters import as_number
+
+
+def epsilon(rho: float, delta: float) -> float:
+    """Return the least ε such that ρ-zCDP implies (ε, δ)-DP by the optimal Rényi conversion.
+
+    Minimises over α > 1: α·ρ + (ln(1/δ) + (α − 1)·ln(1 − 1/α) − ln α) / (α − 1).
+
+    >>> round(epsilon(0.1, 1e-6), 3)
+    2.275
+    """
+    loss, probability = _loss("rho", rho), _probability("delta", delta)
+    if loss == 0:
+        return 0.0
+
+    def bound(log_order: float) -> float:
+        beyond = math.exp(log_order)  # α − 1
+        order = 1 + beyond
+        return order * loss + (-math.log(probability) - math.log(order)) / beyond + math.log(beyond / order)
+
+    best = optimize.minimize_scalar(bound, bounds=(-20.0, 40.0), method="bounded", options={"xatol": 1e-10})
+    grid = min(bound(-20 + step / 4) for step in range(241))
+    return max(0.0, min(float(best.fun), grid))
+
+
+def delta(rho: float, epsilon: float) -> float:
+    """Return the least δ such that ρ-zCDP implies (ε, δ)-DP, by the same conversion.
+
+    Minimises over α > 1: exp((α − 1)(αρ − ε)) / (α − 1) · (1 − 1/α)^α.
+    """
+    loss, most = _loss("rho", rho), _loss("epsilon", epsilon)
+    if loss == 0:
+        return 0.0
+
+    def bound(log_order: float) -> float:
+        beyond = math.exp(log_order)
+        order = 1 + beyond
+        return beyond * (order * loss - most) - math.log(beyond) + order * math.log(beyond / order)
+
+    best = optimize.minimize_scalar(bound, bounds=(-20.0, 40.0), method="bounded", options={"xatol": 1e-10})
+    grid = min(bound(-20 + step / 4) for step in range(241))
+    return math.exp(min(0.0, float(best.fun), grid))
+
+
+def odds_factor(rho: float, delta: float) -> float:
+    """Return by how much, as a logarithm, a release may shift an attacker's odds, except with probability δ.
+
+    Under ρ-zCDP the privacy loss exceeds ρ + 2·sqrt(ρ·ln(1/δ)) with probability at most δ.
+    """
+    loss, probability = _loss("rho", rho), _probability("delta", delta)
+    return loss + 2 * math.sqrt(loss * -math.log(probability))
+
+
+def posterior(prior: float, epsilon: float) -> float:
+    """Return the most that an attacker can come to believe, from a prior: π·e^ε / (1 − π + π·e^ε).
+
+    Exact for a PRDP loss ε; for PRzCDP use `odds_factor(rho, delta)` as ε: it then holds except with probability δ.
+
+    >>> round(posterior(0.5, 1), 3)
+    0.731
+    """
+    start, most = _probability("prior", prior), _loss("epsilon", epsilon)
+    return 1 / (1 + (1 - start) / start * math.exp(-most))
+
+
+def _loss(name: str, value: float) -> float:
+    number = as_number(name, value, "a number >= 0")
+    if not number >= 0 or not math.isfinite(number):
+        raise ParameterError(f"{name} must be a finite number >= 0, got {value}")
+    return number
+
+
+def _probability(name: str, value: float) -> float:
+    number = as_number(name, value, "a number between 0 and 1")
+    if not 0 < number < 1:
+        raise ParameterError(f"{name} must be between 0 and 1, both excluded, got {value}")
+    return number
