@@ -32,9 +32,11 @@ class ConfidentialWarning(UserWarning):
 class CapError(SlowscaleError):
     """A charge that would exceed a cap. Nothing was charged."""
 
-    def __init__(self, column: str, influence: float, spent: float, cap: float, close: bool = False) -> None:
+    def __init__(
+        self, column: str, influence: float, spent: float, cap: float, close: bool = False, smallest: bool = False
+    ) -> None:
         self.column, self.influence, self.spent, self.cap = column, influence, spent, cap
-        size = f"a record of size {influence:.6g}" if influence else "the smallest record (the numbers are for size 1)"
+        size = "the smallest records (the numbers are for size 1)" if smallest else f"a record of size {influence:.6g}"
         if close:
             words = f"the total of {column!r} is too close to its cap to tell for {size}: {spent:.9g} of {cap:.9g}"
         else:

@@ -32,7 +32,6 @@ from slowscale.policy import (
     RootPolicy,
     SumPolicy,
     TanhPolicy,
-    TimesPolicy,
     TransformationPolicy,
     UnitSplittingPolicy,
 )

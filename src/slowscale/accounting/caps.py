@@ -153,8 +153,8 @@ def _refuse_where(
             fine = middle
         if worst - fine <= 1e-9 * worst or worst < SMALLEST:
             break
-    if worst <= SMALLEST:
-        raise CapError(column, 0.0, _spent(spent, 1.0), cap(1.0))
+    if 0 < worst <= SMALLEST:  # from the smallest sizes on: a size that people know says more
+        raise CapError(column, worst, _spent(spent, 1.0), cap(1.0), smallest=True)
     raise CapError(column, worst, _spent(spent, worst), cap(worst))
 
 

@@ -90,6 +90,12 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
 
+    def close(self) -> None:
+        """Close this thread's connection to the file; it opens again when it is needed."""
+        connection = self._local.__dict__.pop("connection", None)
+        if connection is not None and self._pid == os.getpid():
+            connection.close()
+
     # Reading
 
     @property
@@ -177,9 +183,7 @@ class Ledger:
         The new head.
         """
         if facts.get("policy") is None:
-            raise ParameterError(
-                "a release with a nested function or lambda cannot be charged: use a module's function"
-            )
+            raise ParameterError("a nested function or lambda cannot be written to a ledger: use a module's function")
         return self._append({"kind": "charge", "facts": dict(facts), "by": by, "labels": list(labels)})
 
     def raise_cap(self, column: str, cap: Policy, reason: str) -> None:
@@ -268,6 +272,9 @@ class Ledger:
             address = f"{self.path.absolute().as_uri()}?mode=rw"
             connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(
+                "PRAGMA wal_autocheckpoint = 1"
+            )  # so that the one file has it all, even while it is open
             self._local.connection = connection
         return connection
 

@@ -1,0 +1,91 @@
+"""Conversions, against numeric Rényi and hockey-stick divergences."""
+
+import math
+
+import pytest
+from scipy import integrate, special, stats
+
+import slowscale as ss
+from slowscale.accounting import delta, epsilon, odds_factor, posterior
+
+
+def exact_delta(mu, eps):
+    """The δ of Gaussian noise whose shift is mu standard deviations (Balle and Wang 2018)."""
+    return stats.norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * stats.norm.cdf(-mu / 2 - eps / mu)
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.01, 0.1, 0.5, 2.0, 20.0])
+@pytest.mark.parametrize("probability", [1e-3, 1e-6, 1e-12])
+def test_epsilon(rho, probability):
+    found = epsilon(rho, probability)
+    # Better than the textbook bound, and above what Gaussian noise of this ρ really has.
+    assert found <= rho + 2 * math.sqrt(rho * math.log(1 / probability)) + 1e-12
+    assert exact_delta(math.sqrt(2 * rho), found) <= probability
+    # A second way: the least ε whose δ is small enough.
+    assert delta(rho, found) == pytest.approx(probability, rel=1e-5) or found == 0
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("eps", [0.5, 1.0, 4.0])
+def test_delta_is_the_minimum_over_all_orders(rho, eps):
+    orders = [1 + 10 ** (step / 200) for step in range(-1000, 1000)]
+    brute = min(
+        math.exp(min(500, (order - 1) * (order * rho - eps))) / (order - 1) * (1 - 1 / order) ** order
+        for order in orders
+    )
+    assert delta(rho, eps) <= brute * (1 + 1e-9)
+    assert delta(rho, eps) == pytest.approx(min(brute, 1), rel=1e-3)
+
+
+@pytest.mark.parametrize("rho", [0.05, 0.5, 3.0])
+def test_odds_are_shifted_more_only_rarely(rho):
+    """The privacy loss of Gaussian noise is N(ρ, 2ρ): its tail beyond the factor is below δ."""
+    for probability in (0.3, 0.01, 1e-6):
+        factor = odds_factor(rho, probability)
+        assert stats.norm.sf(factor, rho, math.sqrt(2 * rho)) <= probability
+
+
+def test_posterior_is_bayes():
+    """For Laplace noise the best evidence multiplies the odds by e^ε exactly."""
+    m = ss.GeneralizedGaussian(sigma=2.0, p=1)
+    prior, size = 0.3, 3.0
+    eps = m.pure_policy(size)
+    at_zero = m.noise.pdf(0.0), m.noise.pdf(size)
+    believed = prior * at_zero[0] / (prior * at_zero[0] + (1 - prior) * at_zero[1])
+    assert posterior(prior, eps) == pytest.approx(believed)
+
+
+def test_nothing_lost_nothing_learnt():
+    assert epsilon(0, 1e-6) == delta(0, 1) == odds_factor(0, 0.1) == 0
+    assert posterior(0.2, 0) == pytest.approx(0.2)
+    assert posterior(0.5, 1e6) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: epsilon(-1, 0.1), "rho must be a finite number >= 0"),
+        (lambda: epsilon(1, 0), "delta must be between 0 and 1"),
+        (lambda: delta(1, math.inf), "epsilon must be a finite number"),
+        (lambda: posterior(1, 1), "prior must be between 0 and 1"),
+        (lambda: odds_factor("x", 0.1), "rho must be a number"),
+    ],
+)
+def test_mistakes_are_told(make, words):
+    with pytest.raises(ss.SlowscaleError, match=words):
+        make()
+
+
+def test_the_conversion_of_a_gaussian_is_that_of_its_renyi_divergences():
+    """ρ = Δ²/(2σ²) bounds d_α/α: checked by quadrature, as a second way to the currency itself."""
+    sigma, size = 3.0, 2.0
+    rho = ss.Gaussian(sigma).policy(size)
+    for order in (1.5, 3.0, 10.0):
+        value, _ = integrate.quad(
+            lambda z, a=order: math.exp(
+                a * stats.norm.logpdf(z, 0, sigma) + (1 - a) * stats.norm.logpdf(z, size, sigma)
+            ),
+            -80, 80, limit=400,
+        )  # fmt: skip
+        assert math.log(value) / (order - 1) / order == pytest.approx(rho, rel=1e-6)
+    assert special.ndtr(0) == 0.5
