@@ -4,7 +4,7 @@ An account lives in memory; the ledger makes it durable.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from slowscale.accounting.caps import Total, check, check_at
@@ -71,14 +71,18 @@ class Spent(RecordPolicy):
         return "\n".join(lines)
 
 
-@dataclass
+Part = tuple[str, Any] | None  # a column and a label, or None for releases about all records
+Totals = dict[tuple[Part, str | None], Total]  # by part and column (None: counts)
+
+
 class Account:
     """The sum of charges, by column and by part, and the caps that it must stay below."""
 
-    caps: dict[str, Policy] = field(default_factory=dict)
-    charges: list[Charge] = field(default_factory=list)
-    _base: dict[str | None, Total] = field(default_factory=dict)
-    _parts: dict[tuple[str, Any], dict[str | None, Total]] = field(default_factory=dict)
+    def __init__(self, caps: Mapping[str, Policy] | None = None) -> None:
+        self.caps = dict(caps or {})
+        self.charges: list[Charge] = []
+        self._totals: Totals = {}
+        self._counted = 0  # so many of the charges are in the totals
 
     def charge(self, charge: Charge) -> None:
         """Add a charge, or raise a `CapError` and change nothing."""
@@ -86,42 +90,31 @@ class Account:
             if other.protects != charge.protects:
                 one, two = (what or "single records" for what in (other.protects, charge.protects))
                 raise ParameterError(f"protect must stay what it was: earlier releases protect {one}, this one {two}")
-        self._add(charge, checked=True)
+        if self.caps:
+            before = _plus(self._totals, self.charges[self._counted :])
+            self._totals, self._counted = before, len(self.charges)
+            after = _plus(before, [charge])
+            for column in _columns(charge):
+                self._check(column, charge, after)
+            self._totals, self._counted = after, self._counted + 1
+        self.charges.append(charge)
 
     def record(self, charge: Charge) -> None:
         """Add a charge that was made before, without asking whether it may be."""
-        self._add(charge, checked=False)
-
-    def _add(self, charge: Charge, checked: bool) -> None:
-        base, parts = dict(self._base), dict(self._parts)
-        columns = [*charge.policy.columns, *([None] if any(name is None for name, _ in charge.policy.terms) else [])]
-        for column in columns:
-            policy = charge.policy.column(column)
-            if charge.by is None:
-                base[column] = base.get(column, Total.zero()) + policy
-            for label in charge.labels if charge.by is not None else ():
-                part = dict(parts.get((charge.by, label), {}))
-                part[column] = part.get(column, Total.zero()) + policy
-                parts[charge.by, label] = part
-        if checked:
-            for column in columns:
-                self._check(column, charge, base, parts)
-        self._base, self._parts = base, parts
         self.charges.append(charge)
 
-    def _check(
-        self,
-        column: str | None,
-        charge: Charge,
-        base: Mapping[str | None, Total],
-        parts: Mapping[tuple[str, Any], Mapping[str | None, Total]],
-    ) -> None:
+    def forget(self) -> None:
+        """Take the newest charge back: it could not be written down."""
+        del self.charges[-1]
+        self._totals, self._counted = {}, 0
+
+    def _check(self, column: str | None, charge: Charge, totals: Totals) -> None:
         """Raise if a column's cap would be exceeded for records of any part."""
         name = COUNT if column is None else column
         cap = self.caps.get(name, self.caps.get(ANY))
         if cap is None:
             return
-        for total in _totals(column, charge, base, parts):
+        for total in _possible(column, charge, totals):
             if column is None:  # every record counts as 1
                 check_at(name, float(total.losses[0]), cap, 1.0)
             else:
@@ -139,27 +132,33 @@ class Account:
         return spent
 
 
-def _totals(
-    column: str | None,
-    charge: Charge,
-    base: Mapping[str | None, Total],
-    parts: Mapping[tuple[str, Any], Mapping[str | None, Total]],
-) -> list[Total]:
+def _columns(charge: Charge) -> list[str | None]:
+    counts = any(column is None for column, _ in charge.policy.terms)
+    return [*charge.policy.columns, *([None] if counts else [])]
+
+
+def _plus(totals: Totals, charges: list[Charge]) -> Totals:
+    """Return totals with further charges."""
+    more: dict[tuple[Part, str | None], list[Policy]] = {}
+    for charge in charges:
+        parts: list[Part] = [None] if charge.by is None else [(charge.by, label) for label in charge.labels]
+        for column in _columns(charge):
+            policy = charge.policy.column(column)
+            for part in parts:
+                more.setdefault((part, column), []).append(policy)
+    return totals | {key: totals.get(key, Total.zero()).plus(policies) for key, policies in more.items()}
+
+
+def _possible(column: str | None, charge: Charge, totals: Totals) -> list[Total]:
     """Return the totals that a record of the charge may have: one for each combination of parts it may be in."""
-    totals = [base.get(column, Total.zero())]
-    for by in dict.fromkeys(name for name, _ in parts):
+    possible = [totals.get((None, column), Total.zero())]
+    parts = [part for part, name in totals if part is not None and name == column]
+    for by in dict.fromkeys(by for by, _ in parts):
         labels = charge.labels if by == charge.by else [label for name, label in parts if name == by]
-        found = [parts[by, label][column] for label in labels if column in parts.get((by, label), {})]
+        found = [totals[(by, label), column] for label in labels if ((by, label), column) in totals]
         if found:
-            totals = [_both(total, part) for total in totals for part in found]
-    return totals
-
-
-def _both(one: Total, other: Total) -> Total:
-    shapes = dict(one.shapes)
-    for shape, times in other.shapes.items():
-        shapes[shape] = shapes.get(shape, 0.0) + times
-    return Total(shapes, one.losses + other.losses)
+            possible = [total.joined(part) for total in possible for part in found]
+    return possible
 
 
 def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:

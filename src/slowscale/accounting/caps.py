@@ -10,6 +10,7 @@ the right end of an interval is at most the cap at its left end, the interval is
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from slowscale.policy import ConstantPolicy, LogPolicy, Policy, RootPolicy, SumP
 
 # A total may exceed a cap by this share: parameters are floats, so that 250 charges of 0.1 are not quite 25.
 TOLERANCE = 1e-9
-SMALLEST, LARGEST, PER_OCTAVE = 1e-60, 1e100, 8
+SMALLEST, LARGEST, PER_OCTAVE = 1e-60, 1e100, 4
 GRID = np.concatenate([[0.0], np.geomspace(SMALLEST, LARGEST, int(math.log2(LARGEST / SMALLEST) * PER_OCTAVE) + 1)])
 # The most intervals that are looked at before a charge is refused as too close to the cap to tell.
 MOST = 1 << 20
@@ -40,10 +41,22 @@ class Total:
         return Total({}, np.zeros_like(GRID))
 
     def __add__(self, policy: Policy) -> "Total":
+        return self.plus([policy])
+
+    def plus(self, policies: Iterable[Policy]) -> "Total":
+        """Return the total with further policies."""
+        more: dict[Policy, float] = {}
+        for policy in policies:
+            for shape, times in coefficients(policy).items():
+                more[shape] = more.get(shape, 0.0) + times
+        return self.joined(Total(more, _value(more, GRID)))
+
+    def joined(self, other: "Total") -> "Total":
+        """Return the sum of two totals."""
         shapes = dict(self.shapes)
-        for shape, times in coefficients(policy).items():
+        for shape, times in other.shapes.items():
             shapes[shape] = shapes.get(shape, 0.0) + times
-        return Total(shapes, self.losses + policy(GRID))
+        return Total(shapes, self.losses + other.losses)
 
 
 def coefficients(policy: Policy) -> dict[Policy, float]:

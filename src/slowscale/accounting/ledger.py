@@ -340,7 +340,7 @@ class Ledger:
 
 def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> Callable[[], None]:
     """Carry an entry into the account; return what takes it back."""
-    before = (dict(account.caps), account._base, account._parts, len(account.charges))
+    caps = dict(account.caps)
     if entry["kind"] == "created":
         account.caps = dict(entry["parsed"])
     elif entry["kind"] == "cap":
@@ -351,8 +351,9 @@ def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> 
         account.record(entry["parsed"])
 
     def undo() -> None:
-        account.caps, account._base, account._parts, count = before
-        del account.charges[count:]
+        account.caps = caps
+        if entry["kind"] == "charge":
+            account.forget()
 
     return undo
 

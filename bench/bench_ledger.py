@@ -1,0 +1,73 @@
+"""What a charge costs as the ledger grows, and how long the proof that a cap holds takes.
+
+Targets: the 10,000th charge costs at most twice what the first ones do; the check of a cap against a ledger of 10,000
+charges takes less than 50 ms. Charges are of three kinds with random parameters, so that no two are alike.
+"""
+
+import random
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import slowscale as ss
+from slowscale.accounting import Charge
+from slowscale.accounting.caps import check
+
+COUNT = 10_000
+CAPS = {"payann": ss.Gaussian(1e-3).policy + ss.Root(4, 1e-3).policy + ss.Log(1e-3).policy}
+
+
+def facts(generator: random.Random) -> dict[str, object]:
+    scale = generator.uniform(50, 100)
+    kind = generator.randrange(3)
+    mechanism = [ss.Gaussian(scale), ss.GeneralizedGaussian(scale, 0.5), ss.ExponentialPolylog(scale / 300)][kind]
+    policy = ss.RecordPolicy((("payann", mechanism.policy),))
+    return {"policy": policy.to_dict(), "pure_policy": None, "id": f"{generator.random()}"}
+
+
+def main(folder: Path) -> None:
+    generator = random.Random(1)
+    ledger = ss.Ledger(folder / "bench.ledger", CAPS)
+    times = []
+    for _ in range(COUNT):
+        asked = facts(generator)
+        start = time.perf_counter()
+        ledger.charge(asked)
+        times.append(time.perf_counter() - start)
+    first, last = median(times[10:210]), median(times[-200:])
+    verdict = "ok" if last <= 2 * first else "OVER 2"
+    print(
+        f"a charge: {first * 1e3:.2f} ms at first, {last * 1e3:.2f} ms at the 10,000th: {last / first:.2f} x  {verdict}"
+    )
+
+    start = time.perf_counter()
+    again = ss.Ledger(folder / "bench.ledger")
+    print(f"opening a ledger of 10,000 charges and checking its chain: {time.perf_counter() - start:.2f} s")
+
+    account = again._state.account
+    account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(70).policy),))))
+    total = account._totals[None, "payann"] + ss.Gaussian(70).policy
+    start = time.perf_counter()
+    check("payann", total, CAPS["payann"])
+    easy = time.perf_counter() - start
+    print(f"the proof that the cap holds: {easy * 1e3:.1f} ms  {'ok' if easy < 0.05 else 'OVER 50 ms'}")
+
+    start = time.perf_counter()
+    account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(70).policy),))))
+    print(f"a whole charge in memory: {(time.perf_counter() - start) * 1e3:.1f} ms")
+
+    close = 1.02 * float(total.losses[-1] / CAPS["payann"](1e100))
+    tight = ss.Gaussian(1e-3 / close**0.5).policy + ss.Root(4, 1e-3).policy + ss.Log(1e-3).policy
+    start = time.perf_counter()
+    try:
+        check("payann", total, tight)
+        words = "holds"
+    except ss.CapError:
+        words = "is refused"
+    print(f"a cap 2 % above the total for the largest records {words}: {(time.perf_counter() - start) * 1e3:.1f} ms")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        main(Path(place))

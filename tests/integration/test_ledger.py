@@ -1,0 +1,142 @@
+"""The ledger under fire: killed processes, races, full disks and failing writes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slowscale as ss
+
+FACTS = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
+RACER = """
+import sys, slowscale as ss
+ledger = ss.Ledger(sys.argv[1])
+facts = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
+done = 0
+for _ in range(100):
+    try:
+        ledger.charge(facts)
+        done += 1
+    except ss.CapError:
+        pass
+print(done)
+"""
+FAILING = """
+import os, resource, signal, sys
+import pandas as pd
+import slowscale as ss
+
+class Forbidden:
+    private = True
+    def words(self, count):
+        raise AssertionError("noise was drawn")
+
+path = sys.argv[1]
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+frame = pd.DataFrame({"x": [1, 2]})
+session = ss.Session(frame, path)
+for _ in range(3):
+    session.sum({"x": ss.Gaussian(1)})
+before = session.ledger.head
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+failed = 0
+for size in (0, 100, 4096, 5000, 8192):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, unlimited[1]))
+    try:
+        ss.Session(frame, session.ledger, bits=Forbidden()).sum({"x": ss.Gaussian(1)})
+    except ss.LedgerError as error:
+        assert "could not be written" in str(error), error
+        failed += 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert session.ledger.head == before
+    assert ss.Ledger(path).verify() == []
+session.sum({"x": ss.Gaussian(1)})
+assert session.ledger.head["entry"] == before["entry"] + 1
+print(failed)
+"""
+
+
+def test_a_killed_process_leaks_nothing(tmp_path):
+    """300 kills at random moments: the ledger opens and verifies, and every release on disk was charged."""
+    program = Path(__file__).with_name("crashes.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program), str(tmp_path), "300", "11"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    assert counts["charged"] >= counts["found"] > 100
+
+
+def test_a_race_for_the_cap_is_fair_to_the_cap(tmp_path):
+    """8 processes make 100 charges each against a cap with room for 250: exactly 250 succeed."""
+    path = tmp_path / "census.ledger"
+    ss.Ledger(path, {"x": 250 * ss.Gaussian(10).policy}).close()
+    racers = [
+        subprocess.Popen([sys.executable, "-c", RACER, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    counts = [int(racer.communicate(timeout=600)[0]) for racer in racers]
+    assert sum(counts) == 250
+    ledger = ss.Ledger(path)
+    assert ledger.verify() == []
+    assert ledger.spent({"x": 10}) == pytest.approx(125)
+    with pytest.raises(ss.CapError):
+        ledger.charge(FACTS)
+
+
+def test_processes_that_make_the_ledger_at_once_share_it(tmp_path):
+    path = tmp_path / "census.ledger"
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER.replace("100", "5"), str(path)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    assert [int(racer.communicate(timeout=600)[0]) for racer in racers] == [5] * 4
+    assert len(ss.Ledger(path).history()) == 21
+
+
+def test_failing_writes(tmp_path):
+    """The system refuses to let files grow: an error, no release, the ledger as it was."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, str(tmp_path / "census.ledger")], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 1
+
+
+def fill(path):
+    """Write until there is no room left."""
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY)
+    try:
+        while True:
+            os.write(handle, bytes(1024))
+    except OSError:
+        os.close(handle)
+
+
+def test_a_full_disk(tmp_path):
+    """On a real file system that is full, if the machine lets us make one."""
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", tmp_path]).returncode:
+        pytest.skip("THE FULL DISK IS NOT TESTED: mounting a small file system takes root")
+    try:
+        ledger = ss.Ledger(tmp_path / "census.ledger")
+        ledger.charge(FACTS)
+        fill(tmp_path / "filler")
+        before = ledger.history()
+        with pytest.raises(ss.LedgerError, match="could not be written"):
+            ledger.charge({**FACTS, "note": "x" * 300_000})
+        (tmp_path / "filler").unlink()
+        again = ss.Ledger(tmp_path / "census.ledger")
+        assert again.verify() == []
+        assert len(again.history()) >= len(before)
+        again.charge(FACTS)
+        again.close()
+        ledger.close()
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
