@@ -10,9 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bitsources import Recorded
+from ibis import _
 
 import slowscale as ss
 from slowscale.errors import DataError
+from slowscale.policy import ConstantPolicy
+from slowscale.tables.losses import loss_expression
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import FINER, Column, exact_sums
 
@@ -266,6 +269,34 @@ def test_losses_are_those_of_the_policy(engine, records, mechanism):
     for at, share in losses.cdf.items():
         assert share == pytest.approx((truth <= at).mean(), abs=2 / truth.size)
     assert repr(losses).startswith("CONFIDENTIAL")
+
+
+def test_policies_are_pushed_down(engine, records):
+    """The policy of a whole ledger, parallel parts and all, is one expression for the engine."""
+    one = ss.RecordPolicy((("emp", 3 * ss.ExponentialPolylog(0.3).policy), (None, ConstantPolicy(0.25))))
+    other = ss.RecordPolicy((("emp", ss.Gaussian(50).policy), ("pay", ss.Root(4, 2).policy)))
+    policy = one + (one | other)
+    found = records.select(loss=loss_expression(policy, records)).aggregate(total=_.loss.sum(), most=_.loss.max())
+    values = {"emp": RECORDS_TABLE["emp"].to_numpy(), "pay": RECORDS_TABLE["pay"].cast(pa.float64()).to_numpy()}
+    truth = policy(values)
+    assert found.to_pyarrow().to_pylist()[0] == pytest.approx({"total": truth.sum(), "most": truth.max()}, rel=1e-9)
+
+
+def test_losses_of_entities(engine, records):
+    """An entity loses the policy of its totals in each cell, whatever the engine."""
+    session = ss.Session(records, protect="county", bits=Recorded(6))
+    keys = ss.Keys.cross({"naics": [1, 2, 3]})
+    mechanisms = {"emp": ss.Root(4, 2), "tie": ss.ExponentialPolylog(0.3)}
+    release = session.sum(mechanisms, keys=keys, count=ss.Gaussian(2), where="county is not null")
+    frame = RECORDS_TABLE.select(["county", "naics", "emp", "tie"]).to_pandas()
+    frame = frame[frame["naics"].isin([1, 2, 3]) & frame["county"].notna()]
+    cells = frame.groupby(["county", "naics"]).agg(emp=("emp", "sum"), tie=("tie", "sum"), count=("emp", "size"))
+    cells["loss"] = release.policy(cells)
+    truth = np.sort(cells.groupby(level=0)["loss"].sum())
+    losses = session.losses(release)
+    assert losses.records == truth.size
+    assert losses.largest[1] == pytest.approx(truth[-1], rel=1e-9)
+    np.testing.assert_allclose(list(losses.quantiles.values()), np.quantile(truth, list(losses.quantiles)), rtol=1e-9)
 
 
 def test_no_records_at_all(engine):

@@ -113,11 +113,21 @@ def record_losses(
     )
 
 
+def loss_expression(policy: RecordPolicy, table: ir.Table) -> ir.Value:
+    """Return what the records of a table may lose, as an expression that its engine evaluates."""
+    missing = [name for name in policy.columns if name not in table.columns]
+    if missing:
+        raise ParameterError(f"table must have the columns {', '.join(missing)}")
+    return _loss(policy, {name: table[name].cast("float64") for name in policy.columns})
+
+
 def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
     """Return what records of these values lose."""
     loss = ibis.literal(0.0)
     for name, term in policy.terms:
         loss = loss + expression(term, values[name].abs() if name is not None else None)
+    for parallel in policy.parallel:
+        loss = loss + ibis.greatest(*(_loss(part, values) for _, part in parallel.parts))
     return loss.cast("float64")
 
 
