@@ -6,42 +6,61 @@
 tanh(ε/2)·ε with ε = 0.237836·(ln(Δ + 2.71828)^2 − 1)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from slowscale.accounting import Ledger, RecordPolicy
-from slowscale.bounded import BoundedPolicy
-from slowscale.errors import (
-    CalibrationError,
-    CapError,
-    ConfidentialWarning,
-    DataError,
-    EngineError,
-    LedgerError,
-    ParameterError,
-    ParameterTypeError,
-    SlowscaleError,
-)
-from slowscale.mechanisms import (
-    Comparison,
-    Crossover,
-    ExponentialPolylog,
-    Gaussian,
-    GeneralizedGaussian,
-    Log,
-    Mechanism,
-    Root,
-    Transformation,
-    UnitSplitting,
-    compare,
-)
-from slowscale.policy import Policy
-
 if TYPE_CHECKING:
+    from slowscale.accounting import Ledger, RecordPolicy
+    from slowscale.bounded import BoundedPolicy
+    from slowscale.errors import (
+        CalibrationError,
+        CapError,
+        ConfidentialWarning,
+        DataError,
+        EngineError,
+        LedgerError,
+        ParameterError,
+        ParameterTypeError,
+        SlowscaleError,
+    )
+    from slowscale.mechanisms import (
+        Comparison,
+        Crossover,
+        ExponentialPolylog,
+        Gaussian,
+        GeneralizedGaussian,
+        Log,
+        Mechanism,
+        Root,
+        Transformation,
+        UnitSplitting,
+        compare,
+    )
+    from slowscale.policy import Policy
     from slowscale.release import Release, read_release
     from slowscale.session import Session
     from slowscale.tables.keys import Keys
 
 __version__ = "0.1.0.dev0"
+
+# Where each name lives: it is imported when it is first asked for, so that nobody waits for what is not needed.
+_HOMES = {
+    "slowscale.accounting": ("Ledger", "RecordPolicy"),
+    "slowscale.bounded": ("BoundedPolicy",),
+    "slowscale.errors": (
+        "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
+        "ParameterError", "ParameterTypeError", "SlowscaleError",
+    ),
+    "slowscale.mechanisms": (
+        "Comparison", "Crossover", "ExponentialPolylog", "Gaussian", "GeneralizedGaussian", "Log", "Mechanism", "Root",
+        "Transformation", "UnitSplitting", "compare",
+    ),
+    "slowscale.policy": ("Policy",),
+    "slowscale.release": ("Release", "read_release"),
+    "slowscale.session": ("Session",),
+    "slowscale.tables.keys": ("Keys",),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BoundedPolicy",
@@ -74,21 +93,11 @@ __all__ = [
     "read_release",
 ]
 
-# What needs a data engine is imported when it is first asked for.
-_LATER = {
-    "Keys": "slowscale.tables.keys",
-    "Release": "slowscale.release",
-    "Session": "slowscale.session",
-    "read_release": "slowscale.release",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _HOME:
         raise AttributeError(f"module 'slowscale' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
 
 

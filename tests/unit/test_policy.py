@@ -32,6 +32,7 @@ from slowscale.policy import (
     RootPolicy,
     SumPolicy,
     TanhPolicy,
+    TimesPolicy,  # noqa: F401 - a repr may name it
     TransformationPolicy,
     UnitSplittingPolicy,
 )

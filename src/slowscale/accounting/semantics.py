@@ -6,8 +6,7 @@ Corollary 13, for (ε, δ); Bun and Steinke, "Concentrated Differential Privacy"
 """
 
 import math
-
-from scipy import optimize
+from collections.abc import Callable
 
 from slowscale.errors import ParameterError
 from slowscale.parameters import as_number
@@ -19,7 +18,7 @@ def epsilon(rho: float, delta: float) -> float:
     Minimises over α > 1: α·ρ + (ln(1/δ) + (α − 1)·ln(1 − 1/α) − ln α) / (α − 1).
 
     >>> round(epsilon(0.1, 1e-6), 3)
-    2.275
+    2.142
     """
     loss, probability = _loss("rho", rho), _probability("delta", delta)
     if loss == 0:
@@ -30,9 +29,7 @@ def epsilon(rho: float, delta: float) -> float:
         order = 1 + beyond
         return order * loss + (-math.log(probability) - math.log(order)) / beyond + math.log(beyond / order)
 
-    best = optimize.minimize_scalar(bound, bounds=(-20.0, 40.0), method="bounded", options={"xatol": 1e-10})
-    grid = min(bound(-20 + step / 4) for step in range(241))
-    return max(0.0, min(float(best.fun), grid))
+    return max(0.0, _least(bound))
 
 
 def delta(rho: float, epsilon: float) -> float:
@@ -49,9 +46,7 @@ def delta(rho: float, epsilon: float) -> float:
         order = 1 + beyond
         return beyond * (order * loss - most) - math.log(beyond) + order * math.log(beyond / order)
 
-    best = optimize.minimize_scalar(bound, bounds=(-20.0, 40.0), method="bounded", options={"xatol": 1e-10})
-    grid = min(bound(-20 + step / 4) for step in range(241))
-    return math.exp(min(0.0, float(best.fun), grid))
+    return math.exp(min(0.0, _least(bound)))
 
 
 def odds_factor(rho: float, delta: float) -> float:
@@ -73,6 +68,18 @@ def posterior(prior: float, epsilon: float) -> float:
     """
     start, most = _probability("prior", prior), _loss("epsilon", epsilon)
     return 1 / (1 + (1 - start) / start * math.exp(-most))
+
+
+def _least(bound: Callable[[float], float]) -> float:
+    """Return the least value over the orders α, given as ln(α − 1); any order gives a valid bound."""
+    from scipy import optimize
+
+    points = [step / 4 for step in range(-160, 241)]
+    best = min(points, key=bound)
+    found = optimize.minimize_scalar(
+        bound, bounds=(best - 0.25, best + 0.25), method="bounded", options={"xatol": 1e-9}
+    )
+    return min(float(found.fun), bound(best))
 
 
 def _loss(name: str, value: float) -> float:
