@@ -1,4 +1,4 @@
-"""Starting Python and importing the mechanisms, against importing what they are built on (target: at most 1.5 times)."""
+"""Importing the mechanisms, against importing what they are built on (target: at most 1.5 times)."""
 
 import subprocess
 import sys

@@ -33,19 +33,34 @@ class CapError(SlowscaleError):
     """A charge that would exceed a cap. Nothing was charged."""
 
     def __init__(
-        self, column: str, influence: float, spent: float, cap: float, close: bool = False, smallest: bool = False
+        self,
+        column: str,
+        influence: float,
+        spent: float,
+        cap: float,
+        close: bool = False,
+        until: float | None = None,
+        example: float | None = None,
     ) -> None:
         self.column, self.influence, self.spent, self.cap = column, influence, spent, cap
-        size = "the smallest records (the numbers are for size 1)" if smallest else f"a record of size {influence:.6g}"
         if close:
-            words = f"the total of {column!r} is too close to its cap to tell for {size}: {spent:.9g} of {cap:.9g}"
+            words = f"the total of {column!r} is too close to its cap to tell, for a record of size {influence:.6g}"
+            super().__init__(f"{words}: {spent:.9g} of {cap:.9g}")
+            return
+        size = f"{influence if example is None else example:.6g}"
+        if until is None:
+            where = f"first for a record of size {size}: it"
+        elif until < float("inf"):
+            where = f"for records smaller than about {until:.3g}: one of size {size}"
         else:
-            words = (
-                f"the cap on {column!r} would be exceeded, first for {size}: "
-                f"it would have lost {spent:.6g}, {spent - cap:.3g} more than the cap of {cap:.6g}"
-            )
-        super().__init__(words)
+            where = f"for records of any size: one of size {size}"
+        more = f"{spent - cap:.3g} more than the cap of {cap:.6g}"
+        super().__init__(f"the cap on {column!r} would be exceeded, {where} would have lost {spent:.6g}, {more}")
 
 
 class LedgerError(SlowscaleError):
     """A ledger that cannot be opened, read or written, or that was changed from outside."""
+
+
+class PlanError(SlowscaleError, ValueError):
+    """A plan file with a mistake. Each line names the file, the line, the field and what is allowed."""

@@ -509,7 +509,8 @@ class UnitSplittingPolicy(Policy):
     @property
     def rho(self) -> float:
         """The loss of a record that is not split."""
-        return (self.threshold / self.sigma) ** 2 / 2
+        with np.errstate(over="ignore", under="ignore"):
+            return float((np.float64(self.threshold) / self.sigma) ** 2 / 2)
 
     def _loss(self, influence: Array) -> Array:
         return self.rho * np.ceil(influence / self.threshold) ** 2

@@ -15,12 +15,14 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
+from slowscale.accounting.record import COUNT, plain_label
 from slowscale.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.release import Exact, Noisy, as_unit
@@ -130,6 +132,11 @@ class Session:
         if protect is not None and protect not in self.table.columns:
             raise ParameterError(f"protect: there is no column {protect!r}; there are {', '.join(self.table.columns)}")
         self.protect = protect
+        for name in check_caps(caps):
+            if name not in ("*", COUNT, *self.table.columns):
+                raise ParameterError(
+                    f"caps names {name!r}, which is no column; there are {', '.join(self.table.columns)}"
+                )
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps)
         if isinstance(ledger, Ledger) and caps is not None:
             raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
@@ -199,10 +206,10 @@ class Session:
             Iowa cost a record the larger of the two, not their sum.
         """
         mechanisms = _mechanisms(columns)
+        if COUNT in mechanisms:
+            raise ParameterError("columns: 'count' is what the number of records is called; derive it by another name")
         if count is not None:
-            if "count" in mechanisms:
-                raise ParameterError("count: there is a column 'count' to be summed already")
-            mechanisms["count"] = _mechanism("count", count)
+            mechanisms[COUNT] = _mechanism("count", count)
         name = "count" if count is not None else None
         return self._release(
             mechanisms, name, by, keys, unit, level, where, derive, nulls, negatives, nonnegative, partition
@@ -318,7 +325,9 @@ class Session:
             derived=texts,
             entities=self.protect is not None,
         )
-        labels = _part(partition, keys, texts)
+        labels = self._part(partition, keys, texts)
+        kind = keys.kinds[partition] if keys is not None and partition is not None else None
+        self._check_derived(columns, texts)
         facts = self._facts(query, partition, labels)
         sums = exact_sums(
             table,
@@ -331,11 +340,11 @@ class Session:
             self._complain(where)
         # Charged before released: from here on a crash wastes budget, and leaks nothing.
         if self.ledger is not None:
-            facts["ledger"] = self.ledger.charge(facts, partition, labels)
+            facts["ledger"] = self.ledger.charge(facts, partition, labels, kind, query.policy(pure=False))
         else:
             policy, pure = query.policy(pure=False), query.policy(pure=True)
             assert policy is not None
-            self._account.charge(Charge(policy, pure, partition, labels, self.protect))
+            self._account.charge(Charge(policy, pure, partition, labels, kind, self.protect))
         release = self._draw(query, sums, facts)
         self._queries[release.facts["id"]] = query
         return release
@@ -372,6 +381,28 @@ class Session:
         }
         json.dumps(facts)  # what could not be written must not be drawn
         return facts
+
+    def _part(self, partition: Any, keys: Keys | None, derived: Mapping[str, str]) -> tuple[Any, ...]:
+        """Return the labels of the column that tells which records a release is about."""
+        if partition is None:
+            return ()
+        if keys is None or partition not in keys.columns:
+            raise ParameterError(f"partition must be a key column, got {partition!r}")
+        if partition in derived or not isinstance(self.table.op(), ops.PhysicalTable):
+            raise ParameterError(
+                f"partition must be a column of the data as it is stored: {partition!r} may be derived"
+            )
+        return tuple(plain_label(label) for (label,) in keys.project(partition))
+
+    def _check_derived(self, columns: Mapping[str, Column], derived: Mapping[str, str]) -> None:
+        """Raise where a derived column would slip by the caps under a new name."""
+        caps = self._account.caps if self.ledger is None else self.ledger.caps
+        for name in columns:
+            if caps and name in derived and name not in caps:
+                raise ParameterError(
+                    f"column {name!r} is derived and has no cap of its own: by a new name it could pass by the caps of "
+                    "what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps)"
+                )
 
     def _complain(self, where: Any) -> None:
         with engine_errors("the engine could not look at the table", quote=False):
@@ -431,19 +462,6 @@ def _column_facts(query: Query, name: str) -> dict[str, Any]:
     if name == query.count:
         return facts
     return {**facts, "nulls": query.columns[name].nulls, "negatives": query.columns[name].negatives or "kept"}
-
-
-def _part(partition: Any, keys: Keys | None, derived: Mapping[str, str]) -> tuple[Any, ...]:
-    """Return the labels of the column that tells which records a release is about."""
-    if partition is None:
-        return ()
-    if keys is None or partition not in keys.columns:
-        raise ParameterError(f"partition must be a key column, got {partition!r}")
-    if partition in derived:
-        raise ParameterError(
-            f"partition must be a column of the data: {partition!r} may be derived otherwise next time"
-        )
-    return tuple(label if isinstance(label, str | int) else str(label) for (label,) in keys.project(partition))
 
 
 def _estimator(mechanism: Mechanism) -> str:

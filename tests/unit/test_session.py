@@ -212,7 +212,10 @@ MISTAKES = [
     ({"nonnegative": "yes"}, "nonnegative must be True or False"),
     ({"count": 3}, "count needs a mechanism"),
     ({"columns": {"cattle": TINY, "cattle_se": TINY}, "derive": {"cattle_se": "size"}}, "in the release twice"),
-    ({"columns": {"count": TINY}, "derive": {"count": "size"}, "count": TINY}, "a column 'count' to be summed already"),
+    (
+        {"columns": {"count": TINY}, "derive": {"count": "size"}, "count": TINY},
+        "'count' is what the number of records is called",
+    ),
     ({"where": "sum(cattle) > 3"}, "one record at a time"),
     ({"where": "cattle"}, "true or false"),
     ({"derive": {"cattle": "1"}}, "there is a column 'cattle' already"),

@@ -3,18 +3,18 @@
 An account lives in memory; the ledger makes it durable.
 """
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slowscale.accounting.caps import Total, check, check_at
-from slowscale.accounting.record import Parallel, RecordPolicy
+from slowscale.accounting.record import COUNT, Parallel, RecordPolicy
 from slowscale.accounting.semantics import odds_factor, posterior
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.policy import ZCDP, Policy
 
 ANY = "*"  # the cap of every column that has none of its own
-COUNT = "count"  # what caps call the number of records
 SIZES = (1, 100, 10_000, 1_000_000)
 RARELY = 0.01
 TOTALS = (0.001, 0.01, 0.1, 1)
@@ -28,8 +28,9 @@ class Charge:
     ----------
     policy, pure_policy
         What a record may lose, as PRzCDP and (or None) as PRDP.
-    by, labels
-        Where a release is about the records with some labels of a column only: that column, and the labels.
+    by, labels, kind
+        Where a release is about the records with some labels of a column only: that column, the labels, and what they
+        are (text, whole numbers…).
     protects
         The column that tells which records belong to one entity, or None where single records are protected.
     """
@@ -38,34 +39,54 @@ class Charge:
     pure_policy: RecordPolicy | None = None
     by: str | None = None
     labels: tuple[Any, ...] = ()
+    kind: str | None = None
     protects: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.policy.terms and not self.policy.parallel:
+            raise ParameterError("a charge must have a policy with at least one term")
+        if self.policy.notion != ZCDP:
+            raise ParameterError("a charge must have a PRzCDP policy: turn it with .to_zcdp()")
+        if (self.by is None) != (not self.labels) or not all(isinstance(label, str | int) for label in self.labels):
+            raise ParameterError(
+                "a charge about some records must name the column and its labels: text or whole numbers"
+            )
 
 
 class Spent(RecordPolicy):
     """What a record may have lost by all releases so far: call it on a record, or print it."""
 
-    releases: int
-    pure_policy: RecordPolicy | None
+    releases: int = 0
+    protects: str | None = None
+    pure_policy: RecordPolicy | None = None
+
+    def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
+        """Return what an entity may have lost, where there was one release; several may have different cells."""
+        if self.releases > 1:
+            raise ParameterError("give each release its own cells, release.policy.entity(cells), and add up")
+        return super().entity(cells)
 
     def __str__(self) -> str:
         if not self.releases:
             return "Nothing has been released yet: no record has lost anything."
-        lines = [f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far."]
-        lines.append("What a record may have lost in all depends on its size. In PRzCDP, column by column:")
+        thing = "record" if self.protects is None else self.protects
+        size = "its size" if self.protects is None else "its total in a cell, and adds up over the cells it is in"
+        lines = [
+            f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
+            f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:",
+        ]
         for column in self.columns:
             policy = self.column(column)
             lines.append(f"  {column}: " + ", ".join(f"{policy(size):.3g} at {size:,}" for size in SIZES))
         counts = self.column(None)(0)
         if counts:
             lines.append(f"  being counted: {counts:.3g} for every record")
-        lines.append(
-            "Add up the columns of a record. What a total means for someone who thinks it as likely as not that"
-        )
-        lines.append(
-            "the record is there: after all releases, but for one time in a hundred, they are at most this sure:"
-        )
         sure = [f"{posterior(0.5, odds_factor(loss, RARELY)):.1%} at a total of {loss:g}" for loss in TOTALS]
-        lines.append(f"  {', '.join(sure)}")
+        lines += [
+            f"Add up the columns of a {thing}. What a total means for someone who thinks it as likely as not that",
+            f"the {thing} is there: after all releases, but for one time in a hundred, they are at most this sure:",
+            f"  {', '.join(sure)}",
+        ]
         if self.pure_policy is not None:
             lines.append(f"There is a pure guarantee (PRDP), too: {self.pure_policy}")
         return "\n".join(lines)
@@ -83,21 +104,44 @@ class Account:
         self.charges: list[Charge] = []
         self._totals: Totals = {}
         self._counted = 0  # so many of the charges are in the totals
+        self._lock = threading.Lock()
 
     def charge(self, charge: Charge) -> None:
         """Add a charge, or raise a `CapError` and change nothing."""
+        with self._lock:
+            after = self._checked(charge)
+            if after is not None:
+                self._totals, self._counted = after, len(self.charges) + 1
+            self.charges.append(charge)
+
+    def check(self, charge: Charge) -> None:
+        """Raise what `charge` would raise, and change nothing."""
+        with self._lock:
+            self._checked(charge)
+
+    def copy(self) -> "Account":
+        """Return an account of the same charges and caps."""
+        other = Account(self.caps)
+        other.charges = list(self.charges)
+        return other
+
+    def _checked(self, charge: Charge) -> Totals | None:
+        """Return the totals with a charge, where there are caps; or raise."""
         for other in self.charges[:1]:
             if other.protects != charge.protects:
                 one, two = (what or "single records" for what in (other.protects, charge.protects))
                 raise ParameterError(f"protect must stay what it was: earlier releases protect {one}, this one {two}")
-        if self.caps:
-            before = _plus(self._totals, self.charges[self._counted :])
-            self._totals, self._counted = before, len(self.charges)
-            after = _plus(before, [charge])
-            for column in _columns(charge):
-                self._check(column, charge, after)
-            self._totals, self._counted = after, self._counted + 1
-        self.charges.append(charge)
+        for other in self.charges:
+            if other.by == charge.by and other.kind != charge.kind:
+                raise ParameterError(f"partition {charge.by!r} has {charge.kind} here, and had {other.kind} before")
+        if not self.caps:
+            return None
+        self._totals = _plus(self._totals, self.charges[self._counted :])
+        self._counted = len(self.charges)
+        after = _plus(self._totals, [charge])
+        for column in _columns(charge):
+            self._check(column, charge, after)
+        return after
 
     def record(self, charge: Charge) -> None:
         """Add a charge that was made before, without asking whether it may be."""
@@ -129,6 +173,7 @@ class Account:
         spent = Spent(total.terms, total.parallel)
         object.__setattr__(spent, "releases", len(self.charges))
         object.__setattr__(spent, "pure_policy", pure)
+        object.__setattr__(spent, "protects", self.charges[0].protects if self.charges else None)
         return spent
 
 
@@ -150,30 +195,41 @@ def _plus(totals: Totals, charges: list[Charge]) -> Totals:
 
 
 def _possible(column: str | None, charge: Charge, totals: Totals) -> list[Total]:
-    """Return the totals that a record of the charge may have: one for each combination of parts it may be in."""
-    possible = [totals.get((None, column), Total.zero())]
-    parts = [part for part, name in totals if part is not None and name == column]
-    for by in dict.fromkeys(by for by, _ in parts):
-        labels = charge.labels if by == charge.by else [label for name, label in parts if name == by]
-        found = [totals[(by, label), column] for label in labels if ((by, label), column) in totals]
-        if found:
-            possible = [total.joined(part) for total in possible for part in found]
-    return possible
+    """Return the totals that a record of the charge may have: one for each part of the charge's own partition.
+
+    Of another partition the record may be in any part: of that the largest coefficients are taken.
+    """
+    base = totals.get((None, column), Total.zero())
+    own: list[Total] = []
+    others: dict[str, list[Total]] = {}
+    for (part, name), total in totals.items():
+        if part is None or name != column:
+            continue
+        if part[0] != charge.by:
+            others.setdefault(part[0], []).append(total)
+        elif part[1] in charge.labels:
+            own.append(total)
+    for found in others.values():
+        base = base.joined(Total.largest(found))
+    return [base.joined(total) for total in own] if own else [base]
 
 
 def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
     """Return the policy of all charges: those about some labels of a column in parallel, the rest in sequence."""
-    total = RecordPolicy(())
-    parts: dict[str, dict[Any, RecordPolicy]] = {}
     terms = [term for charge, policy in charges if charge.by is None for term in policy.terms]
-    parallel = tuple(one for charge, policy in charges if charge.by is None for one in policy.parallel)
+    parallel = [one for charge, policy in charges if charge.by is None for one in policy.parallel]
+    parts: dict[str, dict[Any, list[RecordPolicy]]] = {}
     for charge, policy in charges:
-        for label in charge.labels if charge.by is not None else ():
-            found = parts.setdefault(charge.by or "", {})
-            found[label] = found.get(label, RecordPolicy(())) + policy
-    total = RecordPolicy(tuple(terms), parallel)
-    more = tuple(Parallel(by, tuple(found.items())) for by, found in parts.items())
-    return RecordPolicy(total.terms, total.parallel + more)
+        for label in charge.labels:
+            parts.setdefault(charge.by or "", {}).setdefault(label, []).append(policy)
+    for by, found in parts.items():
+        parallel.append(Parallel(by, tuple((label, _added(policies)) for label, policies in found.items())))
+    return RecordPolicy(tuple(terms), tuple(parallel))
+
+
+def _added(policies: list[RecordPolicy]) -> RecordPolicy:
+    terms = tuple(term for policy in policies for term in policy.terms)
+    return RecordPolicy(terms, tuple(one for policy in policies for one in policy.parallel))
 
 
 def check_caps(caps: Any) -> dict[str, Policy]:

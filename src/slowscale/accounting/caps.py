@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import CapError
+from slowscale.errors import CapError, ParameterError
 from slowscale.parameters import Array
 from slowscale.policy import ConstantPolicy, LogPolicy, Policy, RootPolicy, SumPolicy, TimesPolicy, UnitSplittingPolicy
 
@@ -24,8 +24,8 @@ from slowscale.policy import ConstantPolicy, LogPolicy, Policy, RootPolicy, SumP
 TOLERANCE = 1e-9
 SMALLEST, LARGEST, PER_OCTAVE = 1e-60, 1e100, 4
 GRID = np.concatenate([[0.0], np.geomspace(SMALLEST, LARGEST, int(math.log2(LARGEST / SMALLEST) * PER_OCTAVE) + 1)])
-# The most intervals that are looked at before a charge is refused as too close to the cap to tell.
-MOST = 1 << 20
+# The most values that are worked out before a charge is refused as too close to the cap to tell.
+MOST = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,25 @@ class Total:
     def plus(self, policies: Iterable[Policy]) -> "Total":
         """Return the total with further policies."""
         more: dict[Policy, float] = {}
-        for policy in policies:
-            for shape, times in coefficients(policy).items():
-                more[shape] = more.get(shape, 0.0) + times
-        return self.joined(Total(more, _value(more, GRID)))
+        with np.errstate(all="ignore"):
+            for policy in policies:
+                for shape, times in coefficients(policy).items():
+                    if not math.isfinite(times) or (times == 0 and policy(1.0) != 0):
+                        raise ParameterError(f"the policy {policy} has parameters too extreme to keep account of")
+                    more[shape] = more.get(shape, 0.0) + times
+            losses = _value(more, GRID)
+        if np.isnan(losses).any():
+            raise ParameterError("the policy has parameters too extreme to keep account of")
+        return self.joined(Total(more, losses))
+
+    @staticmethod
+    def largest(totals: "list[Total]") -> "Total":
+        """Return what is at least as large as each of several totals."""
+        shapes: dict[Policy, float] = {}
+        for total in totals:
+            for shape, times in total.shapes.items():
+                shapes[shape] = max(shapes.get(shape, 0.0), times)
+        return Total(shapes, np.max([total.losses for total in totals], axis=0))
 
     def joined(self, other: "Total") -> "Total":
         """Return the sum of two totals."""
@@ -71,10 +86,11 @@ def coefficients(policy: Policy) -> dict[Policy, float]:
         return {shape: times * policy.count for shape, times in coefficients(policy.policy).items()}
     if isinstance(policy, ConstantPolicy):
         return {replace(policy, loss=1.0): policy.loss}
-    if isinstance(policy, RootPolicy | LogPolicy):
-        return {replace(policy, sigma=1.0): policy.sigma**-2}
-    if isinstance(policy, UnitSplittingPolicy):
-        return {replace(policy, sigma=policy.threshold): 2 * policy.rho}
+    with np.errstate(over="ignore"):
+        if isinstance(policy, RootPolicy | LogPolicy):
+            return {replace(policy, sigma=1.0): float(np.float64(policy.sigma) ** -2)}
+        if isinstance(policy, UnitSplittingPolicy):
+            return {replace(policy, sigma=policy.threshold): float((np.float64(policy.threshold) / policy.sigma) ** 2)}
     return {policy: 1.0}
 
 
@@ -117,58 +133,37 @@ def _value(side: dict[Policy, float], at: Array) -> Array:
 
 
 def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], spent: Total, cap: Policy) -> None:
-    points = GRID
-    lows, highs = _value(left, points), _value(right, points)
-    _refuse_where(column, points, lows > highs, left, right, spent, cap)
-    starts, ends = points[1:-1], points[2:]
-    at_ends, at_starts = lows[2:], highs[1:-1]
-    looked = 0
+    """Halve intervals until each is proven; where the cap is exceeded, until the smallest such size is known."""
+    lows, highs = _value(left, GRID), _value(right, GRID)
+    worst = _first(GRID, lows > highs)
+    starts, ends, at_starts, at_ends = GRID[1:-1], GRID[2:], highs[1:-1], lows[2:]
+    room = MOST // (len(left) + len(right))
     while True:
-        open_ = ~(at_ends <= at_starts)
-        starts, ends = starts[open_], ends[open_]
+        open_ = ~(at_ends <= at_starts) & (starts < worst)
+        starts, ends, at_starts, at_ends = starts[open_], ends[open_], at_starts[open_], at_ends[open_]
+        room -= starts.size
+        middles = np.sqrt(starts) * np.sqrt(ends)
+        if not starts.size or room < 0 or not (ends > starts * (1 + 1e-9)).any():
+            break
+        low, high = _value(left, middles), _value(right, middles)
+        worst = min(worst, _first(middles, low > high))
+        starts, ends = np.concatenate([starts, middles]), np.concatenate([middles, ends])
+        at_starts, at_ends = np.concatenate([at_starts, high]), np.concatenate([low, at_ends])
+    if math.isinf(worst):
         if not starts.size:
             return
-        looked += starts.size
-        middles = np.sqrt(starts) * np.sqrt(ends)
-        if looked > MOST or not ((middles > starts) & (middles < ends)).all():
-            size = float(starts[0])
-            raise CapError(column, size, _spent(spent, size), cap(size), close=True)
-        low, high = _value(left, middles), _value(right, middles)
-        _refuse_where(column, middles, low > high, left, right, spent, cap)
-        at_starts_old, at_ends_old = _value(right, starts), _value(left, ends)
-        starts, ends = np.concatenate([starts, middles]), np.concatenate([middles, ends])
-        at_ends, at_starts = np.concatenate([low, at_ends_old]), np.concatenate([at_starts_old, high])
-
-
-def _refuse_where(
-    column: str,
-    points: Array,
-    exceeded: Any,
-    left: dict[Policy, float],
-    right: dict[Policy, float],
-    spent: Total,
-    cap: Policy,
-) -> None:
-    """Raise where the cap is exceeded, naming the smallest record size at which it is."""
-    if not exceeded.any():
-        return
-    worst = float(np.sort(points[exceeded])[0])
-    below = GRID[worst > GRID]
-    fine = float(below[-1]) if below.size else worst
-    for _ in range(60):
-        middle = math.sqrt(fine * worst) if fine > 0 else worst / 2
-        if not fine < middle < worst:
-            break
-        at = np.array([middle])
-        if _value(left, at)[0] > _value(right, at)[0]:
-            worst = middle
-        else:
-            fine = middle
-        if worst - fine <= 1e-9 * worst or worst < SMALLEST:
-            break
-    if 0 < worst <= SMALLEST:  # from the smallest sizes on: a size that people know says more
-        raise CapError(column, worst, _spent(spent, 1.0), cap(1.0), smallest=True)
+        size = float(starts.min())
+        raise CapError(column, size, _spent(spent, size), cap(size), close=True)
+    if 0 < worst <= SMALLEST * 2:  # from the smallest sizes on: say up to where
+        below = lows[1:] <= highs[1:]
+        most = float(GRID[1:][below.argmax()]) if below.any() else math.inf
+        example = 1.0 if math.isinf(most) else most / 2
+        raise CapError(column, worst, _spent(spent, example), cap(example), until=most, example=example)
     raise CapError(column, worst, _spent(spent, worst), cap(worst))
+
+
+def _first(points: Array, exceeded: Any) -> float:
+    return float(points[exceeded].min()) if exceeded.any() else math.inf
 
 
 def _spent(spent: Total, size: float) -> float:

@@ -6,6 +6,7 @@ entry is kept beside the chain, and goes out with every release, so that a cut-o
 SQLite's write-ahead mode: readers never wait for writers, nor writers for readers.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -71,12 +72,14 @@ class Ledger:
     ) -> None:
         if not isinstance(path, str | os.PathLike):
             raise ParameterTypeError(f"ledger must be a path, got {type(path).__name__}")
-        self.path = Path(path)
         self._functions = functions
         self._broken: LedgerError | None = None
         wanted = check_caps(caps)
-        if not self.path.exists():
-            self._create(wanted)
+        self.path = Path(path)
+        with self._errors("opened"):
+            self.path = self.path.absolute()
+            if not os.path.lexists(self.path):
+                self._create(wanted)
         self._fresh()
         with self._errors("opened"):
             self._check_file()
@@ -84,8 +87,11 @@ class Ledger:
                 self._snapshot()
             except LedgerError as error:  # it can still be verified, but not used
                 self._broken = error
-        if caps is not None and wanted != self._state.account.caps and not self._raised():
+        if self._broken is None and caps is not None and wanted not in (self._state.account.caps, self._first_caps()):
             raise ParameterError(f"caps differ from those that {self.path} was made with: leave them out, or raise one")
+
+    def __reduce__(self) -> Any:
+        return Ledger, (str(self.path), None, self._functions)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
@@ -104,6 +110,11 @@ class Ledger:
         return self._refreshed().account.spent
 
     @property
+    def account(self) -> Account:
+        """A copy of the account as it stands, to ask what may be charged."""
+        return self._refreshed().account.copy()
+
+    @property
     def caps(self) -> dict[str, Policy]:
         """The caps in force."""
         return dict(self._refreshed().account.caps)
@@ -116,17 +127,20 @@ class Ledger:
 
     def history(self) -> list[dict[str, Any]]:
         """Return all entries, oldest first: what was asked, when, and what it cost."""
-        return [dict(entry) for entry in self._refreshed().entries]
+        entries = self._refreshed().entries
+        return [copy.deepcopy({key: part for key, part in entry.items() if key != "parsed"}) for entry in entries]
 
     def describe(self) -> str:
         """Return the total in plain words, with the caps."""
         state = self._refreshed()
-        lines = [str(state.account.spent)]
+        spent = state.account.spent
+        lines = [str(spent)]
         for name, cap in state.account.caps.items():
             what = "any other column" if name == "*" else name
-            lines.append(f"Cap on {what}: a record never loses more than {cap}")
+            thing = f"{spent.protects}, in one cell," if spent.protects else "record"
+            lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
         raised = [entry for entry in state.entries if entry["kind"] == "cap"]
-        lines += [f"The cap on {entry['column']} was raised on {entry['time']}: {entry['reason']}" for entry in raised]
+        lines += [f"The cap on {entry['column']} was changed on {entry['time']}: {entry['reason']}" for entry in raised]
         return "\n".join(lines)
 
     def verify(self, head: Mapping[str, Any] | None = None) -> list[str]:
@@ -137,10 +151,11 @@ class Ledger:
         head
             The `head` of an earlier day, or the one that a release carries: it must still be in the chain.
         """
+        if head is not None and not (isinstance(head, Mapping) and {"entry", "hash"} <= set(head)):
+            raise ParameterTypeError(f'head must be a mapping with "entry" and "hash", got {head!r:.60}')
         problems: list[str] = []
         try:
-            with self._errors("read"):
-                connection = self._connection()
+            with self._here(), self._errors("read"), self._transaction("BEGIN") as connection:
                 found = connection.execute("PRAGMA integrity_check").fetchall()
                 problems += [f"SQLite: {row[0]}" for row in found if row[0] != "ok"]
                 rows = connection.execute("SELECT id, payload, hash FROM entries ORDER BY id").fetchall()
@@ -168,42 +183,57 @@ class Ledger:
 
     # Writing
 
-    def charge(self, facts: Mapping[str, Any], by: str | None = None, labels: tuple[Any, ...] = ()) -> dict[str, Any]:
+    def charge(
+        self,
+        facts: Mapping[str, Any],
+        by: str | None = None,
+        labels: tuple[Any, ...] = (),
+        kind: str | None = None,
+        policy: RecordPolicy | None = None,
+    ) -> dict[str, Any]:
         """Write down a release before it is drawn, or raise and write nothing.
 
         Parameters
         ----------
         facts
             What is asked: the facts of a release, with its "policy" and "pure_policy".
-        by, labels
-            Where the release is about records with these labels of a column only.
+        by, labels, kind
+            Where the release is about records with these labels of a column only, and what the labels are.
+        policy
+            The policy itself: what is read back from the facts must be the same, functions and all.
 
         Returns
         -------
         The new head.
         """
-        if facts.get("policy") is None:
+        if not isinstance(facts, Mapping) or "policy" not in facts:
+            raise ParameterTypeError('facts must be a mapping with a "policy"')
+        if facts["policy"] is None:
             raise ParameterError("a nested function or lambda cannot be written to a ledger: use a module's function")
-        return self._append({"kind": "charge", "facts": dict(facts), "by": by, "labels": list(labels)})
+        return self._append(
+            {"kind": "charge", "facts": dict(facts), "by": by, "labels": list(labels), "label_kind": kind}, policy
+        )
 
     def raise_cap(self, column: str, cap: Policy, reason: str) -> None:
         """Put another cap in place of a column's, for good and visible in the history."""
-        check_caps({column: cap})
+        check_caps({column: cap} if isinstance(column, str) else None)
         if not isinstance(reason, str) or not reason.strip():
             raise ParameterError("reason must say in words why the cap is raised: it stays in the history")
-        if column not in self.caps:
-            raise ParameterError(
-                f"column must be one that has a cap ({', '.join(self.caps) or 'none has'}), got {column!r}"
-            )
+        caps = self.caps
+        if not isinstance(column, str) or column not in caps:
+            raise ParameterError(f"column must be one that has a cap ({', '.join(caps) or 'none has'}), got {column!r}")
         self._append({"kind": "cap", "column": column, "cap": cap.to_dict(), "reason": reason})
 
-    def _append(self, entry: dict[str, Any]) -> dict[str, Any]:
-        payload = json.dumps({"time": _now(), **entry}, ensure_ascii=False, sort_keys=True)
+    def _append(self, entry: dict[str, Any], policy: RecordPolicy | None = None) -> dict[str, Any]:
+        try:
+            payload = json.dumps({"time": _now(), **entry}, sort_keys=True)
+        except (TypeError, ValueError) as error:
+            raise ParameterTypeError(f"facts must be what JSON can hold: {error}") from None
         parsed = _entry(payload, self._functions)
+        if policy is not None and parsed["parsed"].policy != policy:
+            raise ParameterError("the ledger knows another function by the name of one in the policy: see functions=")
         with self._here(), self._errors("written"):
-            connection = self._connection()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with self._transaction("BEGIN IMMEDIATE") as connection:
                 self._read(connection)
                 state = self._state
                 number = state.id + 1
@@ -216,24 +246,51 @@ class Ledger:
                 except BaseException:
                     undo()
                     raise
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
             state.id, state.hash = number, digest
             state.entries.append(parsed)
+            self._check_place(connection)
             return {"entry": number, "hash": digest}
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction, and take it back unless it was committed."""
+        connection = self._connection()
+        try:
+            if connection.in_transaction:  # an interrupt came at a bad moment
+                connection.execute("ROLLBACK")
+            connection.execute(begin)
+            self._check_place(connection)
+            yield connection
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _check_place(self, connection: sqlite3.Connection) -> None:
+        """Raise where the file that is open is no longer the one at the path: charges to it would be lost."""
+        try:
+            now = os.stat(self.path)
+        except FileNotFoundError:
+            now = None
+        if now is None or (now.st_dev, now.st_ino) != self._local.place:
+            self._local.__dict__.pop("connection", None)
+            raise LedgerError(f"ledger {self.path} was moved, removed or replaced while it was open")
 
     # The file
 
     def _create(self, caps: Mapping[str, Policy]) -> None:
         """Make the file beside its place and link it there, so that it is never half made, nor made twice."""
+        for left in ("-wal", "-shm", "-journal"):
+            if os.path.lexists(f"{self.path}{left}"):
+                raise LedgerError(f"{self.path}{left} is left of another ledger: bring that one back, or remove it")
+        payload_caps = {name: cap.to_dict() for name, cap in caps.items()}
+        for cap in payload_caps.values():
+            Policy.from_dict(cap, self._functions)
         with self._errors("made"):
             handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
             os.close(handle)
             try:
-                entry = {"kind": "created", "time": _now(), "caps": {name: cap.to_dict() for name, cap in caps.items()}}
-                payload = json.dumps(entry, ensure_ascii=False, sort_keys=True)
+                entry = {"kind": "created", "time": _now(), "caps": payload_caps}
+                payload = json.dumps(entry, sort_keys=True)
                 digest = _hash(START, 1, payload)
                 connection = sqlite3.connect(name, isolation_level=None)
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -245,6 +302,7 @@ class Ledger:
                 connection.execute("INSERT INTO head VALUES (1, 1, ?)", (digest,))
                 connection.execute("COMMIT")
                 connection.close()
+                os.chmod(name, 0o666 & ~_umask())
                 with suppress(FileExistsError):  # another process was first
                     os.link(name, self.path)
                 _sync_folder(self.path.parent)
@@ -275,6 +333,8 @@ class Ledger:
             connection.execute(
                 "PRAGMA wal_autocheckpoint = 1"
             )  # so that the one file has it all, even while it is open
+            place = os.stat(self.path)
+            self._local.place = (place.st_dev, place.st_ino)
             self._local.connection = connection
         return connection
 
@@ -300,12 +360,8 @@ class Ledger:
 
     def _snapshot(self) -> None:
         """Read what is new, as of one moment."""
-        connection = self._connection()
-        connection.execute("BEGIN")
-        try:
+        with self._transaction("BEGIN") as connection:
             self._read(connection)
-        finally:
-            connection.execute("ROLLBACK")
 
     def _read(self, connection: sqlite3.Connection) -> None:
         """Read the entries that were added since, and check their chain."""
@@ -327,15 +383,17 @@ class Ledger:
         if connection.execute("SELECT id, hash FROM head").fetchall() != [(state.id, state.hash)]:
             raise LedgerError(f"ledger {self.path} was changed from outside: its newest entries are gone")
 
-    def _raised(self) -> bool:
-        return any(entry["kind"] == "cap" for entry in self._state.entries)
+    def _first_caps(self) -> Any:
+        return self._state.entries[0]["parsed"] if self._state.entries else None
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
-            raise LedgerError(f"ledger {self.path} could not be {what}: {error}") from error
+        except (sqlite3.Error, OSError, ValueError) as error:
+            if isinstance(error, SlowscaleError):
+                raise
+            raise LedgerError(f"ledger {str(self.path)!r:.200} could not be {what}: {error}") from error
 
 
 def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> Callable[[], None]:
@@ -374,6 +432,7 @@ def _entry(payload: str, functions: Functions | None) -> dict[str, Any]:
                 None if pure is None else RecordPolicy.from_dict(pure, functions),
                 entry["by"],
                 tuple(entry["labels"]),
+                entry.get("label_kind"),
                 entry["facts"].get("protect"),
             )
         else:
@@ -389,6 +448,12 @@ def _hash(before: str, number: int, payload: str) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _sync_folder(folder: Path) -> None:

@@ -19,6 +19,7 @@ from slowscale.parameters import as_array
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy, TimesPolicy
 
 Term = tuple[str | None, Policy]
+COUNT = "count"  # what the number of records is called
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ class RecordPolicy:
     parallel: tuple[Parallel, ...] = ()
 
     def __post_init__(self) -> None:
-        terms = tuple((column, policy) for column, policy in self.terms)
+        try:
+            terms = tuple((column, policy) for column, policy in self.terms)
+        except (TypeError, ValueError):
+            raise ParameterTypeError(f"terms must be pairs of a column and a policy, got {self.terms!r:.60}") from None
         object.__setattr__(self, "terms", terms)
         for column, policy in terms:
             if not isinstance(policy, Policy) or not (column is None or isinstance(column, str)):
@@ -105,15 +109,15 @@ class RecordPolicy:
             Whether both fall in the same cell of every table. If not, the record leaves one cell and enters another,
             whose noise is independent: the losses of both add.
         """
-        first, second = (_values(values, self.columns) for values in (record, other))
-        total = 0.0
-        for column, policy in self.terms:
-            if not same_cell:
-                total += policy(first[column] if column else 0) + policy(second[column] if column else 0)
-            elif column is not None:  # a count does not change
-                total += BoundedPolicy(policy)(float(first[column]), float(second[column]))
-        return total + sum(
-            max(part.bounded(record, other, same_cell) for _, part in parallel.parts) for parallel in self.parallel
+        if not same_cell:
+            return float(self(record) + self(other))
+        first, second = (_values(values, self.columns, signed=True) for values in (record, other))
+        if any(value.ndim for values in (first, second) for value in values.values()):
+            raise ParameterTypeError("record and other must have one value for each column")
+        # A count does not change.
+        losses = [BoundedPolicy(p)(float(first[c]), float(second[c])) for c, p in self.terms if c is not None]
+        return float(sum(losses)) + sum(
+            max(part.bounded(record, other) for _, part in one.parts) for one in self.parallel
         )
 
     def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
@@ -122,16 +126,23 @@ class RecordPolicy:
         Removing the entity shifts each cell by the entity's total there, and cells have independent noise: the losses
         add over cells. Each cell is a mapping of columns to totals, with the number of records as "count".
         """
+        if isinstance(cells, Mapping) or not all(isinstance(cell, Mapping) for cell in cells):
+            raise ParameterTypeError("cells must be a list of mappings, one for each cell that the entity is in")
+        return float(sum(self._in_cell(cell) for cell in cells))
+
+    def _in_cell(self, cell: Mapping[str, Any]) -> float:
+        values = _values(cell, self.columns)
         total = 0.0
-        for cell in cells:
-            count = cell.get("count", 1)
-            for column, policy in self.terms:
-                if column is not None:
-                    total += float(policy(np.abs(as_array(column, cell[column]))))
-                else:  # a count of n records shifts by n: at most n² times the loss of one, n times for PRDP
-                    total += float(policy(0)) * (count**2 if policy.notion == ZCDP else count)
-            total += sum(max(part.entity([cell]) for _, part in parallel.parts) for parallel in self.parallel)
-        return total
+        for column, policy in self.terms:
+            if column is not None:
+                total += policy(float(values[column]))
+                continue
+            count = cell.get(COUNT)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ParameterError(f'cells must have the number of records as "count", a whole number, got {count!r}')
+            # A count of n records shifts by n: at most n² times the loss of one, n times for PRDP.
+            total += policy(0) * (count**2 if policy.notion == ZCDP else count)
+        return total + sum(max(part._in_cell(cell) for _, part in one.parts) for one in self.parallel)
 
     def __add__(self, other: object) -> "RecordPolicy":
         if not isinstance(other, RecordPolicy):
@@ -182,10 +193,18 @@ class RecordPolicy:
 
 
 def _single(policy: Policy) -> Policy:
-    return policy.policy if isinstance(policy, TimesPolicy) else policy
+    while isinstance(policy, TimesPolicy):
+        policy = policy.policy
+    return policy
 
 
-def _values(record: Any, columns: Sequence[str]) -> dict[str, Any]:
+def plain_label(label: Any) -> str | int | bool:
+    """Return a label as a ledger writes it: dates as text."""
+    label = label.item() if isinstance(label, np.generic) else label
+    return label if isinstance(label, str | int) else str(label)
+
+
+def _values(record: Any, columns: Sequence[str], signed: bool = False) -> dict[str, Any]:
     """Return the influences of a record, or of a table's records, on each column."""
     if hasattr(record, "column_names"):  # an Arrow table
         record = {name: record[name].to_numpy() for name in record.column_names if name in columns}
@@ -198,7 +217,9 @@ def _values(record: Any, columns: Sequence[str]) -> dict[str, Any]:
     missing = [column for column in columns if column not in record]
     if missing:
         raise ParameterError(f"record must have a value for {', '.join(missing)}")
-    values = {column: np.abs(as_array(column, record[column])) for column in columns}
+    values = {column: as_array(column, record[column]) for column in columns}
+    if not signed:
+        values = {column: np.abs(value) for column, value in values.items()}
     if len({value.shape for value in values.values() if value.ndim}) > 1:
         raise ParameterError("record must have values of one length for every column")
     return values
@@ -208,6 +229,8 @@ def _charged(parallel: Parallel, record: Any) -> Any:
     """Return the loss by the part that a record's label names, or else by the part that costs most."""
     label = record.get(parallel.by) if isinstance(record, Mapping) else None
     if label is not None and np.ndim(label) == 0:
-        mine = [part for name, part in parallel.parts if name == label]
-        return mine[0](record) if mine else 0.0
+        mine = plain_label(label)
+        found = [part for name, part in parallel.parts if type(name) is type(mine) and name == mine]
+        if found or any(type(name) is type(mine) for name, _ in parallel.parts):
+            return found[0](record) if found else 0.0
     return np.max([part(record) for _, part in parallel.parts], axis=0)

@@ -27,7 +27,7 @@ def epsilon(rho: float, delta: float) -> float:
     def bound(log_order: float) -> float:
         beyond = math.exp(log_order)  # α − 1
         order = 1 + beyond
-        return order * loss + (-math.log(probability) - math.log(order)) / beyond + math.log(beyond / order)
+        return order * loss + (-math.log(probability) - math.log1p(beyond)) / beyond - math.log1p(1 / beyond)
 
     return max(0.0, _least(bound))
 
@@ -44,9 +44,9 @@ def delta(rho: float, epsilon: float) -> float:
     def bound(log_order: float) -> float:
         beyond = math.exp(log_order)
         order = 1 + beyond
-        return beyond * (order * loss - most) - math.log(beyond) + order * math.log(beyond / order)
+        return beyond * (order * loss - most) - math.log(beyond) - order * math.log1p(1 / beyond)
 
-    return math.exp(min(0.0, _least(bound)))
+    return max(math.exp(min(0.0, _least(bound))), math.ulp(0.0))
 
 
 def odds_factor(rho: float, delta: float) -> float:
@@ -67,7 +67,8 @@ def posterior(prior: float, epsilon: float) -> float:
     0.731
     """
     start, most = _probability("prior", prior), _loss("epsilon", epsilon)
-    return 1 / (1 + (1 - start) / start * math.exp(-most))
+    odds = math.log1p(-start) - math.log(start) - most  # against it, as a logarithm
+    return 1 / (1 + math.exp(min(odds, 700.0)))
 
 
 def _least(bound: Callable[[float], float]) -> float:

@@ -45,7 +45,7 @@ class Losses:
     Attributes
     ----------
     records
-        How many records there are.
+        How many records there are, or entities where those are protected.
     quantiles
         The loss that a share of the records does not exceed, by share.
     cdf
@@ -58,10 +58,12 @@ class Losses:
     quantiles: dict[float, float]
     cdf: dict[float, float]
     largest: dict[int, float]
+    protects: str | None = None
 
     def __repr__(self) -> str:
-        lines = ["CONFIDENTIAL: for the curator only, never to be published", f"losses of {self.records:,} records"]
-        lines += [f"  {share:>8.1%} of the records lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
+        things = "records" if self.protects is None else f"different {self.protects}"
+        lines = ["CONFIDENTIAL: for the curator only, never to be published", f"losses of {self.records:,} {things}"]
+        lines += [f"  {share:>8.1%} of them lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
         lines += [f"  the {_ordinal(rank)} loss is {loss:.4g}" for rank, loss in self.largest.items()]
         return "\n".join(lines)
 
@@ -110,6 +112,7 @@ def record_losses(
         dict(zip(PROBABILITIES, found, strict=False)),
         {at: shares[f"below{i}"] / records for i, at in enumerate(THRESHOLDS)},
         dict(zip(ranks, found[len(PROBABILITIES) :], strict=True)),
+        protect,
     )
 
 

@@ -53,7 +53,8 @@ def test_the_verdict_is_that_of_many_points(spent_policies, cap_policies):
     else:
         here = sum(policy(refusal.influence) for policy in spent_policies)
         assert here > cap(refusal.influence) * (1 + TOLERANCE) * (1 - 1e-12)
-        assert "smallest" in str(refusal) or here == pytest.approx(refusal.spent)
+        assert refusal.influence < 1e-50 or here == pytest.approx(refusal.spent)
+        assert refusal.spent > refusal.cap
 
 
 @given(plain_policies)
@@ -73,7 +74,10 @@ def test_the_smallest_size_is_named():
     with pytest.raises(ss.CapError) as caught:
         check("pay", total(root), gaussian)
     assert caught.value.influence < 1e-50
-    assert "first for the smallest records (the numbers are for size 1)" in str(caught.value)
+    assert "would be exceeded, for records smaller than about 1" in str(caught.value)
+    assert caught.value.spent > caught.value.cap
+    with pytest.raises(ss.CapError, match=r"for records of any size: one of size 1 would have lost 1, 0\.5 more"):
+        check("pay", total(RootPolicy(2, 1.0), RootPolicy(2, 1.0)), RootPolicy(2, 1.0))
 
 
 def test_a_narrow_excess_is_found():
@@ -86,6 +90,14 @@ def test_a_narrow_excess_is_found():
     with pytest.raises(ss.CapError) as caught:
         check("x", total(steps), cap)
     assert caught.value.influence == pytest.approx(exceeded[0], rel=1e-3)
+
+
+def test_the_smallest_size_is_named_where_steps_differ():
+    """Steps of 5 against steps of 5.0000001: refused, at a size where it is so."""
+    steps, cap = UnitSplittingPolicy(5.0, 10.0), UnitSplittingPolicy(5.0000001, 10.0 * 5.0000001 / 5)
+    with pytest.raises(ss.CapError) as caught:
+        check("x", total(steps), cap)
+    assert steps(caught.value.influence) > cap(caught.value.influence)
 
 
 def test_one_percent_below_is_shown_and_one_percent_above_is_not():

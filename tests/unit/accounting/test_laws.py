@@ -77,7 +77,8 @@ def charge(by, column, mechanism, wanted, entities=False):
     policy = mechanism.policy
     term = (None, ConstantPolicy(policy(1))) if column == "count" and not entities else (column, policy)
     part = {} if wanted is None else {"by": "state", "labels": (wanted,)}
-    return Charge(RecordPolicy((term,)), protects="firm" if entities else None, **part)
+    kind = None if wanted is None else "text"
+    return Charge(RecordPolicy((term,)), kind=kind, protects="firm" if entities else None, **part)
 
 
 bys = st.sampled_from([(), ("state",), ("state", "size")])

@@ -55,6 +55,13 @@ def test_posterior_is_bayes():
     assert posterior(prior, eps) == pytest.approx(believed)
 
 
+def test_extremes():
+    assert posterior(1e-310, 700) == pytest.approx(1.014e-6, rel=1e-2)
+    assert 0 < delta(1e-4, 1) < 1e-300
+    assert epsilon(1e6, 1e-300) > 1e6
+    assert posterior(1e-320, 800) > 0.99
+
+
 def test_nothing_lost_nothing_learnt():
     assert epsilon(0, 1e-6) == delta(0, 1) == odds_factor(0, 0.1) == 0
     assert posterior(0.2, 0) == pytest.approx(0.2)
