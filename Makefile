@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 CHECKED := src tests bench examples
 
-.PHONY: demo test bench lint format setup clean java
+.PHONY: demo test bench lint format setup clean java chromium docs
 
 setup: $(READY)
 
@@ -15,9 +15,9 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python examples/publish_establishments.py
+	@$(BIN)/slowscale demo
 
-test: $(READY) lint java
+test: $(READY) lint java chromium
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 # Spark runs on Java 17 or 21: the machine's own, or else Debian's where we may install it.
@@ -25,6 +25,16 @@ java:
 	@java -version 2>&1 | grep -Eq 'version "(17|21)' \
 	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } \
 	|| echo "NO JAVA 17 OR 21, AND NO WAY TO INSTALL IT: SPARK IS NOT TESTED"
+
+# The report is opened in a real browser.
+chromium:
+	@command -v chromium >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	|| echo "NO CHROMIUM, AND NO WAY TO INSTALL IT: THE REPORT IS NOT TESTED IN A BROWSER"
+
+# The pages of docs/ as a site in site/.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lint: $(READY)
 	$(BIN)/ruff check $(CHECKED)
@@ -45,4 +55,4 @@ bench: $(READY) .venv-peers/.ready
 	@for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv .venv-peers demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers demo site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

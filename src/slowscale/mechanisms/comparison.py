@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # How finely the record sizes are searched for crossovers: points a factor of ten.
 PER_DECADE = 100
+# How many crossovers are shown: where a policy jumps there can be thousands.
+SHOWN = 30
 # How many jumps of a unit-splitting policy are looked at one by one.
 JUMPS = 10_000
 
@@ -80,8 +82,10 @@ class Comparison:
         width = max(map(len, self.names))
         lines += [
             f"  {_short(c.influence):>11}  {c.above:<{width}}  {c.below:<{width}}  loss {c.loss:.3g}"
-            for c in self.crossovers
+            for c in self.crossovers[:SHOWN]
         ]
+        if len(self.crossovers) > SHOWN:
+            lines.append(f"  … and {len(self.crossovers) - SHOWN:,} more: see .crossovers")
         return "\n\n".join([*blocks, "\n".join(best), *(["\n".join(lines)] if self.crossovers else [])])
 
 

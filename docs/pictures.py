@@ -1,0 +1,123 @@
+"""Draw the pictures of choosing.md: `.venv/bin/python docs/pictures.py` writes docs/images/*.svg.
+
+The setting is that of examples/compare_mechanisms.py: annual payroll, every mechanism with a standard deviation of 75
+for a sum of 106. Needs altair and vl-convert-python; no network, no browser.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+import slowscale as ss
+
+FOLDER = Path(__file__).parent / "images"
+MEDIAN, STD = 106, 75
+MECHANISMS = {
+    "Gaussian": ss.Gaussian.calibrate(std=STD),
+    "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(std=STD, p=0.5),
+    "exponential polylog 2": ss.ExponentialPolylog.calibrate(std=STD, p=2),
+    "fourth root": ss.Root.calibrate(std=STD, at=MEDIAN, k=4),
+    "log": ss.Log.calibrate(std=STD, at=MEDIAN),
+}
+ALIKE = "all additive mechanisms"
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart; dashes for print in grey.
+LOOKS = {
+    "Gaussian": ("#000000", [1, 0]),
+    "generalized Gaussian 1/2": ("#E69F00", [8, 3]),
+    "exponential polylog 2": ("#0072B2", [1, 0]),
+    "fourth root": ("#009E73", [2, 2]),
+    "log": ("#D55E00", [8, 3, 2, 3]),
+    ALIKE: ("#000000", [1, 0]),
+}
+TEXT = {name: "#A06E00" if colour == "#E69F00" else colour for name, (colour, _) in LOOKS.items()}  # legible on white
+
+
+def picture(curves: dict[str, Any], across: alt.X, along: alt.Y, about: str, apart: float = 0.6) -> alt.LayerChart:
+    """Return one line for each name, with the name beside its end.
+
+    Parameters
+    ----------
+    curves
+        The values along the y axis, at `SIZES`, by name.
+    across, along
+        The axes.
+    about
+        What the picture shows, for those who cannot see it.
+    apart
+        How far names are kept apart, in powers of ten.
+    """
+    names = list(curves)
+    rows = pd.concat(pd.DataFrame({"x": SIZES, "y": values, "name": name}) for name, values in curves.items())
+    heights = sorted((float(np.log10(values[-1])), name) for name, values in curves.items())
+    places: list[float] = []
+    for height, _ in heights:
+        places.append(max(height, places[-1] + apart) if places else height)
+    ends = pd.DataFrame({"x": SIZES[-1], "y": 10.0 ** np.array(places), "name": [name for _, name in heights]})
+
+    def scale(values: list[Any]) -> alt.Scale:
+        return alt.Scale(domain=names, range=values)
+
+    colour = alt.Color("name:N", legend=None, scale=scale([LOOKS[name][0] for name in names]))
+    dash = alt.StrokeDash("name:N", legend=None, scale=scale([LOOKS[name][1] for name in names]))
+    inks = alt.Color("name:N", legend=None, scale=scale([TEXT[name] for name in names]))
+    drawn = alt.Chart(rows).mark_line(strokeWidth=2.5).encode(across, along, colour, dash)
+    named = alt.Chart(ends).mark_text(align="left", dx=6, fontSize=14, fontWeight="bold")
+    middle = alt.Chart(pd.DataFrame({"x": [MEDIAN], "words": [f"the median: {MEDIAN}"]})).encode(x="x:Q")
+    chart = alt.layer(
+        middle.mark_rule(color="#777777", strokeDash=[3, 3]),
+        middle.mark_text(align="left", dx=5, dy=9, fontSize=13, color="#555555").encode(y=alt.value(0), text="words:N"),
+        drawn,
+        named.encode(across, along, inks, text="name:N"),
+    ).resolve_scale(color="independent")
+    chart = chart.properties(width=540, height=360, background="white", padding=14, description=about)
+    return chart.configure_view(stroke=None).configure_axis(
+        labelFontSize=13, titleFontSize=14, titleFontWeight="normal", gridColor="#e4e4e4"
+    )
+
+
+def axis(title: str, low: int, high: int, every: int = 1) -> dict[str, Any]:
+    """Return a log axis whose ticks are read as plain numbers."""
+    words = "datum.value < 1000000 ? format(datum.value, ',') : format(datum.value / 1000000, ',') + ' million'"
+    return {
+        "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
+        "axis": alt.Axis(title=title, values=[10.0**power for power in range(low, high + 1, every)], labelExpr=words),
+    }
+
+
+SIZES = np.geomspace(1, 1e6, 241)
+
+
+def policies() -> alt.LayerChart:
+    """Return what a record loses, by its size."""
+    curves = {name: m.policy(SIZES) for name, m in MECHANISMS.items()}
+    last = {name: f"{values[-1]:,.0f}" for name, values in curves.items()}
+    about = "PRzCDP loss against record size, both on log axes. At a size of one million the losses are: "
+    about += "; ".join(f"{name} {loss}" for name, loss in last.items())
+    x = alt.X("x:Q", **axis("size of the record (thousand dollars of annual payroll)", 0, 6))
+    return picture(curves, x, alt.Y("y:Q", **axis("PRzCDP loss", -4, 8, 2)), about)
+
+
+def errors() -> alt.LayerChart:
+    """Return the standard deviation, by the value of the sum."""
+    curves = {ALIKE: np.full(SIZES.shape, MECHANISMS["Gaussian"].std(1))}
+    curves |= {name: MECHANISMS[name].std(SIZES) for name in ("fourth root", "log")}
+    last = {name: f"{values[-1]:,.0f}" for name, values in curves.items()}
+    about = "Standard deviation against the sum, both on log axes. At a sum of one million they are: "
+    about += "; ".join(f"{name} {std}" for name, std in last.items())
+    x = alt.X("x:Q", **axis("the sum (thousand dollars of annual payroll)", 0, 6))
+    return picture(curves, x, alt.Y("y:Q", **axis("standard deviation of what is published", -1, 6)), about)
+
+
+def main() -> None:
+    """Write the pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, chart in {"policies": policies(), "errors": errors()}.items():
+        chart.save(FOLDER / f"{name}.svg")
+        print(f"wrote docs/images/{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

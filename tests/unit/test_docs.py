@@ -1,0 +1,123 @@
+"""The docs tell the truth: their code runs, prints what they say, and the names and links in them exist.
+
+In docs/**/*.md the comment `<!-- run -->` before a block of Python means that it runs, after those before it on the
+page; `<!-- prints -->` before a block of text, that the block run last printed exactly that.
+"""
+
+import ast
+import contextlib
+import fnmatch
+import importlib
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import slowscale as ss
+import slowscale.mechanisms
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+BLOCK = re.compile(r"^(?:<!-- (?P<mark>\w+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+ROOMS = {path.stem for path in (ROOT / "src/slowscale").iterdir() if path.stem[0] not in "._"}
+RUN = [page for page in PAGES if "<!-- run -->" in page.read_text(encoding="utf-8")]
+
+
+def name(page):
+    return page.relative_to(DOCS).as_posix()
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    namespace, printed = {"__name__": "docs"}, ""
+    for block in BLOCK.finditer(text):
+        if block["mark"] == "run":
+            code = "\n" * text.count("\n", 0, block.start("text")) + block["text"]  # so that errors name the line
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(code, str(page), "exec"), namespace)
+            printed = out.getvalue()
+        elif block["mark"] == "prints":
+            assert printed == block["text"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_code_is_python(page):
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if block["kind"] == "python":
+            ast.parse(block["text"])
+        assert block["mark"] in (None, "run", "prints")
+        assert block["mark"] != "run" or block["kind"] == "python"
+
+
+def test_all_of_the_tutorial_runs():
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    blocks = [block for block in BLOCK.finditer(text) if block["kind"] == "python"]
+    assert len(blocks) > 5
+    assert all(block["mark"] == "run" for block in blocks)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        assert "://" not in target, "the docs are read offline"
+        assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_named_things_exist(page):
+    prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for path in re.findall(r"`((?:src|tests|examples|docs)/[\w/.*-]+)`", prose):
+        assert list(ROOT.glob(path)), path
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", prose):
+        assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{test}"
+    for attribute in re.findall(r"`ss\.(\w+(?:\.\w+)*)", prose):
+        thing = ss
+        for part in attribute.split("."):
+            thing = getattr(thing, part)
+    for module in re.findall(r"(?:`|::: )(slowscale(?:\.\w+)+)", prose):
+        found(module)
+
+
+def found(dotted):
+    """Return what a dotted name stands for: a module, or something in one."""
+    try:
+        return importlib.import_module(dotted)
+    except ModuleNotFoundError:
+        home, _, attribute = dotted.rpartition(".")
+        return getattr(found(home), attribute)
+
+
+def test_the_map_of_the_paper_leads_somewhere():
+    """Every name in code on that page is a fact, a test, or something in the library."""
+    text = (DOCS / "paper.md").read_text(encoding="utf-8")
+    facts = [fact["id"] for fact in json.loads((ROOT / "tests/reference/golden.json").read_text(encoding="utf-8"))]
+    for term in set(re.findall(r"`([\w./:*]+)`", text)):
+        if fnmatch.filter(facts, term) or (ROOT / term).exists():
+            continue
+        file, _, test = term.partition("::")
+        if file.endswith(".py"):
+            places = [ROOT / "tests" / file, ROOT / "tests/unit/accounting" / file]
+            assert any(place.exists() and f"def {test}" in place.read_text(encoding="utf-8") for place in places), term
+        elif term.split(".")[0] in ROOMS:
+            found(f"slowscale.{term}")
+        elif term[0].isupper() and "." in term:
+            home, _, attribute = term.partition(".")
+            assert hasattr(getattr(ss, home, None) or getattr(slowscale.mechanisms, home), attribute), term
+
+
+def test_every_public_name_is_in_the_reference():
+    entries = re.findall(r"^::: ([\w.]+)$", (DOCS / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = {entry.rpartition(".")[2] for entry in entries}
+    assert set(ss.__all__) <= listed
+    assert all(found(entry) is not None for entry in entries)
+
+
+def test_every_page_is_in_the_navigation():
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert sorted(re.findall(r": ([\w/]+\.md)$", site, re.MULTILINE)) == sorted(map(name, PAGES))
