@@ -26,10 +26,10 @@ java:
 	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } \
 	|| echo "NO JAVA 17 OR 21, AND NO WAY TO INSTALL IT: SPARK IS NOT TESTED"
 
-# The report is opened in a real browser.
+# The report is opened, and printed, in a real browser.
 chromium:
-	@command -v chromium >/dev/null \
-	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	@{ command -v chromium && command -v pdftoppm; } >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium poppler-utils >/dev/null; } \
 	|| echo "NO CHROMIUM, AND NO WAY TO INSTALL IT: THE REPORT IS NOT TESTED IN A BROWSER"
 
 # The pages of docs/ as a site in site/.

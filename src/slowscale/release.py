@@ -111,6 +111,12 @@ class Release:
             }
         )
 
+    def report(self, path: str | os.PathLike[str], spent: RecordPolicy | None = None, overwrite: bool = False) -> Path:
+        """Write a report that everyone may read: one HTML file that opens offline, with `spent` the ledger's total."""
+        from slowscale.report import write_report
+
+        return write_report(self, path, spent=spent, overwrite=overwrite)
+
     def ratio(
         self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "fieller"
     ) -> "Release":
@@ -162,7 +168,7 @@ class Release:
         return replace(self, table=table, facts={**self.facts, "ratios": {**self.facts["ratios"], name: note}})
 
     def _floats(self, column: str) -> Any:
-        return np.asarray(self.table[column].cast(pa.float64()).to_numpy())
+        return np.asarray(self.table[column].cast(pa.float64(), safe=False).to_numpy())
 
 
 def _beside(name: str) -> list[str]:

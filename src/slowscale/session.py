@@ -5,6 +5,7 @@ a table that may be published.
 """
 
 import json
+import math
 import os
 import secrets
 import warnings
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
@@ -73,6 +74,17 @@ class Query:
             single = name == self.count and not self.entities
             terms.append((None, ConstantPolicy(policy(1), policy.notion)) if single else (name, policy))
         return RecordPolicy(tuple(terms))
+
+
+class SizeClass(NamedTuple):
+    """How wrong the released sums of one column are whose true size is from `low` to below `high`. CONFIDENTIAL."""
+
+    column: str
+    low: float
+    high: float
+    cells: int
+    median_error: float
+    median_relative_error: float
 
 
 class Session:
@@ -143,6 +155,7 @@ class Session:
         self._account = Account(check_caps(caps))
         self._bits = bits
         self._queries: dict[str, Query] = {}
+        self._errors: dict[str, tuple[SizeClass, ...]] = {}
 
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
@@ -275,6 +288,12 @@ class Session:
         assert policy is not None
         return record_losses(query.table, policy, query.columns, query.keys, self.protect)
 
+    def errors(self, release: Release) -> "tuple[SizeClass, ...]":
+        """Return how wrong a release is, by size of the true sums. CONFIDENTIAL: for the curator only."""
+        if not isinstance(release, Release) or release.facts["id"] not in self._errors:
+            raise ParameterError("release must be one that this session made")
+        return self._errors[release.facts["id"]]
+
     def _release(
         self,
         mechanisms: dict[str, Mechanism],
@@ -346,6 +365,7 @@ class Session:
             assert policy is not None
             self._account.charge(Charge(policy, pure, partition, labels, kind, self.protect))
         release = self._draw(query, sums, facts)
+        self._errors[release.facts["id"]] = errors_by_size(query, sums, release)
         self._queries[release.facts["id"]] = query
         return release
 
@@ -430,6 +450,22 @@ class Session:
             noisy = mechanism.release(exact, query.units[name], query.level, self._bits)
             columns |= {f"{name}{suffix}": values for suffix, values in _published(noisy, query.nonnegative).items()}
         return Release(pa.table(columns), facts, policy, pure)
+
+
+def errors_by_size(query: Query, sums: ExactSums, release: Release) -> tuple[SizeClass, ...]:
+    """Return the errors of a release by powers of ten of the true sums; cells without records apart."""
+    classes = []
+    for name in query.mechanisms:
+        counts = sums.rows if name == query.count else sums.sums[name]
+        truth = counts.astype(float) * float(sums.grains.get(name, Fraction(1)))
+        error = np.abs(release._floats(name) - truth)
+        place = np.where(truth == 0, -np.inf, np.floor(np.log10(np.where(truth == 0, 1, np.abs(truth)))))
+        for power in np.unique(place):
+            here = place == power
+            low, high = (0.0, 0.0) if np.isinf(power) else (10.0**power, 10.0 ** (power + 1))
+            relative = math.nan if np.isinf(power) else float(np.median(error[here] / np.abs(truth[here])))
+            classes.append(SizeClass(name, low, high, int(here.sum()), float(np.median(error[here])), relative))
+    return tuple(classes)
 
 
 def _published(noisy: Noisy, nonnegative: bool) -> dict[str, Any]:

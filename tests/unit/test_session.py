@@ -287,6 +287,16 @@ def test_decimals_are_not_mixed_with_floats():
         assert release.table["v"].to_pylist() == [0.28]
 
 
+def test_errors_by_size(session):
+    release = session.sum({"cattle": ss.Gaussian(1e-9)}, keys=KEYS, count=TINY)
+    found = session.errors(release)
+    cattle = [(size.low, size.high, size.cells) for size in found if size.column == "cattle"]
+    assert cattle == [(0, 0, 1), (1000, 10_000, 1), (10_000, 100_000, 1)]
+    assert all(size.median_error == 0 for size in found)
+    with pytest.raises(ss.ParameterError, match="one that this session made"):
+        session.errors(None)
+
+
 def test_losses_of_another_session(session):
     release = ss.Session(RECORDS).sum({"cattle": TINY})
     for wrong in (release, None, 5, {}):

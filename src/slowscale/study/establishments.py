@@ -17,6 +17,35 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import Array
 
 RECORDS, GROUPS = 323_402, 1_095
+# The plan of the demo: the standard deviations that give Gaussian noise a loss of 1 for the median record.
+DEMO = """\
+[data]
+path = "establishments.parquet"
+
+[keys]
+by = ["county", "naics3"]
+public_in_data = true                  # in the paper's table, which cells exist is public
+
+[[sums]]
+column = "emp"
+mechanism = "exponential-polylog"
+std = 1.41
+
+[[sums]]
+column = "payqtr1"
+mechanism = "exponential-polylog"
+std = 17.7
+
+[[sums]]
+column = "payann"
+mechanism = "exponential-polylog"
+std = 75
+
+[output]
+parquet = "published.parquet"
+csv = "published.csv"
+report = "published.html"
+"""
 
 
 class Summary(NamedTuple):

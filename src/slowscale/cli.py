@@ -1,0 +1,412 @@
+"""The command `slowscale`: thin; it parses, calls and prints.
+
+Exit codes: 0 done; 1 a mistake in slowscale itself; 2 a wrong command or plan; 3 data or an engine that cannot be used;
+4 refused by a cap; 5 a ledger that cannot be used or does not verify; 6 not released because nobody agreed; 130
+interrupted.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from slowscale.mechanisms import Mechanism
+    from slowscale.plan import Plan
+
+# Everything heavy is imported where it is used: `slowscale --help` answers at once.
+app = typer.Typer(
+    help="Publish sums of skewed data under per-record differential privacy.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+ledger_app = typer.Typer(help="Look at a ledger.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML); `slowscale init` writes one.")]
+LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Sizes = Annotated[str, typer.Option(help="Record sizes, separated by commas.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
+CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}
+FEW = 12  # rows shown of a table
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from slowscale import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write the plan.")] = Path("plan.toml"),
+    overwrite: Overwrite = False,
+) -> None:
+    """Write an example plan with comments, to be edited."""
+    from slowscale.errors import ParameterError
+    from slowscale.plan import EXAMPLE
+
+    if path.exists() and not overwrite:
+        raise ParameterError(f"{path} exists: choose another name, or --overwrite")
+    path.write_text(EXAMPLE, encoding="utf-8")
+    typer.echo(f"wrote {path}: edit it, then `slowscale check {path}`")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of plan files, for editors."""
+    from slowscale.plan import Plan
+
+    typer.echo(json.dumps(Plan.model_json_schema(), indent=2))
+
+
+@app.command()
+def check(plan: PlanFile, as_json: AsJson = False) -> None:
+    """Tell all that can be known before the records are touched: policies, error, the ledger's room."""
+    from slowscale.errors import CapError
+    from slowscale.plan import check_charge, open_account, read_plan
+
+    read = read_plan(plan)
+    account = open_account(read)
+    refusal = None
+    try:
+        check_charge(read, account)
+    except CapError as error:
+        refusal = error
+    if as_json:
+        _print_json(
+            {
+                "mechanisms": {name: mechanism.to_dict() for name, mechanism in read.mechanisms.items()},
+                "policy": read.policy.to_dict(),
+                "allowed": refusal is None,
+                "refusal": None if refusal is None else str(refusal),
+            }
+        )
+    else:
+        _show_plan(read)
+        typer.echo(f"\nBefore this release:\n{account.spent}" if account.charges else "\nNothing was released before.")
+        if refusal is None:
+            typer.echo("No cap is in the way." if account.caps else "There are no caps.")
+    if refusal is not None:
+        raise refusal
+
+
+@app.command()
+def release(
+    plan: PlanFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")] = False,
+    overwrite: Overwrite = False,
+    confidential_report: Annotated[
+        Path | None, typer.Option(help="Also write the losses of the records, for the curator's eyes only.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
+    from slowscale.plan import check_charge, open_account, read_plan, run_plan
+
+    read = read_plan(plan)
+    check_charge(read, open_account(read))
+    if not yes:
+        if not sys.stdin.isatty():
+            typer.echo("error: nobody is there to agree: pass --yes to release without asking", err=True)
+            raise typer.Exit(6)
+        _show_plan(read)
+        if not typer.confirm("\nRelease? What is spent cannot be taken back.", default=False):
+            typer.echo("not released, nothing spent")
+            raise typer.Exit(6)
+    session, made, files = run_plan(read, overwrite)
+    if confidential_report is not None:
+        from slowscale.report import write_confidential_report
+
+        files.append(write_confidential_report(session, made, confidential_report, overwrite=overwrite))
+    if as_json:
+        _print_json({"files": [str(file) for file in files], "facts": made.facts})
+        return
+    _show_release(made)
+    for file in files:
+        typer.echo(f"wrote {file}")
+
+
+@app.command()
+def explain(
+    source: Annotated[Path, typer.Argument(metavar="RELEASE|PLAN", help="A released .parquet or .csv, or a plan.")],
+    value: Annotated[list[str], typer.Option(help="A value of the record, such as emp=12; give one for each column.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a record with these values loses, in numbers and in plain words."""
+    from slowscale.accounting import epsilon, odds_factor, posterior
+    from slowscale.plan import read_plan
+    from slowscale.release import read_release
+
+    policy = (read_plan(source) if source.suffix == ".toml" else read_release(source)).policy
+    record = dict(_assigned(item) for item in value)
+    loss = policy(record)
+    sure = posterior(0.5, odds_factor(loss, 0.01))
+    parts = {name: policy.column(name)(abs(record[name])) for name in policy.columns}
+    counted = policy.column(None)(0)
+    if as_json:
+        facts = {"loss": loss, "columns": parts, "counts": counted, "epsilon": epsilon(loss, 1e-6), "posterior": sure}
+        _print_json({"record": record, "notion": policy.notion, **facts})
+        return
+    typer.echo(f"A record with {', '.join(f'{name} = {amount:g}' for name, amount in record.items())}:")
+    for name, part in parts.items():
+        typer.echo(f"  loses {part:.4g} through {name}")
+    if counted:
+        typer.echo(f"  loses {counted:.4g} by being counted")
+    typer.echo(
+        f"  {loss:.4g} in all ({policy.notion}), which is ({epsilon(loss, 1e-6):.4g}, 10⁻⁶)-differential privacy."
+    )
+    typer.echo(
+        "In words: someone who thinks it as likely as not that this record is there can, by this release, become at "
+        f"most {sure:.1%} sure, but for one time in a hundred."
+    )
+
+
+@app.command()
+def compare(
+    std: Annotated[float, typer.Option(help="The standard deviation that all mechanisms are given.")],
+    at: Annotated[float, typer.Option(help="The sum at which root and log have it; a typical record, say.")],
+    sizes: Sizes = "1,100,10000,1000000",
+    chart: Annotated[Path | None, typer.Option(help="Draw the policies: a .png, .svg or .html file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set mechanisms of the same error side by side: what records of each size lose."""
+    import slowscale as ss
+
+    candidates = {
+        "Gaussian": ss.Gaussian.calibrate(std=std),
+        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(std=std, p=0.5),
+        "exponential polylog 2": ss.ExponentialPolylog.calibrate(std=std),
+        "fourth root": ss.Root.calibrate(std=std, at=at, k=4),
+        "log": ss.Log.calibrate(std=std, at=at),
+    }
+    influences = _numbers("sizes", sizes)
+    if chart is not None:
+        from slowscale.report.comparison import write_chart
+
+        typer.echo(f"wrote {write_chart(candidates, chart)}", err=True)
+    if as_json:
+        rows = {
+            name: {"mechanism": m.to_dict(), "losses": dict(zip(influences, m.policy(influences), strict=True))}
+            for name, m in candidates.items()
+        }
+        _print_json(rows)
+        return
+    typer.echo(f"Every mechanism has a standard deviation of {std:g} for a sum of {at:g}. PRzCDP losses:\n")
+    typer.echo(str(ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at])))
+
+
+@app.command()
+def calibrate(
+    mechanism: Annotated[str, typer.Argument(help="gaussian, generalized-gaussian, exponential-polylog, root, log, …")],
+    std: Annotated[float | None, typer.Option(help="Wanted: this standard deviation.")] = None,
+    loss: Annotated[float | None, typer.Option(help="Wanted: this loss for a record of size --at.")] = None,
+    at: Annotated[float | None, typer.Option(help="The sum, or the record size, that is meant.")] = None,
+    param: Annotated[list[str], typer.Option(help="A fixed parameter, such as p=0.5 or k=4.")] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Solve for the parameter that meets a target, and tell what records then lose."""
+    from slowscale.errors import ParameterError
+    from slowscale.plan import MECHANISMS
+
+    if mechanism not in MECHANISMS:
+        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
+    fixed: dict[str, Any] = dict(_assigned(item) for item in param)
+    if "k" in fixed:
+        fixed["k"] = int(fixed["k"])
+    found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
+    if as_json:
+        _print_json({"mechanism": found.to_dict(), "policy": found.policy.to_dict()})
+        return
+    _show_mechanism(mechanism, found)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Where to put data, plan and results.")] = Path("demo"),
+) -> None:
+    """Simulate establishments, and publish their employment and payroll by county and industry."""
+    import pyarrow.parquet
+
+    from slowscale.errors import ParameterError
+    from slowscale.plan import read_plan, run_plan
+    from slowscale.study import simulated_establishments
+    from slowscale.study.establishments import DEMO
+
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError(f"{folder} is a file: choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "establishments.parquet"
+    pyarrow.parquet.write_table(simulated_establishments(), data)
+    plan = folder / "plan.toml"
+    plan.write_text(DEMO, encoding="utf-8")
+    typer.echo(f"simulated 323,402 establishments in {data}; the plan is {plan}\n")
+    _, made, files = run_plan(read_plan(plan), overwrite=True)
+    _show_release(made)
+    for file in files:
+        typer.echo(f"wrote {file}")
+
+
+@ledger_app.command("show")
+def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Tell in plain words what records may have lost so far."""
+    ledger = _ledger(path)
+    if as_json:
+        caps = {name: cap.to_dict() for name, cap in ledger.caps.items()}
+        _print_json({"head": ledger.head, "spent": ledger.spent.to_dict(), "caps": caps})
+        return
+    typer.echo(ledger.describe())
+
+
+@ledger_app.command("history")
+def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
+    """List all entries: what was asked, when, and what it cost."""
+    entries = _ledger(path).history()
+    if as_json:
+        _print_json([{key: part for key, part in entry.items() if key != "parsed"} for entry in entries])
+        return
+    for number, entry in enumerate(entries, 1):
+        typer.echo(f"{number:>5}  {entry['time']}  {_entry_words(entry)}")
+
+
+@ledger_app.command("verify")
+def ledger_verify(
+    path: LedgerFile,
+    against: Annotated[Path | None, typer.Option(help="A release whose entry must still be there.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that nobody changed, cut off or reordered the entries."""
+    from slowscale.errors import ParameterError
+    from slowscale.release import read_release
+
+    head = None
+    if against is not None:
+        head = read_release(against).facts.get("ledger")
+        if head is None:
+            raise ParameterError(f"{against} was released without a ledger")
+    problems = _ledger(path).verify(head)
+    if as_json:
+        _print_json({"problems": problems})
+    else:
+        typer.echo("\n".join(problems) if problems else "the ledger is as it was written")
+    if problems:
+        raise typer.Exit(5)
+
+
+def _ledger(path: Path) -> Any:
+    from slowscale.accounting import Ledger
+    from slowscale.errors import LedgerError
+
+    if not path.exists():
+        raise LedgerError(f"there is no ledger {path}")
+    return Ledger(path)
+
+
+def _entry_words(entry: dict[str, Any]) -> str:
+    if entry["kind"] == "charge":
+        facts = entry["facts"]
+        columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
+        return f"release {facts['id']}: {columns or facts.get('formula', '')}"
+    if entry["kind"] == "cap":
+        return f"the cap on {entry['column']} was raised: {entry['reason']}"
+    return f"the ledger was made, with caps on {', '.join(entry['caps']) or 'nothing'}"
+
+
+def _show_plan(plan: "Plan") -> None:
+    for name, mechanism in plan.mechanisms.items():
+        _show_mechanism(name, mechanism)
+    protected = f"one {plan.data.protect}" if plan.data.protect else "one record"
+    typer.echo(f"Protected: {protected}.")
+
+
+def _show_mechanism(name: str, mechanism: "Mechanism") -> None:
+    typer.echo(f"{name}: {mechanism}")
+    typer.echo(f"  policy: {mechanism.policy}")
+    losses = ", ".join(f"{loss:.3g} at {size:,}" for size, loss in _at(mechanism.policy, (1, 100, 10_000, 1_000_000)))
+    typer.echo(f"  a record's loss (PRzCDP) by its size: {losses}")
+    errors = ", ".join(f"{error:.4g} at {size:,}" for size, error in _at(mechanism.std, (100, 10_000, 1_000_000)))
+    typer.echo(f"  standard error by the size of the sum: {errors}")
+
+
+def _at(function: Any, sizes: "Iterable[int]") -> list[tuple[int, float]]:
+    return [(size, float(function(size))) for size in sizes]
+
+
+def _show_release(made: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    keys = list(made.facts["keys"]["columns"]) if made.facts["keys"] else []
+    columns = [*made.facts["columns"]]
+    table = Table(*keys, *columns)
+    for row in made.table.slice(0, FEW).to_pylist():
+        cells = [f"{row[name]:,} ({row[f'{name}_low']:,.0f} to {row[f'{name}_high']:,.0f})" for name in columns]
+        table.add_row(*(str(row[name]) for name in keys), *cells)
+    if len(made) > FEW:
+        table.add_row(*("…" for _ in [*keys, *columns]))
+    console = Console()
+    console.print(table)
+    console.print(str(made), highlight=False, soft_wrap=True)
+
+
+def _assigned(text: str) -> tuple[str, float]:
+    from slowscale.errors import ParameterError
+
+    name, equals, number = text.partition("=")
+    try:
+        if not equals or not name:
+            raise ValueError
+        return name, float(number)
+    except ValueError:
+        raise ParameterError(f"give a name and a number such as emp=12, got {text!r}") from None
+
+
+def _numbers(argument: str, text: str) -> list[float]:
+    from slowscale.errors import ParameterError
+
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ParameterError(f"{argument} must be numbers separated by commas, got {text!r}") from None
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def main() -> None:
+    """Run the command; an error is one line on stderr, or a traceback with --debug."""
+    debug = "--debug" in sys.argv
+    try:
+        app(prog_name="slowscale")
+    except KeyboardInterrupt:
+        typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
+        sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        from slowscale.errors import SlowscaleError
+
+        if isinstance(error, SlowscaleError):
+            typer.echo(f"error: {error}", err=True)
+            sys.exit(CODES.get(type(error).__name__, 2))
+        typer.echo(f"error: {type(error).__name__}: {error} (a mistake in slowscale: --debug shows where)", err=True)
+        sys.exit(1)

@@ -1,0 +1,167 @@
+"""Charts, drawn by Altair and rendered to SVG that is put into the page: no script, no network.
+
+Ink is the page's own (`currentColor`), so that charts are light and dark with it. Lines differ in colour (Okabe and
+Ito's, which colour-blind people tell apart) and in dashes.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from slowscale.errors import EngineError
+from slowscale.report.page import Html, cell, head, html, paragraph, row, table, tag
+from slowscale.report.words import MISSING, figure, power_of_ten
+
+INK = "currentColor"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+DASHES = ((1, 0), (9, 4), (2, 3), (12, 4, 2, 4), (5, 2), (16, 6))
+FONT = '"Source Sans 3", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
+WIDTH, HEIGHT = 800, 330
+MOST_TICKS = 10
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis: its title, and whether it counts in powers of ten or from 0 to 1."""
+
+    title: str
+    log: bool = True
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over one another: a name and its points for each."""
+
+    anchor: str
+    title: str
+    note: str
+    x: Axis
+    y: Axis
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+
+    def figure(self, shown: Sequence[float]) -> Html:
+        """Return the chart with its text alternative; the points at the x `shown` are told as a table, too."""
+        lines = {name: [point for point in points if self._visible(point)] for name, points in self.lines.items()}
+        drawn = {name: points for name, points in lines.items() if points}
+        svg = self._svg(drawn) if drawn else paragraph("There is nothing that such axes could show.")
+        caption = tag("figcaption", self.title, " ", tag("span", self.note))
+        data = tag("details", tag("summary", "The numbers of this chart"), self._table(shown))
+        return tag("figure", caption, "\n", svg, "\n", data, id=self.anchor)
+
+    def _visible(self, point: tuple[float, float]) -> bool:
+        return all(
+            math.isfinite(at) and (at > 0 or not axis.log) for at, axis in zip(point, (self.x, self.y), strict=True)
+        )
+
+    def _svg(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Html:
+        drawn = render(spec(self.x, self.y, lines))
+        title, told = f"{self.anchor}-title", f"{self.anchor}-told"
+        opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", drawn)
+        assert opening is not None
+        return Html(
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{title} {told}"{opening[1] or ""}>'
+            f'<title id="{title}">{escape(self.title)}</title><desc id="{told}">{escape(self._told(lines))}</desc>'
+            f"{drawn[opening.end() :]}"
+        )
+
+    def _told(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+        kind = "logarithmic axes" if self.y.log else "a logarithmic horizontal axis"
+        text = [f"Line chart with {kind}: {self.y.title} against {self.x.title}."]
+        for name, points in lines.items():
+            (x0, y0), (x1, y1) = points[0], points[-1]
+            if all(math.isclose(y, y0) for _, y in points):
+                text.append(f"{name}: {figure(y0)} throughout.")
+            else:
+                text.append(f"{name}: from {figure(y0)} at {figure(x0)} to {figure(y1)} at {figure(x1)}.")
+        return " ".join(text)
+
+    def _table(self, shown: Sequence[float]) -> Html:
+        columns = {name: dict(points) for name, points in self.lines.items()}
+        rows = [
+            row(
+                head(figure(x), "row", numeric=True),
+                *(cell(figure(points[x]) if x in points else "") for points in columns.values()),
+            )
+            for x in shown
+        ]
+        top = row(head(self.x.title, numeric=True), *(head(name, numeric=True) for name in columns))
+        return table(html(self.y.title), [top], [tag("tbody", *rows)], self.title)
+
+
+def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Any]:
+    """Return the chart's Vega-Lite description."""
+    alt, _ = tools()
+    points = [(name, *point) for name, line in lines.items() for point in line]
+    names = list(lines)
+    colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
+    dashes = [list(DASHES[i % len(DASHES)]) for i in range(len(names))]
+    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=900, symbolStrokeWidth=2.5, columns=4)
+    chart = (
+        alt.Chart(
+            alt.InlineData(values=[dict(zip(("line", "x", "y"), point, strict=True)) for point in points]),
+            width=WIDTH,
+            height=HEIGHT,
+        )
+        .mark_line(strokeWidth=2.5)
+        .encode(
+            x=alt.X("x:Q", **_scaled(across, [x for _, x, _ in points])),
+            y=alt.Y("y:Q", **_scaled(up, [y for _, _, y in points])),
+            color=alt.Color("line:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
+            strokeDash=alt.StrokeDash("line:N", scale=alt.Scale(domain=names, range=dashes), legend=legend),
+        )
+    )
+    ink = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
+    text = {"labelFont": FONT, "titleFont": FONT, "labelFontSize": 13, "titleFontSize": 13}
+    chart = (
+        chart.configure(background="transparent", aria=False, font=FONT, padding=4)
+        .configure_axis(**ink, **text, titleFontWeight="normal", titlePadding=10, gridOpacity=0.14, tickSize=4)
+        .configure_legend(orient="top", labelColor=INK, labelFont=FONT, labelFontSize=13, labelLimit=180, offset=12)
+        .configure_view(stroke=None)
+    )
+    with alt.theme.enable("none"):  # whatever theme the session has
+        described: dict[str, Any] = chart.to_dict()
+    return described
+
+
+def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
+    """Return the scale and the ticks of an axis."""
+    alt, _ = tools()
+    if not axis.log:
+        return {"title": axis.title, "scale": alt.Scale(domain=[0, 1]), "axis": alt.Axis(format=".0%", tickCount=5)}
+    low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
+    high = max(high, low + 1)
+    step = math.ceil((high - low) / MOST_TICKS)
+    labels = [power_of_ten(exponent) for exponent in range(low, high + 1)]
+    return {
+        "title": axis.title,
+        "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
+        "axis": alt.Axis(
+            values=[10.0**exponent for exponent in range(low, high + 1, step)],
+            labelExpr=f"{labels}[round(log(datum.value) / LN10) - ({low})]",
+        ),
+    }
+
+
+def points(x: Any, y: Any) -> list[tuple[float, float]]:
+    """Return the points of a line."""
+    return list(zip(map(float, x), map(float, y), strict=True))
+
+
+def render(description: dict[str, Any]) -> str:
+    """Return a Vega-Lite description as SVG; nothing may be fetched for it."""
+    alt, vl_convert = tools()
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    return str(vl_convert.vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
+
+
+def tools() -> tuple[Any, Any]:
+    """Return the packages that draw, or say how to get them."""
+    try:
+        import altair
+        import vl_convert
+    except ImportError:
+        raise EngineError(MISSING) from None
+    return altair, vl_convert

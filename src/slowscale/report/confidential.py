@@ -1,0 +1,113 @@
+"""The confidential report: how the losses of the records are distributed. For the curator only.
+
+It is computed from the records themselves, and nothing protects it.
+"""
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slowscale.errors import ParameterTypeError
+from slowscale.release import Release, _target, _write
+from slowscale.report.charts import Axis, LineChart, tools
+from slowscale.report.page import Html, Section, cell, facts, head, page, paragraph, row, table, tag
+from slowscale.report.words import figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slowscale.session import Session, SizeClass
+    from slowscale.tables.losses import Losses
+
+BANNER = "CONFIDENTIAL: never publish this. It is computed from the records, and no noise is in it."
+
+
+def write_confidential_report(
+    session: "Session", release: Release, path: str | os.PathLike[str], overwrite: bool = False
+) -> Path:
+    """Write how the losses of the records in a release are distributed. CONFIDENTIAL: for the curator only.
+
+    Parameters
+    ----------
+    session
+        The session that made the release.
+    release
+        The release.
+    path
+        Where to; it must end in .html.
+    overwrite
+        Whether another file may be lost.
+    """
+    if not isinstance(release, Release):
+        raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
+    target = _target(path, ".html", overwrite)
+    tools()  # before any work, if they are missing
+    text = _page(release, session.losses(release), session.errors(release))
+    return _write({target: lambda file: file.write_text(text, encoding="utf-8")})
+
+
+def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> str:
+    noun = "records" if release.facts["protect"] is None else f"entities ({release.facts['protect']})"
+    lead = paragraph(
+        f"How the losses of {losses.records:,} {noun} by release {release.facts['id']} are distributed. What stands "
+        "here depends on single records: keep it where the records are kept, and delete it when it has been read.",
+        class_="lead",
+    )
+    chart = LineChart(
+        "figure-cdf",
+        f"Figure 1. Share of the {noun} that lose at most so much.",
+        "The empirical distribution function; losses in powers of ten.",
+        Axis("PRzCDP loss"),
+        Axis(f"Share of the {noun}", log=False),
+        {"all columns": _kept(losses)},
+    )
+    shown = [at for at, _ in _kept(losses)]
+    shares = [(f"{100 * place:g} %", figure(loss)) for place, loss in losses.quantiles.items()]
+    ranks = [("largest" if rank == 1 else f"{rank:,}th largest", figure(loss)) for rank, loss in losses.largest.items()]
+    parts = [
+        Section("cdf", "Distribution", "How the losses are distributed", [chart.figure(shown)]),
+        Section(
+            "quantiles",
+            "Quantiles",
+            "Quantiles and largest losses",
+            [
+                _pairs("Quantiles of the losses.", f"So many of the {noun} …", "… lose at most", shares),
+                _pairs("The largest losses.", "The loss that is …", "… amounts to", ranks),
+            ],
+        ),
+        Section("errors", "Errors", "How wrong the results are, by size of the true sum", [_errors(errors)]),
+        Section(
+            "release",
+            "The release",
+            "The release",
+            [facts({"Release": tag("code", release.facts["id"]), "Policy": tag("code", release.facts["formula"])})],
+        ),
+    ]
+    return page("Losses of the records", "Confidential report", [lead], parts, BANNER, BANNER)
+
+
+def _kept(losses: "Losses") -> list[tuple[float, float]]:
+    """Return the distribution function from the last 0 to the first 1."""
+    points = list(losses.cdf.items())
+    start = max((i for i, (_, share) in enumerate(points) if share == 0), default=0)
+    end = min((i for i, (_, share) in enumerate(points) if share == 1), default=len(points) - 1)
+    return points[min(start, end) : end + 1]
+
+
+def _errors(errors: "Sequence[SizeClass]") -> Html:
+    """Return the table of errors by size class."""
+    top = ("Column", "True sum", "Cells", "Median error", "… of the sum")
+    rows = []
+    for size in errors:
+        span = f"{figure(size.low)} to {figure(size.high)}" if size.high else "0"
+        share = "" if math.isnan(size.median_relative_error) else f"{100 * size.median_relative_error:.3g} %"
+        numbers = (span, f"{size.cells:,}", figure(size.median_error), share)
+        rows.append(row(head(size.column, "row"), *(cell(number) for number in numbers)))
+    heads = row(head(top[0]), *(head(name, numeric=True) for name in top[1:]))
+    return table("Errors of this release, by powers of ten of the true sum.", [heads], [tag("tbody", *rows)], "Errors")
+
+
+def _pairs(caption: str, first: str, second: str, rows: list[tuple[str, str]]) -> Html:
+    body = tag("tbody", *(row(head(one, "row"), cell(other)) for one, other in rows))
+    return table(caption, [row(head(first), head(second, numeric=True))], [body], caption)

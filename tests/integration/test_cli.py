@@ -1,0 +1,209 @@
+"""The command as a new user runs it: the real program, in a folder of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import slowscale as ss
+from slowscale.study import simulated_establishments
+
+COMMAND = Path(sys.executable).with_name("slowscale")
+
+
+def run(*arguments, folder, code=0, **options):
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120,
+        stdin=subprocess.DEVNULL, **options,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the example plan, its data and its public cells."""
+    table = simulated_establishments(20_000, 40)
+    pyarrow.parquet.write_table(table, tmp_path / "establishments.parquet")
+    pyarrow.csv.write_csv(table.group_by(["county", "naics3"]).aggregate([]), tmp_path / "cells.csv")
+    run("init", folder=tmp_path)
+    return tmp_path
+
+
+def test_the_whole_path(folder):
+    assert "No cap is in the way" in run("check", "plan.toml", folder=folder).stdout
+    assert "pass --yes" in run("release", "plan.toml", folder=folder, code=6).stderr
+    assert not (folder / "census.ledger").exists()
+    done = run("release", "plan.toml", "--yes", folder=folder)
+    for name in ("published.parquet", "published.csv", "published.html"):
+        assert f"wrote {name}" in done.stdout
+        assert (folder / name).exists()
+    assert (folder / "published.csv.json").exists()
+    release = ss.read_release(folder / "published.parquet")
+    assert len(release) == 40
+    assert set(release.facts["columns"]) == {"emp", "payann"}
+    words = run("explain", "published.parquet", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
+    assert f"{release.policy({'emp': 12, 'payann': 400}):.4g} in all (PRzCDP)" in words
+    assert words == run("explain", "plan.toml", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
+    assert "1 release so far" in run("ledger", "show", "census.ledger", folder=folder).stdout
+    assert "emp by ExponentialPolylog" in run("ledger", "history", "census.ledger", folder=folder).stdout
+    verified = run("ledger", "verify", "census.ledger", "--against", "published.csv", folder=folder).stdout
+    assert verified.strip() == "the ledger is as it was written"
+
+
+def test_a_csv_of_ones_own(tmp_path):
+    (tmp_path / "farms.csv").write_text("state,cattle\n01,120\n01,4000\n48,31000\n")
+    (tmp_path / "plan.toml").write_text(
+        '[data]\npath = "farms.csv"\n[keys]\ncross = { state = ["01", "48", "56"] }\n'
+        '[[sums]]\ncolumn = "cattle"\nmechanism = "root"\nk = 4\nsigma = 0.5\n[output]\ncsv = "out.csv"\n'
+    )
+    run("release", "plan.toml", "--yes", folder=tmp_path)
+    assert ss.read_release(tmp_path / "out.csv").table["state"].to_pylist() == ["01", "48", "56"]
+
+
+def test_programs_get_json(folder):
+    checked = json.loads(run("check", "plan.toml", "--json", folder=folder).stdout)
+    assert checked["allowed"] is True
+    made = json.loads(run("release", "plan.toml", "--yes", "--json", folder=folder).stdout)
+    assert made["facts"]["ledger"]["entry"] == 2
+    explained = json.loads(
+        run("explain", "published.csv", "--value", "emp=1", "--value", "payann=9", "--json", folder=folder).stdout
+    )
+    assert explained["loss"] == pytest.approx(sum(explained["columns"].values()))
+    assert json.loads(run("ledger", "history", "census.ledger", "--json", folder=folder).stdout)[1]["kind"] == "charge"
+    assert json.loads(run("ledger", "verify", "census.ledger", "--json", folder=folder).stdout) == {"problems": []}
+    assert "spent" in json.loads(run("ledger", "show", "census.ledger", "--json", folder=folder).stdout)
+    found = json.loads(
+        run("calibrate", "root", "--loss", 1, "--at", 106, "--param", "k=4", "--json", folder=folder).stdout
+    )
+    assert found["mechanism"]["k"] == 4
+    rows = json.loads(run("compare", "--std", 75, "--at", 106, "--json", folder=folder).stdout)
+    assert len(rows) == 5
+    assert "properties" in json.loads(run("schema", folder=folder).stdout)
+
+
+def test_existing_files_are_not_overwritten_and_nothing_is_spent(folder):
+    run("release", "plan.toml", "--yes", folder=folder)
+    before = (folder / "published.parquet").read_bytes()
+    assert "exists" in run("release", "plan.toml", "--yes", folder=folder, code=2).stderr
+    assert (folder / "published.parquet").read_bytes() == before
+    assert len(ss.Ledger(folder / "census.ledger").history()) == 2
+    run("release", "plan.toml", "--yes", "--overwrite", folder=folder)
+    assert len(ss.Ledger(folder / "census.ledger").history()) == 3
+    assert "plan.toml exists" in run("init", folder=folder, code=2).stderr
+
+
+def test_a_cap_refuses(folder):
+    plan = folder / "plan.toml"
+    plan.write_text(plan.read_text().replace("times = 10", "times = 1"))
+    run("release", plan, "--yes", folder=folder)
+    for command in (["check", plan], ["release", plan, "--yes", "--overwrite"]):
+        assert "the cap on 'emp' would be exceeded" in run(*command, folder=folder, code=4).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["check", "none.toml"], 2, "none.toml cannot be read"),
+        (["ledger", "show", "none.ledger"], 5, "there is no ledger none.ledger"),
+        (["ledger", "show", "cells.csv"], 5, "could not be opened: file is not a database"),
+        (["explain", "cells.csv", "--value", "emp=1"], 2, "there is no file"),
+        (["explain", "plan.toml", "--value", "emp"], 2, "such as emp=12, got 'emp'"),
+        (["explain", "plan.toml", "--value", "emp=1"], 2, "record must have a value for payann"),
+        (["calibrate", "gausian", "--std", "3"], 2, "mechanism must be one of gaussian"),
+        (["compare", "--std", "75", "--at", "106", "--sizes", "1,x"], 2, "numbers separated by commas"),
+        (["nosuch"], 2, "No such command"),
+    ],
+)
+def test_errors_are_one_line(folder, arguments, code, words):
+    error = run(*arguments, folder=folder, code=code).stderr
+    assert words in error
+    if "Usage" not in error:
+        assert len(error.strip().splitlines()) == 1
+
+
+def test_an_engine_error_has_its_own_code(folder):
+    (folder / "establishments.parquet").write_text("broken")
+    assert "could not be read" in run("release", "plan.toml", "--yes", folder=folder, code=3).stderr
+
+
+def test_debug_shows_the_traceback(folder):
+    done = subprocess.run([COMMAND, "--debug", "check", "none.toml"], cwd=folder, capture_output=True, text=True)
+    assert "Traceback" in done.stderr
+
+
+def test_interrupting_leaves_nothing_half_written(folder):
+    """Ctrl-C at several moments: every released file was charged, and none is half there."""
+    for wait in (0.3, 0.8, 1.2, 1.6, 2.0, 2.6):
+        process = subprocess.Popen(
+            [COMMAND, "release", "plan.toml", "--yes", "--overwrite"], cwd=folder,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+        assert process.returncode in (0, 130, -signal.SIGINT), error
+        assert not [name for name in os.listdir(folder) if name.startswith(".published")]
+        if (folder / "census.ledger").exists():
+            ledger = ss.Ledger(folder / "census.ledger")
+            assert ledger.verify() == []
+            ids = {entry["facts"]["id"] for entry in ledger.history() if entry["kind"] == "charge"}
+            ledger.close()
+            for name in ("published.parquet", "published.csv"):
+                if (folder / name).exists():
+                    assert ss.read_release(folder / name).facts["id"] in ids
+
+
+def test_a_full_disk_leaves_nothing_half_written(folder):
+    """The table does not fit: an error, no half a file, and what was charged is in the ledger."""
+    small = folder / "small"
+    small.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", small]).returncode:
+        pytest.skip("THE FULL DISK IS NOT TESTED: mounting a small file system takes root")
+    try:
+        plan = folder / "plan.toml"
+        plan.write_text(plan.read_text().replace('parquet = "pub', 'parquet = "small/pub'))
+        assert "could not be written" in run("release", plan, "--yes", folder=folder, code=3).stderr
+        assert os.listdir(small) == []
+        assert len(ss.Ledger(folder / "census.ledger").history()) == 2
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+def test_the_confidential_report_is_a_file_of_its_own(folder):
+    run("release", "plan.toml", "--yes", "--confidential-report", "secret.html", folder=folder)
+    text = (folder / "secret.html").read_text()
+    assert "CONFIDENTIAL: never publish this" in text
+    assert "by size of the true sum" in text
+    assert "CONFIDENTIAL" not in (folder / "published.html").read_text()
+
+
+def test_help_and_completion(tmp_path):
+    for command in (
+        [],
+        ["init"],
+        ["check"],
+        ["release"],
+        ["explain"],
+        ["compare"],
+        ["calibrate"],
+        ["ledger"],
+        ["demo"],
+    ):
+        assert "--help" in run(*command, "--help", folder=tmp_path).stdout
+    environment = {
+        **os.environ,
+        "_SLOWSCALE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "slowscale le",
+        "COMP_CWORD": "1",
+    }
+    assert "ledger" in run(folder=tmp_path, env=environment).stdout
+    assert run("--version", folder=tmp_path).stdout.strip() == ss.__version__
