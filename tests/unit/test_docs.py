@@ -120,4 +120,4 @@ def test_every_public_name_is_in_the_reference():
 
 def test_every_page_is_in_the_navigation():
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert sorted(re.findall(r": ([\w/]+\.md)$", site, re.MULTILINE)) == sorted(map(name, PAGES))
+    assert sorted(re.findall(r": ([\w/-]+\.md)$", site, re.MULTILINE)) == sorted(map(name, PAGES))
