@@ -7,6 +7,7 @@ with the line and the field.
 
 import os
 import tomllib
+from dataclasses import MISSING, fields
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -110,28 +111,18 @@ class MechanismPlan(_Part):
         """Return the mechanism."""
         cls = MECHANISMS[self.mechanism]
         given = {name: getattr(self, name) for name in PARAMETERS if getattr(self, name) is not None}
-        known = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        known = {field.name: field.default is MISSING for field in fields(cls)}  # type: ignore[arg-type]
         for name in given:
             if name not in known:
                 raise ParameterError(f"{self.mechanism} has no {name}; it has {', '.join(known)}")
         if self.std is None and self.loss is None:
             if self.at is not None:
                 raise ParameterError("at goes with std or loss")
-            missing = [
-                name
-                for name in known
-                if name not in given and name in ("sigma", "p", "k", "d", "threshold") and _needed(cls, name)
-            ]
+            missing = [name for name, needed in known.items() if needed and name not in given]
             if missing:
                 raise ParameterError(f"{self.mechanism} needs {', '.join(missing)}, or std or loss to solve for one")
             return cls(**given)
         return cls.calibrate(std=self.std, loss=self.loss, at=self.at, **given)
-
-
-def _needed(cls: type[Mechanism], name: str) -> bool:
-    import dataclasses
-
-    return cls.__dataclass_fields__[name].default is dataclasses.MISSING  # type: ignore[attr-defined]
 
 
 class SumPlan(MechanismPlan):
@@ -318,7 +309,7 @@ def check_charge(plan: Plan, account: Account) -> None:
 
 def run_plan(plan: Plan, overwrite: bool = False) -> Any:
     """Make the release that a plan describes, and write it down; return the session, the release and the files."""
-    from slowscale.release import _target as free_target
+    from slowscale.release import free_target
     from slowscale.session import Session
     from slowscale.tables.keys import Keys
 

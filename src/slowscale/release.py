@@ -95,16 +95,16 @@ class Release:
 
     def to_parquet(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write a Parquet file whose schema carries the facts, whole or not at all."""
-        target = _target(path, ".parquet", overwrite)
-        return _write({target: lambda file: pa.parquet.write_table(self.to_arrow(), file)})
+        target = free_target(path, ".parquet", overwrite)
+        return write_files({target: lambda file: pa.parquet.write_table(self.to_arrow(), file)})
 
     def to_csv(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write a CSV file, and the facts in a JSON file beside it: table.csv and table.csv.json."""
-        target = _target(path, ".csv", overwrite)
-        beside = _target(f"{target}.json", ".json", overwrite)
+        target = free_target(path, ".csv", overwrite)
+        beside = free_target(f"{target}.json", ".json", overwrite)
         types = {field.name: str(field.type) for field in self.table.schema}
         text = json.dumps({**self.facts, "types": types}, indent=2, ensure_ascii=False)
-        return _write(
+        return write_files(
             {
                 target: lambda file: pa.csv.write_csv(self.table, file),
                 beside: lambda file: file.write_text(text + "\n", encoding="utf-8"),
@@ -240,7 +240,8 @@ def _read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     return table.replace_schema_metadata(None), json.loads((table.schema.metadata or {})[METADATA])
 
 
-def _target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
+def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
+    """Return a path that a file can be written to, or raise and say why not."""
     check_flag("overwrite", overwrite)
     if not isinstance(path, str | os.PathLike):
         raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
@@ -264,7 +265,7 @@ def _target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
     return target
 
 
-def _write(files: Mapping[Path, Callable[[Path], Any]]) -> Path:
+def write_files(files: Mapping[Path, Callable[[Path], Any]]) -> Path:
     """Write files beside their targets and move them there when all are whole; return the first."""
     ready: list[tuple[Path, Path]] = []
     try:

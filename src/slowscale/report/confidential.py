@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slowscale.errors import ParameterTypeError
-from slowscale.release import Release, _target, _write
+from slowscale.release import Release, free_target, write_files
 from slowscale.report.charts import Axis, LineChart, tools
 from slowscale.report.page import Html, Section, cell, facts, head, page, paragraph, row, table, tag
 from slowscale.report.words import figure
@@ -41,10 +41,10 @@ def write_confidential_report(
     """
     if not isinstance(release, Release):
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
-    target = _target(path, ".html", overwrite)
+    target = free_target(path, ".html", overwrite)
     tools()  # before any work, if they are missing
     text = _page(release, session.losses(release), session.errors(release))
-    return _write({target: lambda file: file.write_text(text, encoding="utf-8")})
+    return write_files({target: lambda file: file.write_text(text, encoding="utf-8")})
 
 
 def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> str:

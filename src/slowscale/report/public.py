@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import ParameterTypeError
-from slowscale.release import Release, _target, _write
+from slowscale.release import Release, free_target, write_files
 from slowscale.report.assumptions import assumptions_section, versions_section
 from slowscale.report.charts import tools
 from slowscale.report.guarantee import attacker_section, guarantee_section, ledger_section
@@ -43,9 +43,9 @@ def write_report(
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
     if spent is not None and not isinstance(spent, RecordPolicy):
         raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
-    target = _target(path, ".html", overwrite)
+    target = free_target(path, ".html", overwrite)
     text = public_page(release, spent)
-    return _write({target: lambda file: file.write_text(text, encoding="utf-8")})
+    return write_files({target: lambda file: file.write_text(text, encoding="utf-8")})
 
 
 def public_page(release: Release, spent: RecordPolicy | None = None) -> str:
