@@ -6,7 +6,9 @@ interrupted.
 """
 
 import json
+import math
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +49,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,  # read by main, anywhere
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
     ] = False,
@@ -87,8 +89,9 @@ def check(plan: PlanFile, as_json: AsJson = False) -> None:
     read = read_plan(plan)
     account = open_account(read)
     refusal = None
+    known = True
     try:
-        check_charge(read, account)
+        known = check_charge(read, account)
     except CapError as error:
         refusal = error
     if as_json:
@@ -103,8 +106,13 @@ def check(plan: PlanFile, as_json: AsJson = False) -> None:
     else:
         _show_plan(read)
         typer.echo(f"\nBefore this release:\n{account.spent}" if account.charges else "\nNothing was released before.")
-        if refusal is None:
+        if not known:
+            typer.echo("Whether a cap is in the way depends on the keys, which are read when the release is made.")
+        elif refusal is None:
             typer.echo("No cap is in the way." if account.caps else "There are no caps.")
+        free = [name for name in read.mechanisms if name not in account.caps and "*" not in account.caps]
+        if account.caps and free:
+            typer.echo(f"There is no cap on {', '.join(free)}.")
     if refusal is not None:
         raise refusal
 
@@ -120,9 +128,10 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
-    from slowscale.plan import check_charge, open_account, read_plan, run_plan
+    from slowscale.plan import check_charge, check_outputs, open_account, read_plan, run_plan
 
     read = read_plan(plan)
+    check_outputs(read, overwrite, confidential_report)
     check_charge(read, open_account(read))
     if not yes:
         if not sys.stdin.isatty():
@@ -132,11 +141,7 @@ def release(
         if not typer.confirm("\nRelease? What is spent cannot be taken back.", default=False):
             typer.echo("not released, nothing spent")
             raise typer.Exit(6)
-    session, made, files = run_plan(read, overwrite)
-    if confidential_report is not None:
-        from slowscale.report import write_confidential_report
-
-        files.append(write_confidential_report(session, made, confidential_report, overwrite=overwrite))
+    made, files = run_plan(read, overwrite, confidential_report)
     if as_json:
         _print_json({"files": [str(file) for file in files], "facts": made.facts})
         return
@@ -153,12 +158,19 @@ def explain(
 ) -> None:
     """Tell what a record with these values loses, in numbers and in plain words."""
     from slowscale.accounting import epsilon, odds_factor, posterior
+    from slowscale.errors import ParameterError
     from slowscale.plan import read_plan
     from slowscale.release import read_release
 
     policy = (read_plan(source) if source.suffix == ".toml" else read_release(source)).policy
-    record = dict(_assigned(item) for item in value)
+    record = {}
+    for name, amount in map(_assigned, value):
+        if name in record or name not in policy.columns:
+            raise ParameterError(f"give one --value for each of {', '.join(policy.columns)}, got {name}={amount:g}")
+        record[name] = amount
     loss = policy(record)
+    if not math.isfinite(loss):
+        raise ParameterError("a record of these values loses more than a number can tell")
     sure = posterior(0.5, odds_factor(loss, 0.01))
     parts = {name: policy.column(name)(abs(record[name])) for name in policy.columns}
     counted = policy.column(None)(0)
@@ -176,7 +188,7 @@ def explain(
     )
     typer.echo(
         "In words: someone who thinks it as likely as not that this record is there can, by this release, become at "
-        f"most {sure:.1%} sure, but for one time in a hundred."
+        f"most {math.ceil(sure * 1000) / 10:.1f} % sure, but for one time in a hundred."
     )
 
 
@@ -225,13 +237,15 @@ def calibrate(
 ) -> None:
     """Solve for the parameter that meets a target, and tell what records then lose."""
     from slowscale.errors import ParameterError
-    from slowscale.plan import MECHANISMS
+    from slowscale.plan import MECHANISMS, PARAMETERS
 
     if mechanism not in MECHANISMS:
         raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
-    fixed: dict[str, Any] = dict(_assigned(item) for item in param)
-    if "k" in fixed:
-        fixed["k"] = int(fixed["k"])
+    fixed: dict[str, Any] = {}
+    for name, number in map(_assigned, param):
+        if name not in PARAMETERS or name == "estimator":
+            raise ParameterError(f"param must be one of {', '.join(PARAMETERS[:-1])}, got {name!r}")
+        fixed[name] = int(number) if number.is_integer() and name == "k" else number
     found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
     if as_json:
         _print_json({"mechanism": found.to_dict(), "policy": found.policy.to_dict()})
@@ -242,6 +256,7 @@ def calibrate(
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where to put data, plan and results.")] = Path("demo"),
+    overwrite: Overwrite = False,
 ) -> None:
     """Simulate establishments, and publish their employment and payroll by county and industry."""
     import pyarrow.parquet
@@ -253,13 +268,15 @@ def demo(
 
     if folder.exists() and not folder.is_dir():
         raise ParameterError(f"{folder} is a file: choose another folder")
+    data, plan = folder / "establishments.parquet", folder / "plan.toml"
+    for file in (data, plan):
+        if file.exists() and not overwrite:
+            raise ParameterError(f"{file} exists: choose another folder, or --overwrite")
     folder.mkdir(parents=True, exist_ok=True)
-    data = folder / "establishments.parquet"
     pyarrow.parquet.write_table(simulated_establishments(), data)
-    plan = folder / "plan.toml"
     plan.write_text(DEMO, encoding="utf-8")
     typer.echo(f"simulated 323,402 establishments in {data}; the plan is {plan}\n")
-    _, made, files = run_plan(read_plan(plan), overwrite=True)
+    made, files = run_plan(read_plan(plan), overwrite)
     _show_release(made)
     for file in files:
         typer.echo(f"wrote {file}")
@@ -324,7 +341,7 @@ def _entry_words(entry: dict[str, Any]) -> str:
     if entry["kind"] == "charge":
         facts = entry["facts"]
         columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
-        return f"release {facts['id']}: {columns or facts.get('formula', '')}"
+        return f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
     if entry["kind"] == "cap":
         return f"the cap on {entry['column']} was raised: {entry['reason']}"
     return f"the ledger was made, with caps on {', '.join(entry['caps']) or 'nothing'}"
@@ -352,19 +369,20 @@ def _at(function: Any, sizes: "Iterable[int]") -> list[tuple[int, float]]:
 
 def _show_release(made: Any) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     keys = list(made.facts["keys"]["columns"]) if made.facts["keys"] else []
     columns = [*made.facts["columns"]]
-    table = Table(*keys, *columns)
+    table = Table(*map(escape, [*keys, *columns]))
     for row in made.table.slice(0, FEW).to_pylist():
         cells = [f"{row[name]:,} ({row[f'{name}_low']:,.0f} to {row[f'{name}_high']:,.0f})" for name in columns]
-        table.add_row(*(str(row[name]) for name in keys), *cells)
+        table.add_row(*(escape(str(row[name])) for name in keys), *cells)
     if len(made) > FEW:
         table.add_row(*("…" for _ in [*keys, *columns]))
     console = Console()
     console.print(table)
-    console.print(str(made), highlight=False, soft_wrap=True)
+    console.print(str(made), highlight=False, soft_wrap=True, markup=False)
 
 
 def _assigned(text: str) -> tuple[str, float]:
@@ -395,18 +413,34 @@ def _print_json(value: Any) -> None:
 def main() -> None:
     """Run the command; an error is one line on stderr, or a traceback with --debug."""
     debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    warnings.showwarning = lambda message, *_: typer.echo(f"warning: {message}", err=True)
     try:
-        app(prog_name="slowscale")
-    except KeyboardInterrupt:
+        sys.exit(app(prog_name="slowscale", standalone_mode=False))
+    except typer.Exit as left:
+        sys.exit(left.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
         sys.exit(130)
     except Exception as error:
         if debug:
             raise
-        from slowscale.errors import SlowscaleError
+        sys.exit(_told(error))
 
-        if isinstance(error, SlowscaleError):
-            typer.echo(f"error: {error}", err=True)
-            sys.exit(CODES.get(type(error).__name__, 2))
-        typer.echo(f"error: {type(error).__name__}: {error} (a mistake in slowscale: --debug shows where)", err=True)
-        sys.exit(1)
+
+def _told(error: Exception) -> int:
+    """Say what went wrong in a line, and return the exit code."""
+    from slowscale.errors import SlowscaleError
+
+    if isinstance(error, SlowscaleError):
+        typer.echo(f"error: {error}", err=True)
+        return CODES.get(type(error).__name__, 2)
+    if hasattr(error, "format_message"):  # a wrong command or option
+        typer.echo(f"error: {error.format_message()} (see slowscale --help)", err=True)
+        return 2
+    if isinstance(error, OSError):
+        typer.echo(f"error: {error}", err=True)
+        return 2
+    typer.echo(f"error: {type(error).__name__}: {error} (a mistake in slowscale: --debug shows where)", err=True)
+    return 1

@@ -5,23 +5,27 @@ mechanism, given by its parameters or by what is wanted of it (`std = 75`, or `l
 with the line and the field.
 """
 
+import glob
 import os
+import tempfile
 import tomllib
 from dataclasses import MISSING, fields
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from slowscale import mechanisms
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy
 from slowscale.accounting.account import check_caps
+from slowscale.accounting.record import plain_label
 from slowscale.errors import ParameterError, PlanError, SlowscaleError
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.release import as_unit
 from slowscale.policy import ConstantPolicy, Policy
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Label = str | bool | int | date
 MECHANISMS: dict[str, type[Mechanism]] = {
     "gaussian": mechanisms.Gaussian,
@@ -31,6 +35,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "log": mechanisms.Log,
     "unit-splitting": mechanisms.UnitSplitting,
 }
+ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
 PARAMETERS = ("sigma", "p", "d", "a", "k", "threshold", "estimator")
 
 
@@ -54,6 +59,8 @@ class DataPlan(_Part):
     def _one_source(self) -> "DataPlan":
         if (self.path is None) == (self.database is None):
             raise ValueError("give either path or database")
+        if self.database is not None and "://" not in self.database:
+            raise ValueError('database must be an address such as "postgresql://host/database#table"')
         return self
 
 
@@ -73,6 +80,18 @@ class KeysPlan(_Part):
             raise ValueError("give one of file, cross or public_in_data = true")
         if self.public_in_data and not self.by:
             raise ValueError("public_in_data needs by, the key columns")
+        if self.cross is not None:
+            from slowscale.tables.keys import Keys
+
+            try:
+                columns = Keys.cross(self.cross).columns
+            except SlowscaleError as error:
+                raise ValueError(str(error)) from None
+            if self.by is not None and sorted(self.by) != sorted(columns):
+                raise ValueError(f"by must name the columns of cross ({', '.join(columns)})")
+        known = [*(self.by or ()), *(self.cross or ())]
+        if self.partition is not None and known and self.partition not in known:
+            raise ValueError(f"partition must be a key column ({', '.join(dict.fromkeys(known))})")
         return self
 
 
@@ -87,8 +106,8 @@ class MechanismPlan(_Part):
         None, description="The power: at most 1 for generalized-gaussian, at least 1 for polylog."
     )
     d: Positive | None = Field(None, description="The decay of an exponential polylog.")
-    a: float | None = Field(None, description="The offset.")
-    k: int | None = Field(None, ge=1, description="Which root: 2 is the square root, 4 the fourth.")
+    a: Annotated[float, Field(allow_inf_nan=False)] | None = Field(None, description="The offset.")
+    k: int | None = Field(None, ge=1, le=1000, description="Which root: 2 is the square root, 4 the fourth.")
     threshold: Positive | None = Field(None, description="The size of the pieces of unit splitting.")
     estimator: Literal["mean", "median"] | None = Field(
         None, description="For root and log: unbiased in mean or median."
@@ -97,13 +116,15 @@ class MechanismPlan(_Part):
         None, description="Wanted: this standard deviation; for root and log, at the sum `at`."
     )
     loss: Positive | None = Field(None, description="Wanted: this PRzCDP loss for a record of size `at`.")
-    at: Annotated[float, Field(ge=0)] | None = Field(None, description="The sum, or the record size, that is meant.")
+    at: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="The sum, or the record size, that is meant."
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> "MechanismPlan":
         try:
             self.build()
-        except SlowscaleError as error:
+        except (SlowscaleError, OverflowError, ValueError) as error:
             raise ValueError(str(error)) from None
         return self
 
@@ -131,12 +152,23 @@ class SumPlan(MechanismPlan):
     column: str = Field(min_length=1, description="The column.")
     unit: int | str = Field(1, description='The grid of the results: 1, or text such as "0.01".')
 
+    @field_validator("unit", mode="before")
+    @classmethod
+    def _exact(cls, unit: Any) -> Any:
+        try:
+            as_unit(unit)
+        except SlowscaleError as error:
+            raise ValueError(str(error)) from None
+        return unit
+
 
 class CapPlan(MechanismPlan):
     """The most that a record may ever lose through a column: what so many releases by a mechanism cost."""
 
-    times: int = Field(1, ge=1, description="How many such releases the cap has room for.")
-    plus: Annotated[float, Field(ge=0)] = Field(0.0, description="So much more, for records of any size.")
+    times: int = Field(1, ge=1, le=10**9, description="How many such releases the cap has room for.")
+    plus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="So much more, for records of any size."
+    )
 
     def policy(self) -> Policy:
         """Return the cap."""
@@ -182,6 +214,7 @@ class Plan(_Part):
     ledger: LedgerPlan | None = None
     sums: list[SumPlan] = Field([], description="What to sum.")
     count: MechanismPlan | None = Field(None, description="How to release the number of records.")
+    source: str | None = Field(None, exclude=True, description="Where the plan was read from.")
     options: OptionsPlan = Field(default_factory=lambda: OptionsPlan.model_validate({}))
     output: OutputPlan
 
@@ -193,6 +226,23 @@ class Plan(_Part):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"column {name!r} is summed twice")
+        if "count" in names:
+            raise ValueError("a column 'count' cannot be summed: that is what the number of records is called")
+        cells = [] if self.keys is None else [*(self.keys.by or ()), *(self.keys.cross or ())]
+        for name in names:
+            if name in cells:
+                raise ValueError(f"column {name!r} is a key column, so it cannot be summed")
+            if (
+                self.ledger is not None
+                and self.ledger.caps
+                and name in self.data.derive
+                and name not in self.ledger.caps
+            ):
+                raise ValueError(f"column {name!r} is derived and has no cap of its own in [ledger.caps]")
+        for field, ending in ENDINGS.items():
+            path = getattr(self.output, field)
+            if path is not None and not path.lower().endswith(ending):
+                raise ValueError(f"output.{field} must end in {ending}, got {path!r}")
         return self
 
     @property
@@ -232,13 +282,16 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         plan = Plan.model_validate(values)
     except ValidationError as error:
-        raise PlanError("\n".join(_told(source, text, mistake) for mistake in error.errors())) from None
-    return _placed(plan, source.parent)
+        told = dict.fromkeys(_told(source, text, mistake) for mistake in error.errors())
+        raise PlanError("\n".join(told)) from None
+    return _placed(plan, source.parent, str(source))
 
 
 def _told(source: Path, text: str, mistake: Any) -> str:
     """Return a mistake with its line and field."""
-    place = [part for part in mistake["loc"] if not (isinstance(part, str) and part in ("str", "int", "list[str]"))]
+    place = list(mistake["loc"])
+    if place and place[-1] in TAGS:  # which kind of a union was tried
+        place.pop()
     field = ".".join(str(part) for part in place) or "the plan"
     words = mistake["msg"].removeprefix("Value error, ")
     given = mistake.get("input")
@@ -248,6 +301,9 @@ def _told(source: Path, text: str, mistake: Any) -> str:
         else ""
     )
     return f"{source}, line {locate(text, place)}, {field}: {words}{got}"
+
+
+TAGS = ("str", "int", "bool", "date", "list[str]")
 
 
 def locate(text: str, place: list[Any]) -> int:
@@ -273,7 +329,7 @@ def locate(text: str, place: list[Any]) -> int:
     return best
 
 
-def _placed(plan: Plan, folder: Path) -> Plan:
+def _placed(plan: Plan, folder: Path, source: str) -> Plan:
     """Return the plan with its paths relative to its own folder."""
 
     def put(path: str | None) -> str | None:
@@ -281,7 +337,7 @@ def _placed(plan: Plan, folder: Path) -> Plan:
 
     data, keys, ledger, output = plan.data, plan.keys, plan.ledger, plan.output
     paths = [str(folder / item) for item in data.path] if isinstance(data.path, list) else put(data.path)
-    update: dict[str, Any] = {"data": data.model_copy(update={"path": paths})}
+    update: dict[str, Any] = {"source": source, "data": data.model_copy(update={"path": paths})}
     if keys is not None:
         update["keys"] = keys.model_copy(update={"file": put(keys.file)})
     if ledger is not None:
@@ -297,32 +353,75 @@ def open_account(plan: Plan) -> Account:
     return Ledger(plan.ledger.path, plan.caps or None).account
 
 
-def check_charge(plan: Plan, account: Account) -> None:
-    """Raise a `CapError` if the account has no room for the release."""
-    labels: tuple[Any, ...] = ()
-    partition = plan.keys.partition if plan.keys is not None else None
-    if partition is not None and plan.keys is not None and plan.keys.cross is not None:
-        labels = tuple(plan.keys.cross.get(partition, ()))
-    by = partition if labels else None
-    account.check(Charge(plan.policy, None, by, labels, protects=plan.data.protect))
+def check_charge(plan: Plan, account: Account) -> bool:
+    """Raise a `CapError` if the account has no room for the release; return whether that can be known yet."""
+    keys = plan.keys
+    if keys is None or keys.partition is None:
+        account.check(Charge(plan.policy, protects=plan.data.protect))
+        return True
+    if keys.cross is None:
+        return False  # which records the release is about is known when its keys are read
+    from slowscale.tables.keys import Keys
+
+    cells = Keys.cross(keys.cross)
+    labels = tuple(plain_label(label) for (label,) in cells.project(keys.partition))
+    kind = cells.kinds[keys.partition]
+    account.check(Charge(plan.policy, None, keys.partition, labels, kind, plan.data.protect))
+    return True
 
 
-def run_plan(plan: Plan, overwrite: bool = False) -> Any:
-    """Make the release that a plan describes, and write it down; return the session, the release and the files."""
+def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
+    """Raise unless every file can be written: what could not be written must not be paid for."""
     from slowscale.release import free_target
+
+    wanted = {name: getattr(plan.output, name) for name in OutputPlan.model_fields}
+    named = {f"output.{name}": (path, ENDINGS[name]) for name, path in wanted.items() if path is not None}
+    if plan.output.csv is not None:
+        named["the facts beside output.csv"] = (f"{plan.output.csv}.json", ".json")
+    if confidential is not None:
+        named["--confidential-report"] = (str(confidential), ".html")
+    taken = {os.path.realpath(path): name for name, path in _inputs(plan)}
+    for name, (path, ending) in named.items():
+        place = os.path.realpath(path)
+        if place in taken:
+            raise ParameterError(f"{name} would be written over {taken[place]}: {path}")
+        taken[place] = name
+        try:
+            target = free_target(path, ending, overwrite)
+            handle, trial = tempfile.mkstemp(dir=target.parent)
+            os.close(handle)
+            os.unlink(trial)
+        except ParameterError as error:
+            words = str(error).replace("pass overwrite=True to lose it", "pass --overwrite to lose it")
+            raise ParameterError(f"{name}: {words.removeprefix('path: ')}") from None
+        except OSError as error:
+            raise ParameterError(f"{name} cannot be written to {path}: {error.strerror or error}") from None
+    if plan.output.report is not None or confidential is not None:
+        from slowscale.report import check_tools
+
+        check_tools()
+
+
+def _inputs(plan: Plan) -> list[tuple[str, str]]:
+    """Return the files that a release reads or keeps account in."""
+    found = [] if plan.source is None else [("the plan", plan.source)]
+    paths = [plan.data.path] if isinstance(plan.data.path, str) else plan.data.path or []
+    for path in paths:
+        found += [("the data", file) for file in [path, *glob.glob(path, recursive=True)]]
+    if plan.keys is not None and plan.keys.file is not None:
+        found.append(("the keys", plan.keys.file))
+    return found + ([("the ledger", plan.ledger.path)] if plan.ledger is not None else [])
+
+
+def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> Any:
+    """Make the release that a plan describes, and write it down; return the release and the files."""
     from slowscale.session import Session
     from slowscale.tables.keys import Keys
 
-    # What could not be written must not be paid for.
-    for ending in ("parquet", "csv", "report"):
-        target = getattr(plan.output, ending)
-        if target is not None:
-            free_target(target, ".html" if ending == "report" else f".{ending}", overwrite)
+    check_outputs(plan, overwrite, confidential)
     data, options = plan.data, plan.options
-    ledger = None if plan.ledger is None else Ledger(plan.ledger.path, plan.caps or None)
-    session = Session(
-        data.path if data.path is not None else data.database, ledger, protect=data.protect, types=data.types or None
-    )
+    place = data.path if data.path is not None else data.database
+    session = Session(place, protect=data.protect, types=data.types or None)
     keys = None
     if plan.keys is not None:
         if plan.keys.cross is not None:
@@ -332,6 +431,15 @@ def run_plan(plan: Plan, overwrite: bool = False) -> Any:
         else:
             assert plan.keys.by is not None
             keys = Keys.public_in(session, plan.keys.by)
+    columns = [*session.table.columns, *data.derive]
+    for name in [part.column for part in plan.sums]:
+        if name not in columns:
+            raise ParameterError(f"sums: there is no column {name!r}; there are {', '.join(columns)}")
+    for name in plan.caps:
+        if name not in ("*", "count", *columns):
+            raise ParameterError(f"ledger.caps names {name!r}, which is no column; there are {', '.join(columns)}")
+    if plan.ledger is not None:  # made last: its caps are fixed for good
+        session.ledger = Ledger(plan.ledger.path, plan.caps or None)
     common: dict[str, Any] = {
         "by": plan.keys.by if plan.keys is not None else None,
         "keys": keys,
@@ -360,16 +468,31 @@ def run_plan(plan: Plan, overwrite: bool = False) -> Any:
     if plan.output.csv is not None:
         files.append(release.to_csv(plan.output.csv, overwrite))
     if plan.output.report is not None:
-        files.append(release.report(plan.output.report, session.spent if ledger is not None else None, overwrite))
-    return session, release, files
+        total = session.spent if session.ledger is not None else None
+        files.append(release.report(plan.output.report, total, overwrite))
+    if confidential is not None:
+        from slowscale.report import write_confidential_report
+
+        files.append(write_confidential_report(session, release, confidential, overwrite=overwrite))
+    return release, files
 
 
 def _key_types(keys: KeysPlan, table: Any) -> dict[str, str] | None:
     """Return the types of a key file: codes of a CSV are text where the data has them as text."""
     if keys.file is None or ".csv" not in Path(keys.file).name.lower():
         return keys.types or None
-    text = {name: "string" for name in keys.by or () if name in table.columns and table[name].type().is_string()}
+    text = {
+        name: "string"
+        for name in keys.by or _header(keys.file)
+        if name in table.columns and table[name].type().is_string()
+    }
     return {**text, **keys.types} or None
+
+
+def _header(path: str) -> list[str]:
+    from slowscale.tables.sources import open_table
+
+    return list(open_table(path, argument="keys").columns)
 
 
 EXAMPLE = """# A plan for slowscale: what to publish, from which records, with which protection.

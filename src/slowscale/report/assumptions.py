@@ -27,9 +27,8 @@ def assumptions_section(release: Release) -> Section:
     if keys is None:
         entries.append(("Groups", "None: the total of all records is published."))
     else:
-        told = (
-            f"{keys['assumption']} There are {keys['count']:,}, and all are published, also those that no record has."
-        )
+        empty = "" if "taken from the data" in keys["assumption"] else ", also those that no record has"
+        told = f"{keys['assumption']} There are {keys['count']:,}, and all are published{empty}."
         entries.append(("Groups", f"{told} Records outside them are left out."))
     entries.append(("Filter", tag("code", known["where"]) if known["where"] else "None: every record may count."))
     if known["derived"]:

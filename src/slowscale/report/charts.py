@@ -132,7 +132,7 @@ def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     if not axis.log:
         return {"title": axis.title, "scale": alt.Scale(domain=[0, 1]), "axis": alt.Axis(format=".0%", tickCount=5)}
     low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
-    high = max(high, low + 1)
+    low, high = max(low, -300), min(max(high, low + 1), 300)  # as far as floats reach
     step = math.ceil((high - low) / MOST_TICKS)
     labels = [power_of_ten(exponent) for exponent in range(low, high + 1)]
     return {
@@ -155,6 +155,15 @@ def render(description: dict[str, Any]) -> str:
     alt, vl_convert = tools()
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     return str(vl_convert.vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
+
+
+def check_tools() -> None:
+    """Raise unless all that a report needs is installed."""
+    tools()
+    try:
+        import latex2mathml  # noqa: F401
+    except ImportError:
+        raise EngineError(MISSING) from None
 
 
 def tools() -> tuple[Any, Any]:

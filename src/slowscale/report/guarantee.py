@@ -125,7 +125,8 @@ def _epsilon(loss: float) -> str:
 
 
 def _sure(loss: float) -> str:
-    return share(posterior(PRIOR, odds_factor(loss, RARELY)) if math.isfinite(loss) else 1.0)
+    shift = odds_factor(loss, RARELY) if math.isfinite(loss) else math.inf
+    return share(posterior(PRIOR, shift) if math.isfinite(shift) else 1.0)
 
 
 def ledger_section(release: Release, spent: RecordPolicy | None) -> Section:

@@ -152,6 +152,8 @@ def _log(policy: LogPolicy) -> str:
 
 @growth.register
 def _power(policy: PowerPolicy) -> str:
+    if policy.p == 1:
+        return "The loss of a large record grows in proportion to its size."
     return f"The loss of a large record grows slowly: ten times the size, only {10**policy.p:.2g} times the loss."
 
 
