@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/slowscale demo
+	@$(BIN)/slowscale demo --overwrite
 
 test: $(READY) lint java chromium
 	$(BIN)/python -m pytest -n auto --dist loadgroup

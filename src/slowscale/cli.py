@@ -162,7 +162,12 @@ def explain(
     from slowscale.plan import read_plan
     from slowscale.release import read_release
 
-    policy = (read_plan(source) if source.suffix == ".toml" else read_release(source)).policy
+    if source.suffix == ".toml":
+        plan = read_plan(source)
+        policy, protected = plan.policy, plan.data.protect
+    else:
+        made = read_release(source)
+        policy, protected = made.policy, made.facts["protect"]
     record = {}
     for name, amount in map(_assigned, value):
         if name in record or name not in policy.columns:
@@ -178,6 +183,8 @@ def explain(
         facts = {"loss": loss, "columns": parts, "counts": counted, "epsilon": epsilon(loss, 1e-6), "posterior": sure}
         _print_json({"record": record, "notion": policy.notion, **facts})
         return
+    if protected is not None:
+        typer.echo(f"Here a record stands for all that one {protected} has in one cell; its cells add up.")
     typer.echo(f"A record with {', '.join(f'{name} = {amount:g}' for name, amount in record.items())}:")
     for name, part in parts.items():
         typer.echo(f"  loses {part:.4g} through {name}")

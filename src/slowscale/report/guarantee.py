@@ -84,6 +84,7 @@ def _policy_chart(release: Release) -> LineChart:
 
 def attacker_section(release: Release) -> Section:
     """Say what can be learned about records of several sizes."""
+    who = release.facts["protect"]
     top = row(head("Size of the record"), *(head(f"{size:,}", numeric=True) for size in SIZES))
     bodies = []
     for name, policy in _policies(release).items():
@@ -111,7 +112,8 @@ def attacker_section(release: Release) -> Section:
         ),
         paragraph(
             "The line with ε and δ puts the same loss in the terms of ordinary (ε, δ)-differential privacy. "
-            f"The size is {_size(release)}. The losses of several columns add up before they are converted.",
+            f"The size is {_size(release)}. The losses of several columns add up before they are converted"
+            + ("." if release.facts["protect"] is None else f", and so do those of all groups that a {who} is in."),
             class_="soft",
         ),
     ]
