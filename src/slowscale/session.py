@@ -357,6 +357,7 @@ class Session:
         )
         if not sums.rows.any():
             self._complain(where)
+        rehearse(query)
         # Charged before released: from here on a crash wastes budget, and leaks nothing.
         if self.ledger is not None:
             facts["ledger"] = self.ledger.charge(facts, partition, labels, kind, query.policy(pure=False))
@@ -452,19 +453,39 @@ class Session:
         return Release(pa.table(columns), facts, policy, pure)
 
 
+class Rehearsal:
+    """Bits that are no secret, to try a mechanism out on nothing."""
+
+    private = False
+
+    def words(self, count: int) -> Any:
+        """Return so many words."""
+        return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
+
+
+def rehearse(query: Query) -> None:
+    """Try every mechanism on a sum of 0, so that one which cannot draw fails before anything is charged."""
+    for name, mechanism in query.mechanisms.items():
+        noisy = mechanism.release(
+            Exact(np.zeros(1, np.int64), Fraction(1)), query.units[name], query.level, Rehearsal()
+        )
+        _published(noisy, query.nonnegative)
+
+
 def errors_by_size(query: Query, sums: ExactSums, release: Release) -> tuple[SizeClass, ...]:
     """Return the errors of a release by powers of ten of the true sums; cells without records apart."""
     classes = []
     for name in query.mechanisms:
         counts = sums.rows if name == query.count else sums.sums[name]
         truth = counts.astype(float) * float(sums.grains.get(name, Fraction(1)))
-        error = np.abs(release._floats(name) - truth)
-        place = np.where(truth == 0, -np.inf, np.floor(np.log10(np.where(truth == 0, 1, np.abs(truth)))))
-        for power in np.unique(place):
-            here = place == power
-            low, high = (0.0, 0.0) if np.isinf(power) else (10.0**power, 10.0 ** (power + 1))
-            relative = math.nan if np.isinf(power) else float(np.median(error[here] / np.abs(truth[here])))
-            classes.append(SizeClass(name, low, high, int(here.sum()), float(np.median(error[here])), relative))
+        with np.errstate(all="ignore"):
+            error = np.abs(release._floats(name) - truth)
+            place = np.where(truth == 0, -np.inf, np.floor(np.log10(np.abs(truth))))
+            for power in np.unique(place):
+                here = place == power
+                low, high = (0.0, 0.0) if np.isinf(power) else (10.0**power, 10.0 ** (power + 1))
+                relative = math.nan if np.isinf(power) else float(np.median(error[here] / np.abs(truth[here])))
+                classes.append(SizeClass(name, low, high, int(here.sum()), float(np.median(error[here])), relative))
     return tuple(classes)
 
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from bitsources import Recorded
@@ -204,6 +205,16 @@ def test_labels_are_what_they_were(path):
     view = ss.Session(session.table.mutate(part=session.table.x % 2))
     with pytest.raises(ss.ParameterError, match="may be derived"):
         view.sum({"x": ss.Gaussian(10)}, keys=ss.Keys.cross({"part": [1]}), partition="part")
+
+
+def test_a_mechanism_that_cannot_draw_costs_nothing(path):
+    """Noise too large to be released, and a function that knows no exact numbers: told before the charge."""
+    session = ss.Session(RECORDS, path)
+    with pytest.raises(ss.ParameterError, match="too large to be released"):
+        session.sum({"x": ss.GeneralizedGaussian(1, 1e-4)})
+    with pytest.raises(ss.SlowscaleError):
+        session.sum({"x": ss.Transformation(np.cbrt, _square, sigma=1, a=0, estimator="median")})
+    assert len(session.ledger.history()) == 1
 
 
 @pytest.mark.parametrize("mechanism", [ss.UnitSplitting(1e-170, 1e-3), ss.Gaussian(1e-170), ss.UnitSplitting(1e200, 1)])
