@@ -235,6 +235,8 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
             f"{what}: {_first_line(error)}; pip install 'slowscale[postgres]' or 'slowscale[spark]'"
         ) from error
     except Exception as error:
+        if type(error).__name__ == "InterruptException":  # DuckDB's word for Ctrl-C
+            raise KeyboardInterrupt from error
         why = _first_line(error) if quote else f"{type(error).__name__}; the engine's own words may quote records"
         raise EngineError(f"{what}: {why}") from error
 

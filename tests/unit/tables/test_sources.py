@@ -1,6 +1,7 @@
 """Whatever holds the records becomes one table; what cannot be read is told in a line."""
 
 import gzip
+import threading
 
 import ibis
 import pandas as pd
@@ -10,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 import slowscale as ss
-from slowscale.tables.sources import open_table
+from slowscale.tables.sources import engine_errors, open_table
 
 ROWS = {"county": ["01001", "48001", "01003"], "emp": [1, 2, 3]}
 
@@ -146,3 +147,13 @@ def test_broken_files_are_told(tmp_path):
         ss.Session(pd.DataFrame({"a": [1]}), types={"a": "string"})
     with pytest.raises(ss.ParameterError, match="all Parquet or all CSV"):
         ss.Session([tmp_path / "ok.csv", tmp_path / "broken.parquet"])
+
+
+def test_an_interrupted_query_is_an_interrupt():
+    """DuckDB turns Ctrl-C into an error of its own; here it stays what it was."""
+    connection = ibis.duckdb.connect()
+    timer = threading.Timer(0.5, connection.con.interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt), engine_errors("summing"):
+        connection.raw_sql("SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b").fetchall()
+    timer.join()
