@@ -104,6 +104,7 @@ class Account:
         self.charges: list[Charge] = []
         self._totals: Totals = {}
         self._counted = 0  # so many of the charges are in the totals
+        self._kinds: dict[str | None, str | None] = {}  # what the labels of each partition are
         self._lock = threading.Lock()
 
     def charge(self, charge: Charge) -> None:
@@ -112,7 +113,7 @@ class Account:
             after = self._checked(charge)
             if after is not None:
                 self._totals, self._counted = after, len(self.charges) + 1
-            self.charges.append(charge)
+            self.record(charge)
 
     def check(self, charge: Charge) -> None:
         """Raise what `charge` would raise, and change nothing."""
@@ -122,7 +123,8 @@ class Account:
     def copy(self) -> "Account":
         """Return an account of the same charges and caps."""
         other = Account(self.caps)
-        other.charges = list(self.charges)
+        for charge in list(self.charges):
+            other.record(charge)
         return other
 
     def _checked(self, charge: Charge) -> Totals | None:
@@ -131,9 +133,9 @@ class Account:
             if other.protects != charge.protects:
                 one, two = (what or "single records" for what in (other.protects, charge.protects))
                 raise ParameterError(f"protect must stay what it was: earlier releases protect {one}, this one {two}")
-        for other in self.charges:
-            if other.by == charge.by and other.kind != charge.kind:
-                raise ParameterError(f"partition {charge.by!r} has {charge.kind} here, and had {other.kind} before")
+        kind = self._kinds.get(charge.by, charge.kind)
+        if kind != charge.kind:
+            raise ParameterError(f"partition {charge.by!r} has {charge.kind} here, and had {kind} before")
         if not self.caps:
             return None
         self._totals = _plus(self._totals, self.charges[self._counted :])
@@ -146,6 +148,7 @@ class Account:
     def record(self, charge: Charge) -> None:
         """Add a charge that was made before, without asking whether it may be."""
         self.charges.append(charge)
+        self._kinds.setdefault(charge.by, charge.kind)
 
     def forget(self) -> None:
         """Take the newest charge back: it could not be written down."""

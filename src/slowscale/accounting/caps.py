@@ -156,8 +156,9 @@ def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], s
         raise CapError(column, size, _spent(spent, size), cap(size), close=True)
     if 0 < worst <= SMALLEST * 2:  # from the smallest sizes on: say up to where
         below = lows[1:] <= highs[1:]
-        most = float(GRID[1:][below.argmax()]) if below.any() else math.inf
-        example = 1.0 if math.isinf(most) else most / 2
+        first = int(below.argmax()) if below.any() else GRID.size
+        most = float(GRID[1 + first]) if below.any() else math.inf
+        example = float(GRID[first]) if below.any() else float(GRID[1:][np.abs(np.log(GRID[1:])).argmin()])
         raise CapError(column, worst, _spent(spent, example), cap(example), until=most, example=example)
     raise CapError(column, worst, _spent(spent, worst), cap(worst))
 

@@ -76,7 +76,7 @@ def test_the_smallest_size_is_named():
     assert caught.value.influence < 1e-50
     assert "would be exceeded, for records smaller than about 1" in str(caught.value)
     assert caught.value.spent > caught.value.cap
-    with pytest.raises(ss.CapError, match=r"for records of any size: one of size 1 would have lost 1, 0\.5 more"):
+    with pytest.raises(ss.CapError, match=r"for records of any size: one of size [\d.]+ would have lost"):
         check("pay", total(RootPolicy(2, 1.0), RootPolicy(2, 1.0)), RootPolicy(2, 1.0))
 
 
