@@ -6,6 +6,7 @@ Both must be told bounds to clamp the values to; neither gives intervals that ho
 import json
 import os
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -41,6 +42,8 @@ def tumult(path: str, keys: Any) -> float:
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.memory", "4g")
+    # Tumult keeps tables in Spark's warehouse and leaves them there.
+    builder = builder.config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="slowscale-tumult-"))
     spark = builder.config("spark.log.level", "ERROR").getOrCreate()
     frame = spark.read.parquet(path)
     frame.count()
