@@ -372,7 +372,7 @@ def check_charge(plan: Plan, account: Account) -> bool:
 
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
     """Raise unless every file can be written: what could not be written must not be paid for."""
-    from slowscale.release import free_target
+    from slowscale.files import free_target
 
     wanted = {name: getattr(plan.output, name) for name in OutputPlan.model_fields}
     named = {f"output.{name}": (path, ENDINGS[name]) for name, path in wanted.items() if path is not None}

@@ -7,7 +7,6 @@ JSON file beside a CSV.
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,8 @@ from scipy import special
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
-from slowscale.parameters import check_flag, level_quantile
+from slowscale.files import free_target, write_files
+from slowscale.parameters import level_quantile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,56 +238,3 @@ def _read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
 def _read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     table = pa.parquet.read_table(source)
     return table.replace_schema_metadata(None), json.loads((table.schema.metadata or {})[METADATA])
-
-
-def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
-    """Return a path that a file can be written to, or raise and say why not."""
-    check_flag("overwrite", overwrite)
-    if not isinstance(path, str | os.PathLike):
-        raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
-    target = Path(path)
-    try:
-        os.stat(target.parent / target.name)
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        raise ParameterError(f"path must be a path that a file can have, got {str(path)!r:.60}: {error}") from None
-    if not target.name.lower().endswith(ending):
-        raise ParameterError(f"path must end in {ending}, got {target}")
-    if not target.parent.is_dir():
-        raise ParameterError(f"path: there is no folder {target.parent}")
-    if target.is_dir():
-        raise ParameterError(f"path: {target} is a folder")
-    if target.exists() and not overwrite:
-        raise ParameterError(
-            f"path: {target} exists; a release cannot be drawn again, so pass overwrite=True to lose it"
-        )
-    return target
-
-
-def write_files(files: Mapping[Path, Callable[[Path], Any]]) -> Path:
-    """Write files beside their targets and move them there when all are whole; return the first."""
-    ready: list[tuple[Path, Path]] = []
-    try:
-        for target, write in files.items():
-            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-            os.close(handle)
-            ready.append((Path(name), target))
-            write(Path(name))
-            with open(name, "rb") as file:
-                os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~_umask())
-        for unfinished, target in reversed(ready):  # the table last: where it is, its facts are
-            os.replace(unfinished, target)
-    except OSError as error:
-        raise EngineError(f"{next(iter(files))} could not be written: {error.strerror or error}") from error
-    finally:
-        for unfinished, _ in ready:
-            unfinished.unlink(missing_ok=True)
-    return next(iter(files))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

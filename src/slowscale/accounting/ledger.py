@@ -23,6 +23,7 @@ from typing import Any
 from slowscale.accounting.account import Account, Charge, Spent, check_caps
 from slowscale.accounting.record import RecordPolicy
 from slowscale.errors import LedgerError, ParameterError, ParameterTypeError, SlowscaleError
+from slowscale.files import file_mode
 from slowscale.policy import Policy
 
 APPLICATION = 0x736C6F77  # "slow", by which SQLite files tell whose they are
@@ -302,7 +303,7 @@ class Ledger:
                 connection.execute("INSERT INTO head VALUES (1, 1, ?)", (digest,))
                 connection.execute("COMMIT")
                 connection.close()
-                os.chmod(name, 0o666 & ~_umask())
+                os.chmod(name, file_mode())
                 with suppress(FileExistsError):  # another process was first
                     os.link(name, self.path)
                 _sync_folder(self.path.parent)
@@ -448,12 +449,6 @@ def _hash(before: str, number: int, payload: str) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import ParameterTypeError
-from slowscale.release import Release, free_target, write_files
+from slowscale.files import free_target, write_files
+from slowscale.release import Release
 from slowscale.report.assumptions import assumptions_section, versions_section
 from slowscale.report.charts import tools
 from slowscale.report.guarantee import attacker_section, guarantee_section, ledger_section
