@@ -11,17 +11,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-import slowscale as ss
+from slowscale.study import same_error
 
 FOLDER = Path(__file__).parent / "images"
 MEDIAN, STD = 106, 75
-MECHANISMS = {
-    "Gaussian": ss.Gaussian.calibrate(std=STD),
-    "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(std=STD, p=0.5),
-    "exponential polylog 2": ss.ExponentialPolylog.calibrate(std=STD, p=2),
-    "fourth root": ss.Root.calibrate(std=STD, at=MEDIAN, k=4),
-    "log": ss.Log.calibrate(std=STD, at=MEDIAN),
-}
+MECHANISMS = same_error(STD, MEDIAN)
 ALIKE = "all additive mechanisms"
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; dashes for print in grey.
 LOOKS = {

@@ -5,20 +5,14 @@ The median establishment pays 106 (thousand dollars) a year. Every mechanism is 
 """
 
 import slowscale as ss
+from slowscale.study import same_error
 
 MEDIAN, STD = 106, 75
 
 
 def main() -> None:
     """Print the comparison."""
-    mechanisms = {
-        "Gaussian": ss.Gaussian.calibrate(std=STD),
-        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(std=STD, p=0.5),
-        "exponential polylog 2": ss.ExponentialPolylog.calibrate(std=STD, p=2),
-        "fourth root": ss.Root.calibrate(std=STD, at=MEDIAN, k=4),
-        "log": ss.Log.calibrate(std=STD, at=MEDIAN),
-        "unit splitting": ss.UnitSplitting.calibrate(std=STD, threshold=MEDIAN),
-    }
+    mechanisms = same_error(STD, MEDIAN) | {"unit splitting": ss.UnitSplitting.calibrate(std=STD, threshold=MEDIAN)}
     print(f"Annual payroll: every mechanism has a standard deviation of {STD} for a sum of {MEDIAN}.\n")
     for name, mechanism in mechanisms.items():
         print(f"  {name:<25} P(Δ) = {mechanism.policy}")

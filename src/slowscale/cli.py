@@ -209,14 +209,9 @@ def compare(
 ) -> None:
     """Set mechanisms of the same error side by side: what records of each size lose."""
     import slowscale as ss
+    from slowscale.study import same_error
 
-    candidates = {
-        "Gaussian": ss.Gaussian.calibrate(std=std),
-        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(std=std, p=0.5),
-        "exponential polylog 2": ss.ExponentialPolylog.calibrate(std=std),
-        "fourth root": ss.Root.calibrate(std=std, at=at, k=4),
-        "log": ss.Log.calibrate(std=std, at=at),
-    }
+    candidates = same_error(std, at)
     influences = _numbers("sizes", sizes)
     if chart is not None:
         from slowscale.report.comparison import write_chart
