@@ -63,17 +63,22 @@ class Query:
     derived: dict[str, str]
     entities: bool
 
-    def policy(self, pure: bool) -> RecordPolicy | None:
-        """Return what a record may lose by it, or None where a mechanism has no pure policy."""
-        terms = []
-        for name, mechanism in self.mechanisms.items():
-            policy = mechanism.pure_policy if pure else mechanism.policy
-            if policy is None:
-                return None
-            # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
-            single = name == self.count and not self.entities
-            terms.append((None, ConstantPolicy(policy(1), policy.notion)) if single else (name, policy))
-        return RecordPolicy(tuple(terms))
+    @property
+    def policy(self) -> RecordPolicy:
+        """What a record may lose by it, as PRzCDP."""
+        return RecordPolicy(tuple(self._term(name, m.policy) for name, m in self.mechanisms.items()))
+
+    @property
+    def pure_policy(self) -> RecordPolicy | None:
+        """The same as PRDP, or None where a mechanism has no such guarantee."""
+        found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
+        terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
+        return RecordPolicy(terms) if len(terms) == len(found) else None
+
+    def _term(self, name: str, policy: Policy) -> tuple[str | None, Policy]:
+        # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
+        single = name == self.count and not self.entities
+        return (None, ConstantPolicy(policy(1), policy.notion)) if single else (name, policy)
 
 
 class SizeClass(NamedTuple):
@@ -284,9 +289,7 @@ class Session:
         query = self._queries.get(release.facts["id"]) if isinstance(release, Release) else None
         if query is None:
             raise ParameterError("release must be one that this session made")
-        policy = query.policy(pure=False)
-        assert policy is not None
-        return record_losses(query.table, policy, query.columns, query.keys, self.protect)
+        return record_losses(query.table, query.policy, query.columns, query.keys, self.protect)
 
     def errors(self, release: Release) -> "tuple[SizeClass, ...]":
         """Return how wrong a release is, by size of the true sums. CONFIDENTIAL: for the curator only."""
@@ -360,11 +363,9 @@ class Session:
         rehearse(query)
         # Charged before released: from here on a crash wastes budget, and leaks nothing.
         if self.ledger is not None:
-            facts["ledger"] = self.ledger.charge(facts, partition, labels, kind, query.policy(pure=False))
+            facts["ledger"] = self.ledger.charge(facts, partition, labels, kind, query.policy)
         else:
-            policy, pure = query.policy(pure=False), query.policy(pure=True)
-            assert policy is not None
-            self._account.charge(Charge(policy, pure, partition, labels, kind, self.protect))
+            self._account.charge(Charge(query.policy, query.pure_policy, partition, labels, kind, self.protect))
         release = self._draw(query, sums, facts)
         self._errors[release.facts["id"]] = errors_by_size(query, sums, release)
         self._queries[release.facts["id"]] = query
@@ -374,8 +375,7 @@ class Session:
         """Return what will be public about a release, and can be written down."""
         from slowscale import __version__
 
-        policy, pure = query.policy(pure=False), query.policy(pure=True)
-        assert policy is not None
+        policy, pure = query.policy, query.pure_policy
         protects = PROTECTS if self.protect is None else ENTITIES.format(self.protect)
         keys = query.keys
         described = (
@@ -440,8 +440,6 @@ class Session:
 
     def _draw(self, query: Query, sums: ExactSums, facts: dict[str, Any]) -> Release:
         """Draw the noise and set up the table: from here on everything is public."""
-        policy, pure = query.policy(pure=False), query.policy(pure=True)
-        assert policy is not None
         columns: dict[str, Any] = {}
         if query.keys is not None:
             columns = {name: query.keys.table[name] for name in query.keys.columns}
@@ -450,7 +448,7 @@ class Session:
             exact = Exact(counts, sums.grains.get(name, Fraction(1)))
             noisy = mechanism.release(exact, query.units[name], query.level, self._bits)
             columns |= {f"{name}{suffix}": values for suffix, values in _published(noisy, query.nonnegative).items()}
-        return Release(pa.table(columns), facts, policy, pure)
+        return Release(pa.table(columns), facts, query.policy, query.pure_policy)
 
 
 class Rehearsal:
