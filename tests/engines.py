@@ -1,10 +1,14 @@
-"""Real engines for the integration tests: DuckDB in process, a PostgreSQL server and a local Spark, started once."""
+"""Real engines for the integration tests: DuckDB and SQLite in process, a PostgreSQL server and a local Spark."""
 
 import atexit
 import itertools
 import os
+import sqlite3
 import tempfile
 import warnings
+from contextlib import closing
+from datetime import date, datetime
+from decimal import Decimal
 from functools import cache
 
 import ibis
@@ -14,6 +18,7 @@ import pyarrow.parquet
 import pytest
 
 NAMES = ("duckdb", "postgres", "pyspark")
+ALL = (*NAMES, "sqlite")
 _tables = itertools.count()
 
 
@@ -60,8 +65,9 @@ def spark_session():
 
 def load(name, table):
     """Put an Arrow table into an engine; return what a user would hand to a session."""
+    loaders = {"duckdb": _load_duckdb, "postgres": _load_postgres, "pyspark": _load_spark, "sqlite": _load_sqlite}
     try:
-        return {"duckdb": _load_duckdb, "postgres": _load_postgres, "pyspark": _load_spark}[name](table)
+        return loaders[name](table)
     except (ImportError, OSError, RuntimeError) as error:
         return unavailable(name, error)
 
@@ -87,3 +93,37 @@ def _load_spark(table):
     path = os.path.join(tempfile.mkdtemp(prefix="slowscale-spark-"), "records.parquet")
     pa.parquet.write_table(table, path)
     return spark_session().read.parquet(path)
+
+
+def _load_sqlite(table):
+    folder = tempfile.TemporaryDirectory(prefix="slowscale-sqlite-")
+    atexit.register(folder.cleanup)
+    path = os.path.join(folder.name, "records.sqlite")
+    columns = ", ".join(f'"{field.name}" {_sqlite_type(field.type)}' for field in table.schema)
+    rows = [tuple(map(_sqlite_value, row.values())) for row in table.to_pylist()]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE records ({columns})")
+        connection.executemany(f"INSERT INTO records VALUES ({', '.join('?' * table.num_columns)})", rows)
+    return ibis.sqlite.connect(path).table("records")
+
+
+def _sqlite_type(dtype):
+    """Return the type that a SQLite column is declared with; it stores others too, whatever is declared."""
+    if pa.types.is_boolean(dtype):
+        return "BOOLEAN"
+    if pa.types.is_integer(dtype):
+        return "BIGINT"
+    if pa.types.is_floating(dtype):
+        return "DOUBLE"
+    if pa.types.is_decimal(dtype):
+        return f"DECIMAL({dtype.precision}, {dtype.scale})"
+    if pa.types.is_date(dtype):
+        return "DATE"
+    return "TIMESTAMP" if pa.types.is_timestamp(dtype) else "TEXT"
+
+
+def _sqlite_value(value):
+    """Return a value as SQLite stores it: times as ISO text; a decimal becomes an integer or a float."""
+    if isinstance(value, datetime):
+        return value.isoformat(" ")
+    return str(value) if isinstance(value, date | Decimal) else value
