@@ -1,13 +1,18 @@
 """Files: written whole or not at all, and never over others unless that is asked for."""
 
+import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError
 from slowscale.parameters import check_flag
+
+# What os.link reports on a file system that has no hard links.
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
@@ -29,36 +34,94 @@ def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> P
     if target.is_dir():
         raise ParameterError(f"path: {target} is a folder")
     if target.exists() and not overwrite:
-        raise ParameterError(
-            f"path: {target} exists; a release cannot be drawn again, so pass overwrite=True to lose it"
-        )
+        raise _exists(target)
     return target
 
 
-def write_files(files: Mapping[Path, Callable[[Path], Any]]) -> Path:
-    """Write files beside their targets and move them there when all are whole; return the first."""
-    ready: list[tuple[Path, Path]] = []
+def write_files(
+    files: Mapping[Path, Callable[[Path], Any]], *, overwrite: bool = False, confidential: bool = False
+) -> Path:
+    """Write files beside their targets, move all of them there when all are complete, and return the first target.
+
+    Parameters
+    ----------
+    files
+        The targets, each with a function that writes its content to the path it is given.
+    overwrite
+        Whether existing files may be replaced. If not, and a target exists or appears meanwhile, nothing is written.
+    confidential
+        Whether only the owner may read the files; otherwise the process's umask decides.
+    """
+    first = next(iter(files))
+    unfinished: dict[Path, Path] = {}
     try:
         for target, write in files.items():
-            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-            os.close(handle)
-            ready.append((Path(name), target))
-            write(Path(name))
-            with open(name, "rb") as file:
+            unfinished[target] = new_file(target, 0o600 if confidential else 0o666)
+            write(unfinished[target])
+            with open(unfinished[target], "rb") as file:
                 os.fsync(file.fileno())
-            os.chmod(name, file_mode())
-        for unfinished, target in reversed(ready):  # the table last: where it is, its facts are
-            os.replace(unfinished, target)
+        _move(unfinished, overwrite)
+        sync_folder(first.parent)
     except OSError as error:
-        raise EngineError(f"{next(iter(files))} could not be written: {error.strerror or error}") from error
+        raise EngineError(f"{first} could not be written: {error.strerror or error}") from error
     finally:
-        for unfinished, _ in ready:
-            unfinished.unlink(missing_ok=True)
-    return next(iter(files))
+        for path in unfinished.values():
+            path.unlink(missing_ok=True)
+    return first
 
 
-def file_mode() -> int:
-    """Return the mode of a new file, as the process is set up to make them."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def _move(unfinished: Mapping[Path, Path], overwrite: bool) -> None:
+    """Move all files to their targets, or none if a target exists and may not be replaced."""
+    moved: list[Path] = []
+    try:
+        # The first file, the table, comes last: where it is, its facts are.
+        for target, path in reversed(unfinished.items()):
+            if overwrite:
+                os.replace(path, target)
+            else:
+                move_new(path, target)
+                moved.append(target)
+    except BaseException as error:
+        for done in moved:
+            done.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise _exists(target) from None
+        raise
+
+
+def new_file(target: Path, mode: int) -> Path:
+    """Make an empty file beside a target and return its path; the kernel applies the umask to the mode."""
+    path = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    return path
+
+
+def move_new(path: Path, target: Path) -> None:
+    """Move a file to a target in the same folder, or raise FileExistsError if the target exists."""
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            os.replace(path, target)
+        except BaseException:
+            target.unlink()
+            raise
+    else:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder to disk, so that the names of the files made in it survive a power loss."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _exists(target: Path) -> ParameterError:
+    return ParameterError(f"path: {target} exists; a release cannot be drawn again, so pass overwrite=True to lose it")

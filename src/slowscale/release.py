@@ -96,7 +96,7 @@ class Release:
     def to_parquet(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write a Parquet file whose schema carries the facts, whole or not at all."""
         target = free_target(path, ".parquet", overwrite)
-        return write_files({target: lambda file: pa.parquet.write_table(self.to_arrow(), file)})
+        return write_files({target: lambda file: pa.parquet.write_table(self.to_arrow(), file)}, overwrite=overwrite)
 
     def to_csv(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write a CSV file, and the facts in a JSON file beside it: table.csv and table.csv.json."""
@@ -108,7 +108,8 @@ class Release:
             {
                 target: lambda file: pa.csv.write_csv(self.table, file),
                 beside: lambda file: file.write_text(text + "\n", encoding="utf-8"),
-            }
+            },
+            overwrite=overwrite,
         )
 
     def report(self, path: str | os.PathLike[str], spent: RecordPolicy | None = None, overwrite: bool = False) -> Path:

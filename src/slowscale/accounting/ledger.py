@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from typing import Any
 from slowscale.accounting.account import Account, Charge, Spent, check_caps
 from slowscale.accounting.record import RecordPolicy
 from slowscale.errors import LedgerError, ParameterError, ParameterTypeError, SlowscaleError
-from slowscale.files import file_mode
+from slowscale.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
 
 APPLICATION = 0x736C6F77  # "slow", by which SQLite files tell whose they are
@@ -287,8 +286,7 @@ class Ledger:
         for cap in payload_caps.values():
             Policy.from_dict(cap, self._functions)
         with self._errors("made"):
-            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-            os.close(handle)
+            name = new_file(self.path, 0o660)
             try:
                 entry = {"kind": "created", "time": _now(), "caps": payload_caps}
                 payload = json.dumps(entry, sort_keys=True)
@@ -303,12 +301,11 @@ class Ledger:
                 connection.execute("INSERT INTO head VALUES (1, 1, ?)", (digest,))
                 connection.execute("COMMIT")
                 connection.close()
-                os.chmod(name, file_mode())
                 with suppress(FileExistsError):  # another process was first
-                    os.link(name, self.path)
-                _sync_folder(self.path.parent)
+                    move_new(name, self.path)
+                sync_folder(self.path.parent)
             finally:
-                os.unlink(name)
+                name.unlink(missing_ok=True)
 
     def _fresh(self) -> None:
         self._broken = None
@@ -449,11 +446,3 @@ def _hash(before: str, number: int, payload: str) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

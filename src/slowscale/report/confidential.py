@@ -29,6 +29,8 @@ def write_confidential_report(
 ) -> Path:
     """Write how the losses of the records in a release are distributed. CONFIDENTIAL: for the curator only.
 
+    Only the owner of the file may read it (mode 0600).
+
     Parameters
     ----------
     session
@@ -45,7 +47,8 @@ def write_confidential_report(
     target = free_target(path, ".html", overwrite)
     tools()  # before any work, if they are missing
     text = _page(release, session.losses(release), session.errors(release))
-    return write_files({target: lambda file: file.write_text(text, encoding="utf-8")})
+    files = {target: lambda file: file.write_text(text, encoding="utf-8")}
+    return write_files(files, overwrite=overwrite, confidential=True)
 
 
 def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> str:

@@ -46,7 +46,7 @@ def write_report(
         raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
     target = free_target(path, ".html", overwrite)
     text = public_page(release, spent)
-    return write_files({target: lambda file: file.write_text(text, encoding="utf-8")})
+    return write_files({target: lambda file: file.write_text(text, encoding="utf-8")}, overwrite=overwrite)
 
 
 def public_page(release: Release, spent: RecordPolicy | None = None) -> str:
