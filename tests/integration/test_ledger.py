@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,117 @@ def test_processes_that_make_the_ledger_at_once_share_it(tmp_path):
     ]
     assert [int(racer.communicate(timeout=600)[0]) for racer in racers] == [5] * 4
     assert len(ss.Ledger(path).history()) == 21
+
+
+def race(paths):
+    """Let two processes for each path charge as often as they can; return how many charges succeeded in all."""
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER.replace("100", "5"), str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for path in paths
+        for _ in range(2)
+    ]
+    outcomes = [racer.communicate(timeout=600) for racer in racers]
+    for racer, (_, words) in zip(racers, outcomes, strict=True):
+        assert racer.returncode == 0 or "LedgerError" in words, words
+    return sum(int(out) for racer, (out, _) in zip(racers, outcomes, strict=True) if racer.returncode == 0)
+
+
+CAPPED = {"x": 5 * ss.Gaussian(10).policy}
+
+
+def test_a_ledger_by_several_names_has_one_cap(tmp_path):
+    """A cap with room for 5 charges: symbolic links share it, and a hard link has no room of its own."""
+    path = tmp_path / "census.ledger"
+    ledger = ss.Ledger(path, CAPPED)
+    (tmp_path / "other").mkdir()
+    symbolic, hard = tmp_path / "other" / "symbolic", tmp_path / "hard"
+    symbolic.symlink_to(path)
+    os.link(path, hard)
+    assert race([path, hard, symbolic]) == 0
+    hard.unlink()
+    assert race([path, symbolic]) == 5
+    assert ledger.verify() == []
+    assert ledger.spent({"x": 10}) == pytest.approx(2.5)
+
+
+def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
+    """As a container does with a single file; mounting the folder gives the same ledger by another path."""
+    path, alone, folder = tmp_path / "here" / "census.ledger", tmp_path / "alone", tmp_path / "folder"
+    path.parent.mkdir()
+    folder.mkdir()
+    ss.Ledger(path, CAPPED)
+    alone.touch()
+    if os.geteuid() or subprocess.run(["mount", "--bind", path, alone]).returncode:
+        pytest.skip("MOUNTED LEDGERS ARE NOT TESTED: a bind mount takes root")
+    try:
+        subprocess.run(["mount", "--bind", path.parent, folder], check=True)
+        with pytest.raises(ss.LedgerError, match=r"alone is a mount point: .* Mount the folder it is in, not the file"):
+            ss.Ledger(alone)
+        assert race([path, alone, folder / "census.ledger"]) == 5
+        assert ss.Ledger(path).spent({"x": 10}) == pytest.approx(2.5)
+    finally:
+        subprocess.run(["umount", alone], check=True)
+        subprocess.run(["umount", folder])
+
+
+def test_processes_that_convert_a_ledger_at_once(tmp_path):
+    """An earlier version made it in write-ahead mode; whoever opens it first converts it, and the others wait."""
+    for number in range(5):
+        path = tmp_path / f"{number}.ledger"
+        ss.Ledger(path, CAPPED).close()
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("PRAGMA journal_mode = WAL")
+        assert race([path, path]) == 5
+        assert ss.Ledger(path).verify() == []
+
+
+FORKING = """
+import os, sys, threading, slowscale as ss
+ledger = ss.Ledger(sys.argv[1])
+facts = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
+stop, charges = threading.Event(), [0, 0]
+
+def charge(thread):
+    while not stop.is_set():
+        ledger.charge(facts)
+        charges[thread] += 1
+        stop.wait(0.01)
+
+threads = [threading.Thread(target=charge, args=(thread,)) for thread in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(25):
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            ledger.charge(facts)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for thread in threads:
+    thread.join()
+print(sum(charges) + 25)
+"""
+
+
+def test_forks_while_threads_charge(tmp_path):
+    """A child drops the connections that it inherited: that must not undo what a thread of its parent is writing."""
+    path = tmp_path / "census.ledger"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING, str(path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    ledger = ss.Ledger(path)
+    assert ledger.verify() == []
+    assert len(ledger.history()) == 1 + int(done.stdout)
 
 
 def test_failing_writes(tmp_path):

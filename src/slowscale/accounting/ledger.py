@@ -2,16 +2,22 @@
 
 A charge is on disk before any noise is drawn, so a crash can waste budget but never leak it. Entries are chained by
 hashes: each one's hash covers the one before, so a changed, deleted or reordered entry is seen. The hash of the newest
-entry is kept beside the chain, and goes out with every release, so that a cut-off end is seen as well. The file is in
-SQLite's write-ahead mode: readers never wait for writers, nor writers for readers.
+entry is kept beside the chain, and goes out with every release, so that a cut-off end is seen as well.
+
+SQLite keeps a rollback journal, not a write-ahead log: its locks are then on the file itself, whatever path it was
+opened by. The journal is found by the file's name, so a file with a second name (a hard link, or a mount of the file
+alone) is refused. Symbolic links are resolved, and mean the same ledger.
 """
 
 import copy
 import hashlib
 import json
 import os
+import random
+import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,6 +34,8 @@ from slowscale.policy import Policy
 APPLICATION = 0x736C6F77  # "slow", by which SQLite files tell whose they are
 SCHEMA = 1
 PATIENCE = 120.0  # seconds to wait while another process writes
+CONVERSION = 10.0  # seconds to wait until nobody else uses a ledger that must be taken out of write-ahead mode
+MOUNTS = Path("/proc/self/mountinfo")
 START = "0" * 64
 TABLES = """
 CREATE TABLE entries (id INTEGER PRIMARY KEY, payload TEXT NOT NULL, hash TEXT NOT NULL);
@@ -35,6 +43,12 @@ CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL,
 """
 
 Functions = Mapping[str, Callable[..., Any]]
+
+# Held while this process uses a ledger, and while it forks: a child that inherited an open transaction would roll it
+# back when it drops the connection.
+_LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 @dataclass
@@ -76,12 +90,11 @@ class Ledger:
         self._broken: LedgerError | None = None
         wanted = check_caps(caps)
         self.path = Path(path)
-        with self._errors("opened"):
+        self._fresh()
+        with self._here(), self._errors("opened"):
             self.path = self.path.absolute()
             if not os.path.lexists(self.path):
                 self._create(wanted)
-        self._fresh()
-        with self._errors("opened"):
             self._check_file()
             try:
                 self._snapshot()
@@ -248,7 +261,7 @@ class Ledger:
                     raise
             state.id, state.hash = number, digest
             state.entries.append(parsed)
-            self._check_place(connection)
+            self._check_place()
             return {"entry": number, "hash": digest}
 
     @contextmanager
@@ -259,14 +272,14 @@ class Ledger:
             if connection.in_transaction:  # an interrupt came at a bad moment
                 connection.execute("ROLLBACK")
             connection.execute(begin)
-            self._check_place(connection)
+            self._check_place()
             yield connection
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _check_place(self, connection: sqlite3.Connection) -> None:
-        """Raise where the file that is open is no longer the one at the path: charges to it would be lost."""
+    def _check_place(self) -> None:
+        """Raise where the file that is open is not the one at the path, or has a second name: charges would be lost."""
         try:
             now = os.stat(self.path)
         except FileNotFoundError:
@@ -274,13 +287,32 @@ class Ledger:
         if now is None or (now.st_dev, now.st_ino) != self._local.place:
             self._local.__dict__.pop("connection", None)
             raise LedgerError(f"ledger {self.path} was moved, removed or replaced while it was open")
+        if now.st_nlink > 1:
+            self._check_names()
+
+    def _check_names(self) -> None:
+        """Raise where the file has a second name, by which others would not see the journal of a crashed writer."""
+        real = Path(os.path.realpath(self.path))
+        if os.stat(real).st_nlink > 1:
+            _remove_unfinished(real)
+            if os.stat(real).st_nlink > 1:
+                raise LedgerError(
+                    f"ledger {self.path} has a hard link: a ledger must have one name, so that everyone who opens it "
+                    "sees the same journal. Remove the other name (find it with find -samefile), or use a symbolic link"
+                )
+        if str(real) in _mount_points():
+            raise LedgerError(
+                f"ledger {self.path} is a mount point: a ledger that is mounted as a single file has its journal "
+                "elsewhere than under its other name. Mount the folder it is in, not the file"
+            )
 
     # The file
 
     def _create(self, caps: Mapping[str, Policy]) -> None:
         """Make the file beside its place and link it there, so that it is never half made, nor made twice."""
         for left in ("-wal", "-shm", "-journal"):
-            if os.path.lexists(f"{self.path}{left}"):
+            # Another process may have made the ledger meanwhile, and be writing to it.
+            if os.path.lexists(f"{self.path}{left}") and not os.path.lexists(self.path):
                 raise LedgerError(f"{self.path}{left} is left of another ledger: bring that one back, or remove it")
         payload_caps = {name: cap.to_dict() for name, cap in caps.items()}
         for cap in payload_caps.values():
@@ -292,7 +324,7 @@ class Ledger:
                 payload = json.dumps(entry, sort_keys=True)
                 digest = _hash(START, 1, payload)
                 connection = sqlite3.connect(name, isolation_level=None)
-                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA journal_mode = MEMORY")  # nobody knows of the file yet
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(f"PRAGMA application_id = {APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -310,31 +342,51 @@ class Ledger:
     def _fresh(self) -> None:
         self._broken = None
         self._pid = os.getpid()
-        self._lock = threading.RLock()
         self._local = threading.local()
         self._state = _State()
 
     @contextmanager
     def _here(self) -> Iterator[None]:
-        """Hold the lock of this process; a forked child starts afresh, with a connection and a lock of its own."""
-        if self._pid != os.getpid():
-            self._fresh()
-        with self._lock:
+        """Hold the lock of this process; a forked child starts afresh, with a connection of its own."""
+        with _LOCK:
+            if self._pid != os.getpid():
+                self._fresh()
             yield
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            address = f"{self.path.absolute().as_uri()}?mode=rw"
-            connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(
-                "PRAGMA wal_autocheckpoint = 1"
-            )  # so that the one file has it all, even while it is open
+            self._check_names()
+            connection = self._connect()
             place = os.stat(self.path)
             self._local.place = (place.st_dev, place.st_ino)
             self._local.connection = connection
         return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file, and take it out of write-ahead mode, in which earlier versions made it."""
+        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        deadline = time.monotonic() + CONVERSION
+        while True:
+            connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
+            try:
+                self._check_format(connection)
+                # A committed charge must not come undone by a power loss: flush the folder too, once the journal is
+                # gone from it.
+                connection.execute("PRAGMA synchronous = EXTRA")
+                if _journal_mode(connection) == "delete":
+                    return connection
+            except BaseException:
+                connection.close()
+                raise
+            # Others have the file open: let go of it, since they may be waiting for the same.
+            connection.close()
+            if time.monotonic() > deadline:
+                raise LedgerError(
+                    f"ledger {self.path} was made by an earlier version of slowscale and must be converted, which "
+                    "takes a moment when nobody else uses it: close the other programs that have it open, and try again"
+                )
+            time.sleep(random.uniform(0.005, 0.05))
 
     def _check_file(self) -> None:
         if not self.path.is_file():
@@ -343,7 +395,9 @@ class Ledger:
             raise LedgerError(f"ledger {self.path} is an empty file: remove it, or bring back the ledger it was")
         if not os.access(self.path, os.W_OK):
             raise LedgerError(f"ledger {self.path} is read-only: charges could not be written")
-        connection = self._connection()
+        self._connection()
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION:
@@ -391,7 +445,10 @@ class Ledger:
         except (sqlite3.Error, OSError, ValueError) as error:
             if isinstance(error, SlowscaleError):
                 raise
-            raise LedgerError(f"ledger {str(self.path)!r:.200} could not be {what}: {error}") from error
+            reason = str(error)
+            if "locked" in reason:
+                reason = f"another program kept it locked for {PATIENCE:g} seconds; close that program, and try again"
+            raise LedgerError(f"ledger {str(self.path)!r:.200} could not be {what}: {reason}") from error
 
 
 def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> Callable[[], None]:
@@ -442,6 +499,38 @@ def _entry(payload: str, functions: Functions | None) -> dict[str, Any]:
 
 def _hash(before: str, number: int, payload: str) -> str:
     return hashlib.sha256(f"{before}\n{number}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    """Return the journal mode, "delete" if it could be set; it stays "wal" while others have the file open."""
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode == "wal":
+        with suppress(sqlite3.OperationalError):
+            (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    return str(mode)
+
+
+def _mount_points() -> set[str]:
+    """Return all mount points that this process sees; none where the system does not list them."""
+    try:
+        lines = os.fsdecode(MOUNTS.read_bytes()).split("\n")
+    except OSError:
+        return set()
+    # The fifth field is the mount point, with blanks and backslashes as octal numbers.
+    points = (line.split(" ")[4] for line in lines if line)
+    return {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point) for point in points}
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove the name under which a ledger was made, if whoever made it was stopped before it could do so."""
+    place = os.stat(path)
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}")
+    with os.scandir(path.parent) as entries:
+        for entry in entries:
+            if name.fullmatch(entry.name):
+                with suppress(FileNotFoundError):  # another process was first
+                    if os.path.samestat(os.lstat(entry.path), place):
+                        os.unlink(entry.path)
 
 
 def _now() -> str:

@@ -4,7 +4,11 @@ import json
 import os
 import pickle
 import random
+import shutil
 import sqlite3
+import stat
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from datetime import date
@@ -549,15 +553,186 @@ def test_threads(path):
     assert ss.Ledger(path).verify() == []
 
 
-def test_reading_never_locks_writers(path):
+def test_a_writer_waits_while_someone_reads(path, monkeypatch):
+    """Another program that stays in a reading transaction delays a charge, and nothing is half written."""
     ledger = filled(path)
     with raw(path) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM entries").fetchall()
-        ledger.charge(FACTS)
+        writer = threading.Thread(target=ledger.charge, args=(FACTS,))
+        writer.start()
+        writer.join(0.3)
+        assert writer.is_alive()
         assert len(reader.execute("SELECT id FROM entries").fetchall()) == 7
         reader.execute("ROLLBACK")
+        writer.join()
+        assert len(ledger.history()) == 8
+        monkeypatch.setattr("slowscale.accounting.ledger.PATIENCE", 0.1)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM entries").fetchall()
+        impatient = ss.Ledger(path)
+        with pytest.raises(ss.LedgerError, match=r"could not be written: another program kept it locked for 0\.1 sec"):
+            impatient.charge(FACTS)
+        assert len(impatient.history()) == 8
+
+
+def test_a_hard_link_is_refused(path):
+    """By a second name SQLite would not find the journal that a crashed writer left under the first."""
+    ledger = filled(path, 1)
+    other = path.with_name("same.ledger")
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(ss.LedgerError, match=rf"{name.name} has a hard link: a ledger must have one name"):
+            ss.Ledger(name)
+    with pytest.raises(ss.LedgerError, match="Remove the other name"):
+        ledger.charge(FACTS)
+    other.unlink()
+    ledger.charge(FACTS)
+    assert len(ss.Ledger(path).history()) == 3
+
+
+def test_a_symbolic_link_is_the_same_ledger(path, tmp_path):
+    ledger = filled(path, 1)
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.ledger"
+    link.symlink_to(path)
+    other = ss.Ledger(link)
+    other.charge(FACTS)
+    ledger.charge(FACTS)
+    assert other.head == ledger.head == {"entry": 4, "hash": ledger.head["hash"]}
+    assert os.listdir(link.parent) == ["link.ledger"]
+
+
+def test_mount_points_are_read(path, tmp_path, monkeypatch):
+    """A file that is itself mounted is refused, also by a symbolic link; see the integration tests for a real one."""
+    spaced = tmp_path / "my census.ledger"
+    filled(spaced, 1)
+    (tmp_path / "link").symlink_to(spaced)
+    mounts = tmp_path / "mountinfo"
+    mounted = str(spaced).replace(" ", "\\040")
+    mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 8:1 /x {mounted} rw - ext4 /dev/sda rw\n")
+    monkeypatch.setattr("slowscale.accounting.ledger.MOUNTS", mounts)
+    for name in (spaced, tmp_path / "link"):
+        with pytest.raises(ss.LedgerError, match=r"is a mount point: .* Mount the folder it is in, not the file"):
+            ss.Ledger(name)
+    ss.Ledger(path)
+    monkeypatch.setattr("slowscale.accounting.ledger.MOUNTS", tmp_path / "none")  # a system without that list
+    ss.Ledger(spaced)
+
+
+def test_a_creation_that_was_stopped_is_finished(path):
+    """Killed between giving the ledger its name and taking away the one it was made under."""
+    filled(path, 1).close()
+    unfinished, stranger = path.with_name(".census.ledger.0123456789ab"), path.with_name(".census.ledger.ba9876543210")
+    os.link(path, unfinished)
+    stranger.write_text("another file")
+    assert len(ss.Ledger(path).history()) == 2
+    assert not unfinished.exists()
+    assert stranger.exists()
+
+
+def test_a_ledger_is_for_its_owner_and_group(path):
+    ss.Ledger(path)
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660 & ~mask
+
+
+SPILLING = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE head SET id = 99")
+for i in range(200):
+    connection.execute("INSERT INTO entries VALUES (?, ?, '')", (1000 + i, "x" * 4000))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_journal_left_by_a_killed_process_is_rolled_back(path):
+    ledger = filled(path)
+    ledger.close()
+    before = path.read_bytes()
+    subprocess.run([sys.executable, "-c", SPILLING, str(path)])
+    journal = path.with_name("census.ledger-journal")
+    assert journal.stat().st_size > 0
+    assert path.read_bytes() != before  # half of the transaction is in the file
+    again = ss.Ledger(path)
+    assert not journal.exists()
+    assert again.verify(ledger.head) == []
+    again.charge(FACTS)
     assert len(ledger.history()) == 8
+
+
+def test_a_journal_without_a_ledger_is_told(path, monkeypatch):
+    """What is left of a removed ledger is refused; the journal of a ledger made meanwhile is none of it."""
+    journal = path.with_name("census.ledger-journal")
+    journal.write_bytes(b"left")
+    with pytest.raises(ss.LedgerError, match=r"census\.ledger-journal is left of another ledger"):
+        ss.Ledger(path)
+    journal.unlink()
+    ss.Ledger(path)
+    answers = iter([False])  # as if another process had made the ledger just after this one looked
+    exists = os.path.lexists
+    monkeypatch.setattr(os.path, "lexists", lambda name: next(answers, None) is not False and exists(name))
+    journal.touch()
+    assert len(ss.Ledger(path).history()) == 1
+
+
+def in_write_ahead_mode(path, entries=3):
+    """Return a ledger as earlier versions kept it, with its newest entries only in the write-ahead log."""
+    filled(path, entries - 1).close()
+    work = path.with_name("work")
+    shutil.copy(path, work)
+    with raw(work) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        rows = writer.execute("SELECT * FROM entries ORDER BY id").fetchall()
+        writer.execute("DELETE FROM entries WHERE id > 1")
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        writer.executemany("INSERT INTO entries VALUES (?, ?, ?)", rows[1:])
+        shutil.copy(work, path)
+        shutil.copy(work.with_name("work-wal"), path.with_name(path.name + "-wal"))
+    work.unlink()
+    return path
+
+
+def test_a_ledger_in_write_ahead_mode_is_converted(path):
+    in_write_ahead_mode(path)
+    ledger = ss.Ledger(path)
+    assert len(ledger.history()) == 3
+    ledger.charge(FACTS)
+    assert os.listdir(path.parent) == ["census.ledger"]
+    with raw(path) as file:
+        assert file.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert ss.Ledger(path).verify(ledger.head) == []
+
+
+def test_a_conversion_waits_for_other_programs(path, monkeypatch):
+    in_write_ahead_mode(path)
+    with raw(path) as other:
+        other.execute("SELECT * FROM entries").fetchall()
+        monkeypatch.setattr("slowscale.accounting.ledger.CONVERSION", 0.2)
+        with pytest.raises(ss.LedgerError, match=r"must be converted.* close the other programs that have it open"):
+            ss.Ledger(path)
+        monkeypatch.setattr("slowscale.accounting.ledger.CONVERSION", 60)
+        found = []
+        opener = threading.Thread(target=lambda: found.append(len(ss.Ledger(path).history())))
+        opener.start()
+        opener.join(0.3)
+        assert opener.is_alive()
+    opener.join()
+    assert found == [3]
+
+
+def test_another_programs_database_is_not_converted(path):
+    with raw(path) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("CREATE TABLE theirs (a)")
+    before = path.read_bytes()
+    with pytest.raises(ss.LedgerError, match="another program's database"):
+        ss.Ledger(path)
+    assert path.read_bytes() == before
 
 
 def test_payloads_are_plain_json(path):
