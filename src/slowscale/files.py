@@ -70,7 +70,7 @@ def write_files(
     return first
 
 
-def _move(unfinished: Mapping[Path, Path], overwrite: bool) -> None:
+def _move(unfinished: dict[Path, Path], overwrite: bool) -> None:
     """Move all files to their targets, or none if a target exists and may not be replaced."""
     moved: list[Path] = []
     try:

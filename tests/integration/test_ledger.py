@@ -155,8 +155,8 @@ def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
         assert race([path, alone, folder / "census.ledger"]) == 5
         assert ss.Ledger(path).spent({"x": 10}) == pytest.approx(2.5)
     finally:
-        subprocess.run(["umount", alone], check=True)
-        subprocess.run(["umount", folder])
+        subprocess.run(["umount", "-l", alone], check=True)
+        subprocess.run(["umount", "-l", folder])
 
 
 def test_processes_that_convert_a_ledger_at_once(tmp_path):

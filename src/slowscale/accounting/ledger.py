@@ -154,6 +154,10 @@ class Ledger:
             lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
         raised = [entry for entry in state.entries if entry["kind"] == "cap"]
         lines += [f"The cap on {entry['column']} was changed on {entry['time']}: {entry['reason']}" for entry in raised]
+        attempts = sum(entry["kind"] == "attempt" for entry in state.entries)
+        if attempts:
+            failed = "1 attempt was" if attempts == 1 else f"{attempts:,} attempts were"
+            lines.append(f"{failed} refused or failed; see the history.")
         return "\n".join(lines)
 
     def verify(self, head: Mapping[str, Any] | None = None) -> list[str]:
@@ -219,13 +223,51 @@ class Ledger:
         -------
         The new head.
         """
-        if not isinstance(facts, Mapping) or "policy" not in facts:
-            raise ParameterTypeError('facts must be a mapping with a "policy"')
-        if facts["policy"] is None:
-            raise ParameterError("a nested function or lambda cannot be written to a ledger: use a module's function")
-        return self._append(
-            {"kind": "charge", "facts": dict(facts), "by": by, "labels": list(labels), "label_kind": kind}, policy
-        )
+        return self._append(*_charge_entry(facts, by, labels, kind), policy)
+
+    def check(
+        self,
+        facts: Mapping[str, Any],
+        by: str | None = None,
+        labels: tuple[Any, ...] = (),
+        kind: str | None = None,
+        policy: RecordPolicy | None = None,
+    ) -> None:
+        """Raise what `charge` would raise now, and write nothing; the arguments are those of `charge`."""
+        parsed = self._parsed(*_charge_entry(facts, by, labels, kind), policy)[1]
+        self._refreshed().account.check(parsed["parsed"])
+
+    def attempt(
+        self,
+        facts: Mapping[str, Any],
+        error: BaseException,
+        by: str | None = None,
+        labels: tuple[Any, ...] = (),
+        kind: str | None = None,
+    ) -> dict[str, Any]:
+        """Write down a release that was refused or failed: it costs nothing, and stays in the history.
+
+        An error can depend on the records, so who asked what, how often, must be seen.
+
+        Parameters
+        ----------
+        facts
+            What was asked: whatever is known of the release's facts.
+        error
+            Why it was not made. Its type and its message are kept.
+        by, labels, kind
+            As for `charge`.
+
+        Returns
+        -------
+        The new head.
+        """
+        if not isinstance(facts, Mapping):
+            raise ParameterTypeError(f"facts must be a mapping, got {type(facts).__name__}")
+        if not isinstance(error, BaseException):
+            raise ParameterTypeError(f"error must be an exception, got {type(error).__name__}")
+        reason = {"type": type(error).__name__, "message": str(error)}
+        return self._append("attempt", {**_asked(facts, by, labels, kind), "error": reason})
 
     def raise_cap(self, column: str, cap: Policy, reason: str) -> None:
         """Put another cap in place of a column's, for good and visible in the history."""
@@ -235,16 +277,23 @@ class Ledger:
         caps = self.caps
         if not isinstance(column, str) or column not in caps:
             raise ParameterError(f"column must be one that has a cap ({', '.join(caps) or 'none has'}), got {column!r}")
-        self._append({"kind": "cap", "column": column, "cap": cap.to_dict(), "reason": reason})
+        self._append("cap", {"column": column, "cap": cap.to_dict(), "reason": reason})
 
-    def _append(self, entry: dict[str, Any], policy: RecordPolicy | None = None) -> dict[str, Any]:
+    def _parsed(
+        self, kind: str, entry: Mapping[str, Any], policy: RecordPolicy | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Return an entry as it is written, and as it is read back."""
         try:
-            payload = json.dumps({"time": _now(), **entry}, sort_keys=True)
+            payload = json.dumps({"time": _now(), "kind": kind, **entry}, sort_keys=True)
         except (TypeError, ValueError) as error:
             raise ParameterTypeError(f"facts must be what JSON can hold: {error}") from None
         parsed = _entry(payload, self._functions)
         if policy is not None and parsed["parsed"].policy != policy:
             raise ParameterError("the ledger knows another function by the name of one in the policy: see functions=")
+        return payload, parsed
+
+    def _append(self, kind: str, entry: Mapping[str, Any], policy: RecordPolicy | None = None) -> dict[str, Any]:
+        payload, parsed = self._parsed(kind, entry, policy)
         with self._here(), self._errors("written"):
             with self._transaction("BEGIN IMMEDIATE") as connection:
                 self._read(connection)
@@ -458,10 +507,8 @@ def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> 
         account.caps = dict(entry["parsed"])
     elif entry["kind"] == "cap":
         account.caps = {**account.caps, entry["column"]: entry["parsed"]}
-    elif checked:
-        account.charge(entry["parsed"])
-    else:
-        account.record(entry["parsed"])
+    elif entry["kind"] == "charge":
+        (account.charge if checked else account.record)(entry["parsed"])
 
     def undo() -> None:
         account.caps = caps
@@ -469,6 +516,21 @@ def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> 
             account.forget()
 
     return undo
+
+
+def _asked(facts: Mapping[str, Any], by: str | None, labels: tuple[Any, ...], kind: str | None) -> dict[str, Any]:
+    return {"facts": dict(facts), "by": by, "labels": list(labels), "label_kind": kind}
+
+
+def _charge_entry(
+    facts: Mapping[str, Any], by: str | None, labels: tuple[Any, ...], kind: str | None
+) -> tuple[str, dict[str, Any]]:
+    """Return the kind and the content of a charge's entry."""
+    if not isinstance(facts, Mapping) or "policy" not in facts:
+        raise ParameterTypeError('facts must be a mapping with a "policy"')
+    if facts["policy"] is None:
+        raise ParameterError("a nested function or lambda cannot be written to a ledger: use a module's function")
+    return "charge", _asked(facts, by, labels, kind)
 
 
 def _entry(payload: str, functions: Functions | None) -> dict[str, Any]:
@@ -490,8 +552,10 @@ def _entry(payload: str, functions: Functions | None) -> dict[str, Any]:
                 entry.get("label_kind"),
                 entry["facts"].get("protect"),
             )
+        elif kind == "attempt":
+            parsed = entry["error"]["type"]
         else:
-            raise LedgerError(f"an entry of an unknown kind, {kind!r}")
+            raise LedgerError(f"an entry of an unknown kind, {kind!r}: a newer version of slowscale wrote it; update")
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(f"an entry that makes no sense: {type(error).__name__}") from error
     return {**entry, "parsed": parsed}

@@ -40,6 +40,62 @@ def raw(path):
     return closing(sqlite3.connect(path, isolation_level=None))
 
 
+def test_attempts_are_recorded_and_cost_nothing(path):
+    ledger = ss.Ledger(path, {"x": ss.Gaussian(10).policy})
+    assert "attempt" not in ledger.describe()
+    facts = {"columns": {"x": {}}, "where": "x > 5", "policy": None}
+    first = ledger.attempt(facts, ss.DataError("column 'x' has missing values"))
+    assert first == ledger.head == {"entry": 2, "hash": first["hash"]}
+    assert ledger.describe().endswith("\n1 attempt was refused or failed; see the history.")
+    ledger.charge(FACTS)
+    with pytest.raises(ss.CapError) as refused:
+        ledger.charge(FACTS)
+    ledger.attempt(FACTS, refused.value, "state", ("IA",), "text")
+    assert ledger.describe().endswith("\n2 attempts were refused or failed; see the history.")
+    again = ss.Ledger(path)
+    assert again.verify(first) == []
+    assert again.spent({"x": 10}) == 0.5
+    assert again.spent.releases == 1
+    entries = again.history()
+    assert [entry["kind"] for entry in entries] == ["created", "attempt", "charge", "attempt"]
+    assert entries[1]["facts"] == facts
+    assert entries[1]["error"] == {"type": "DataError", "message": "column 'x' has missing values"}
+    assert (entries[3]["by"], entries[3]["labels"], entries[3]["label_kind"]) == ("state", ["IA"], "text")
+    assert entries[3]["error"] == {"type": "CapError", "message": str(refused.value)}
+    with raw(path) as file:
+        file.execute("UPDATE entries SET payload = replace(payload, 'missing', 'present') WHERE id = 2")
+    assert ss.Ledger(path).verify() == ["entry 2 was changed, or what came before it"]
+
+
+def test_check_raises_what_charge_would_raise(path):
+    ledger = ss.Ledger(path, {"x": ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy})
+    other = ss.RecordPolicy((("y", ss.Gaussian(10).policy),))
+    free = {**FACTS, "policy": other.to_dict()}
+    ledger.check(FACTS)
+    ss.Ledger(path).charge(FACTS)  # another process: what it spent counts
+    ledger.charge(free, "state", ("IA",), "text")
+    mistakes = [
+        ((FACTS,), "the cap on 'x' would be exceeded"),
+        ((free, "state", (1,), "whole numbers"), "partition 'state' has whole numbers here, and had text before"),
+        (({**free, "protect": "firm"},), "protect must stay what it was"),
+        ((free, "state", (), "text"), "must name the column and its labels"),
+        (({**free, "o": object()},), "what JSON can hold"),
+        (({**free, "policy": None},), "nested function or lambda"),
+        ((free, None, (), None, POLICY), "another function by the name"),
+        ((None,), "facts must be a mapping"),
+    ]
+    before = path.read_bytes()
+    for asked, words in mistakes:
+        with pytest.raises(ss.SlowscaleError, match=words) as checked:
+            ledger.check(*asked)
+        with pytest.raises(type(checked.value)) as charged:
+            ledger.charge(*asked)
+        assert str(charged.value) == str(checked.value)
+    ledger.check(free, "state", ("IA",), "text", other)
+    assert path.read_bytes() == before
+    assert len(ledger.history()) == 3
+
+
 def test_releases_are_charged_and_remembered(path):
     session = ss.Session(RECORDS, path, bits=Recorded(1))
     first = session.sum({"x": ss.Gaussian(10), "y": ss.ExponentialPolylog(1)}, keys=KEYS, where="x > 1")
@@ -307,6 +363,9 @@ def test_many_parts_of_two_partitions_are_quick():
         (lambda ledger: ledger.charge(FACTS, "state", ()), "must name the column and its labels"),
         (lambda ledger: ledger.charge(FACTS, "state", ([1],)), "must name the column and its labels"),
         (lambda ledger: ledger.charge({**FACTS, "policy": PURE.to_dict()}), "PRzCDP"),
+        (lambda ledger: ledger.attempt([], ValueError()), "facts must be a mapping, got list"),
+        (lambda ledger: ledger.attempt({}, "no"), "error must be an exception, got str"),
+        (lambda ledger: ledger.attempt({"o": object()}, ValueError()), "what JSON can hold"),
         (lambda ledger: ledger.raise_cap(["x"], ss.Gaussian(1).policy, "why"), "one that has a cap"),
         (lambda ledger: ledger.verify(3), "head must be a mapping"),
         (lambda ledger: ledger.verify({"x": 1}), "head must be a mapping"),
