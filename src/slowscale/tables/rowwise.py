@@ -13,7 +13,7 @@ import ibis.expr.operations as ops
 import ibis.expr.types as ir
 
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.tables import sql
+from slowscale.tables import functions, sql
 
 REASON = "it would let one record change what another contributes, and the policy would no longer hold"
 # Where Ibis keeps the operations on single values.
@@ -84,7 +84,8 @@ def bind(table: ir.Table, expression: Any, argument: str) -> ir.Value:
         raise ParameterError(f"{argument} is no expression on the table's columns: {reason}") from error
     if len(bound) != 1:
         raise ParameterError(f"{argument} must be one expression on the table's columns, got {len(bound)}")
-    _check(bound[0], table, argument)
+    if not isinstance(expression, str):
+        _check(bound[0], table, argument)
     return bound[0]
 
 
@@ -128,7 +129,7 @@ def _reads_the_clock(node: Any) -> bool:
     """Whether a text such as 'now' is cast to a time, as some engines understand it."""
     if not isinstance(node, ops.Cast | ops.TryCast) or not (node.arg.dtype.is_string() and node.to.is_temporal()):
         return False
-    return not (isinstance(node.arg, ops.Literal) and sql.ISO_TIME.fullmatch(str(node.arg.value)))
+    return not (isinstance(node.arg, ops.Literal) and functions.iso_literal(str(node.arg.value)))
 
 
 def _exact(value: ir.Value, table: ir.Table) -> bool:

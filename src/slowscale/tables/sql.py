@@ -1,19 +1,27 @@
 """SQL text for filters and derived columns, turned into Ibis so that every engine reads it in the same way.
 
-Only what looks at one row has a rule here, and a rule says which parts of the syntax it understands: anything else is
-refused, never guessed. Where engines disagree (rounding, casts from floats, quotients) a text has one meaning, or none.
+The text is in DuckDB's dialect. Only what looks at one row has a rule here, and a rule says which parts of the syntax
+it understands: anything else is refused, never guessed. Where engines disagree (text that is cast, rounding, integer
+division, dates) a rule has one meaning on all of them. `python -m slowscale.tables.sql` writes the list of what is
+allowed, docs/sql.md.
 """
 
-import re
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import ibis
+import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
 import sqlglot
 import sqlglot.expressions as sg
 
 from slowscale.errors import ParameterError
+from slowscale.tables import functions, regex
+from slowscale.tables.dialects import DIALECTS, Dialect
 
 MANY_ROWS = {
     "a subquery": (sg.Select, sg.Subquery, sg.Exists, sg.SetOperation),
@@ -21,7 +29,16 @@ MANY_ROWS = {
     "an aggregate": (sg.AggFunc,),
 }
 UNFIXED = (sg.Rand, sg.Randn, sg.Uuid, sg.CurrentTimestamp, sg.CurrentDate)
-ISO_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?")
+MOST_DIGITS = 38  # of a decimal
+LONGEST_PADDING = 10_000
+_COMPARISONS: dict[Any, tuple[str, Callable[[Any, Any], Any]]] = {
+    sg.EQ: ("=", operator.eq),
+    sg.NEQ: ("<>", operator.ne),
+    sg.LT: ("<", operator.lt),
+    sg.LTE: ("<=", operator.le),
+    sg.GT: (">", operator.gt),
+    sg.GTE: (">=", operator.ge),
+}
 
 
 class RefusedError(Exception):
@@ -37,196 +54,805 @@ def parse(table: ir.Table, text: str, argument: str) -> ir.Value:
     try:
         tree = sqlglot.parse_one(text, read="duckdb")
     except sqlglot.errors.SqlglotError as error:
-        raise ParameterError(f"{argument} is no SQL expression ({text!r}): {str(error).splitlines()[0]}") from None
-    return _Translator(table).value(tree)
+        raise ParameterError(f"{argument} is not a SQL expression ({text!r}): {str(error).splitlines()[0]}") from None
+    return _Translator(table, prepared(table)).value(tree)
+
+
+def prepared(table: ir.Table) -> Dialect:
+    """Return the dialect of the engine that holds a table, and make its connection ready."""
+    name = str(table.get_backend().name)
+    if name not in DIALECTS:
+        raise ParameterError(f"filters and derived columns are not tested on {name}; use {', '.join(DIALECTS)}")
+    DIALECTS[name].prepare(table)
+    return DIALECTS[name]
+
+
+def _kind(value: ir.Value) -> str:
+    dtype = value.type()
+    kinds = {"null": "null", "boolean": "boolean", "string": "text", "date": "date", "timestamp": "timestamp"}
+    if dtype.is_numeric() and not dtype.is_boolean():
+        return "number"
+    return next((kind for name, kind in kinds.items() if getattr(dtype, f"is_{name}")()), str(dtype))
+
+
+def _shown(node: Any) -> str:
+    return repr(node.sql(dialect="duckdb"))
 
 
 class _Translator:
-    def __init__(self, table: ir.Table) -> None:
+    def __init__(self, table: ir.Table, dialect: Dialect) -> None:
         self.table = table
+        self.dialect = dialect
 
+    # Any expression.
     def value(self, node: Any) -> Any:
-        rule, understood = _RULES.get(type(node), (None, frozenset()))
+        rule = _RULES.get(type(node))
         if rule is None:
             for words, kinds in MANY_ROWS.items():
                 if isinstance(node, kinds):
                     raise RefusedError(words, "many rows")
             if isinstance(node, UNFIXED):
                 raise RefusedError("", "unfixed")
-        elif {name for name, part in node.args.items() if part not in (None, False, [], "")} <= understood:
-            return rule(self, node)
+        elif {name for name, part in node.args.items() if part not in (None, False, [], "")} <= rule.understood:
+            return rule.translate(self, node)
         if isinstance(node, sg.In) and node.args.get("query") is not None:
             raise RefusedError("a subquery", "many rows")
-        raise RefusedError(
-            f"uses {node.sql(dialect='duckdb')!r}, which SQL text may not here; an Ibis expression may know it"
-        )
+        raise RefusedError(f"uses {_shown(node)}, which is not allowed in SQL text; docs/sql.md lists what is")
 
-    def known(self, node: Any) -> Any:
-        """Return a value that is compared: NULL is no value, and equals nothing."""
-        if isinstance(node, sg.Null):
+    def of_kind(self, node: Any, *allowed: str) -> Any:
+        """Return a value of one of the given kinds; NULL is of any."""
+        value = self.value(node)
+        kind = _kind(value)
+        if kind == "null":
+            return ibis.null({"text": "string", "number": "int64"}.get(allowed[0], allowed[0]))
+        if kind not in allowed:
+            raise RefusedError(f"uses {_shown(node)} where a {' or '.join(allowed)} belongs, but it is {value.type()}")
+        return value
+
+    def text(self, node: Any) -> Any:
+        return self.of_kind(node, "text")
+
+    def time(self, node: Any) -> Any:
+        return self.of_kind(node, "date", "timestamp")
+
+    def literal_text(self, node: Any, what: str, empty: bool = False) -> str:
+        if not isinstance(node, sg.Literal) or not node.is_string or not (node.this or empty) or "\0" in node.this:
+            raise RefusedError(f"has {_shown(node) if node else 'no text'} as the {what}: write a text in quotes")
+        return str(node.this)
+
+    def alike(self, nodes: Sequence[Any], compared: bool) -> list[Any]:
+        """Return values that are compared, or of which one is chosen, as values of one type."""
+        if compared and any(isinstance(node, sg.Null) for node in nodes):
             raise RefusedError("compares with NULL, which is never true: use IS NULL")
-        return self.value(node)
+        values = [self.value(node) for node in nodes]
+        kinds = {_kind(value) for value in values} - {"null"}
+        if kinds & {"date", "timestamp"} and "text" in kinds:
+            stamped = "timestamp" in kinds
+            pairs = zip(nodes, values, strict=True)
+            values = [_time_literal(node, stamped) if _kind(value) == "text" else value for node, value in pairs]
+            kinds.discard("text")
+        if kinds == {"date", "timestamp"}:
+            values = [self.dialect.to_timestamp(value) if _kind(value) == "date" else value for value in values]
+            kinds = {"timestamp"}
+        if len(kinds) > 1:
+            raise RefusedError(
+                f"mixes {' and '.join(sorted(kinds))} in {', '.join(_shown(node) for node in nodes)}: "
+                "cast them to one type"
+            )
+        if kinds != {"number"}:
+            return values
+        values = _same_numbers(nodes, values)
+        return values if compared else self.one_type(values)
 
+    def one_type(self, values: Sequence[Any]) -> list[Any]:
+        """Give numbers of which one is chosen the type that holds them all: Ibis would take the first decimal's."""
+        types = [value.type() for value in values if _kind(value) == "number"]
+        if not any(dtype.is_decimal() for dtype in types) or len(set(types)) == 1:
+            return list(values)
+        to: Any = "float64"
+        if self.dialect.has_decimals and (size := _common_size(types)) is not None:
+            to = dt.Decimal(*size)
+        return [value.cast(to) for value in values]
+
+    def numbers(self, node: Any) -> tuple[Any, Any]:
+        """Return the two operands of arithmetic, as integers of 64 bits, decimals or floats."""
+        nodes = [node.this, node.expression]
+        left, right = _same_numbers(nodes, [self.of_kind(part, "number") for part in nodes])
+        if left.type().is_integer() and right.type().is_integer():
+            return left.cast("int64"), right.cast("int64")
+        return left, right
+
+    # Names and constants.
     def column(self, node: sg.Column) -> Any:
         name = node.name
         if node.table:
             raise RefusedError(f"must name columns only, got {node.sql()!r}")
-        if name in self.table.columns:
-            return self.table[name]
         matches = [column for column in self.table.columns if column.lower() == name.lower()]
-        if len(matches) == 1 and not node.this.quoted:
-            return self.table[matches[0]]
-        raise RefusedError(f"names {name!r}, but there is no such column; there are {', '.join(self.table.columns)}")
+        if name not in self.table.columns:
+            if len(matches) != 1 or node.this.quoted:
+                raise RefusedError(f"names {name!r}, which is not a column; there are {', '.join(self.table.columns)}")
+            name = matches[0]
+        value = self.table[name]
+        if value.type().is_timestamp() and value.type().timezone is not None:
+            return self.dialect.without_zone(value)
+        return value
 
     def literal(self, node: sg.Literal) -> Any:
         if node.is_string:
+            if "\0" in node.this:
+                raise RefusedError("has a NUL character, which not every engine can hold")
             return ibis.literal(node.this)
-        return ibis.literal(int(node.this)) if node.is_int else ibis.literal(float(node.this))
+        return _number(node.this, negative=False)
 
-    def case(self, node: sg.Case) -> Any:
-        subject = node.args.get("this")
-        branches = []
-        for branch in node.args["ifs"]:
-            condition = self.known(branch.this)
-            if subject is not None:
-                condition = self.value(subject) == condition
-            branches.append((condition, self.value(branch.args["true"])))
-        otherwise = node.args.get("default")
-        return ibis.cases(*branches, else_=None if otherwise is None else self.value(otherwise))
+    # Logic.
+    def compare(self, node: Any) -> Any:
+        sign, function = _COMPARISONS[type(node)]
+        return self.compared(self.alike([node.this, node.expression], compared=True), sign, function)
+
+    def compared(self, pair: Sequence[Any], sign: str, function: Callable[[Any, Any], Any]) -> Any:
+        left, right = pair
+        if _kind(left) == "text" and sign not in ("=", "<>"):
+            return self.dialect.compare_text(left, right, sign)
+        return function(left, right)
+
+    def between(self, node: sg.Between) -> Any:
+        value, low, high = self.alike([node.this, node.args["low"], node.args["high"]], compared=True)
+        return self.compared((value, low), ">=", operator.ge) & self.compared((value, high), "<=", operator.le)
 
     def within(self, node: sg.In) -> Any:
-        return self.value(node.this).isin([self.known(item) for item in node.expressions])
-
-    def cast(self, node: sg.Cast) -> Any:
-        from ibis.backends.sql.datatypes import DuckDBType
-
-        value, to = self.value(node.this), DuckDBType.to_ibis(node.to)
-        was = value.type()
-        if (was.is_floating() or was.is_decimal()) and not to.is_floating():
-            raise RefusedError(f"casts {was} to {to}, which engines round differently: use floor(x) or ceil(x)")
-        if (
-            was.is_string()
-            and to.is_temporal()
-            and not (isinstance(node.this, sg.Literal) and ISO_TIME.fullmatch(node.this.this))
-        ):
-            raise RefusedError(f"casts text to {to}, which may be the clock: give a date such as '2022-01-31'")
-        return value.cast(to)
-
-    def substring(self, node: sg.Substring) -> Any:
-        start, length = _positive(node.args["start"], 1), node.args.get("length")
-        text = self.value(node.this)
-        return text.substr(start - 1) if length is None else text.substr(start - 1, _positive(length, 0))
+        value, *items = self.alike([node.this, *node.expressions], compared=True)
+        return value.isin(items)
 
     def is_(self, node: sg.Is) -> Any:
         subject, other = self.value(node.this), node.expression
         if isinstance(other, sg.Null):
             return subject.isnull()
         if not isinstance(other, sg.Boolean) or not subject.type().is_boolean():
-            raise RefusedError(
-                f"uses {node.sql(dialect='duckdb')!r}: IS takes NULL, or TRUE and FALSE for truth values"
-            )
+            raise RefusedError(f"uses {_shown(node)}: IS takes NULL, or TRUE and FALSE for booleans")
         return subject.fill_null(not other.this) == ibis.literal(bool(other.this))
 
+    def case(self, node: sg.Case) -> Any:
+        subject, otherwise = node.args.get("this"), node.args.get("default")
+        conditions = []
+        for branch in node.args["ifs"]:
+            if subject is None:
+                conditions.append(self.of_kind(branch.this, "boolean"))
+            else:
+                conditions.append(operator.eq(*self.alike([subject, branch.this], compared=True)))
+        return self.chosen(conditions, [branch.args["true"] for branch in node.args["ifs"]], otherwise)
+
+    def if_(self, node: sg.If) -> Any:
+        return self.chosen([self.of_kind(node.this, "boolean")], [node.args["true"]], node.args.get("false"))
+
+    def chosen(self, conditions: list[Any], results: list[Any], otherwise: Any) -> Any:
+        *values, last = self.alike([*results, sg.Null() if otherwise is None else otherwise], compared=False)
+        return ibis.cases(*zip(conditions, values, strict=True), else_=last)
+
+    def coalesce(self, node: sg.Coalesce) -> Any:
+        return ibis.coalesce(*self.alike([node.this, *node.expressions], compared=False))
+
+    def nullif(self, node: sg.Nullif) -> Any:
+        value, other = self.alike([node.this, node.expression], compared=True)
+        return value.nullif(other)
+
+    def extreme(self, node: Any) -> Any:
+        values = self.alike([node.this, *node.expressions], compared=False)
+        if any(_kind(value) in ("text", "boolean") for value in values):
+            raise RefusedError(f"uses {_shown(node)}: it takes numbers or dates, since engines order text differently")
+        return self.dialect.greatest(values) if isinstance(node, sg.Greatest) else self.dialect.least(values)
+
+    # Numbers.
+    def add(self, node: Any) -> Any:
+        left, right = self.numbers(node)
+        adds = isinstance(node, sg.Add)
+        if left.type().is_integer() and right.type().is_integer():
+            return self.dialect.add(left, right) if adds else self.dialect.subtract(left, right)
+        if left.type().is_decimal() or right.type().is_decimal():
+            if not self.dialect.has_decimals:
+                raise RefusedError(
+                    f"uses {_shown(node)} on decimals, which SQLite adds as floats: use cast(x as double)"
+                )
+            if not _fits(left.type(), right.type()):
+                left, right = _float(left), _float(right)
+        return left + right if adds else left - right
+
+    def multiply(self, node: sg.Mul) -> Any:
+        left, right = self.numbers(node)
+        if left.type().is_integer() and right.type().is_integer():
+            return self.dialect.multiply(left, right)
+        return _float(left) * _float(right)
+
+    def divide(self, node: sg.Div) -> Any:
+        left, right = self.numbers(node)
+        return _float(left) / _float(right).nullif(ibis.literal(0.0))
+
+    def integers(self, node: Any) -> Any:
+        left, right = self.numbers(node)
+        if not (left.type().is_integer() and right.type().is_integer()):
+            raise RefusedError(f"uses {_shown(node)}: // and % take integers; use floor(x / y) for others")
+        return self.dialect.divide(left, right) if isinstance(node, sg.IntDiv) else self.dialect.modulo(left, right)
+
+    def negative(self, node: sg.Neg) -> Any:
+        if isinstance(node.this, sg.Literal) and not node.this.is_string:
+            return _number(node.this.this, negative=True)
+        value = self.of_kind(node.this, "number")
+        return self.dialect.subtract(ibis.literal(0, "int64"), value.cast("int64")) if _whole(value) else -value
+
+    def absolute(self, node: sg.Abs) -> Any:
+        value = self.of_kind(node.this, "number")
+        return self.dialect.absolute(value.cast("int64")) if _whole(value) else value.abs()
+
+    def rounded(self, node: Any) -> Any:
+        value = self.of_kind(node.this, "number")
+        if _whole(value):
+            return value
+        to = {sg.Round: functions.nearest, sg.Floor: functions.floor, sg.Ceil: functions.ceil}[type(node)]
+        return to(_float(value))
+
+    def root(self, node: sg.Sqrt) -> Any:
+        value = _float(self.of_kind(node.this, "number"))
+        return functions.where(value >= 0, value).sqrt()
+
+    # Text.
+    def trim(self, node: sg.Trim) -> Any:
+        characters = node.args.get("expression")
+        chosen = " " if characters is None else self.literal_text(characters, "set of characters")
+        return self.dialect.trim(self.text(node.this), chosen, node.args.get("position") or "BOTH")
+
+    def replace(self, node: sg.Replace) -> Any:
+        old = self.literal_text(node.expression, "text to replace")
+        new = self.literal_text(node.args["replacement"], "replacement", empty=True)
+        return self.text(node.this).replace(old, new)
+
+    def pattern(self, node: Any) -> regex.Pattern:
+        text = self.literal_text(node, "pattern")
+        try:
+            return regex.compile_pattern(text)
+        except regex.PatternError as error:
+            raise RefusedError(f"has the pattern {text!r}, which {error}; allowed are {regex.SYNTAX}") from None
+
+    def regexp_replace(self, node: sg.RegexpReplace) -> Any:
+        pattern = self.pattern(node.expression)
+        if len(pattern.branches) > 1 or pattern.matches_empty:
+            raise RefusedError(
+                f"has the pattern {node.expression.this!r}, in which engines find different matches: it must have no | "
+                "and match at least one character; replace one alternative after the other"
+            )
+        flag = node.args.get("modifiers")
+        if flag is not None and self.literal_text(flag, "flag") != "g":
+            raise RefusedError(f"has the flag {_shown(flag)}: only 'g' is allowed, which replaces every match")
+        new = self.literal_text(node.args["replacement"], "replacement", empty=True)
+        if "\\" in new:
+            raise RefusedError("has a backslash in the replacement: groups cannot be referred to")
+        return self.dialect.regexp_replace(self.text(node.this), pattern, new, every=flag is not None)
+
+    def regexp_matches(self, node: sg.RegexpLike) -> Any:
+        return self.dialect.matches(self.text(node.this), self.pattern(node.expression).spelled(self.dialect.name))
+
     def like(self, node: Any) -> Any:
-        text, pattern = self.value(node.this), self.known(node.expression)
-        matches = text.like(pattern) if isinstance(node, sg.Like) else text.ilike(pattern)
+        text, pattern = self.text(node.this), self.literal_text(node.expression, "pattern", empty=True)
+        if isinstance(node, sg.ILike):
+            text, pattern = functions.lower(text), _ascii_lower(pattern)
+        matches = self.dialect.like(text, pattern)
         return ~matches if node.args.get("negate") else matches
 
-    def round(self, node: sg.Round) -> Any:
-        value = self.value(node.this)
-        if value.type().is_integer():
+    def starts_with(self, node: sg.StartsWith) -> Any:
+        start = self.literal_text(node.expression, "start", empty=True)
+        return self.text(node.this).left(len(start)) == start
+
+    def substring(self, node: sg.Substring) -> Any:
+        start, length = _positive(node.args.get("start"), 1), node.args.get("length")
+        text = self.text(node.this)
+        return text.substr(start - 1) if length is None else text.substr(start - 1, _positive(length, 0))
+
+    def split_part(self, node: sg.SplitPart) -> Any:
+        separator = self.literal_text(node.args["delimiter"], "separator")
+        return self.dialect.split_part(self.text(node.this), separator, _positive(node.args["part_index"], 1))
+
+    def pad(self, node: sg.Pad) -> Any:
+        length, fill = _positive(node.expression, 0), self.literal_text(node.args.get("fill_pattern"), "fill")
+        if length > LONGEST_PADDING:
+            raise RefusedError(f"pads to {length} characters: give at most {LONGEST_PADDING}")
+        return self.dialect.pad(self.text(node.this), length, fill, bool(node.args.get("is_left")))
+
+    def concat(self, node: sg.Concat) -> Any:
+        return ibis.literal("").concat(*(self.text(part).fill_null("") for part in node.expressions))
+
+    # Dates and times.
+    def format(self, node: Any) -> list[str]:
+        text = self.literal_text(node, "format")
+        try:
+            return functions.parse_format(text)
+        except ValueError as error:
+            allowed = ", ".join([*functions.DIRECTIVES, "%%"])
+            raise RefusedError(f"has the format {text!r} with {str(error)!r}: allowed are {allowed}") from None
+
+    def strptime(self, text: Any, layout: Any) -> Any:
+        tokens = self.format(layout)
+        parts = [functions.DIRECTIVES[token][0] for token in tokens if token in functions.DIRECTIVES]
+        if "year" not in parts or len(set(parts)) < len(parts):
+            raise RefusedError(f"has the format {_shown(layout)}: it must have the year, and each part only once")
+        return functions.strptime(self.dialect, self.text(text), tokens)
+
+    def anonymous(self, node: sg.Anonymous) -> Any:
+        if str(node.this).lower() != "try_strptime" or len(node.expressions) != 2:
+            raise RefusedError(f"uses {_shown(node)}, which is not allowed in SQL text; docs/sql.md lists what is")
+        return self.strptime(*node.expressions)
+
+    def strftime(self, node: sg.TimeToStr) -> Any:
+        return functions.strftime(self.dialect, self.time(node.this), self.format(node.args["format"]))
+
+    def date_trunc(self, node: sg.TimestampTrunc) -> Any:
+        unit = str(node.args["unit"].name).lower()
+        if unit not in functions.UNITS:
+            raise RefusedError(f"truncates to {unit!r}: allowed are {', '.join(functions.UNITS)}")
+        return functions.date_trunc(self.dialect, self.time(node.this), unit)
+
+    def date_part(self, unit: str, node: Any) -> Any:
+        if unit == "quarter":
+            return functions.quarter(self.dialect, self.time(node))
+        if unit not in ("year", "month", "day"):
+            raise RefusedError(f"extracts {unit!r}: allowed are year, quarter, month and day")
+        return self.dialect.part(self.time(node), unit)
+
+    # Casts.
+    def cast(self, node: sg.Cast) -> Any:
+        value, to = self.value(node.this), _dtype(node.to)
+        was, kind = value.type(), _kind(value)
+        if kind == "null":
+            return ibis.null(to)
+        if kind == "text" and to.is_string():
             return value
-        rounded = (value.cast("float64").abs() + 0.5).floor()  # halves away from zero, on every engine
-        return ibis.ifelse(value < 0, -rounded, rounded)
+        if kind == "text" and (to.is_date() or to.is_timestamp()) and isinstance(node.this, sg.Literal):
+            return _time_literal(node.this, to.is_timestamp())
+        if kind == "text":
+            raise RefusedError(f"casts text to {to}, which engines read differently: use try_cast")
+        if kind in ("date", "timestamp") and (to.is_date() or to.is_timestamp()):
+            return self.dialect.to_date(value) if to.is_date() else self.dialect.to_timestamp(value)
+        if kind in ("date", "timestamp"):
+            raise RefusedError(f"casts {was} to {to}, which engines write differently: use strftime(x, '%Y-%m-%d')")
+        if kind == "boolean" and to.is_integer():
+            return ibis.cases((value, 1), (~value, 0), else_=ibis.null("int64")).cast(to)
+        if kind == "boolean" and not to.is_boolean():
+            raise RefusedError(f"casts boolean to {to}, which engines write differently: use case when x then … end")
+        if _whole(value) and to.is_integer():
+            return value if was == to else self.dialect.narrow(value, to)
+        if _whole(value) and to.is_string():
+            return value.cast("string")
+        if _whole(value) and to.is_boolean():
+            return value != 0
+        if (
+            _whole(value)
+            and to.is_decimal()
+            and self.dialect.has_decimals
+            and (to.precision or 0) - (to.scale or 0) >= 19
+        ):
+            return value.cast(to)
+        if kind == "number" and to.is_float64():
+            return _float(value)
+        if kind == "number" and to.is_integer():
+            raise RefusedError(
+                f"casts {was} to {to}, which engines round differently: use round(x), floor(x) or ceil(x)"
+            )
+        raise RefusedError(f"casts {was} to {to}, which is not the same on every engine; docs/sql.md lists the casts")
+
+    def try_cast(self, node: sg.TryCast) -> Any:
+        text, to, dialect = self.text(node.this), _dtype(node.to), self.dialect
+        if to.is_integer():
+            return functions.read_integer(dialect, text, to)
+        if to.is_float64():
+            return functions.read_float(dialect, text)
+        if to.is_date() or (to.is_timestamp() and to.timezone is None):
+            return functions.read_time(dialect, text, "date" if to.is_date() else "timestamp")
+        if not to.is_decimal():
+            raise RefusedError(f"has try_cast to {to}: allowed are integers, double, decimal(p, s), date and timestamp")
+        if not dialect.has_decimals:
+            raise RefusedError("has try_cast to a decimal, which SQLite keeps as a float: use try_cast(x as double)")
+        if to.precision is None or not to.precision < MOST_DIGITS:
+            raise RefusedError(f"has try_cast to {to}: give a decimal fewer than {MOST_DIGITS} digits")
+        return functions.read_decimal(dialect, text, to)
+
+
+def _dtype(node: Any) -> dt.DataType:
+    from ibis.backends.sql.datatypes import DuckDBType
+
+    return DuckDBType.to_ibis(node)
+
+
+def _number(text: str, negative: bool) -> Any:
+    """Return a number literal: an integer of 64 bits, or a float."""
+    if not text.isdigit():
+        return ibis.literal(-float(text) if negative else float(text), "float64")
+    number = -int(text) if negative else int(text)
+    if not -(2**63) <= number < 2**63:
+        raise RefusedError(f"has the integer {number}, which does not fit 64 bits")
+    return ibis.literal(number, "int64")
+
+
+def _decimal_literal(node: Any) -> Any:
+    """Return a number such as 1.25 or -1.25 as an exact decimal, or None if the node is something else."""
+    negative = isinstance(node, sg.Neg)
+    literal = node.this if negative else node
+    if not isinstance(literal, sg.Literal) or literal.is_string or "e" in literal.this.lower():
+        return None
+    number = -Decimal(literal.this) if negative else Decimal(literal.this)
+    whole, scale = len(str(abs(int(number)))), max(0, -int(number.as_tuple().exponent))
+    return ibis.literal(number, dt.Decimal(whole + scale, scale)) if whole + scale <= MOST_DIGITS else None
+
+
+def _same_numbers(nodes: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Make numbers floats if one of them is; but a constant such as 1.25 is exact beside integers and decimals."""
+    constants = [_decimal_literal(node) for node in nodes]
+    others = [value.type() for value, constant in zip(values, constants, strict=True) if constant is None]
+    if any(dtype.is_floating() for dtype in others) or not any(dtype.is_numeric() for dtype in others):
+        constants = [None] * len(nodes)
+    elif not any(dtype.is_decimal() for dtype in others):  # integers stay what they are beside integers
+        pairs = zip(values, constants, strict=True)
+        constants = [constant if value.type().is_floating() else None for value, constant in pairs]
+    values = [value if constant is None else constant for value, constant in zip(values, constants, strict=True)]
+    if any(value.type().is_floating() for value in values):
+        return [_float(value) for value in values]
+    return list(values)
+
+
+def _common_size(types: Sequence[dt.DataType]) -> tuple[int, int] | None:
+    """Return the digits and scale of a decimal that holds values of all these types, if every engine has it."""
+    sizes = [(19, 0) if dtype.is_integer() else (dtype.precision, dtype.scale) for dtype in types]
+    if any(precision is None or scale is None for precision, scale in sizes):
+        return None
+    scale = max(scale for _, scale in sizes)
+    digits = max(precision - scale for precision, scale in sizes) + scale
+    return (digits, scale) if digits <= MOST_DIGITS else None
+
+
+def _fits(left: dt.DataType, right: dt.DataType) -> bool:
+    """Whether a sum of decimals, or of a decimal and an integer, has at most the digits that every engine holds."""
+    size = _common_size([left, right])
+    return size is not None and size[0] < MOST_DIGITS
+
+
+def _time_literal(node: Any, stamped: bool) -> Any:
+    """Return an ISO literal as a date or timestamp; PostgreSQL would read the clock from a text such as 'now'."""
+    found = functions.iso_literal(node.this) if isinstance(node, sg.Literal) else None
+    if found is None or (isinstance(found, datetime) and not stamped):
+        example = "'2022-01-31 12:00:00'" if stamped else "'2022-01-31'"
+        raise RefusedError(
+            f"reads {_shown(node)} as a {'time' if stamped else 'date'}, which may be the clock or differ by engine: "
+            f"write an ISO literal such as {example}, or use try_cast or strptime"
+        )
+    if stamped and not isinstance(found, datetime):
+        found = datetime(found.year, found.month, found.day)
+    return ibis.literal(found, "timestamp" if stamped else "date")
 
 
 def _positive(node: Any, least: int) -> int:
     if not isinstance(node, sg.Literal) or node.is_string or not node.is_int or int(node.this) < least:
-        raise RefusedError(f"uses the position or length {node.sql()!r}: give a whole number >= {least}")
+        shown = "nothing" if node is None else node.sql()
+        raise RefusedError(f"uses the position or length {shown!r}: give a whole number >= {least}")
     return int(node.this)
 
 
-def _two(function: Callable[[Any, Any], Any]) -> Callable[[_Translator, Any], Any]:
-    return lambda to, node: function(to.value(node.this), to.value(node.expression))
+def _ascii_lower(text: str) -> str:
+    return "".join(char.lower() if char.isascii() else char for char in text)
 
 
-def _compared(function: Callable[[Any, Any], Any]) -> Callable[[_Translator, Any], Any]:
-    return lambda to, node: function(to.known(node.this), to.known(node.expression))
+def _whole(value: Any) -> bool:
+    return bool(value.type().is_integer())
 
 
-def _one(function: Callable[[Any], Any]) -> Callable[[_Translator, Any], Any]:
-    return lambda to, node: function(to.value(node.this))
+def _float(value: Any) -> Any:
+    return value.cast("float64")
 
 
-def _all(function: Callable[..., Any]) -> Callable[[_Translator, Any], Any]:
-    return lambda to, node: function(*map(to.value, [node.this, *node.expressions]))
+@dataclass(frozen=True)
+class _Rule:
+    """How a piece of syntax is translated, which parts of it are understood, and what the documentation says."""
+
+    translate: Callable[[_Translator, Any], Any]
+    understood: frozenset[str] | set[str]
+    usage: str = ""
+    meaning: str = ""
 
 
-def _float(x: Any) -> Any:
-    return x.cast("float64")
-
-
-_BOTH = frozenset({"this", "expression"})
-_MORE = frozenset({"this", "expressions"})
-_THIS = frozenset({"this"})
-_RULES: dict[Any, tuple[Callable[[_Translator, Any], Any], frozenset[str]]] = {
-    sg.Column: (_Translator.column, frozenset({"this", "table"})),
-    sg.Literal: (_Translator.literal, frozenset({"this", "is_string"})),
-    sg.Null: (lambda to, node: ibis.null(), frozenset()),
-    sg.Boolean: (lambda to, node: ibis.literal(bool(node.this)), _THIS),
-    sg.Paren: (_one(lambda x: x), _THIS),
-    sg.And: (_two(lambda x, y: x & y), _BOTH),
-    sg.Or: (_two(lambda x, y: x | y), _BOTH),
-    sg.Not: (_one(lambda x: ~x), _THIS),
-    sg.EQ: (_compared(lambda x, y: x == y), _BOTH),
-    sg.NEQ: (_compared(lambda x, y: x != y), _BOTH),
-    sg.GT: (_compared(lambda x, y: x > y), _BOTH),
-    sg.GTE: (_compared(lambda x, y: x >= y), _BOTH),
-    sg.LT: (_compared(lambda x, y: x < y), _BOTH),
-    sg.LTE: (_compared(lambda x, y: x <= y), _BOTH),
-    sg.Add: (_two(lambda x, y: x + y), _BOTH),
-    sg.Sub: (_two(lambda x, y: x - y), _BOTH),
-    sg.Mul: (_two(lambda x, y: x * y), _BOTH),
-    sg.Div: (_two(lambda x, y: _float(x) / _float(y)), _BOTH),  # some engines cut whole numbers' quotients
-    sg.Mod: (_two(lambda x, y: x % y), _BOTH),
-    sg.Neg: (_one(lambda x: -x), _THIS),
-    sg.Between: (
-        lambda to, node: to.value(node.this).between(to.known(node.args["low"]), to.known(node.args["high"])),
-        frozenset({"this", "low", "high"}),
-    ),
-    sg.In: (_Translator.within, _MORE),
-    sg.Is: (_Translator.is_, _BOTH),
-    sg.Like: (_Translator.like, _BOTH | {"negate"}),
-    sg.ILike: (_Translator.like, _BOTH | {"negate"}),
-    sg.Case: (_Translator.case, frozenset({"this", "ifs", "default"})),
-    sg.If: (
-        lambda to, node: ibis.ifelse(to.value(node.this), to.value(node.args["true"]), to.value(node.args["false"])),
-        frozenset({"this", "true", "false"}),
-    ),
-    sg.Cast: (_Translator.cast, frozenset({"this", "to"})),
-    sg.Coalesce: (_all(ibis.coalesce), _MORE),
-    sg.Nullif: (_two(lambda x, y: x.nullif(y)), _BOTH),
-    sg.Greatest: (_all(ibis.greatest), _MORE | {"ignore_nulls"}),
-    sg.Least: (_all(ibis.least), _MORE | {"ignore_nulls"}),
-    sg.Abs: (_one(lambda x: x.abs()), _THIS),
-    sg.Round: (_Translator.round, _THIS),
-    sg.Floor: (_one(lambda x: _float(x).floor()), _THIS),
-    sg.Ceil: (_one(lambda x: _float(x).ceil()), _THIS),
-    sg.Sqrt: (_one(lambda x: _float(x).sqrt()), _THIS),
-    sg.Ln: (_one(lambda x: _float(x).ln()), _THIS),
-    sg.Exp: (_one(lambda x: _float(x).exp()), _THIS),
-    sg.Upper: (_one(lambda x: x.upper()), _THIS),
-    sg.Lower: (_one(lambda x: x.lower()), _THIS),
-    sg.Length: (_one(lambda x: x.length()), _THIS),
-    sg.Substring: (_Translator.substring, frozenset({"this", "start", "length"})),
-    sg.Left: (lambda to, node: to.value(node.this).left(_positive(node.expression, 0)), _BOTH),
-    sg.Right: (lambda to, node: to.value(node.this).right(_positive(node.expression, 0)), _BOTH),
-    sg.Concat: (
-        lambda to, node: ibis.literal("").concat(*(to.value(part).fill_null("") for part in node.expressions)),
-        frozenset({"expressions", "safe", "coalesce"}),
-    ),
-    sg.DPipe: (_two(lambda x, y: x.concat(y)), _BOTH | {"safe"}),
-    sg.StartsWith: (_two(lambda x, y: x.startswith(y)), _BOTH),
-    sg.Year: (_one(lambda x: x.year()), _THIS),
-    sg.Month: (_one(lambda x: x.month()), _THIS),
+_BOTH = {"this", "expression"}
+_MORE = {"this", "expressions"}
+_THIS = {"this"}
+_T = _Translator
+_REMARK_OVERFLOW = "An integer overflow is an error on every engine."
+_SECTIONS: dict[str, dict[Any, _Rule]] = {
+    "Columns and constants": {
+        sg.Column: _Rule(
+            _T.column,
+            {"this", "table"},
+            'county, "County"',
+            "A column. Without quotes, case does not matter. A timestamp with a time zone is read in UTC.",
+        ),
+        sg.Literal: _Rule(
+            _T.literal,
+            {"this", "is_string"},
+            "5, 1.25, 2.5e3, 'text'",
+            "Integers of 64 bits, numbers, and text. 1.25 is exact beside integers and decimals, and else a float.",
+        ),
+        sg.Boolean: _Rule(lambda to, node: ibis.literal(bool(node.this)), _THIS, "true, false", "Booleans."),
+        sg.Null: _Rule(lambda to, node: ibis.null(), set(), "null", "A missing value."),
+        sg.Paren: _Rule(lambda to, node: to.value(node.this), _THIS, "(x)", "Parentheses."),
+    },
+    "Conditions": {
+        **{
+            kind: _Rule(
+                _T.compare,
+                _BOTH,
+                "x = y, <>, <, <=, >, >=" if kind is sg.EQ else "",
+                "Compares values of one kind. Text is ordered by code point. Beside a date or timestamp, text must be "
+                "an ISO literal such as '2022-01-31' or '2022-01-31 12:00:00'.",
+            )
+            for kind in _COMPARISONS
+        },
+        sg.Between: _Rule(
+            _T.between, {"this", "low", "high"}, "x between low and high", "Whether low <= x and x <= high."
+        ),
+        sg.In: _Rule(_T.within, _MORE, "x in (a, b, …)", "Whether x equals one of the values."),
+        sg.Is: _Rule(_T.is_, _BOTH, "x is null, x is true", "Never NULL itself; also `is not`, and `is false`."),
+        sg.And: _Rule(
+            lambda to, node: to.of_kind(node.this, "boolean") & to.of_kind(node.expression, "boolean"),
+            _BOTH,
+            "a and b, a or b, not a",
+            "Logic with three values, as usual in SQL.",
+        ),
+        sg.Or: _Rule(lambda to, node: to.of_kind(node.this, "boolean") | to.of_kind(node.expression, "boolean"), _BOTH),
+        sg.Not: _Rule(lambda to, node: ~to.of_kind(node.this, "boolean"), _THIS),
+        sg.Case: _Rule(
+            _T.case,
+            {"this", "ifs", "default"},
+            "case when a then x else y end",
+            "The value of the first condition that is true; also `case x when 1 then …`.",
+        ),
+        sg.If: _Rule(_T.if_, {"this", "true", "false"}, "if(a, x, y)", "The same with one condition."),
+        sg.Coalesce: _Rule(_T.coalesce, _MORE, "coalesce(x, y, …)", "The first value that is not NULL."),
+        sg.Nullif: _Rule(_T.nullif, _BOTH, "nullif(x, y)", "NULL if x equals y, else x."),
+        sg.Greatest: _Rule(
+            _T.extreme,
+            _MORE | {"ignore_nulls"},
+            "greatest(x, y, …), least(x, y, …)",
+            "The largest and smallest number or date. NULLs are ignored.",
+        ),
+        sg.Least: _Rule(_T.extreme, _MORE | {"ignore_nulls"}),
+    },
+    "Numbers": {
+        sg.Add: _Rule(
+            _T.add,
+            _BOTH,
+            "x + y, x - y",
+            f"Exact for integers, and for decimals of up to 37 digits. {_REMARK_OVERFLOW}",
+        ),
+        sg.Sub: _Rule(_T.add, _BOTH),
+        sg.Mul: _Rule(_T.multiply, _BOTH, "x * y", f"Exact for integers; else a product of floats. {_REMARK_OVERFLOW}"),
+        sg.Div: _Rule(_T.divide, _BOTH, "x / y", "The quotient as a float, also of integers. By zero it is NULL."),
+        sg.IntDiv: _Rule(
+            _T.integers,
+            _BOTH,
+            "x // y",
+            "The quotient of integers, cut towards zero: -7 // 2 is -3. By zero it is NULL.",
+        ),
+        sg.Mod: _Rule(
+            _T.integers,
+            _BOTH,
+            "x % y, mod(x, y)",
+            "The remainder of integers, with the sign of x: -7 % 2 is -1. By zero it is NULL.",
+        ),
+        sg.Neg: _Rule(_T.negative, _THIS, "-x", _REMARK_OVERFLOW),
+        sg.Abs: _Rule(_T.absolute, _THIS, "abs(x)", _REMARK_OVERFLOW),
+        sg.Round: _Rule(
+            _T.rounded,
+            _THIS,
+            "round(x), floor(x), ceil(x)",
+            "An integer: the nearest (halves away from zero), the next below, the next above. NULL beyond 64 bits.",
+        ),
+        sg.Floor: _Rule(_T.rounded, _THIS),
+        sg.Ceil: _Rule(_T.rounded, _THIS),
+        sg.Sqrt: _Rule(_T.root, _THIS, "sqrt(x)", "The square root as a float. Of a negative number it is NULL."),
+    },
+    "Text": {
+        sg.Trim: _Rule(
+            _T.trim,
+            {"this", "expression", "position"},
+            "trim(s), ltrim(s), rtrim(s)",
+            "Without blanks (U+0020 only) at both ends, the left, the right. `trim(s, 'xy')` removes the characters x "
+            "and y instead.",
+        ),
+        sg.Replace: _Rule(
+            _T.replace,
+            _BOTH | {"replacement"},
+            "replace(s, 'old', 'new')",
+            "With every occurrence of a text replaced.",
+        ),
+        sg.RegexpReplace: _Rule(
+            _T.regexp_replace,
+            _BOTH | {"replacement", "modifiers", "single_replace"},
+            "regexp_replace(s, 'pattern', 'new' [, 'g'])",
+            "With the first match of a pattern replaced, with 'g' every match. See below for patterns.",
+        ),
+        sg.RegexpLike: _Rule(
+            _T.regexp_matches,
+            _BOTH,
+            "regexp_matches(s, 'pattern')",
+            "Whether a pattern is found in the text. Here | may separate alternatives.",
+        ),
+        sg.Like: _Rule(
+            _T.like,
+            _BOTH | {"negate"},
+            "s like 'pattern', s ilike 'pattern'",
+            "% stands for any characters, _ for one; a backslash stands for itself. `ilike` takes A to Z and a to z for "
+            "equal, and no other letters.",
+        ),
+        sg.ILike: _Rule(_T.like, _BOTH | {"negate"}),
+        sg.StartsWith: _Rule(_T.starts_with, _BOTH, "starts_with(s, 'start')", "Whether the text starts so."),
+        sg.Upper: _Rule(
+            lambda to, node: functions.upper(to.text(node.this)),
+            _THIS,
+            "upper(s), lower(s)",
+            "The letters a to z changed to A to Z, and back. Other letters stay: engines change them differently.",
+        ),
+        sg.Lower: _Rule(lambda to, node: functions.lower(to.text(node.this)), _THIS),
+        sg.Length: _Rule(
+            lambda to, node: to.text(node.this).length(), _THIS, "length(s)", "The number of code points."
+        ),
+        sg.Substring: _Rule(
+            _T.substring,
+            {"this", "start", "length"},
+            "substr(s, start [, length])",
+            "Code points from a position, counted from 1. Both numbers are constants.",
+        ),
+        sg.Left: _Rule(
+            lambda to, node: to.text(node.this).left(_positive(node.expression, 0)),
+            _BOTH,
+            "left(s, n), right(s, n)",
+            "The first and last n code points; n is a constant.",
+        ),
+        sg.Right: _Rule(lambda to, node: to.text(node.this).right(_positive(node.expression, 0)), _BOTH),
+        sg.SplitPart: _Rule(
+            _T.split_part,
+            {"this", "delimiter", "part_index"},
+            "split_part(s, 'separator', n)",
+            "The nth part, counted from 1; an empty text if there are fewer.",
+        ),
+        sg.Pad: _Rule(
+            _T.pad,
+            {"this", "expression", "fill_pattern", "is_left"},
+            "lpad(s, n, 'fill'), rpad(s, n, 'fill')",
+            "Filled up to n code points at the left or right. Longer text is cut to its first n.",
+        ),
+        sg.DPipe: _Rule(
+            lambda to, node: to.text(node.this).concat(to.text(node.expression)),
+            _BOTH | {"safe"},
+            "s || t",
+            "Two texts joined; NULL if one is NULL.",
+        ),
+        sg.Concat: _Rule(
+            _T.concat, {"expressions", "safe", "coalesce"}, "concat(s, t, …)", "Texts joined; NULL counts as empty."
+        ),
+    },
+    "Dates and times": {
+        sg.Year: _Rule(
+            lambda to, node: to.date_part("year", node.this),
+            _THIS,
+            "year(d), quarter(d), month(d), day(d)",
+            "Parts of a date or timestamp; also `extract(year from d)`.",
+        ),
+        sg.Quarter: _Rule(lambda to, node: to.date_part("quarter", node.this), _THIS),
+        sg.Month: _Rule(lambda to, node: to.date_part("month", node.this), _THIS),
+        sg.Day: _Rule(lambda to, node: to.date_part("day", node.this), _THIS),
+        sg.Extract: _Rule(lambda to, node: to.date_part(str(node.this.name).lower(), node.expression), _BOTH),
+        sg.TimestampTrunc: _Rule(
+            _T.date_trunc,
+            {"this", "unit"},
+            "date_trunc('month', d)",
+            "The first day of the year, quarter, month or week (from Monday), or the day itself. Always a date.",
+        ),
+        sg.StrToTime: _Rule(
+            lambda to, node: to.strptime(node.this, node.args["format"]),
+            {"this", "format"},
+            "strptime(s, '%d/%m/%Y')",
+            "A timestamp, read from text in a format; also `try_strptime`. What is not of the format is NULL, where "
+            "DuckDB's own strptime would fail. Blanks around the text are ignored. See below for formats.",
+        ),
+        sg.Anonymous: _Rule(_T.anonymous, _MORE),
+        sg.TimeToStr: _Rule(
+            _T.strftime,
+            {"this", "format"},
+            "strftime(d, '%Y-%m')",
+            "A date or timestamp as text, numbers padded with zeros.",
+        ),
+    },
+    "Casts": {
+        sg.Cast: _Rule(
+            _T.cast,
+            {"this", "to"},
+            "cast(x as type), x::type",
+            "From integers to bigint, smaller integers (what does not fit is an error), double, decimal(p, s) with 19 "
+            "digits or more before the point, varchar and boolean; from decimals to double; from booleans to integers; "
+            "between dates and timestamps; and from ISO literals, as in date '2022-01-31'.",
+        ),
+        sg.TryCast: _Rule(
+            _T.try_cast,
+            {"this", "to", "safe"},
+            "try_cast(s as type)",
+            "Text read as an integer, double, decimal(p, s), date or timestamp; NULL if it is spelled otherwise or "
+            "does not fit. See below for the spelling.",
+        ),
+    },
 }
+_RULES: dict[Any, _Rule] = {kind: rule for rules in _SECTIONS.values() for kind, rule in rules.items()}
+
+
+def reference() -> Iterator[tuple[str, str, str]]:
+    """Yield the section, the usage and the meaning of everything that SQL text may use."""
+    for section, rules in _SECTIONS.items():
+        for rule in rules.values():
+            if rule.usage:
+                yield section, rule.usage, rule.meaning
+
+
+def page() -> str:
+    """Return the page of the documentation that lists what SQL text may use."""
+    lines = [_INTRODUCTION]
+    last = None
+    for section, usage, meaning in reference():
+        if section != last:
+            lines.append(f"\n## {section}\n\n| write | meaning |\n|---|---|")
+        last = section
+        lines.append(f"| {_cell(usage)} | {meaning.replace('|', chr(92) + '|')} |")
+    lines.append(_SPELLING)
+    lines += [f"| `{token}` | {meaning} |" for token, (_, _, meaning) in functions.DIRECTIVES.items()]
+    lines.append("| `%%` | the character % |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(usage: str) -> str:
+    return f"`{usage}`".replace("|", "\\|")
+
+
+_INTRODUCTION = """<!-- Written by `python -m slowscale.tables.sql > docs/sql.md`: change the rules there instead. -->
+# SQL text
+
+Filters (`where=`) and derived columns (`derive=`) may be given as SQL text in DuckDB's dialect. Every expression looks
+at one record at a time, and gives the same result on DuckDB, PostgreSQL, Spark and SQLite. This page lists everything
+that is allowed; anything else is refused with an error. In particular, aggregates, window functions, subqueries, random
+numbers and the clock are refused, and so are `ln`, `exp` and `pow`, whose last digit differs by engine.
+
+Where an argument is shown in quotes or as a number, it must be a constant."""
+
+_SPELLING = rf"""
+## How text is read
+
+`try_cast` and `strptime` ignore blanks around the text, and give NULL for what does not follow these rules.
+
+| type | spelling |
+|---|---|
+| integers | an optional sign and up to {functions.DIGITS} digits: `42`, `-007`. Not `4.0`, `1e3` or `1_000`. |
+| double | the same, an optional point with digits, an optional exponent of up to 2 digits: `-1.5`, `2.5e3`. Not `.5`. |
+| decimal(p, s) | the same without an exponent; more than s digits after the point are rounded, halves away from zero. |
+| date | `YYYY-MM-DD`, years 0001 to 9999, a day that exists. |
+| timestamp | a date, or a date, a blank or `T`, and `HH:MM`, `HH:MM:SS` or `HH:MM:SS.ffffff`. No time zone. |
+
+SQLite keeps decimals as floats, so `try_cast` to a decimal and sums of decimals are refused there.
+
+## Patterns
+
+`regexp_replace` and `regexp_matches` take a pattern of {regex.SYNTAX}, where
+
+- `.` is any character except a line break, `\d` is `[0-9]`, `\w` is `[A-Za-z0-9_]`, `\s` is a blank, tab or line break;
+- `^` and `$` are the start and end of the whole text;
+- a backslash before a punctuation character stands for that character;
+- groups, lazy repeats, back references and flags other than 'g' are refused, since engines disagree about them.
+
+A pattern of `regexp_replace` must match at least one character.
+
+## Formats
+
+| directive | meaning |
+|---|---|"""
+
+
+if __name__ == "__main__":
+    print(page(), end="")
