@@ -40,6 +40,9 @@ from slowscale.parameters import Array, Declared, apply, as_array, check_range, 
 Function = Callable[..., Any]
 ZCDP = "PRzCDP"
 PURE = "PRDP"
+# A user-given function is written down by its name and its values for records of these influences.
+PROBES = np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 49)])
+SAME = 1e-9  # the relative difference at which a function counts as another one
 
 
 class Policy(Declared, ABC):
@@ -176,10 +179,17 @@ class Policy(Declared, ABC):
         if cls is None:
             raise ParameterError(f"kind must be one of {', '.join(sorted(classes))}, got {description['kind']!r}")
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-        given = {name: value for name, value in description.items() if name != "kind"}
+        given = {name: value for name, value in description.items() if name not in ("kind", "probes")}
         if set(given) != set(names):
             raise ParameterError(f"a {cls.kind} policy has the entries {', '.join(names)}, got {', '.join(given)}")
-        return cls(**{name: _read(name, value, functions or {}) for name, value in given.items()})
+        policy = cls(**{name: _read(name, value, functions or {}) for name, value in given.items()})
+        if "probes" in description:  # descriptions written before probes were kept have none
+            policy._check_probes(description.get("f"), description["probes"])
+        return policy
+
+    def _check_probes(self, name: Any, values: Any) -> None:
+        """Raise unless the policy's function still has the values that were written down."""
+        raise ParameterError(f"a {self.kind} policy has no function, so its description must not have probes")
 
 
 def _labels(cells: Any, count: int) -> list[Hashable]:
@@ -425,6 +435,24 @@ class TransformationPolicy(TransformingPolicy):
         if not callable(self.f):
             raise ParameterTypeError(f"f must be a function, got {self.f!r}")
         check_concave(self.f, self.a)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a description that `Policy.from_dict` turns back into an equal policy, and JSON can hold."""
+        return {**super().to_dict(), "probes": apply(self.f, PROBES + self.a).tolist()}
+
+    def _check_probes(self, name: Any, values: Any) -> None:
+        now, before = apply(self.f, PROBES + self.a), as_array("probes", values)
+        if before.shape == now.shape:
+            # The loss depends on differences to the first value, which carry the rounding of both.
+            rounding = 8 * np.finfo(float).eps * (np.abs(before) + np.abs(before[0]))
+            rise, earlier = now - now[0], before - before[0]
+            if (np.abs(rise - earlier) <= SAME * np.abs(earlier) + rounding).all():
+                return
+        raise ParameterError(
+            f"the function {name!r} is not the one that the policy was written with: its values differ. What was "
+            f"released depends on the earlier one: pass it, functions={{{name!r}: that function}}, and give the "
+            "changed function another name"
+        )
 
     def _rise(self, x: Array) -> Array:
         return apply(self.f, x + self.a) - apply(self.f, np.array([self.a]))

@@ -21,7 +21,7 @@ from bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge
-from slowscale.policy import ConstantPolicy
+from slowscale.policy import PROBES, ConstantPolicy
 
 RECORDS = pd.DataFrame({"state": ["IA", "IA", "TX"], "firm": ["a", "b", "a"], "x": [10, 20, 300], "y": [1, 2, 3]})
 KEYS = ss.Keys.cross({"state": ["IA", "TX"]})
@@ -284,11 +284,34 @@ def test_extreme_parameters_are_not_free(mechanism):
         session.sum({"x": mechanism})
 
 
-def test_another_function_of_the_same_name_is_refused(path):
-    functions = {f"{_root.__module__}._root": lambda x: x**0.25}
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (lambda x: x**0.25, "is not the one that the policy was written with"),
+        (lambda x: x**0.5, "the ledger knows another function by the name"),
+    ],
+)
+def test_another_function_of_the_same_name_is_refused(path, other, words):
+    functions = {f"{_root.__module__}._root": other}
     session = ss.Session(RECORDS, ss.Ledger(path, functions=functions), bits=Recorded(1))
-    with pytest.raises(ss.ParameterError, match="the ledger knows another function by the name"):
+    with pytest.raises(ss.ParameterError, match=words):
         session.sum({"x": ss.Transformation(_root, _square, sigma=1, a=0, estimator="median")})
+
+
+def test_descriptions_of_functions(path):
+    """The values at the probes are numbers of full precision; descriptions written without them still read."""
+    policy = ss.Transformation(_root, _square, sigma=1, a=0.5, estimator="median").policy
+    functions = {f"{_root.__module__}._root": _root}
+    description = json.loads(json.dumps(policy.to_dict()))
+    assert description["probes"] == [(0.5 + probe) ** 0.5 for probe in PROBES.tolist()]
+    assert ss.Policy.from_dict(description, functions) == policy
+    earlier = {name: value for name, value in description.items() if name != "probes"}
+    assert ss.Policy.from_dict(earlier, functions) == policy
+    for wrong in ([], description["probes"][:-1], [0.0] * 50):
+        with pytest.raises(ss.ParameterError, match="its values differ"):
+            ss.Policy.from_dict({**description, "probes": wrong}, functions)
+    with pytest.raises(ss.ParameterError, match="a log policy has no function"):
+        ss.Policy.from_dict({**ss.Log(1).policy.to_dict(), "probes": []})
 
 
 def test_a_relative_path_stays_where_it_was(path, monkeypatch, tmp_path):
@@ -499,6 +522,23 @@ def test_functions_of_ones_own(path):
     unnamed = ss.Transformation(lambda x: x**0.5, _square, sigma=1, a=0, estimator="median")
     with pytest.raises(ss.ParameterError, match="a nested function or lambda cannot be written to a ledger"):
         session.sum({"x": unnamed})
+
+
+@pytest.mark.parametrize("changed", [lambda x: x**0.25, lambda x: x**0.5 * (1 + 2e-9), lambda x: x**0.5000001])
+def test_a_changed_function_is_refused(path, changed):
+    """The name alone would let what was spent shrink from 50 to 5 when the function's code is edited."""
+    policy = ss.RecordPolicy((("x", ss.Transformation(_root, _square, sigma=1, a=0, estimator="median").policy),))
+    name = f"{_root.__module__}._root"
+    ledger = ss.Ledger(path, functions={name: _root})
+    ledger.charge({**FACTS, "policy": policy.to_dict()})
+    for same in (_root, lambda x: x**0.5 + 3, lambda x: x**0.5 * (1 + 1e-12)):
+        assert ss.Ledger(path, functions={name: same}).spent({"x": 100}) == pytest.approx(50)
+    with pytest.raises(ss.ParameterError, match=rf"the function '{name}' is not the one that the policy was written"):
+        ss.Ledger(path, functions={name: changed})
+    capped = path.with_name("capped.ledger")
+    ss.Ledger(capped, {"x": policy.column("x")}, functions={name: _root})
+    with pytest.raises(ss.ParameterError, match="its values differ"):
+        ss.Ledger(capped, functions={name: changed})
 
 
 def _root(x):
