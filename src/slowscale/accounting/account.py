@@ -1,15 +1,16 @@
 """Accounts: what has been spent so far, and whether a charge may still be made.
 
-An account lives in memory; the ledger makes it durable.
+An account lives in memory; the ledger makes it durable. Names of columns are compared without case and surrounding
+blanks, so that a renamed column has no allowance of its own; what people read keeps the spelling that was given first.
 """
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slowscale.accounting.caps import Total, check, check_at
-from slowscale.accounting.record import COUNT, Parallel, RecordPolicy
+from slowscale.accounting.record import COUNT, Parallel, RecordPolicy, folded
 from slowscale.accounting.semantics import odds_factor, posterior
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.policy import ZCDP, Policy
@@ -105,11 +106,13 @@ class Account:
         self._totals: Totals = {}
         self._counted = 0  # so many of the charges are in the totals
         self._kinds: dict[str | None, str | None] = {}  # what the labels of each partition are
+        self._names: dict[str, str] = {}  # how each name was spelled first
         self._lock = threading.Lock()
 
     def charge(self, charge: Charge) -> None:
         """Add a charge, or raise a `CapError` and change nothing."""
         with self._lock:
+            charge = self._spelled(charge)
             after = self._checked(charge)
             if after is not None:
                 self._totals, self._counted = after, len(self.charges) + 1
@@ -118,7 +121,7 @@ class Account:
     def check(self, charge: Charge) -> None:
         """Raise what `charge` would raise, and change nothing."""
         with self._lock:
-            self._checked(charge)
+            self._checked(self._spelled(charge))
 
     def copy(self) -> "Account":
         """Return an account of the same charges and caps."""
@@ -126,6 +129,22 @@ class Account:
         for charge in list(self.charges):
             other.record(charge)
         return other
+
+    def _spelled(self, charge: Charge) -> Charge:
+        """Return a charge with every name as it was spelled first."""
+        spellings: dict[str, str] = {}
+        for name in (*self.caps, *self._names.values(), *_names(charge)):
+            spellings.setdefault(folded(name), name)
+        names = {name: spellings[folded(name)] for name in _names(charge)}
+        if all(name == spelled for name, spelled in names.items()):
+            return charge
+        return replace(
+            charge,
+            policy=charge.policy.renamed(names),
+            pure_policy=None if charge.pure_policy is None else charge.pure_policy.renamed(names),
+            by=charge.by and names[charge.by],
+            protects=charge.protects and names[charge.protects],
+        )
 
     def _checked(self, charge: Charge) -> Totals | None:
         """Return the totals with a charge, where there are caps; or raise."""
@@ -147,6 +166,9 @@ class Account:
 
     def record(self, charge: Charge) -> None:
         """Add a charge that was made before, without asking whether it may be."""
+        charge = self._spelled(charge)
+        for name in _names(charge):
+            self._names.setdefault(folded(name), name)
         self.charges.append(charge)
         self._kinds.setdefault(charge.by, charge.kind)
 
@@ -158,14 +180,16 @@ class Account:
     def _check(self, column: str | None, charge: Charge, totals: Totals) -> None:
         """Raise if a column's cap would be exceeded for records of any part."""
         name = COUNT if column is None else column
-        cap = self.caps.get(name, self.caps.get(ANY))
-        if cap is None:
-            return
-        for total in _possible(column, charge, totals):
-            if column is None:  # every record counts as 1
-                check_at(name, float(total.losses[0]), cap, 1.0)
-            else:
-                check(name, total, cap)
+        # A ledger of an earlier version may have several caps whose names count as one: all of them hold.
+        caps = [cap for other, cap in self.caps.items() if folded(other) == folded(name)]
+        if not caps and ANY in self.caps:
+            caps = [self.caps[ANY]]
+        for total in _possible(column, charge, totals) if caps else ():
+            for cap in caps:
+                if column is None:  # every record counts as 1
+                    check_at(name, float(total.losses[0]), cap, 1.0)
+                else:
+                    check(name, total, cap)
 
     @property
     def spent(self) -> Spent:
@@ -173,7 +197,7 @@ class Account:
         pures = [(charge, charge.pure_policy) for charge in self.charges if charge.pure_policy is not None]
         pure = _composed(pures) if self.charges and len(pures) == len(self.charges) else None
         total = _composed([(charge, charge.policy) for charge in self.charges])
-        spent = Spent(total.terms, total.parallel)
+        spent = Spent(total.terms, total.parallel, total.filtered)
         object.__setattr__(spent, "releases", len(self.charges))
         object.__setattr__(spent, "pure_policy", pure)
         object.__setattr__(spent, "protects", self.charges[0].protects if self.charges else None)
@@ -183,6 +207,13 @@ class Account:
 def _columns(charge: Charge) -> list[str | None]:
     counts = any(column is None for column, _ in charge.policy.terms)
     return [*charge.policy.columns, *([None] if counts else [])]
+
+
+def _names(charge: Charge) -> list[str]:
+    """Return all names in a charge: the columns, the partition and what is protected."""
+    policies = [charge.policy] if charge.pure_policy is None else [charge.policy, charge.pure_policy]
+    columns = [column for policy in policies for column in policy.columns]
+    return [*columns, *(name for name in (charge.by, charge.protects) if name is not None)]
 
 
 def _plus(totals: Totals, charges: list[Charge]) -> Totals:
@@ -227,12 +258,13 @@ def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
             parts.setdefault(charge.by or "", {}).setdefault(label, []).append(policy)
     for by, found in parts.items():
         parallel.append(Parallel(by, tuple((label, _added(policies)) for label, policies in found.items())))
-    return RecordPolicy(tuple(terms), tuple(parallel))
+    return RecordPolicy(tuple(terms), tuple(parallel), any(policy.filtered for _, policy in charges))
 
 
 def _added(policies: list[RecordPolicy]) -> RecordPolicy:
     terms = tuple(term for policy in policies for term in policy.terms)
-    return RecordPolicy(terms, tuple(one for policy in policies for one in policy.parallel))
+    parallel = tuple(one for policy in policies for one in policy.parallel)
+    return RecordPolicy(terms, parallel, any(policy.filtered for policy in policies))
 
 
 def check_caps(caps: Any) -> dict[str, Policy]:
@@ -241,9 +273,16 @@ def check_caps(caps: Any) -> dict[str, Policy]:
         return {}
     if not isinstance(caps, Mapping):
         raise ParameterTypeError(f'caps must be a mapping such as {{"payann": policy, "*": policy}}, got {caps!r:.60}')
+    seen: dict[str, str] = {}
     for name, cap in caps.items():
         if not isinstance(name, str):
             raise ParameterTypeError(f'caps must be named by a column or "*", got {name!r}')
+        if folded(name) in seen:
+            raise ParameterError(
+                f"caps names {seen[folded(name)]!r} and {name!r}, which count as one column: names are compared "
+                "without case and surrounding blanks. Keep one of the two"
+            )
+        seen[folded(name)] = name
         if not isinstance(cap, Policy):
             raise ParameterTypeError(f"caps[{name!r}] must be a policy such as ss.Gaussian(10).policy, got {cap!r:.60}")
         if cap.notion != ZCDP:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from slowscale.accounting.account import Account, Charge, Spent, check_caps
-from slowscale.accounting.record import RecordPolicy
+from slowscale.accounting.record import RecordPolicy, folded
 from slowscale.errors import LedgerError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
@@ -100,7 +100,8 @@ class Ledger:
                 self._snapshot()
             except LedgerError as error:  # it can still be verified, but not used
                 self._broken = error
-        if self._broken is None and caps is not None and wanted not in (self._state.account.caps, self._first_caps()):
+        known = [_by_name(some) for some in (self._state.account.caps, self._first_caps())]
+        if self._broken is None and caps is not None and _by_name(wanted) not in known:
             raise ParameterError(f"caps differ from those that {self.path} was made with: leave them out, or raise one")
 
     def __reduce__(self) -> Any:
@@ -275,9 +276,10 @@ class Ledger:
         if not isinstance(reason, str) or not reason.strip():
             raise ParameterError("reason must say in words why the cap is raised: it stays in the history")
         caps = self.caps
-        if not isinstance(column, str) or column not in caps:
+        found = [name for name in caps if isinstance(column, str) and folded(name) == folded(column)]
+        if not found:
             raise ParameterError(f"column must be one that has a cap ({', '.join(caps) or 'none has'}), got {column!r}")
-        self._append("cap", {"column": column, "cap": cap.to_dict(), "reason": reason})
+        self._append("cap", {"column": column if column in found else found[0], "cap": cap.to_dict(), "reason": reason})
 
     def _parsed(
         self, kind: str, entry: Mapping[str, Any], policy: RecordPolicy | None = None
@@ -485,7 +487,7 @@ class Ledger:
             raise LedgerError(f"ledger {self.path} was changed from outside: its newest entries are gone")
 
     def _first_caps(self) -> Any:
-        return self._state.entries[0]["parsed"] if self._state.entries else None
+        return self._state.entries[0]["parsed"] if self._state.entries else {}
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -516,6 +518,10 @@ def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> 
             account.forget()
 
     return undo
+
+
+def _by_name(caps: Mapping[str, Policy]) -> dict[str, Policy]:
+    return {folded(name): cap for name, cap in caps.items()}
 
 
 def _asked(facts: Mapping[str, Any], by: str | None, labels: tuple[Any, ...], kind: str | None) -> dict[str, Any]:

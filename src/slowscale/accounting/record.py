@@ -15,11 +15,16 @@ import numpy as np
 
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.parameters import as_array
+from slowscale.parameters import as_array, check_flag
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy, TimesPolicy
 
 Term = tuple[str | None, Policy]
 COUNT = "count"  # what the number of records is called
+
+
+def folded(name: str) -> str:
+    """Return a column's name as accounts compare it: " EMP" and "emp" have one cap and one total."""
+    return name.strip().casefold()
 
 
 @dataclass(frozen=True)
@@ -40,10 +45,20 @@ class RecordPolicy:
     6.5
     >>> print(P)
     emp² / (2·10²) + payann² / (2·1000²)
+
+    Attributes
+    ----------
+    terms
+        The columns, each with its policy; None for the number of records.
+    parallel
+        Releases about disjoint sets of records.
+    filtered
+        Whether a release has a filter: then a change of value may move the record in or out of the release.
     """
 
     terms: tuple[Term, ...]
     parallel: tuple[Parallel, ...] = ()
+    filtered: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -51,6 +66,7 @@ class RecordPolicy:
         except (TypeError, ValueError):
             raise ParameterTypeError(f"terms must be pairs of a column and a policy, got {self.terms!r:.60}") from None
         object.__setattr__(self, "terms", terms)
+        check_flag("filtered", self.filtered)
         for column, policy in terms:
             if not isinstance(policy, Policy) or not (column is None or isinstance(column, str)):
                 raise ParameterTypeError(f"terms must be pairs of a column and a policy, got {(column, policy)!r}")
@@ -108,17 +124,29 @@ class RecordPolicy:
         same_cell
             Whether both fall in the same cell of every table. If not, the record leaves one cell and enters another,
             whose noise is independent: the losses of both add.
+
+        Notes
+        -----
+        Under a filter the record may be in the release with one set of values only, which is as much as taking it out:
+        the loss is then at least that of either set, term by term, and the counts'.
         """
         if not same_cell:
             return float(self(record) + self(other))
-        first, second = (_values(values, self.columns, signed=True) for values in (record, other))
-        if any(value.ndim for values in (first, second) for value in values.values()):
+        return self._bounded(record, other, self.filtered)
+
+    def _bounded(self, record: Mapping[str, Any], other: Mapping[str, Any], filtered: bool) -> float:
+        both = [_values(values, self.columns, signed=True) for values in (record, other)]
+        if any(value.ndim for values in both for value in values.values()):
             raise ParameterTypeError("record and other must have one value for each column")
-        # A count does not change.
-        losses = [BoundedPolicy(p)(float(first[c]), float(second[c])) for c, p in self.terms if c is not None]
-        return float(sum(losses)) + sum(
-            max(part.bounded(record, other) for _, part in one.parts) for one in self.parallel
-        )
+        total = 0.0
+        for column, policy in self.terms:
+            first, second = (0.0 if column is None else float(values[column]) for values in both)
+            # Where the record stays in the release a count does not change.
+            loss = 0.0 if column is None else float(BoundedPolicy(policy)(first, second))
+            total += max(loss, policy(abs(first)), policy(abs(second))) if filtered else loss
+        for one in self.parallel:
+            total += max(part._bounded(record, other, filtered or part.filtered) for _, part in one.parts)
+        return total
 
     def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
         """Return what an entity with several records may lose, from its total in each cell of the published table.
@@ -147,13 +175,22 @@ class RecordPolicy:
     def __add__(self, other: object) -> "RecordPolicy":
         if not isinstance(other, RecordPolicy):
             return NotImplemented
-        return RecordPolicy(self.terms + other.terms, self.parallel + other.parallel)
+        return RecordPolicy(self.terms + other.terms, self.parallel + other.parallel, self.filtered or other.filtered)
 
     def __or__(self, other: object) -> "RecordPolicy":
         """Return the policy of two releases about disjoint sets of records."""
         if not isinstance(other, RecordPolicy):
             return NotImplemented
-        return RecordPolicy((), (Parallel("", ((0, self), (1, other))),))
+        return RecordPolicy((), (Parallel("", ((0, self), (1, other))),), self.filtered or other.filtered)
+
+    def renamed(self, names: Mapping[str, str]) -> "RecordPolicy":
+        """Return the policy with other names for some columns."""
+        parallel = tuple(
+            Parallel(names.get(one.by, one.by), tuple((label, part.renamed(names)) for label, part in one.parts))
+            for one in self.parallel
+        )
+        terms = tuple((column and names.get(column, column), policy) for column, policy in self.terms)
+        return RecordPolicy(terms, parallel, self.filtered)
 
     def __str__(self) -> str:
         texts = [policy._text(column or "") for column, policy in self._merged()]
@@ -172,15 +209,17 @@ class RecordPolicy:
         for parallel in self.parallel:
             parts = [{"label": label, "policy": part.to_dict()} for label, part in parallel.parts]
             terms.append({"by": parallel.by, "parts": parts})
-        return terms
+        return [*terms, {"filtered": True}] if self.filtered else terms
 
     @staticmethod
     def from_dict(description: Any, functions: Any = None) -> "RecordPolicy":
         """Return the record policy that `to_dict` described."""
-        terms, parallel = [], []
+        terms, parallel, filtered = [], [], False
         try:
             for term in description:
-                if "by" in term:
+                if "filtered" in term:
+                    filtered = term["filtered"]
+                elif "by" in term:
                     parts = [
                         (part["label"], RecordPolicy.from_dict(part["policy"], functions)) for part in term["parts"]
                     ]
@@ -189,7 +228,7 @@ class RecordPolicy:
                     terms.append((term["column"], Policy.from_dict(term["policy"], functions)))
         except (TypeError, KeyError) as error:
             raise ParameterError(f"no description of a record policy: {error}") from None
-        return RecordPolicy(tuple(terms), tuple(parallel))
+        return RecordPolicy(tuple(terms), tuple(parallel), filtered)
 
 
 def _single(policy: Policy) -> Policy:

@@ -148,6 +148,32 @@ def test_values(table, asked, x, y, state):
             assert published(asked, table, [other, *table[1:]], order) <= order * lost * (1 + 1e-6) + 1e-9
 
 
+@given(records, releases, st.integers(0, 60), st.integers(0, 9), st.integers(0, 60))
+@settings(max_examples=60)
+def test_values_under_a_filter(table, asked, x, y, least):
+    """Bounded neighbours where only records with a large x are released: a record may come in, or go out."""
+    asked = [(by, column, mechanism, None) for by, column, mechanism, _ in asked]
+    policy = RecordPolicy((), filtered=True)
+    for release in asked:
+        policy = policy + charge(*release).policy
+    changed = {**table[0], "x": x, "y": y}
+    before, after = ([record for record in rows if record["x"] > least] for rows in (table, [changed, *table[1:]]))
+    lost = policy.bounded(table[0], changed)
+    for order in ORDERS[::2]:
+        assert published(asked, before, after, order) <= order * lost * (1 + 1e-6) + 1e-9
+
+
+def test_a_policy_that_ignores_the_filter_is_caught():
+    """With x > 10 a change from 5 to 15 brings the record in: the loss is that of 15, and of being counted."""
+    record, changed = ({"state": "IA", "size": 1, "firm": "a", "x": x, "y": 1} for x in (5, 15))
+    asked = [((), "x", ss.Gaussian(1.5), None), ((), "count", ss.Gaussian(1.0), None)]
+    ignorant = RecordPolicy(tuple(term for release in asked for term in charge(*release).policy.terms))
+    policy = RecordPolicy(ignorant.terms, filtered=True)
+    assert policy.bounded(record, changed) == policy.bounded(changed, record) == pytest.approx(50.5)
+    assert published(asked, [], [changed], 3.0) == pytest.approx(3.0 * 50.5)
+    assert published(asked, [], [changed], 3.0) > 3.0 * ignorant.bounded(record, changed)
+
+
 def test_the_twin_is_caught():
     """A policy 2 % too small is seen to be wrong by the same comparison."""
     table = [{"state": "IA", "size": 1, "firm": "a", "x": 40, "y": 1}]

@@ -154,6 +154,62 @@ def test_a_cap_refuses_and_nothing_is_drawn(path):
     assert session.ledger.verify() == []
 
 
+def spelled(column, **facts):
+    """Return the facts of a charge through a column whose name is spelled in some way."""
+    return {**FACTS, **facts, "policy": ss.RecordPolicy(((column, ss.Gaussian(10).policy),)).to_dict()}
+
+
+@pytest.mark.parametrize("name", ["emp", " EMP", "Emp  "])
+def test_another_spelling_has_no_cap_of_its_own(path, name):
+    ledger = ss.Ledger(path, {name: 2 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy})
+    ledger.charge(spelled("emp"))
+    ledger.charge(spelled(" EMP "))
+    for other in ("emp", "EMP", "eMp "):
+        for refuse in (ledger.check, ledger.charge, ss.Ledger(path).charge):
+            with pytest.raises(ss.CapError, match=f"the cap on {name!r} would be exceeded"):
+                refuse(spelled(other))
+    ledger.raise_cap("EMP", 3 * ss.Gaussian(10).policy, "a third year")
+    assert set(ledger.caps) == {name, "*"}
+    ledger.charge(spelled("emp"))
+    assert ledger.spent({name: 10}) == ss.Ledger(path).spent({name: 10}) == pytest.approx(1.5)
+    assert ss.Ledger(path, {" eMP": 3 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy}).caps == ledger.caps
+
+
+def test_people_read_the_first_spelling(path):
+    ledger = ss.Ledger(path)
+    ledger.charge(spelled("Payroll"))
+    ledger.charge(spelled("PAYROLL "))
+    for opened in (ledger, ss.Ledger(path)):
+        assert opened.spent.columns == ("Payroll",)
+        assert "  Payroll: 0.01 at 1" in opened.describe()
+        assert opened.spent({"Payroll": 10}) == pytest.approx(1)
+    with pytest.raises(ss.ParameterError, match=r"caps names 'emp' and ' EMP', which count as one column"):
+        ss.Ledger(path.with_name("new"), {"emp": ss.Gaussian(1).policy, " EMP": ss.Gaussian(1).policy})
+    assert not path.with_name("new").exists()
+
+
+def test_partitions_and_entities_are_the_same_by_another_spelling(path):
+    ledger = ss.Ledger(path, {"x": 2 * ss.Gaussian(10).policy})
+    for by in ("state", " STATE"):
+        ledger.charge(spelled("x", protect="Firm "), by, ("IA",), "text")
+    assert ledger.spent({"x": 10, "state": "IA"}) == pytest.approx(1)
+    with pytest.raises(ss.CapError):
+        ledger.charge(spelled("x", protect="firm"), "State", ("IA",), "text")
+    ledger.charge(spelled("x", protect="firm"), "State", ("TX",), "text")
+    with pytest.raises(ss.ParameterError, match="partition 'state' has whole numbers here, and had text before"):
+        ledger.charge(spelled("x", protect="firm"), "STATE", (1,), "whole numbers")
+    with pytest.raises(ss.ParameterError, match="earlier releases protect Firm , this one single records"):
+        ledger.charge(spelled("x"))
+    assert ledger.spent.protects == "Firm "
+
+
+def test_caps_of_an_earlier_ledger_that_count_as_one_all_hold():
+    account = Account({"x": 3 * ss.Gaussian(10).policy, "X": ss.Gaussian(10).policy})
+    account.charge(Charge(POLICY))
+    with pytest.raises(ss.CapError):
+        account.check(Charge(POLICY))
+
+
 def test_counts_have_a_cap_at_one(path):
     session = ss.Session(RECORDS, path, {"count": ss.Gaussian(1).policy}, bits=Recorded(1))
     for _ in range(4):

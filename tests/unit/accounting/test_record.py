@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import slowscale as ss
+from slowscale.accounting import Account, Charge
 from slowscale.policy import ConstantPolicy
 
 P = ss.RecordPolicy((("emp", ss.Gaussian(10).policy), ("pay", ss.Root(4, 2).policy), (None, ConstantPolicy(0.125))))
@@ -25,6 +26,30 @@ def test_it_can_be_written_down():
     assert str(P) == "emp² / (2·10²) + pay^(1/2) / (2·2²) + 0.125"
 
 
+def test_a_filter_is_remembered():
+    """By sums, by parts and by descriptions; descriptions without the entry are of releases without a filter."""
+    filtered = ss.RecordPolicy(P.terms, filtered=True)
+    record, other = {"emp": 20, "pay": 16}, {"emp": 21, "pay": 16}
+    assert P.bounded(record, other) == pytest.approx(0.005)
+    assert filtered.bounded(record, other) == pytest.approx(2.205 + 0.5 + 0.125)
+    for policy, times in ((P + filtered, 2), (filtered + P, 2), (P | filtered, 1), (filtered | P, 1)):
+        assert policy.filtered
+        assert policy.bounded(record, other) == pytest.approx(times * 2.83)
+        assert ss.RecordPolicy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
+    assert not (P + P).filtered
+    assert not (P | P).filtered
+    around = ss.RecordPolicy((), (P | P).parallel, filtered=True)
+    assert around.bounded(record, other) == pytest.approx(2.83)
+    assert filtered != P
+    assert filtered.to_dict() == [*P.to_dict(), {"filtered": True}]
+    account = Account()
+    account.charge(Charge(P))
+    assert not account.spent.filtered
+    account.charge(Charge(filtered, None, "state", ("IA",), "text"))
+    assert account.spent.filtered
+    assert account.spent.bounded(record, other) == pytest.approx(2 * 2.83)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -37,6 +62,8 @@ def test_it_can_be_written_down():
             lambda: ss.RecordPolicy((("a", ss.Gaussian(1).policy), ("b", ss.GeneralizedGaussian(1, 1).pure_policy))),
             "PRDP",
         ),
+        (lambda: ss.RecordPolicy((), filtered=1), "filtered must be True or False"),
+        (lambda: ss.RecordPolicy.from_dict([{"filtered": "no"}]), "filtered must be True or False"),
         (lambda: ss.RecordPolicy.from_dict([{}]), "no description"),
         (lambda: ss.RecordPolicy.from_dict(3), "no description"),
     ],
