@@ -35,6 +35,9 @@ TYPES: dict[str, pa.DataType] = {
     for dtype in (pa.string(), pa.int64(), pa.bool_(), pa.date32(), pa.float64(), pa.decimal128(38, 0))
 }
 INTERVALS = ("fieller", "delta")
+# Text that a spreadsheet takes for a formula when it opens a CSV file, unless it is a number.
+FORMULA = r"^[=+\-@\t\r]"
+NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,14 +102,20 @@ class Release:
         return write_files({target: lambda file: pa.parquet.write_table(self.to_arrow(), file)}, overwrite=overwrite)
 
     def to_csv(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
-        """Write a CSV file, and the facts in a JSON file beside it: table.csv and table.csv.json."""
+        """Write a CSV file, and the facts in a JSON file beside it: table.csv and table.csv.json.
+
+        Labels that a spreadsheet would run as a formula, such as =1+1, are written with an apostrophe in front. The
+        JSON file lists the columns with such labels under "escaped", and `read_release` takes the apostrophes off.
+        """
         target = free_target(path, ".csv", overwrite)
         beside = free_target(f"{target}.json", ".json", overwrite)
         types = {field.name: str(field.type) for field in self.table.schema}
-        text = json.dumps({**self.facts, "types": types}, indent=2, ensure_ascii=False)
+        table, escaped = _escape(self.table)
+        described = {**self.facts, "types": types, **({"escaped": escaped} if escaped else {})}
+        text = json.dumps(described, indent=2, ensure_ascii=False)
         return write_files(
             {
-                target: lambda file: pa.csv.write_csv(self.table, file),
+                target: lambda file: pa.csv.write_csv(table, file),
                 beside: lambda file: file.write_text(text + "\n", encoding="utf-8"),
             },
             overwrite=overwrite,
@@ -223,6 +232,37 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
     return Release(table, facts, policy, None if pure is None else RecordPolicy.from_dict(pure, functions))
 
 
+def _escape(table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """Return a table whose text no spreadsheet runs as a formula, and the columns that had to be changed for that.
+
+    In such a column text that starts with an apostrophe gets another one, so that the first one can always be removed.
+    """
+    import pyarrow.compute as pc
+
+    escaped = []
+    for i, field in enumerate(table.schema):
+        if not pa.types.is_string(field.type):
+            continue
+        text = table[i]
+        runs = pc.and_not(pc.match_substring_regex(text, FORMULA), pc.match_substring_regex(text, NUMBER))
+        if pc.any(runs).as_py():
+            marked = pc.or_(runs, pc.starts_with(text, "'"))
+            table = table.set_column(i, field, pc.if_else(marked, pc.binary_join_element_wise("'", text, ""), text))
+            escaped.append(field.name)
+    return table, escaped
+
+
+def _unescape(table: pa.Table, columns: list[str]) -> pa.Table:
+    """Return the table that `_escape` was given."""
+    import pyarrow.compute as pc
+
+    for name in columns:
+        i = table.schema.get_field_index(name)
+        text = pc.replace_substring_regex(table[i], "^'", "", max_replacements=1)
+        table = table.set_column(i, table.schema.field(i), text)
+    return table
+
+
 def _read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
     types = {name: TYPES[dtype] for name, dtype in facts.pop("types").items()}
@@ -233,7 +273,7 @@ def _read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     )
     if table.column_names != list(types):
         raise ParameterError(f"{source} and the JSON file beside it do not belong together")
-    return table, facts
+    return _unescape(table, facts.pop("escaped", [])), facts
 
 
 def _read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Releases: written whole or not at all, read back with all their facts, and ratios of what was released."""
 
+import csv
 import json
 import os
 import subprocess
@@ -193,6 +194,58 @@ def test_many_labels_with_newlines_come_back(tmp_path):
     session = ss.Session(pd.DataFrame({"k": ["a"], "x": [1]}), bits=Recorded(1))
     release = session.sum({"x": ss.Gaussian(1)}, keys=keys, where="x > 1")
     assert ss.read_release(release.to_csv(tmp_path / "out.csv")).table.equals(release.table)
+
+
+FORMULAS = [
+    "=1+1",
+    "@SUM(A1)",
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "\t=1",
+    "\r=1",
+    "-",
+    "-1\n=2",
+    "=ä",
+    "+1 000",
+    "-5e",
+    "=1\n'x",
+]
+HARMLESS = ["-1", "+3.25", "-2e-5", "'quoted", "''twice", "'", "'=1", "plain", "", "1-2", "x=1", "Ø", "a\n=1"]
+
+
+def released(labels):
+    keys = ss.Keys.from_frame({"k": labels, "n": range(len(labels)), "same": ["'as it is"] * len(labels)})
+    session = ss.Session(pd.DataFrame({"k": ["a"], "n": [1], "same": ["a"], "x": [1]}), bits=Recorded(1))
+    return session.sum({"x": ss.Gaussian(1)}, keys=keys, where="x > 1")
+
+
+def test_no_label_is_run_as_a_formula(tmp_path):
+    """A spreadsheet runs what starts with = + - @, a tab or a carriage return; numbers may stay as they are."""
+    release = released([*FORMULAS, *HARMLESS])
+    path = release.to_csv(tmp_path / "out.csv")
+    with open(path, newline="", encoding="utf-8") as file:
+        written = [row["k"] for row in csv.DictReader(file)]
+    assert written[: len(FORMULAS)] == [f"'{label}" for label in FORMULAS]
+    assert written[len(FORMULAS) :] == [f"'{label}" if label.startswith("'") else label for label in HARMLESS]
+    assert json.loads(path.with_name("out.csv.json").read_text())["escaped"] == ["k"]
+    back = ss.read_release(path)
+    assert back.table.equals(release.table)
+    assert back.facts == release.facts
+
+
+def test_labels_without_formulas_are_written_as_they_are(tmp_path):
+    release = released(HARMLESS)
+    path = release.to_csv(tmp_path / "out.csv")
+    with open(path, newline="", encoding="utf-8") as file:
+        assert [row["k"] for row in csv.DictReader(file)] == HARMLESS
+    assert "escaped" not in json.loads(path.with_name("out.csv.json").read_text())
+    assert ss.read_release(path).table.equals(release.table)
+
+
+@pytest.mark.parametrize("label", FORMULAS)
+def test_each_formula_is_escaped(tmp_path, label):
+    path = released([label]).to_csv(tmp_path / "out.csv")
+    assert json.loads(path.with_name("out.csv.json").read_text())["escaped"] == ["k"]
 
 
 def test_fieller_is_the_set_it_says():
