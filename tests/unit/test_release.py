@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -54,6 +55,17 @@ def test_everything_comes_back(release, tmp_path, ending):
     assert (back.policy, back.pure_policy) == (release.policy, release.pure_policy)
     assert repr(back) == repr(release)
     assert sorted(os.listdir(tmp_path)) == sorted([path.name] + [f"{path.name}.json"] * (ending == "csv"))
+
+
+def test_a_release_of_an_earlier_version_is_read():
+    folder = Path(__file__).parents[1] / "reference" / "earlier"
+    releases = [ss.read_release(folder / name) for name in ("release.parquet", "release.csv")]
+    for read in releases:
+        assert read.table["state"].to_pylist() == ["IA", "TX"]
+        assert read.policy({"emp": 20, "pay": 0}) == pytest.approx(2)
+        assert not read.policy.filtered
+        assert read.facts == releases[0].facts
+    assert releases[0].table.equals(releases[1].table)
 
 
 def test_facts_travel_in_the_schema(release):

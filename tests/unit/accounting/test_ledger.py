@@ -890,6 +890,25 @@ def test_another_programs_database_is_not_converted(path):
     assert path.read_bytes() == before
 
 
+EARLIER = Path(__file__).parents[2] / "reference" / "earlier"
+
+
+def test_a_ledger_of_an_earlier_version_is_read(path):
+    """It was written in write-ahead mode, without attempts, values of functions or filters; see tests/reference."""
+    shutil.copy(EARLIER / "census.ledger", path)
+    ledger = ss.Ledger(path, functions={"reference.root": _root})
+    assert ledger.verify(ss.read_release(EARLIER / "release.parquet").facts["ledger"]) == []
+    assert [entry["kind"] for entry in ledger.history()] == ["created", "charge", "charge", "charge", "charge", "cap"]
+    assert ledger.caps == {"emp": 30 * ss.Gaussian(10).policy, "count": ss.Gaussian(1).policy}
+    in_iowa = 2 + ss.ExponentialPolylog(1).policy(2) + 1 / 8 + 1
+    assert ledger.spent({"emp": 20, "pay": 2, "state": "IA"}) == pytest.approx(in_iowa)
+    assert ledger.spent({"emp": 20, "pay": 2, "state": "TX"}) == pytest.approx(in_iowa + 0.5)
+    head = ledger.charge(FACTS)
+    assert ss.Ledger(path, functions={"reference.root": _root}).verify(head) == []
+    with raw(path) as file:
+        assert file.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
 def test_payloads_are_plain_json(path):
     filled(path, 1)
     with raw(path) as file:
