@@ -116,6 +116,8 @@ def move_new(path: Path, target: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder to disk, so that the names of the files made in it survive a power loss."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -67,7 +67,8 @@ class Ledger:
     Parameters
     ----------
     path
-        The file. It is made if there is none; another program's, a broken one or one of a newer version is refused.
+        The file. It is made if there is none; another program's, a broken one or one of a newer version is refused,
+        and so is one with a second name (a hard link, or a mount of the file alone).
     caps
         The most that a record may ever lose, by column: {"payann": policy, "*": policy} ("*": any column not named;
         "count": the number of records). Fixed when the ledger is made.
@@ -121,12 +122,14 @@ class Ledger:
     @property
     def spent(self) -> Spent:
         """What a record may have lost by everything charged so far."""
-        return self._refreshed().account.spent
+        with self._here():
+            return self._refreshed().account.spent
 
     @property
     def account(self) -> Account:
         """A copy of the account as it stands, to ask what may be charged."""
-        return self._refreshed().account.copy()
+        with self._here():
+            return self._refreshed().account.copy()
 
     @property
     def caps(self) -> dict[str, Policy]:
@@ -236,7 +239,8 @@ class Ledger:
     ) -> None:
         """Raise what `charge` would raise now, and write nothing; the arguments are those of `charge`."""
         parsed = self._parsed(*_charge_entry(facts, by, labels, kind), policy)[1]
-        self._refreshed().account.check(parsed["parsed"])
+        with self._here():  # no other thread may carry new entries into the account meanwhile
+            self._refreshed().account.check(parsed["parsed"])
 
     def attempt(
         self,

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 from bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge
+from slowscale.accounting import Account, Charge, account
 from slowscale.policy import PROBES, ConstantPolicy
 
 RECORDS = pd.DataFrame({"state": ["IA", "IA", "TX"], "firm": ["a", "b", "a"], "x": [10, 20, 300], "y": [1, 2, 3]})
@@ -706,6 +707,31 @@ def test_threads(path):
         thread.join()
     assert (len(done), sum(done)) == (50, 30)
     assert ss.Ledger(path).verify() == []
+
+
+def test_checks_beside_charges_miss_none(path, monkeypatch):
+    """While one thread adds up, no other may read new entries into the account: they would be left out of the total."""
+    ledger, other = ss.Ledger(path, {"x": 12 * ss.Gaussian(10).policy}), ss.Ledger(path)
+    add_up = account._plus
+    monkeypatch.setattr(account, "_plus", lambda *given: (time.sleep(0.005), add_up(*given))[1])
+    stop = threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            ledger.check(FACTS)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(11):
+        other.charge(FACTS)  # which the first has to read from the file
+        time.sleep(0.02)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    ledger.charge(FACTS)
+    with pytest.raises(ss.CapError):
+        ledger.charge(FACTS)
 
 
 def test_a_writer_waits_while_someone_reads(path, monkeypatch):
