@@ -7,8 +7,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 
 import duckdb
 import engines
+import ibis
 import pyarrow as pa
 import pytest
+from ibis import _
 
 from slowscale.errors import ParameterError
 from slowscale.tables.rowwise import bind
@@ -125,14 +127,17 @@ def fetched(table):
     else:
         found = table.to_pyarrow()
         rows = zip(found["id"].to_pylist(), found["x"].to_pylist(), strict=True)
-    return [value for _, value in sorted(rows, key=lambda row: row[0])]
+    return [value for _row, value in sorted(rows, key=lambda row: row[0])]
 
 
-def duckdb_truth(sql):
+def truth(engine, sql):
     """Return what DuckDB itself gives for the same text."""
     with duckdb.connect() as connection:
         connection.register("records", RECORDS)
-        return [value for (value,) in connection.sql(f"SELECT {sql} FROM records ORDER BY id").fetchall()]
+        found = [value for (value,) in connection.sql(f"SELECT {sql} FROM records ORDER BY id").fetchall()]
+    if engine == "sqlite":  # which has no decimals
+        return [float(value) if isinstance(value, Decimal) else value for value in found]
+    return found
 
 
 SAME_AS_DUCKDB = r"""
@@ -314,13 +319,10 @@ coalesce(ts, d)
 @pytest.mark.parametrize("sql", SAME_AS_DUCKDB)
 def test_dialect(engine, records, sql):
     if engine == "sqlite" and re.search(r"\bm [+-] |\+ m\b", sql):
-        with pytest.raises(ParameterError, match="on decimals, which SQLite adds as floats"):
+        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite keeps as floats"):
             bind(records, sql, "derive")
         return
-    truth = duckdb_truth(sql)
-    if engine == "sqlite":  # which has no decimals
-        truth = [float(value) if isinstance(value, Decimal) else value for value in truth]
-    assert fetched(records.select("id", x=bind(records, sql, "derive"))) == truth
+    assert fetched(records.select("id", x=bind(records, sql, "derive"))) == truth(engine, sql)
 
 
 def integer(bits):
@@ -465,6 +467,55 @@ def test_by_rule(engine, records, sql, columns, rule):
     else:
         found = fetched(records.select("id", x=bind(records, sql, "derive")))
     assert found == [rule(*values) for values in data]
+
+
+IBIS = [
+    (_.i % 10, "i % 10"),
+    (_.j + _.j - 1, "j + j - 1"),
+    (_.j * 2, "j * 2"),
+    (_.x / _.y.nullif(0), "x / nullif(y, 0)"),
+    (_.i / 3, "i / 3"),
+    (_.m + _.m, "m + m"),
+    (_.m + Decimal("0.05"), "m + 0.05"),
+    (_.m > Decimal("1.1"), "m > 1.1"),
+    (_.x > _.i, "x > i"),
+    (_.s < "a", "s < 'a'"),
+    (_.s.between("A", "a"), "s between 'A' and 'a'"),
+    (_.s.like("a\\b%"), "s like 'a\\b%'"),
+    (_.s.startswith("a%"), "starts_with(s, 'a%')"),
+    (_.s.right(3), "right(s, 3)"),
+    (_.s.substr(1, 2), "substr(s, 2, 2)"),
+    (_.s.replace("\\", "/"), "replace(s, '\\', '/')"),
+    (_.s.length(), "length(s)"),
+    (_.s + _.n, "s || n"),
+    (ibis.greatest(_.i, _.j, 5), "greatest(i, j, 5)"),
+    (ibis.least(_.x, _.y), "least(x, y)"),
+    (ibis.coalesce(_.m, 0), "coalesce(m, 0)"),
+    (_.d < "2020-02-29", "d < '2020-02-29'"),
+    (_.ts == datetime(2020, 2, 29, 12, 30, 5), "ts = '2020-02-29 12:30:05'"),
+    (_.d < _.ts, "d < ts"),
+    (_.d.quarter(), "quarter(d)"),
+    (_.ts.year(), "year(ts)"),
+    (_.ts.date(), "cast(ts as date)"),
+    (_.o.cast("int64"), "cast(o as bigint)"),
+    (_.o.ifelse(_.i, 0), "if(o, i, 0)"),
+    (_.s.isin(["TX", ""]), "s in ('TX', '')"),
+]
+
+
+@pytest.mark.parametrize(("expression", "sql"), IBIS, ids=lambda value: value if isinstance(value, str) else "")
+def test_ibis_expressions(engine, records, expression, sql):
+    if engine == "sqlite" and re.search(r"\bm \+", sql):
+        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite keeps as floats"):
+            bind(records, expression, "derive")
+        return
+    assert fetched(records.select("id", x=bind(records, expression, "derive"))) == truth(engine, sql)
+
+
+def test_ibis_rounds_as_sql_does(engine, records):
+    for expression, sql in [(_.x.round(), "round(x)"), (_.x.floor(), "floor(x)"), (_.s.upper(), "upper(s)")]:
+        ours, same = (fetched(records.select("id", x=bind(records, e, "derive"))) for e in (expression, sql))
+        assert ours == same
 
 
 OVERFLOWS = [

@@ -65,6 +65,11 @@ def lower(text: ir.Value) -> ir.Value:
     return text.translate(string.ascii_uppercase, string.ascii_lowercase)
 
 
+def ascii_lower(text: str) -> str:
+    """Do to a text of Python what `lower` does to a column."""
+    return text.translate(str.maketrans(string.ascii_uppercase, string.ascii_lowercase))
+
+
 def floor(number: ir.Value) -> ir.Value:
     """Return the largest integer that is not above a float; NULL beyond 64 bits."""
     return _within_64_bits(number).floor()

@@ -6,10 +6,8 @@ division, dates) a rule has one meaning on all of them. `python -m slowscale.tab
 allowed, docs/sql.md.
 """
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -20,8 +18,9 @@ import sqlglot
 import sqlglot.expressions as sg
 
 from slowscale.errors import ParameterError
-from slowscale.tables import functions, regex
+from slowscale.tables import functions, regex, values
 from slowscale.tables.dialects import DIALECTS, Dialect
+from slowscale.tables.values import RefusedError, kind_of
 
 MANY_ROWS = {
     "a subquery": (sg.Select, sg.Subquery, sg.Exists, sg.SetOperation),
@@ -29,24 +28,9 @@ MANY_ROWS = {
     "an aggregate": (sg.AggFunc,),
 }
 UNFIXED = (sg.Rand, sg.Randn, sg.Uuid, sg.CurrentTimestamp, sg.CurrentDate)
-MOST_DIGITS = 38  # of a decimal
 LONGEST_PADDING = 10_000
-_COMPARISONS: dict[Any, tuple[str, Callable[[Any, Any], Any]]] = {
-    sg.EQ: ("=", operator.eq),
-    sg.NEQ: ("<>", operator.ne),
-    sg.LT: ("<", operator.lt),
-    sg.LTE: ("<=", operator.le),
-    sg.GT: (">", operator.gt),
-    sg.GTE: (">=", operator.ge),
-}
-
-
-class RefusedError(Exception):
-    """Why an expression is not taken; `kind` says which of the row-by-row rules it breaks, if any."""
-
-    def __init__(self, words: str, kind: str | None = None) -> None:
-        super().__init__(words)
-        self.kind = kind
+_COMPARISONS = {sg.EQ: "=", sg.NEQ: "<>", sg.LT: "<", sg.LTE: "<=", sg.GT: ">", sg.GTE: ">="}
+_ROUNDINGS = {sg.Round: "round", sg.Floor: "floor", sg.Ceil: "ceil"}
 
 
 def parse(table: ir.Table, text: str, argument: str) -> ir.Value:
@@ -65,14 +49,6 @@ def prepared(table: ir.Table) -> Dialect:
         raise ParameterError(f"filters and derived columns are not tested on {name}; use {', '.join(DIALECTS)}")
     DIALECTS[name].prepare(table)
     return DIALECTS[name]
-
-
-def _kind(value: ir.Value) -> str:
-    dtype = value.type()
-    kinds = {"null": "null", "boolean": "boolean", "string": "text", "date": "date", "timestamp": "timestamp"}
-    if dtype.is_numeric() and not dtype.is_boolean():
-        return "number"
-    return next((kind for name, kind in kinds.items() if getattr(dtype, f"is_{name}")()), str(dtype))
 
 
 def _shown(node: Any) -> str:
@@ -102,7 +78,7 @@ class _Translator:
     def of_kind(self, node: Any, *allowed: str) -> Any:
         """Return a value of one of the given kinds; NULL is of any."""
         value = self.value(node)
-        kind = _kind(value)
+        kind = kind_of(value)
         if kind == "null":
             return ibis.null({"text": "string", "number": "int64"}.get(allowed[0], allowed[0]))
         if kind not in allowed:
@@ -124,43 +100,13 @@ class _Translator:
         """Return values that are compared, or of which one is chosen, as values of one type."""
         if compared and any(isinstance(node, sg.Null) for node in nodes):
             raise RefusedError("compares with NULL, which is never true: use IS NULL")
-        values = [self.value(node) for node in nodes]
-        kinds = {_kind(value) for value in values} - {"null"}
-        if kinds & {"date", "timestamp"} and "text" in kinds:
-            stamped = "timestamp" in kinds
-            pairs = zip(nodes, values, strict=True)
-            values = [_time_literal(node, stamped) if _kind(value) == "text" else value for node, value in pairs]
-            kinds.discard("text")
-        if kinds == {"date", "timestamp"}:
-            values = [self.dialect.to_timestamp(value) if _kind(value) == "date" else value for value in values]
-            kinds = {"timestamp"}
-        if len(kinds) > 1:
-            raise RefusedError(
-                f"mixes {' and '.join(sorted(kinds))} in {', '.join(_shown(node) for node in nodes)}: "
-                "cast them to one type"
-            )
-        if kinds != {"number"}:
-            return values
-        values = _same_numbers(nodes, values)
-        return values if compared else self.one_type(values)
+        found = _exact_constants(nodes, [self.value(node) for node in nodes])
+        return values.alike(self.dialect, found, compared)
 
-    def one_type(self, values: Sequence[Any]) -> list[Any]:
-        """Give numbers of which one is chosen the type that holds them all: Ibis would take the first decimal's."""
-        types = [value.type() for value in values if _kind(value) == "number"]
-        if not any(dtype.is_decimal() for dtype in types) or len(set(types)) == 1:
-            return list(values)
-        to: Any = "float64"
-        if self.dialect.has_decimals and (size := _common_size(types)) is not None:
-            to = dt.Decimal(*size)
-        return [value.cast(to) for value in values]
-
-    def numbers(self, node: Any) -> tuple[Any, Any]:
-        """Return the two operands of arithmetic, as integers of 64 bits, decimals or floats."""
+    def numbers(self, node: Any) -> list[Any]:
+        """Return the two operands of arithmetic."""
         nodes = [node.this, node.expression]
-        left, right = _same_numbers(nodes, [self.of_kind(part, "number") for part in nodes])
-        if left.type().is_integer() and right.type().is_integer():
-            return left.cast("int64"), right.cast("int64")
-        return left, right
+        return values.same_numbers(_exact_constants(nodes, [self.of_kind(part, "number") for part in nodes]))
 
     # Names and constants.
     def column(self, node: sg.Column) -> Any:
@@ -186,18 +132,12 @@ class _Translator:
 
     # Logic.
     def compare(self, node: Any) -> Any:
-        sign, function = _COMPARISONS[type(node)]
-        return self.compared(self.alike([node.this, node.expression], compared=True), sign, function)
-
-    def compared(self, pair: Sequence[Any], sign: str, function: Callable[[Any, Any], Any]) -> Any:
-        left, right = pair
-        if _kind(left) == "text" and sign not in ("=", "<>"):
-            return self.dialect.compare_text(left, right, sign)
-        return function(left, right)
+        left, right = self.alike([node.this, node.expression], compared=True)
+        return values.compare(self.dialect, left, right, _COMPARISONS[type(node)])
 
     def between(self, node: sg.Between) -> Any:
         value, low, high = self.alike([node.this, node.args["low"], node.args["high"]], compared=True)
-        return self.compared((value, low), ">=", operator.ge) & self.compared((value, high), "<=", operator.le)
+        return values.compare(self.dialect, value, low, ">=") & values.compare(self.dialect, value, high, "<=")
 
     def within(self, node: sg.In) -> Any:
         value, *items = self.alike([node.this, *node.expressions], compared=True)
@@ -218,15 +158,16 @@ class _Translator:
             if subject is None:
                 conditions.append(self.of_kind(branch.this, "boolean"))
             else:
-                conditions.append(operator.eq(*self.alike([subject, branch.this], compared=True)))
+                value, other = self.alike([subject, branch.this], compared=True)
+                conditions.append(value == other)
         return self.chosen(conditions, [branch.args["true"] for branch in node.args["ifs"]], otherwise)
 
     def if_(self, node: sg.If) -> Any:
         return self.chosen([self.of_kind(node.this, "boolean")], [node.args["true"]], node.args.get("false"))
 
     def chosen(self, conditions: list[Any], results: list[Any], otherwise: Any) -> Any:
-        *values, last = self.alike([*results, sg.Null() if otherwise is None else otherwise], compared=False)
-        return ibis.cases(*zip(conditions, values, strict=True), else_=last)
+        *found, last = self.alike([*results, sg.Null() if otherwise is None else otherwise], compared=False)
+        return ibis.cases(*zip(conditions, found, strict=True), else_=last)
 
     def coalesce(self, node: sg.Coalesce) -> Any:
         return ibis.coalesce(*self.alike([node.this, *node.expressions], compared=False))
@@ -236,62 +177,32 @@ class _Translator:
         return value.nullif(other)
 
     def extreme(self, node: Any) -> Any:
-        values = self.alike([node.this, *node.expressions], compared=False)
-        if any(_kind(value) in ("text", "boolean") for value in values):
-            raise RefusedError(f"uses {_shown(node)}: it takes numbers or dates, since engines order text differently")
-        return self.dialect.greatest(values) if isinstance(node, sg.Greatest) else self.dialect.least(values)
+        found = self.alike([node.this, *node.expressions], compared=False)
+        return values.extreme(self.dialect, found, largest=isinstance(node, sg.Greatest))
 
     # Numbers.
-    def add(self, node: Any) -> Any:
+    def arithmetic(self, node: Any) -> Any:
         left, right = self.numbers(node)
-        adds = isinstance(node, sg.Add)
-        if left.type().is_integer() and right.type().is_integer():
-            return self.dialect.add(left, right) if adds else self.dialect.subtract(left, right)
-        if left.type().is_decimal() or right.type().is_decimal():
-            if not self.dialect.has_decimals:
-                raise RefusedError(
-                    f"uses {_shown(node)} on decimals, which SQLite adds as floats: use cast(x as double)"
-                )
-            if not _fits(left.type(), right.type()):
-                left, right = _float(left), _float(right)
-        return left + right if adds else left - right
-
-    def multiply(self, node: sg.Mul) -> Any:
-        left, right = self.numbers(node)
-        if left.type().is_integer() and right.type().is_integer():
-            return self.dialect.multiply(left, right)
-        return _float(left) * _float(right)
-
-    def divide(self, node: sg.Div) -> Any:
-        left, right = self.numbers(node)
-        return _float(left) / _float(right).nullif(ibis.literal(0.0))
-
-    def integers(self, node: Any) -> Any:
-        left, right = self.numbers(node)
-        if not (left.type().is_integer() and right.type().is_integer()):
-            raise RefusedError(f"uses {_shown(node)}: // and % take integers; use floor(x / y) for others")
-        return self.dialect.divide(left, right) if isinstance(node, sg.IntDiv) else self.dialect.modulo(left, right)
+        if isinstance(node, sg.Div):
+            return values.divide(left, right)
+        if isinstance(node, sg.Add | sg.Sub):
+            return values.add(self.dialect, left, right, minus=isinstance(node, sg.Sub))
+        functions = {sg.Mul: values.multiply, sg.IntDiv: values.quotient, sg.Mod: values.remainder}
+        return functions[type(node)](self.dialect, left, right)
 
     def negative(self, node: sg.Neg) -> Any:
         if isinstance(node.this, sg.Literal) and not node.this.is_string:
             return _number(node.this.this, negative=True)
-        value = self.of_kind(node.this, "number")
-        return self.dialect.subtract(ibis.literal(0, "int64"), value.cast("int64")) if _whole(value) else -value
+        return values.negative(self.dialect, self.of_kind(node.this, "number"))
 
     def absolute(self, node: sg.Abs) -> Any:
-        value = self.of_kind(node.this, "number")
-        return self.dialect.absolute(value.cast("int64")) if _whole(value) else value.abs()
+        return values.absolute(self.dialect, self.of_kind(node.this, "number"))
 
     def rounded(self, node: Any) -> Any:
-        value = self.of_kind(node.this, "number")
-        if _whole(value):
-            return value
-        to = {sg.Round: functions.nearest, sg.Floor: functions.floor, sg.Ceil: functions.ceil}[type(node)]
-        return to(_float(value))
+        return values.rounded(self.of_kind(node.this, "number"), _ROUNDINGS[type(node)])
 
     def root(self, node: sg.Sqrt) -> Any:
-        value = _float(self.of_kind(node.this, "number"))
-        return functions.where(value >= 0, value).sqrt()
+        return values.root(self.of_kind(node.this, "number"))
 
     # Text.
     def trim(self, node: sg.Trim) -> Any:
@@ -332,7 +243,7 @@ class _Translator:
     def like(self, node: Any) -> Any:
         text, pattern = self.text(node.this), self.literal_text(node.expression, "pattern", empty=True)
         if isinstance(node, sg.ILike):
-            text, pattern = functions.lower(text), _ascii_lower(pattern)
+            text, pattern = functions.lower(text), functions.ascii_lower(pattern)
         matches = self.dialect.like(text, pattern)
         return ~matches if node.args.get("negate") else matches
 
@@ -398,43 +309,9 @@ class _Translator:
     # Casts.
     def cast(self, node: sg.Cast) -> Any:
         value, to = self.value(node.this), _dtype(node.to)
-        was, kind = value.type(), _kind(value)
-        if kind == "null":
-            return ibis.null(to)
-        if kind == "text" and to.is_string():
-            return value
-        if kind == "text" and (to.is_date() or to.is_timestamp()) and isinstance(node.this, sg.Literal):
-            return _time_literal(node.this, to.is_timestamp())
-        if kind == "text":
-            raise RefusedError(f"casts text to {to}, which engines read differently: use try_cast")
-        if kind in ("date", "timestamp") and (to.is_date() or to.is_timestamp()):
-            return self.dialect.to_date(value) if to.is_date() else self.dialect.to_timestamp(value)
-        if kind in ("date", "timestamp"):
-            raise RefusedError(f"casts {was} to {to}, which engines write differently: use strftime(x, '%Y-%m-%d')")
-        if kind == "boolean" and to.is_integer():
-            return ibis.cases((value, 1), (~value, 0), else_=ibis.null("int64")).cast(to)
-        if kind == "boolean" and not to.is_boolean():
-            raise RefusedError(f"casts boolean to {to}, which engines write differently: use case when x then … end")
-        if _whole(value) and to.is_integer():
-            return value if was == to else self.dialect.narrow(value, to)
-        if _whole(value) and to.is_string():
-            return value.cast("string")
-        if _whole(value) and to.is_boolean():
-            return value != 0
-        if (
-            _whole(value)
-            and to.is_decimal()
-            and self.dialect.has_decimals
-            and (to.precision or 0) - (to.scale or 0) >= 19
-        ):
-            return value.cast(to)
-        if kind == "number" and to.is_float64():
-            return _float(value)
-        if kind == "number" and to.is_integer():
-            raise RefusedError(
-                f"casts {was} to {to}, which engines round differently: use round(x), floor(x) or ceil(x)"
-            )
-        raise RefusedError(f"casts {was} to {to}, which is not the same on every engine; docs/sql.md lists the casts")
+        if isinstance(node.this, sg.Literal) and node.this.is_string and (to.is_date() or to.is_timestamp()):
+            return values.time_literal(node.this.this, to.is_timestamp())
+        return values.cast(self.dialect, value, to)
 
     def try_cast(self, node: sg.TryCast) -> Any:
         text, to, dialect = self.text(node.this), _dtype(node.to), self.dialect
@@ -448,8 +325,8 @@ class _Translator:
             raise RefusedError(f"has try_cast to {to}: allowed are integers, double, decimal(p, s), date and timestamp")
         if not dialect.has_decimals:
             raise RefusedError("has try_cast to a decimal, which SQLite keeps as a float: use try_cast(x as double)")
-        if to.precision is None or not to.precision < MOST_DIGITS:
-            raise RefusedError(f"has try_cast to {to}: give a decimal fewer than {MOST_DIGITS} digits")
+        if to.precision is None or not to.precision < values.MOST_DIGITS:
+            raise RefusedError(f"has try_cast to {to}: give a decimal fewer than {values.MOST_DIGITS} digits")
         return functions.read_decimal(dialect, text, to)
 
 
@@ -469,60 +346,26 @@ def _number(text: str, negative: bool) -> Any:
     return ibis.literal(number, "int64")
 
 
-def _decimal_literal(node: Any) -> Any:
-    """Return a number such as 1.25 or -1.25 as an exact decimal, or None if the node is something else."""
+def _constant(node: Any) -> Decimal | None:
+    """Return the exact number that a constant such as 1.25 or -1.25 writes, or None if the node is something else."""
     negative = isinstance(node, sg.Neg)
     literal = node.this if negative else node
     if not isinstance(literal, sg.Literal) or literal.is_string or "e" in literal.this.lower():
         return None
-    number = -Decimal(literal.this) if negative else Decimal(literal.this)
-    whole, scale = len(str(abs(int(number)))), max(0, -int(number.as_tuple().exponent))
-    return ibis.literal(number, dt.Decimal(whole + scale, scale)) if whole + scale <= MOST_DIGITS else None
+    return -Decimal(literal.this) if negative else Decimal(literal.this)
 
 
-def _same_numbers(nodes: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Make numbers floats if one of them is; but a constant such as 1.25 is exact beside integers and decimals."""
-    constants = [_decimal_literal(node) for node in nodes]
-    others = [value.type() for value, constant in zip(values, constants, strict=True) if constant is None]
+def _exact_constants(nodes: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """Make constants such as 1.25 decimals beside integers and decimals, and leave them floats beside floats."""
+    constants = [_constant(node) for node in nodes]
+    others = [value.type() for value, constant in zip(found, constants, strict=True) if constant is None]
     if any(dtype.is_floating() for dtype in others) or not any(dtype.is_numeric() for dtype in others):
-        constants = [None] * len(nodes)
-    elif not any(dtype.is_decimal() for dtype in others):  # integers stay what they are beside integers
-        pairs = zip(values, constants, strict=True)
-        constants = [constant if value.type().is_floating() else None for value, constant in pairs]
-    values = [value if constant is None else constant for value, constant in zip(values, constants, strict=True)]
-    if any(value.type().is_floating() for value in values):
-        return [_float(value) for value in values]
-    return list(values)
-
-
-def _common_size(types: Sequence[dt.DataType]) -> tuple[int, int] | None:
-    """Return the digits and scale of a decimal that holds values of all these types, if every engine has it."""
-    sizes = [(19, 0) if dtype.is_integer() else (dtype.precision, dtype.scale) for dtype in types]
-    if any(precision is None or scale is None for precision, scale in sizes):
-        return None
-    scale = max(scale for _, scale in sizes)
-    digits = max(precision - scale for precision, scale in sizes) + scale
-    return (digits, scale) if digits <= MOST_DIGITS else None
-
-
-def _fits(left: dt.DataType, right: dt.DataType) -> bool:
-    """Whether a sum of decimals, or of a decimal and an integer, has at most the digits that every engine holds."""
-    size = _common_size([left, right])
-    return size is not None and size[0] < MOST_DIGITS
-
-
-def _time_literal(node: Any, stamped: bool) -> Any:
-    """Return an ISO literal as a date or timestamp; PostgreSQL would read the clock from a text such as 'now'."""
-    found = functions.iso_literal(node.this) if isinstance(node, sg.Literal) else None
-    if found is None or (isinstance(found, datetime) and not stamped):
-        example = "'2022-01-31 12:00:00'" if stamped else "'2022-01-31'"
-        raise RefusedError(
-            f"reads {_shown(node)} as a {'time' if stamped else 'date'}, which may be the clock or differ by engine: "
-            f"write an ISO literal such as {example}, or use try_cast or strptime"
-        )
-    if stamped and not isinstance(found, datetime):
-        found = datetime(found.year, found.month, found.day)
-    return ibis.literal(found, "timestamp" if stamped else "date")
+        return list(found)
+    decimals = any(dtype.is_decimal() for dtype in others)
+    return [
+        values.decimal_literal(constant) if constant is not None and (decimals or value.type().is_floating()) else value
+        for value, constant in zip(found, constants, strict=True)
+    ]
 
 
 def _positive(node: Any, least: int) -> int:
@@ -530,18 +373,6 @@ def _positive(node: Any, least: int) -> int:
         shown = "nothing" if node is None else node.sql()
         raise RefusedError(f"uses the position or length {shown!r}: give a whole number >= {least}")
     return int(node.this)
-
-
-def _ascii_lower(text: str) -> str:
-    return "".join(char.lower() if char.isascii() else char for char in text)
-
-
-def _whole(value: Any) -> bool:
-    return bool(value.type().is_integer())
-
-
-def _float(value: Any) -> Any:
-    return value.cast("float64")
 
 
 @dataclass(frozen=True)
@@ -620,22 +451,24 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
     },
     "Numbers": {
         sg.Add: _Rule(
-            _T.add,
+            _T.arithmetic,
             _BOTH,
             "x + y, x - y",
             f"Exact for integers, and for decimals of up to 37 digits. {_REMARK_OVERFLOW}",
         ),
-        sg.Sub: _Rule(_T.add, _BOTH),
-        sg.Mul: _Rule(_T.multiply, _BOTH, "x * y", f"Exact for integers; else a product of floats. {_REMARK_OVERFLOW}"),
-        sg.Div: _Rule(_T.divide, _BOTH, "x / y", "The quotient as a float, also of integers. By zero it is NULL."),
+        sg.Sub: _Rule(_T.arithmetic, _BOTH),
+        sg.Mul: _Rule(
+            _T.arithmetic, _BOTH, "x * y", f"Exact for integers; else a product of floats. {_REMARK_OVERFLOW}"
+        ),
+        sg.Div: _Rule(_T.arithmetic, _BOTH, "x / y", "The quotient as a float, also of integers. By zero it is NULL."),
         sg.IntDiv: _Rule(
-            _T.integers,
+            _T.arithmetic,
             _BOTH,
             "x // y",
             "The quotient of integers, cut towards zero: -7 // 2 is -3. By zero it is NULL.",
         ),
         sg.Mod: _Rule(
-            _T.integers,
+            _T.arithmetic,
             _BOTH,
             "x % y, mod(x, y)",
             "The remainder of integers, with the sign of x: -7 % 2 is -1. By zero it is NULL.",
@@ -682,7 +515,7 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             _T.like,
             _BOTH | {"negate"},
             "s like 'pattern', s ilike 'pattern'",
-            "% stands for any characters, _ for one; a backslash stands for itself. `ilike` takes A to Z and a to z for "
+            "% stands for any characters, _ for one; a backslash stands for itself. `ilike` takes A to Z and a to z as "
             "equal, and no other letters.",
         ),
         sg.ILike: _Rule(_T.like, _BOTH | {"negate"}),

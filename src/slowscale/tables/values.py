@@ -1,0 +1,271 @@
+"""Arithmetic, comparisons and casts with one meaning on every engine, for SQL text and for Ibis expressions.
+
+Integers have 64 bits and an overflow is an error; whatever has no exact common type is computed in floats; what engines
+define differently is refused with a word on what to write instead.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+
+from slowscale.tables import functions
+from slowscale.tables.dialects import Dialect
+
+MOST_DIGITS = 38  # of a decimal
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+KINDS = {"text", "number", "boolean", "date", "timestamp"}
+ROUNDINGS = {"round": functions.nearest, "floor": functions.floor, "ceil": functions.ceil}
+
+
+class RefusedError(Exception):
+    """Why an expression is not taken; `kind` says which of the row-by-row rules it breaks, if any."""
+
+    def __init__(self, words: str, kind: str | None = None) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+def kind_of(value: ir.Value) -> str:
+    """Return "text", "number", "boolean", "date", "timestamp" or "null", or the name of another type."""
+    dtype = value.type()
+    if dtype.is_numeric() and not dtype.is_boolean():
+        return "number"
+    kinds = {"null": "null", "boolean": "boolean", "string": "text", "date": "date", "timestamp": "timestamp"}
+    return next((kind for name, kind in kinds.items() if getattr(dtype, f"is_{name}")()), str(dtype))
+
+
+def is_integer(*values: ir.Value) -> bool:
+    """Whether all the values are integers."""
+    return all(value.type().is_integer() for value in values)
+
+
+def as_float(value: ir.Value) -> ir.Value:
+    """Return a number as a float of 64 bits."""
+    return value.cast("float64")
+
+
+def as_integer(value: ir.Value) -> ir.Value:
+    """Return an integer with 64 bits."""
+    return value.cast("int64")
+
+
+# Literals.
+def time_literal(text: str, stamped: bool) -> ir.Value:
+    """Return ISO text as a date or timestamp; PostgreSQL would read the clock from a text such as 'now'."""
+    found = functions.iso_literal(text)
+    if found is None or (isinstance(found, datetime) and not stamped):
+        wanted, example = ("timestamp", "'2022-01-31 12:00:00'") if stamped else ("date", "'2022-01-31'")
+        raise RefusedError(
+            f"reads {text!r} as a {wanted}, which may be the clock or differ by engine: write an ISO literal such as "
+            f"{example}"
+        )
+    if stamped and not isinstance(found, datetime):
+        found = datetime(found.year, found.month, found.day)
+    return ibis.literal(found, "timestamp" if stamped else "date")
+
+
+def decimal_literal(number: Decimal) -> ir.Value:
+    """Return a decimal with a type of just its digits: without one, engines would round it."""
+    whole, scale = len(str(abs(int(number)))), max(0, -int(number.as_tuple().exponent))
+    if whole + scale > MOST_DIGITS:
+        raise RefusedError(f"has the number {number}, which has more than {MOST_DIGITS} digits")
+    return ibis.literal(number, dt.Decimal(whole + scale, scale))
+
+
+# Values of one type.
+def alike(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[ir.Value]:
+    """Return values that are compared, or of which one is chosen, as values of one type."""
+    kinds = {kind_of(value) for value in values} - {"null"}
+    times = kinds & {"date", "timestamp"}
+    if times and "text" in kinds:
+        values = [_as_time(value, "timestamp" in times) if kind_of(value) == "text" else value for value in values]
+        kinds.discard("text")
+    if len(times) == 2:
+        values = [dialect.to_timestamp(value) if kind_of(value) == "date" else value for value in values]
+        kinds.discard("date")
+    if len(kinds) > 1:
+        raise RefusedError(f"mixes values of type {' and '.join(sorted(kinds))}: cast them to one type")
+    if not kinds <= KINDS:
+        raise RefusedError(f"compares or chooses values of type {', '.join(kinds)}, which not every engine has")
+    if kinds != {"number"}:
+        return list(values)
+    values = same_numbers(values)
+    return values if compared else one_type(dialect, values)
+
+
+def _as_time(value: ir.Value, stamped: bool) -> ir.Value:
+    literal = value.op()
+    if not isinstance(literal, ops.Literal):
+        raise RefusedError("uses text as a date or timestamp: use try_cast or strptime in SQL text")
+    return time_literal(literal.value, stamped)
+
+
+def same_numbers(values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Make numbers floats if one of them is."""
+    if any(value.type().is_floating() for value in values):
+        return [as_float(value) for value in values]
+    return list(values)
+
+
+def one_type(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Give numbers of which one is chosen the type that holds them all: Ibis would take the first decimal's."""
+    types = {value.type() for value in values if kind_of(value) == "number"}
+    if len(types) == 1 or not any(dtype.is_decimal() for dtype in types):
+        return list(values)
+    size = _common_size(types) if dialect.has_decimals else None
+    return [value.cast("float64" if size is None else dt.Decimal(*size)) for value in values]
+
+
+def _common_size(types: Any) -> tuple[int, int] | None:
+    """Return the digits and scale of a decimal that holds values of all these types, if every engine has it."""
+    sizes = [(19, 0) if dtype.is_integer() else (dtype.precision, dtype.scale) for dtype in types]
+    if any(precision is None or scale is None for precision, scale in sizes):
+        return None
+    most = max(scale for _, scale in sizes)
+    digits = max(precision - scale for precision, scale in sizes) + most
+    return (digits, most) if digits <= MOST_DIGITS else None
+
+
+def compare(dialect: Dialect, left: ir.Value, right: ir.Value, sign: str) -> ir.Value:
+    """Compare two values of one kind; text by code point."""
+    if kind_of(left) == "text" and sign not in ("=", "<>"):
+        return dialect.compare_text(left, right, sign)
+    return COMPARISONS[sign](left, right)
+
+
+def extreme(dialect: Dialect, values: Sequence[ir.Value], largest: bool) -> ir.Value:
+    """Return the largest or smallest of numbers or dates, ignoring NULLs."""
+    if any(kind_of(value) in ("text", "boolean") for value in values):
+        raise RefusedError("takes the largest or smallest text, which engines order differently: use case and <")
+    return dialect.greatest(list(values)) if largest else dialect.least(list(values))
+
+
+# Arithmetic.
+def add(dialect: Dialect, left: ir.Value, right: ir.Value, minus: bool = False) -> ir.Value:
+    """Add or subtract: exact for integers, and for decimals where every engine holds the result."""
+    if is_integer(left, right):
+        function = dialect.subtract if minus else dialect.add
+        return function(as_integer(left), as_integer(right))
+    size = None
+    if any(value.type().is_decimal() for value in (left, right)) and not any(
+        value.type().is_floating() for value in (left, right)
+    ):
+        if not dialect.has_decimals:
+            raise RefusedError("adds or subtracts decimals, which SQLite keeps as floats: use cast(x as double)")
+        size = _common_size([left.type(), right.type()])
+    if size is None or size[0] == MOST_DIGITS:
+        left, right = as_float(left), as_float(right)
+        return left - right if minus else left + right
+    return (left - right if minus else left + right).cast(dt.Decimal(size[0] + 1, size[1]))
+
+
+def multiply(dialect: Dialect, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Multiply: exact for integers, else in floats."""
+    if is_integer(left, right):
+        return dialect.multiply(as_integer(left), as_integer(right))
+    return as_float(left) * as_float(right)
+
+
+def divide(left: ir.Value, right: ir.Value) -> ir.Value:
+    """Divide in floats; by zero it is NULL."""
+    return as_float(left) / as_float(right).nullif(ibis.literal(0.0))
+
+
+def quotient(dialect: Dialect, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Divide integers, cut towards zero."""
+    _check_integers(left, right)
+    return dialect.divide(as_integer(left), as_integer(right))
+
+
+def remainder(dialect: Dialect, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Return the remainder of integers, with the sign of the dividend."""
+    _check_integers(left, right)
+    return dialect.modulo(as_integer(left), as_integer(right))
+
+
+def _check_integers(left: ir.Value, right: ir.Value) -> None:
+    if not is_integer(left, right):
+        raise RefusedError(
+            f"uses // or % on {left.type()} and {right.type()}: they take integers; use floor(x / y) for others"
+        )
+
+
+def negative(dialect: Dialect, number: ir.Value) -> ir.Value:
+    """Return minus a number."""
+    if is_integer(number):
+        return dialect.subtract(ibis.literal(0, "int64"), as_integer(number))
+    return -number
+
+
+def absolute(dialect: Dialect, number: ir.Value) -> ir.Value:
+    """Return a number without its sign."""
+    return dialect.absolute(as_integer(number)) if is_integer(number) else number.abs()
+
+
+def rounded(number: ir.Value, how: str) -> ir.Value:
+    """Return an integer near a number by one of `ROUNDINGS`."""
+    return number if is_integer(number) else ROUNDINGS[how](as_float(number))
+
+
+def root(number: ir.Value) -> ir.Value:
+    """Return the square root; of a negative number it is NULL."""
+    number = as_float(number)
+    return functions.where(number >= 0, number).sqrt()
+
+
+def cast(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
+    """Cast a value to a type if every engine does it in the same way."""
+    was, kind = value.type(), kind_of(value)
+    if was == to or (kind == "text" and to.is_string()):
+        return value
+    if kind == "null":
+        return ibis.null(to)
+    if kind == "text":
+        raise RefusedError(f"casts text to {to}, which engines read differently: use try_cast in SQL text")
+    if kind in ("date", "timestamp"):
+        return _cast_time(dialect, value, to)
+    if kind == "boolean" and to.is_integer():
+        return ibis.cases((value, 1), (~value, 0), else_=ibis.null("int8")).cast(to)
+    if is_integer(value):
+        return _cast_integer(dialect, value, to)
+    if kind == "number" and to.is_float64():
+        return as_float(value)
+    if kind == "number" and to.is_integer():
+        raise RefusedError(f"casts {was} to {to}, which engines round differently: use round(x), floor(x) or ceil(x)")
+    raise RefusedError(f"casts {was} to {to}, which is not the same on every engine; docs/sql.md lists the casts")
+
+
+def _cast_time(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
+    if to.is_date():
+        return dialect.to_date(value)
+    if to.is_timestamp() and to.timezone is None:
+        return dialect.to_timestamp(value)
+    raise RefusedError(f"casts {value.type()} to {to}, which engines do differently: use strftime in SQL text")
+
+
+def _cast_integer(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
+    if to.is_integer():
+        return dialect.narrow(value, to)
+    if to.is_float64() or to.is_string():
+        return value.cast(to)
+    if to.is_boolean():
+        return value != 0
+    if to.is_decimal() and dialect.has_decimals and to.scale is not None and to.precision - to.scale >= 19:
+        return value.cast(to)
+    raise RefusedError(
+        f"casts {value.type()} to {to}, which is not the same on every engine; docs/sql.md lists the casts"
+    )
