@@ -1,12 +1,15 @@
 """Filters and derived columns look at one record at a time, in SQL or Ibis; anything else is refused."""
 
+from datetime import date, datetime
+from decimal import Decimal
+
 import ibis
 import pyarrow as pa
 import pytest
 from ibis import _
 
 from slowscale import ParameterError, ParameterTypeError
-from slowscale.tables.rowwise import bind, derive, keep, words
+from slowscale.tables.rowwise import bind, check_source, derive, keep, plain_columns, used_columns, words
 from slowscale.tables.sources import open_table
 
 ROWS = pa.table(
@@ -15,6 +18,8 @@ ROWS = pa.table(
         "emp": pa.array([5, -7, 20, None], pa.int64()),
         "Pay": [1.5, 2.25, -4.0, 0.0],
         "open": [True, False, None, True],
+        "day": [date(2020, 2, 29), date(1, 1, 1), None, date(2021, 1, 1)],
+        "at": pa.array([datetime(2020, 2, 29, 1, 2, 3), None, datetime(1, 1, 1), datetime(2021, 1, 1)]),
     }
 )
 
@@ -121,12 +126,105 @@ UNFIXED = "must be the same each time"
         ("cast('now' as timestamp) is null", "which may be the clock"),
         (lambda t: ibis.literal("now").cast("timestamp").isnull(), UNFIXED),
         (lambda t: t.county.cast("date").isnull(), UNFIXED),
+        (lambda t: t.day < "now", UNFIXED),
+        (lambda t: t.day.isin(["2020-01-01", "today"]), UNFIXED),
+        (lambda t: t.at.between("epoch", "infinity"), "are not comparable"),
+        (lambda t: t.day.between("2020-01-01", "today"), "are not comparable|" + UNFIXED),
+        (lambda t: t.day.cases(("now", True), else_=False), UNFIXED),
+        (lambda t: t.day < "2020-01-01 10:00", "write an ISO literal such as '2022-01-31'"),
+        ("day < 'now'", "reads 'now' as a date, which may be the clock"),
+        ("at < 'now'", "write an ISO literal such as '2022-01-31 12:00:00'"),
+        ("at between 'epoch' and 'infinity'", "reads 'epoch' as a timestamp"),
+        ("day in ('2020-01-01', 'today')", "reads 'today' as a date"),
+        ("case day when 'now' then true end", "reads 'now'"),
+        ("coalesce(day, 'now') = day", "reads 'now'"),
+        ("greatest(day, 'now') = day", "reads 'now'"),
+        ("nullif(day, 'now') = day", "reads 'now'"),
+        ("day = '2020-1-1'", "reads '2020-1-1'"),
+        ("day < county", "uses text as a date or timestamp: use try_cast or strptime"),
+        ("day < 5", "mixes values of type date and number: cast them to one type"),
+        ("emp = '5'", "mixes values of type number and text"),
+        ("open = 1", "mixes values of type boolean and number"),
+        ("county > 5", "mixes values of type number and text"),
+        ("coalesce(emp, 'x') = 'x'", "mixes values of type number and text"),
+        ("county and open", "uses 'county' where a boolean belongs"),
+        ("ln(pay) > 1", "which is not allowed in SQL text"),
+        ("exp(pay) > 1", "which is not allowed in SQL text"),
+        ("hash(county) > 1", "which is not allowed in SQL text"),
+        ("typeof(county) = 'x'", "which is not allowed in SQL text"),
+        ("pay % 2 > 1", "uses // or % on float64 and float64: they take integers"),
+        ("pay // 2 > 1", "they take integers; use floor"),
+        ("emp > 9223372036854775808", "which does not fit 64 bits"),
+        ("greatest(county, 'a') = 'a'", "which engines order differently"),
+        ("upper(emp) = 'A'", "uses 'emp' where a text belongs"),
+        ("year(county) = 1", "where a date or timestamp belongs, but it is string"),
+        ("cast(county as int) = 1", "casts text to int32, which engines read differently: use try_cast"),
+        ("cast(day as varchar) = '1'", "use strftime"),
+        ("cast(open as varchar) = '1'", "which is not the same on every engine"),
+        ("cast(pay as varchar) = '1'", "which is not the same on every engine"),
+        ("cast(pay as float) = 1", "which is not the same on every engine"),
+        ("cast(emp as decimal(10, 2)) = 1", "which is not the same on every engine"),
+        ("cast(at as time) is null", "engines do differently"),
+        ("try_cast(county as boolean)", "has try_cast to boolean: allowed are"),
+        ("try_cast(emp as int) = 1", "uses 'emp' where a text belongs"),
+        ("try_cast(county as decimal(38, 2)) = 1", "give a decimal fewer than 38 digits"),
+        ("try_cast(county as timestamptz) is null", "has try_cast to timestamp"),
+        ("trim(county, emp) = '1'", "has 'emp' as the set of characters: write a text in quotes"),
+        ("trim(county, '') = '1'", "as the set of characters"),
+        ("replace(county, '', 'x') = '1'", "as the text to replace"),
+        ("replace(county, county, 'x') = '1'", "as the text to replace"),
+        ("county like county", "as the pattern: write a text in quotes"),
+        ("starts_with(county, county)", "as the start"),
+        ("split_part(county, '', 1) = '1'", "as the separator"),
+        ("split_part(county, ',', 0) = '1'", "position or length '0'"),
+        ("split_part(county, ',', -1) = '1'", "position or length '-1'"),
+        ("lpad(county, 5) = '1'", "has no text as the fill"),
+        ("lpad(county, 5, '') = '1'", "as the fill"),
+        ("lpad(county, 99999, 'x') = '1'", "give at most 10000"),
+        ("regexp_replace(county, county, '') = '1'", "as the pattern"),
+        ("regexp_replace(county, 'a', '\\\\1') = '1'", "has a backslash in the replacement"),
+        ("regexp_replace(county, 'a', 'b', 'i') = '1'", "only 'g' is allowed"),
+        (
+            "regexp_replace(county, 'a|b', '') = '1'",
+            "it must have no | and match at least one character".replace("|", r"\|"),
+        ),
+        ("regexp_replace(county, 'a*', '') = '1'", "match at least one character"),
+        ("regexp_matches(county, 'a', 'i')", "which is not allowed in SQL text"),
+        ("strptime(county, county) is null", "as the format"),
+        ("strptime(county, '%A %Y') is null", "with '%A': allowed are %Y, %y, %m"),
+        ("strptime(county, '%d/%m') is null", "it must have the year, and each part only once"),
+        ("strptime(county, '%Y %y') is null", "it must have the year, and each part only once"),
+        ("strptime(county, '%Y%') is null", "with '%': allowed are"),
+        ("strftime(day, '%Z') = 'x'", "with '%Z'"),
+        ("strftime(county, '%Y') = 'x'", "where a date or timestamp belongs"),
+        ("date_trunc('hour', at) is null", "truncates to 'hour': allowed are year, quarter, month, week, day"),
+        ("extract(hour from at) = 1", "extracts 'hour': allowed are year, quarter, month and day"),
+        (_.county.hash() > 1, "uses Hash, which may differ by engine: write it as SQL text"),
+        (_.county.typeof() == "x", "uses TypeOf, which may differ by engine"),
+        (_.emp // 2 > 1, "uses FloorDivide"),
+        (_.emp**2 > 1, "uses Power"),
+        (_.Pay.ln() > 1, "uses Ln"),
+        (_.Pay.round(1) > 1, "rounds to digits after the point"),
+        (_.Pay.cast("int64") > 1, "casts float64 to int64, which engines round differently"),
+        (_.Pay.cast("string") == "1", "which is not the same on every engine"),
+        (_.county.cast("int64") > 1, "casts text to int64"),
+        (_.county.try_cast("int64") > 1, "uses TryCast"),
+        (_.county.strip() == "x", "uses Strip"),
+        (_.county.re_search("x"), "uses RegexSearch"),
+        (_.county.substr(-1) == "x", "has a negative position or length"),
+        (_.county.substr(_.emp) == "x", "has a position that is not a constant"),
+        (_.county.like(_.county), "has a pattern that is not a constant"),
+        (_.county.lpad(5, "0") == "x", "uses LPad"),
+        (_.Pay % 2 > 1, "they take integers"),
+        (_.emp == float("nan"), "has the constant nan, which not every engine can hold"),
+        (_.at.truncate("M") == _.at, "uses TimestampTruncate"),
+        (_.at.hour() == 1, "uses ExtractHour"),
         (lambda t: t.emp > ibis.param("int64"), "an Ibis parameter without a value"),
         ([_.emp > 1, _.emp > 2], "must be one expression"),
         ("emp is true", "IS takes NULL|uses IS"),
         ("emp +", "not a SQL expression"),
         ("", "not a SQL expression"),
-        ("nocol > 1", "names 'nocol', which is not a column; there are county, emp, Pay, open"),
+        ("nocol > 1", "names 'nocol', which is not a column; there are county, emp, Pay, open, day, at"),
         ('"pay" > 1', "names 'pay', which is not a column"),
         ("county + 1 > emp", "uses 'county' where a number belongs, but it is string"),
         (lambda t: t.emp.sum() > 1, MANY),
@@ -142,9 +240,9 @@ UNFIXED = "must be the same each time"
         (lambda t: ibis.random() < 0.5, UNFIXED),
         (lambda t: ibis.uuid().isnull(), UNFIXED),
         (lambda t: ibis.now().year() > 3, UNFIXED),
-        (lambda t: ibis.array([t.emp]).unnest() > 3, "Unnest, which is not known to look at one record"),
-        (_.nope > 1, "no expression on the table's columns"),
-        (lambda t: undefined > 1, "no expression on the table's columns"),  # noqa: F821
+        (lambda t: ibis.array([t.emp]).unnest() > 3, MANY),
+        (_.nope > 1, "not an expression on the table's columns"),
+        (lambda t: undefined > 1, "not an expression on the table's columns"),  # noqa: F821
     ],
 )
 def test_what_looks_further_is_refused(table, expression, message):
@@ -192,9 +290,172 @@ def test_words(table):
         (lambda t: derive(t, {3: "emp"}), ParameterTypeError, "name its columns by text, got 3"),
         (lambda t: derive(t, {"emp": "emp + 1"}), ParameterError, "there is a column 'emp' already"),
         (lambda t: derive(t, {"EMP": "emp + 1"}), ParameterError, "there is a column 'emp' already"),
+        (lambda t: derive(t, {" emp": "emp + 1"}), ParameterError, "there is a column 'emp' already"),
+        (lambda t: derive(t, {"new ": "emp + 1"}), ParameterError, "'new ' has blanks around it; choose another name"),
         (lambda t: derive(t, {"new": None}), ParameterError, "must be one expression"),
     ],
 )
 def test_mistakes_are_told(table, make, error, message):
     with pytest.raises(error, match=message):
         make(table)
+
+
+@pytest.mark.parametrize(
+    ("expression", "used"),
+    [
+        ("emp > 3 and lower(county) = 'x'", {"emp", "county"}),
+        (_.emp + _.Pay > 3, {"emp", "Pay"}),
+        ("true", set()),
+        ("case when open then 1 end", {"open"}),
+    ],
+)
+def test_used_columns(table, expression, used):
+    assert used_columns(table, expression) == used
+
+
+@pytest.fixture
+def source():
+    connection = ibis.duckdb.connect()
+    connection.con.register("records", ROWS.append_column("tags", pa.array([["a"], [], None, ["b", "c"]])))
+    return connection.table("records")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t,
+        lambda t: t.filter(t.emp > 1).select("county", "emp").rename(workers="emp"),
+        lambda t: t.mutate(twice=t.emp * 2, log=t.Pay.abs().log10(), state=t.county.re_extract("(..)", 1)),
+        lambda t: t.mutate(year=t.day.year(), week=t.at.truncate("W"), n=t.county.try_cast("int64")),
+        lambda t: t.drop_null().fill_null({"emp": 0}).order_by("emp").drop("Pay").view(),
+        lambda t: t.alias("renamed"),
+        lambda t: t.filter(t.day < "2020-01-01", t.at > ibis.timestamp("2020-01-01 00:00:00")),
+        lambda t: ibis.memtable({"x": [1, 2]}),
+        lambda t: t.mutate(first=t.tags[0]),
+    ],
+)
+def test_tables_of_records(source, make):
+    assert check_source(make(source)) is False
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.group_by("county").agg(emp=t.emp.sum()),
+        lambda t: t.distinct(),
+        lambda t: t.union(t),
+        lambda t: t.intersect(t),
+        lambda t: t.difference(t),
+        lambda t: t.join(t.view(), "county"),
+        lambda t: t.cross_join(t.view()),
+        lambda t: t.semi_join(t.view(), "county"),
+        lambda t: t.mutate(total=t.emp.sum().over(ibis.window(group_by="county"))),
+        lambda t: t.mutate(rank=ibis.row_number().over(order_by="emp")),
+        lambda t: t.filter(t.emp == t.emp.max()),
+        lambda t: t.filter(t.emp.isin(t.view().emp)),
+        lambda t: t.order_by("emp").limit(2),
+        lambda t: t.unnest("tags"),
+        lambda t: t.select(tag=t.tags.unnest()),
+    ],
+)
+def test_tables_that_combine_rows_are_reported(source, make):
+    assert check_source(make(source)) is True
+
+
+@ibis.udf.scalar.python
+def tripled(x: int) -> int:
+    return 3 * x
+
+
+@ibis.udf.scalar.builtin
+def nextval(name: str) -> int: ...
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ibis calls what DuckDB is leaving behind
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda t: t.sql("SELECT sum(emp) AS emp FROM records"), "the result of SQL text, which cannot be checked"),
+        (lambda t: t.get_backend().sql("SELECT random() AS x"), "the result of SQL text, which cannot be checked"),
+        (lambda t: t.alias("a").sql("SELECT * FROM a, a AS b").filter(_.emp > 1), "the result of SQL text"),
+        (lambda t: t.limit(3), UNFIXED),
+        (lambda t: t.filter(t.emp > 1).head(), UNFIXED),
+        (lambda t: t.sample(0.5), UNFIXED),
+        (lambda t: t.mutate(x=ibis.random()), UNFIXED),
+        (lambda t: t.filter(t.at < ibis.now()), UNFIXED),
+        (lambda t: t.filter(t.at < "now"), UNFIXED),
+        (lambda t: t.mutate(x=t.county.cast("date")), UNFIXED),
+        (lambda t: t.mutate(x=t.rowid()), UNFIXED),
+        (lambda t: t.mutate(x=tripled(t.emp)), UNFIXED),
+        (lambda t: t.mutate(x=nextval("s")), UNFIXED),
+        (lambda t: t.distinct(on="county"), UNFIXED),
+        (lambda t: t.group_by("county").agg(x=t.emp.first()), UNFIXED),
+        (lambda t: t.mutate(x=t.county.hash()), "data uses Hash, which is not known to look at one record at a time"),
+        (lambda t: ibis.range(5).unnest().name("x").as_table(), "data uses DummyTable|data uses IntegerRange"),
+    ],
+)
+def test_tables_that_are_refused(source, make, message):
+    with pytest.raises(ParameterError, match=message):
+        check_source(make(source))
+
+
+def test_tables_with_this_packages_functions_are_accepted(source):
+    assert check_source(derive(source, {"x": "lpad(county, 5, '0')"})) is False
+
+
+@pytest.mark.parametrize(
+    ("make", "columns"),
+    [
+        (lambda t: t.select("county", "emp"), {"county": "county", "emp": "emp"}),
+        (lambda t: t.select(workers="emp"), {"workers": "emp"}),
+        (
+            lambda t: t.select("county", "emp").rename(workers="emp").filter(_.workers > 1),
+            {"county": "county", "workers": "emp"},
+        ),
+        (lambda t: t.select("emp").mutate(twice=_.emp * 2), {"emp": "emp"}),
+        (lambda t: t.select("emp").mutate(emp=_.emp * 2), {}),
+        (lambda t: t.select("emp", "Pay").mutate(emp=_.Pay), {"emp": "Pay", "Pay": "Pay"}),
+        (lambda t: t.select("emp", "Pay").drop("Pay").order_by("emp").drop_null(), {"emp": "emp"}),
+        (lambda t: t.select("emp", "Pay").fill_null({"emp": 0}), {"Pay": "Pay"}),
+        (lambda t: t.select("emp", "Pay").fill_null(0), {}),
+        (lambda t: t.select("emp").view(), {"emp": "emp"}),
+        (lambda t: t.select("emp").alias("other"), {"emp": "emp"}),
+        (lambda t: t.group_by("county").agg(emp=_.emp.sum()), {}),
+        (lambda t: t.join(t.view(), "county").select("county"), {}),
+        (lambda t: t.union(t), {}),
+        (lambda t: ibis.memtable({"x": [1]}), {"x": "x"}),
+    ],
+)
+def test_plain_columns(source, make, columns):
+    assert plain_columns(make(source)) == columns
+
+
+def test_cached_columns_are_not_plain(source):
+    cached = source.mutate(state=source.county.substr(0, 2)).cache()
+    assert plain_columns(cached) == {}
+    assert plain_columns(cached.select("state").rename(x="state")) == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        (_.emp / 0, [None, None, None, None]),
+        (_.emp % 4, [1, -3, 0, None]),
+        (_.emp % (_.emp - _.emp), [None, None, None, None]),
+        (_.Pay.round(), [2, 2, -4, 0]),
+        (_.Pay > Decimal("1.50001"), [False, True, False, False]),
+        (_.day < "2020-03-01", [True, True, None, False]),
+        (_.day.isin(["2020-02-29"]), [True, False, None, False]),
+        (_.at > _.day, [True, None, None, False]),
+        (_.at > datetime(2020, 2, 29), [True, None, False, True]),
+        (_.county.upper().like("%\\%%"), [False, False, None, False]),
+        (_.county.startswith("01%"), [False, False, None, True]),
+        (ibis.greatest(_.emp, 3), [5, 3, 20, 3]),
+        (_.open.cast("int64"), [1, 0, None, 1]),
+        (_.day.quarter(), [1, 1, None, 1]),
+        (_.at.date(), [date(2020, 2, 29), None, date(1, 1, 1), date(2021, 1, 1)]),
+        (ibis.coalesce(_.Pay, _.emp), [1.5, 2.25, -4.0, 0.0]),
+    ],
+)  # fmt: skip
+def test_ibis_expressions(table, expression, found):
+    assert table.select(x=bind(table, expression, "derive")).to_pyarrow()["x"].to_pylist() == found
