@@ -2,8 +2,8 @@
 
 The text is in DuckDB's dialect. Only what looks at one row has a rule here, and a rule says which parts of the syntax
 it understands: anything else is refused, never guessed. Where engines disagree (text that is cast, rounding, integer
-division, dates) a rule has one meaning on all of them. `python -m slowscale.tables.sql` writes the list of what is
-allowed, docs/sql.md.
+division, dates) a rule has one meaning on all of them. Each rule says how it is used and what it means; docs/sql.md is
+made of that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -402,7 +402,8 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             _T.literal,
             {"this", "is_string"},
             "5, 1.25, 2.5e3, 'text'",
-            "Integers of 64 bits, numbers, and text. 1.25 is exact beside integers and decimals, and else a float.",
+            "Integers of 64 bits, other numbers, and text. 1.25 is an exact decimal beside integers and decimals, and "
+            "otherwise a float.",
         ),
         sg.Boolean: _Rule(lambda to, node: ibis.literal(bool(node.this)), _THIS, "true, false", "Booleans."),
         sg.Null: _Rule(lambda to, node: ibis.null(), set(), "null", "A missing value."),
@@ -423,12 +424,12 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             _T.between, {"this", "low", "high"}, "x between low and high", "Whether low <= x and x <= high."
         ),
         sg.In: _Rule(_T.within, _MORE, "x in (a, b, …)", "Whether x equals one of the values."),
-        sg.Is: _Rule(_T.is_, _BOTH, "x is null, x is true", "Never NULL itself; also `is not`, and `is false`."),
+        sg.Is: _Rule(_T.is_, _BOTH, "x is null, x is true", "True or false, never NULL; also `is false` and `is not`."),
         sg.And: _Rule(
             lambda to, node: to.of_kind(node.this, "boolean") & to.of_kind(node.expression, "boolean"),
             _BOTH,
             "a and b, a or b, not a",
-            "Logic with three values, as usual in SQL.",
+            "Logic with NULL as a third value, as usual in SQL.",
         ),
         sg.Or: _Rule(lambda to, node: to.of_kind(node.this, "boolean") | to.of_kind(node.expression, "boolean"), _BOTH),
         sg.Not: _Rule(lambda to, node: ~to.of_kind(node.this, "boolean"), _THIS),
@@ -438,7 +439,7 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             "case when a then x else y end",
             "The value of the first condition that is true; also `case x when 1 then …`.",
         ),
-        sg.If: _Rule(_T.if_, {"this", "true", "false"}, "if(a, x, y)", "The same with one condition."),
+        sg.If: _Rule(_T.if_, {"this", "true", "false"}, "if(a, x, y)", "x if the condition is true, else y."),
         sg.Coalesce: _Rule(_T.coalesce, _MORE, "coalesce(x, y, …)", "The first value that is not NULL."),
         sg.Nullif: _Rule(_T.nullif, _BOTH, "nullif(x, y)", "NULL if x equals y, else x."),
         sg.Greatest: _Rule(
@@ -473,8 +474,8 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             "x % y, mod(x, y)",
             "The remainder of integers, with the sign of x: -7 % 2 is -1. By zero it is NULL.",
         ),
-        sg.Neg: _Rule(_T.negative, _THIS, "-x", _REMARK_OVERFLOW),
-        sg.Abs: _Rule(_T.absolute, _THIS, "abs(x)", _REMARK_OVERFLOW),
+        sg.Neg: _Rule(_T.negative, _THIS, "-x, abs(x)", f"Minus x, and x without its sign. {_REMARK_OVERFLOW}"),
+        sg.Abs: _Rule(_T.absolute, _THIS),
         sg.Round: _Rule(
             _T.rounded,
             _THIS,
@@ -490,20 +491,20 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             _T.trim,
             {"this", "expression", "position"},
             "trim(s), ltrim(s), rtrim(s)",
-            "Without blanks (U+0020 only) at both ends, the left, the right. `trim(s, 'xy')` removes the characters x "
-            "and y instead.",
+            "Removes blanks (U+0020 only) at both ends, at the left, at the right. `trim(s, 'xy')` removes the "
+            "characters x and y instead.",
         ),
         sg.Replace: _Rule(
             _T.replace,
             _BOTH | {"replacement"},
             "replace(s, 'old', 'new')",
-            "With every occurrence of a text replaced.",
+            "Replaces every occurrence of a text.",
         ),
         sg.RegexpReplace: _Rule(
             _T.regexp_replace,
             _BOTH | {"replacement", "modifiers", "single_replace"},
             "regexp_replace(s, 'pattern', 'new' [, 'g'])",
-            "With the first match of a pattern replaced, with 'g' every match. See below for patterns.",
+            "Replaces the first match of a pattern, or with 'g' every match. See below for patterns.",
         ),
         sg.RegexpLike: _Rule(
             _T.regexp_matches,
@@ -519,12 +520,12 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             "equal, and no other letters.",
         ),
         sg.ILike: _Rule(_T.like, _BOTH | {"negate"}),
-        sg.StartsWith: _Rule(_T.starts_with, _BOTH, "starts_with(s, 'start')", "Whether the text starts so."),
+        sg.StartsWith: _Rule(_T.starts_with, _BOTH, "starts_with(s, 'start')", "Whether the text begins with another."),
         sg.Upper: _Rule(
             lambda to, node: functions.upper(to.text(node.this)),
             _THIS,
             "upper(s), lower(s)",
-            "The letters a to z changed to A to Z, and back. Other letters stay: engines change them differently.",
+            "Changes the letters a to z to A to Z, or back. Other letters stay: engines change them differently.",
         ),
         sg.Lower: _Rule(lambda to, node: functions.lower(to.text(node.this)), _THIS),
         sg.Length: _Rule(
@@ -553,16 +554,16 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             _T.pad,
             {"this", "expression", "fill_pattern", "is_left"},
             "lpad(s, n, 'fill'), rpad(s, n, 'fill')",
-            "Filled up to n code points at the left or right. Longer text is cut to its first n.",
+            "Fills the text up to n code points at the left or right. Longer text is cut to its first n.",
         ),
         sg.DPipe: _Rule(
             lambda to, node: to.text(node.this).concat(to.text(node.expression)),
             _BOTH | {"safe"},
             "s || t",
-            "Two texts joined; NULL if one is NULL.",
+            "Joins two texts; NULL if one is NULL.",
         ),
         sg.Concat: _Rule(
-            _T.concat, {"expressions", "safe", "coalesce"}, "concat(s, t, …)", "Texts joined; NULL counts as empty."
+            _T.concat, {"expressions", "safe", "coalesce"}, "concat(s, t, …)", "Joins texts; NULL counts as empty."
         ),
     },
     "Dates and times": {
@@ -586,7 +587,7 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             lambda to, node: to.strptime(node.this, node.args["format"]),
             {"this", "format"},
             "strptime(s, '%d/%m/%Y')",
-            "A timestamp, read from text in a format; also `try_strptime`. What is not of the format is NULL, where "
+            "Reads a timestamp from text in a format; also `try_strptime`. What is not of the format is NULL, where "
             "DuckDB's own strptime would fail. Blanks around the text are ignored. See below for formats.",
         ),
         sg.Anonymous: _Rule(_T.anonymous, _MORE),
@@ -594,7 +595,7 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             _T.strftime,
             {"this", "format"},
             "strftime(d, '%Y-%m')",
-            "A date or timestamp as text, numbers padded with zeros.",
+            "Writes a date or timestamp as text, with numbers padded by zeros.",
         ),
     },
     "Casts": {
@@ -610,7 +611,7 @@ _SECTIONS: dict[str, dict[Any, _Rule]] = {
             _T.try_cast,
             {"this", "to", "safe"},
             "try_cast(s as type)",
-            "Text read as an integer, double, decimal(p, s), date or timestamp; NULL if it is spelled otherwise or "
+            "Reads text as an integer, double, decimal(p, s), date or timestamp; NULL if it is spelled otherwise or "
             "does not fit. See below for the spelling.",
         ),
     },
@@ -624,68 +625,3 @@ def reference() -> Iterator[tuple[str, str, str]]:
         for rule in rules.values():
             if rule.usage:
                 yield section, rule.usage, rule.meaning
-
-
-def page() -> str:
-    """Return the page of the documentation that lists what SQL text may use."""
-    lines = [_INTRODUCTION]
-    last = None
-    for section, usage, meaning in reference():
-        if section != last:
-            lines.append(f"\n## {section}\n\n| write | meaning |\n|---|---|")
-        last = section
-        lines.append(f"| {_cell(usage)} | {meaning.replace('|', chr(92) + '|')} |")
-    lines.append(_SPELLING)
-    lines += [f"| `{token}` | {meaning} |" for token, (_, _, meaning) in functions.DIRECTIVES.items()]
-    lines.append("| `%%` | the character % |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(usage: str) -> str:
-    return f"`{usage}`".replace("|", "\\|")
-
-
-_INTRODUCTION = """<!-- Written by `python -m slowscale.tables.sql > docs/sql.md`: change the rules there instead. -->
-# SQL text
-
-Filters (`where=`) and derived columns (`derive=`) may be given as SQL text in DuckDB's dialect. Every expression looks
-at one record at a time, and gives the same result on DuckDB, PostgreSQL, Spark and SQLite. This page lists everything
-that is allowed; anything else is refused with an error. In particular, aggregates, window functions, subqueries, random
-numbers and the clock are refused, and so are `ln`, `exp` and `pow`, whose last digit differs by engine.
-
-Where an argument is shown in quotes or as a number, it must be a constant."""
-
-_SPELLING = rf"""
-## How text is read
-
-`try_cast` and `strptime` ignore blanks around the text, and give NULL for what does not follow these rules.
-
-| type | spelling |
-|---|---|
-| integers | an optional sign and up to {functions.DIGITS} digits: `42`, `-007`. Not `4.0`, `1e3` or `1_000`. |
-| double | the same, an optional point with digits, an optional exponent of up to 2 digits: `-1.5`, `2.5e3`. Not `.5`. |
-| decimal(p, s) | the same without an exponent; more than s digits after the point are rounded, halves away from zero. |
-| date | `YYYY-MM-DD`, years 0001 to 9999, a day that exists. |
-| timestamp | a date, or a date, a blank or `T`, and `HH:MM`, `HH:MM:SS` or `HH:MM:SS.ffffff`. No time zone. |
-
-SQLite keeps decimals as floats, so `try_cast` to a decimal and sums of decimals are refused there.
-
-## Patterns
-
-`regexp_replace` and `regexp_matches` take a pattern of {regex.SYNTAX}, where
-
-- `.` is any character except a line break, `\d` is `[0-9]`, `\w` is `[A-Za-z0-9_]`, `\s` is a blank, tab or line break;
-- `^` and `$` are the start and end of the whole text;
-- a backslash before a punctuation character stands for that character;
-- groups, lazy repeats, back references and flags other than 'g' are refused, since engines disagree about them.
-
-A pattern of `regexp_replace` must match at least one character.
-
-## Formats
-
-| directive | meaning |
-|---|---|"""
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,0 +1,75 @@
+"""Patterns of the common subset are spelled out, and everything else is refused."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slowscale.tables.regex import END, PatternError, compile_pattern, escaped
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spelled"),
+    [
+        ("abc", "abc"),
+        ("^a+$", r"\Aa+\Z"),
+        (r"\d{2,3}x?", "[0-9]{2,3}x?"),
+        (r"\s\w*", "[ \t\n\f\r][A-Za-z0-9_]*"),
+        (".", r"[^\n]"),
+        (r"[^\d\-x]", r"[^0-9\-x]"),
+        ("[a-c_-]", r"[a-c_\-]"),
+        ("[.*]", r"[\.\*]"),
+        (r"a\.b\|c", r"a\.b\|c"),
+        ("a|^b$|", r"a|\Ab\Z|"),
+        ("é😀", "é😀"),
+        ("a-b,c", r"a\-b\,c"),
+    ],
+)
+def test_spelling(pattern, spelled):
+    assert compile_pattern(pattern).spelled("sqlite") == spelled
+    assert compile_pattern(pattern).spelled("duckdb") == spelled.replace(END["sqlite"], END["duckdb"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(a)", r"has '\(', which must be written"),
+        ("a**", "has '\\*' after a repeat"),
+        ("a+?", "after a repeat"),
+        ("a{2}{3}", "after a repeat"),
+        ("*a", "must be written"),
+        ("a^b", "must be written"),
+        ("a$b", "must be written"),
+        ("a{3,2}", "the bounds must be in order"),
+        ("a{256}", "at most 255"),
+        ("a{0}", "the bounds must be in order"),
+        ("a{,2}", "must be written"),
+        ("[a", "has a \\[ without its \\]"),
+        ("[]", "empty class"),
+        ("[z-a]", "range"),
+        ("[!-a]", "range"),
+        ("[[:alpha:]]", "in a class"),
+        ("[a&&b]", "in a class"),
+        (r"\b", "not the same on every engine"),
+        (r"\1", "not the same on every engine"),
+        ("a\\", "not the same on every engine"),
+        ("a\0", "NUL"),
+    ],
+)
+def test_other_patterns_are_refused(pattern, message):
+    with pytest.raises(PatternError, match=message):
+        compile_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "empty"), [("a*", True), ("^$", True), ("a*b", False), ("a|b?", True), ("a|b", False)]
+)
+def test_what_matches_nothing_is_known(pattern, empty):
+    assert compile_pattern(pattern).matches_empty is empty
+
+
+@given(st.text(st.characters(exclude_characters="\0"), max_size=20))
+def test_an_escaped_text_matches_itself(text):
+    assert re.fullmatch(escaped(text), text)
+    assert re.fullmatch(compile_pattern(escaped(text)).spelled("sqlite"), text)
