@@ -346,6 +346,8 @@ def _entry_words(entry: dict[str, Any]) -> str:
         return f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
     if entry["kind"] == "cap":
         return f"the cap on {entry['column']} was raised: {entry['reason']}"
+    if entry["kind"] == "attempt":
+        return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
     return f"the ledger was made, with caps on {', '.join(entry['caps']) or 'nothing'}"
 
 

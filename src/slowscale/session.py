@@ -9,22 +9,30 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
-from slowscale.accounting.record import COUNT, plain_label
-from slowscale.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError
+from slowscale.accounting.record import COUNT, folded, plain_label
+from slowscale.errors import (
+    CapError,
+    ConfidentialWarning,
+    DataError,
+    EngineError,
+    LedgerError,
+    ParameterError,
+    ParameterTypeError,
+)
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.release import Exact, Noisy, as_unit
 from slowscale.parameters import check_flag, level_quantile
@@ -32,10 +40,11 @@ from slowscale.policy import ConstantPolicy, Policy
 from slowscale.release import FORMAT, Release, check_interval
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
+from slowscale.tables.engines import engine_of
 from slowscale.tables.keys import Keys
 from slowscale.tables.losses import Losses, record_losses
-from slowscale.tables.sources import engine_errors, engine_of, open_table
-from slowscale.tables.sums import Column, ExactSums, check_labels, exact_sums
+from slowscale.tables.sources import open_source
+from slowscale.tables.sums import Column, ExactSums, Sum, check_labels, exact_sums
 
 PROTECTS = "one record (one row of the table): whether it is there, and what it holds"
 ENTITIES = (
@@ -45,6 +54,9 @@ ENTITIES = (
 COMBINES = "; the table is itself a query that combines rows, and a record is a row of its result"
 SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
 TREATMENTS = ("error", "zero")
+
+# Which records a release is about: a column, its labels and what those are; None, () and None for all records.
+Part = tuple[str | None, tuple[Any, ...], str | None]
 
 
 @dataclass(frozen=True)
@@ -66,14 +78,15 @@ class Query:
     @property
     def policy(self) -> RecordPolicy:
         """What a record may lose by it, as PRzCDP."""
-        return RecordPolicy(tuple(self._term(name, m.policy) for name, m in self.mechanisms.items()))
+        terms = tuple(self._term(name, m.policy) for name, m in self.mechanisms.items())
+        return RecordPolicy(terms, filtered=self.where is not None)
 
     @property
     def pure_policy(self) -> RecordPolicy | None:
         """The same as PRDP, or None where a mechanism has no such guarantee."""
         found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
         terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
-        return RecordPolicy(terms) if len(terms) == len(found) else None
+        return RecordPolicy(terms, filtered=self.where is not None) if len(terms) == len(found) else None
 
     def _term(self, name: str, policy: Policy) -> tuple[str | None, Policy]:
         # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
@@ -98,8 +111,9 @@ class Session:
     Parameters
     ----------
     data
-        The records: a Parquet or CSV path (globs too), a pandas, polars or pyarrow table, an Ibis table, a Spark
-        DataFrame, or a database address such as "postgresql://host/database#table". A record is a row.
+        The records: a path of Parquet, CSV, Excel, Stata, SPSS or SAS files (globs and folders of Parquet too), a pandas,
+        polars or pyarrow table, an Ibis table, a Spark DataFrame, or a database address such as
+        "postgresql://host/database#table". A record is a row, or a line of a CSV file.
     ledger
         The file, or `ss.Ledger`, that every release is charged to before it is drawn. Without one the account is kept
         for this session only.
@@ -109,7 +123,12 @@ class Session:
         A column that tells which records belong to one entity, such as a firm: then entities are protected, and the
         policy is that of an entity's total in a cell, added over cells.
     types
-        For CSV files: types that are not to be guessed, such as {"county": "string"}.
+        For files and frames: declared types such as {"emp": "int64", "opened": "date"}. Nothing is guessed: a column of
+        a CSV or Excel file without a type is text as it is written, and is read as exact decimals where it is summed.
+        `ss.guess_types(path)` proposes types.
+    csv
+        How CSV files are written, where they differ from commas, double quotes, a header, UTF-8 and ISO dates:
+        {"delimiter": ";", "encoding": "latin-1", "dates": "%d/%m/%Y", "decimal": ","}.
     bits
         A source of bits for tests. What is drawn from one that is not secret says NOT PRIVATE.
 
@@ -138,21 +157,25 @@ class Session:
         *,
         protect: str | None = None,
         types: Mapping[str, str] | None = None,
+        csv: Mapping[str, Any] | None = None,
         bits: BitSource | None = None,
     ) -> None:
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
-        self.table = open_table(data, types)
-        self.engine = engine_of(self.table)
+        with self._recorded(ledger):
+            self._source = open_source(data, types, csv)
+        self.table = self._source.table
+        self.engine = engine_of(self.table).title
         self._check_names()
-        self._combines = rowwise.check_source(self.table)
+        self._combines = rowwise.check_source(self.table) or self._source.view
         if protect is not None and protect not in self.table.columns:
             raise ParameterError(f"protect: there is no column {protect!r}; there are {', '.join(self.table.columns)}")
         self.protect = protect
+        known = {"*", COUNT, *map(folded, self.table.columns)}
         for name in check_caps(caps):
-            if name not in ("*", COUNT, *self.table.columns):
+            if folded(name) not in known:
                 raise ParameterError(
-                    f"caps names {name!r}, which is no column; there are {', '.join(self.table.columns)}"
+                    f"caps names {name!r}, which is not a column; there are {', '.join(self.table.columns)}"
                 )
         self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps)
         if isinstance(ledger, Ledger) and caps is not None:
@@ -162,6 +185,20 @@ class Session:
         self._queries: dict[str, Query] = {}
         self._errors: dict[str, tuple[SizeClass, ...]] = {}
 
+    @staticmethod
+    @contextmanager
+    def _recorded(ledger: Any) -> Iterator[None]:
+        """Write to a ledger, if there is one already, that the records could not be read: that tells something of them."""
+        try:
+            yield
+        except DataError as error:
+            if isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
+                ledger = Ledger(ledger)
+            if isinstance(ledger, Ledger):
+                with suppress(LedgerError):
+                    ledger.attempt({"policy": None}, error)
+            raise
+
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
 
@@ -170,11 +207,20 @@ class Session:
         """What a record may have lost by everything released so far: call it on a record, or print it."""
         return self._account.spent if self.ledger is None else self.ledger.spent
 
+    def _no_column(self, argument: str, name: str, table: ir.Table) -> ParameterError:
+        if name in self._source.unusable:
+            return ParameterError(
+                f"{argument}: column {name!r} has the type {self._source.unusable[name]}, which cannot be computed with; "
+                "convert it before, or declare its type with types="
+            )
+        return ParameterError(f"{argument}: there is no column {name!r}; there are {', '.join(table.columns)}")
+
     def _check_names(self) -> None:
-        names = sorted(self.table.columns, key=str.casefold)
-        for one, other in pairwise(names):
-            if one.casefold() == other.casefold():
-                raise ParameterError(f"data has the columns {one!r} and {other!r}, which some engines take for one")
+        for one, other in pairwise(sorted(self.table.columns, key=folded)):
+            if folded(one) == folded(other):
+                raise ParameterError(
+                    f"data has the columns {one!r} and {other!r}, which some engines, and the ledger, take for one; rename one"
+                )
 
     def sum(
         self,
@@ -323,15 +369,18 @@ class Session:
         table = rowwise.keep(derived, where)
         keys = _keys(by, keys)
         if keys is not None:
+            for name in keys.columns:
+                if name not in table.columns:
+                    raise self._no_column("by", name, table)
             check_labels(table, keys)
         columns = {}
         for name, mechanism in mechanisms.items():
             if name == count:
                 continue
             if name not in table.columns:
-                raise ParameterError(f"columns: there is no column {name!r}; there are {', '.join(table.columns)}")
+                raise self._no_column("columns", name, table)
             treated = negatives if isinstance(mechanism, TransformationMechanism) else None
-            columns[name] = Column(name, units[name], nulls, treated)
+            columns[name] = Column(name, units[name], nulls, treated, self._source.text_numbers)
         _check_names(mechanisms, keys)
         texts = {name: rowwise.words(derived, expression) for name, expression in (derive or {}).items()}
         query = Query(
@@ -350,26 +399,69 @@ class Session:
         labels = self._part(partition, keys, texts)
         kind = keys.kinds[partition] if keys is not None and partition is not None else None
         self._check_derived(columns, texts)
+        dry_run(query)
         facts = self._facts(query, partition, labels)
-        sums = exact_sums(
-            table,
-            list(columns.values()),
-            keys,
-            lambda asked: progress.run(asked, "Summing the records"),
-            self.protect,
-        )
-        if not sums.rows.any():
-            self._complain(where)
-        rehearse(query)
-        # Charged before released: from here on a crash wastes budget, and leaks nothing.
-        if self.ledger is not None:
-            facts["ledger"] = self.ledger.charge(facts, partition, labels, kind, query.policy)
-        else:
-            self._account.charge(Charge(query.policy, query.pure_policy, partition, labels, kind, self.protect))
+        part = (partition, labels, kind)
+        with self._attempt(facts, part):
+            # The caps come before the records: once a cap is used up, not even an error tells anything about them.
+            self._check_charge(query, facts, part)
+            self._check_readable(query, where, derive)
+            sums = exact_sums(
+                table,
+                list(columns.values()),
+                keys,
+                lambda asked: progress.run(asked, "Summing the records"),
+                self.protect,
+            )
+            if not sums.rows.any():
+                self._warn_if_empty(where)
+            # Charged before released: from here on a crash wastes budget, and leaks nothing.
+            self._charge(query, facts, part)
         release = self._draw(query, sums, facts)
         self._errors[release.facts["id"]] = errors_by_size(query, sums, release)
         self._queries[release.facts["id"]] = query
         return release
+
+    @contextmanager
+    def _attempt(self, facts: dict[str, Any], part: Part) -> Iterator[None]:
+        """Write to the ledger that a release was refused or failed: such an error tells something about the records."""
+        try:
+            yield
+        except (CapError, DataError, EngineError) as error:
+            if self.ledger is not None:
+                with suppress(LedgerError):  # what went wrong first is what the curator must see
+                    self.ledger.attempt(facts, error, *part)
+            raise
+
+    def _check_charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
+        if self.ledger is not None:
+            self.ledger.check(facts, *part, query.policy)
+        else:
+            self._account.check(Charge(query.policy, query.pure_policy, *part, self.protect))
+
+    def _charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
+        if self.ledger is not None:
+            facts["ledger"] = self.ledger.charge(facts, *part, query.policy)
+        else:
+            self._account.charge(Charge(query.policy, query.pure_policy, *part, self.protect))
+
+    def _check_readable(self, query: Query, where: Any, derive: Mapping[str, Any] | None) -> None:
+        """Raise where a column is computed with that has values which are not of its declared type."""
+        if not self._source.unreadable:
+            return
+        used = set(query.columns)
+        table = self.table
+        for name, expression in (derive or {}).items():
+            used |= rowwise.used_columns(table, expression)
+            table = rowwise.derive(table, {name: expression})
+        if where is not None:
+            used |= rowwise.used_columns(table, where)
+        for name, dtype in self._source.unreadable.items():
+            if name in used:
+                raise DataError(
+                    f"column {name!r} has values that are not {dtype}, its declared type; correct them, or declare the "
+                    "column as string and convert it with derive="
+                )
 
     def _facts(self, query: Query, partition: str | None, labels: tuple[Any, ...]) -> dict[str, Any]:
         """Return what will be public about a release, and can be written down."""
@@ -409,27 +501,28 @@ class Session:
             return ()
         if keys is None or partition not in keys.columns:
             raise ParameterError(f"partition must be a key column, got {partition!r}")
-        if partition in derived or not isinstance(self.table.op(), ops.PhysicalTable):
+        if partition in derived or not self._is_stored(partition):
             raise ParameterError(
                 f"partition must be a column of the data as it is stored: {partition!r} may be derived"
             )
         return tuple(plain_label(label) for (label,) in keys.project(partition))
 
+    def _is_stored(self, name: str) -> bool:
+        """Whether a column is one of the stored table, under the name it has there."""
+        return folded(rowwise.plain_columns(self.table).get(name, "")) == folded(name)
+
     def _check_derived(self, columns: Mapping[str, Column], derived: Mapping[str, str]) -> None:
-        """Raise where a derived column would slip by the caps under a new name."""
+        """Raise where a derived or renamed column would evade the caps under a new name."""
         caps = self._account.caps if self.ledger is None else self.ledger.caps
+        capped = {folded(name) for name in caps}
         for name in columns:
-            if caps and name in derived and name not in caps:
+            if caps and folded(name) not in capped and (name in derived or not self._is_stored(name)):
                 raise ParameterError(
-                    f"column {name!r} is derived and has no cap of its own: by a new name it could pass by the caps of "
-                    "what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps)"
+                    f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade the "
+                    "caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps)"
                 )
 
-    def _complain(self, where: Any) -> None:
-        with engine_errors("the engine could not look at the table", quote=False):
-            empty = not self.table.limit(1).to_pyarrow().num_rows
-        if empty:
-            raise DataError("data has no records")
+    def _warn_if_empty(self, where: Any) -> None:
         if where is None:
             warnings.warn(
                 "no record has any of the keys: what is released is noise on zeros. Do the labels of the keys look "
@@ -444,15 +537,18 @@ class Session:
         if query.keys is not None:
             columns = {name: query.keys.table[name] for name in query.keys.columns}
         for name, mechanism in query.mechanisms.items():
-            counts = sums.rows if name == query.count else sums.sums[name]
-            exact = Exact(counts, sums.grains.get(name, Fraction(1)))
+            exact = Exact(sums.rows, Fraction(1)) if name == query.count else _exact(sums.sums[name])
             noisy = mechanism.release(exact, query.units[name], query.level, self._bits)
             columns |= {f"{name}{suffix}": values for suffix, values in _published(noisy, query.nonnegative).items()}
         return Release(pa.table(columns), facts, query.policy, query.pure_policy)
 
 
-class Rehearsal:
-    """Bits that are no secret, to try a mechanism out on nothing."""
+def _exact(total: Sum) -> Exact:
+    return Exact(total.counts, total.grain, total.rest, total.parts)
+
+
+class KnownBits:
+    """Bits that are not secret, to try a mechanism out on an empty sum."""
 
     private = False
 
@@ -461,11 +557,11 @@ class Rehearsal:
         return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
 
 
-def rehearse(query: Query) -> None:
+def dry_run(query: Query) -> None:
     """Try every mechanism on a sum of 0, so that one which cannot draw fails before anything is charged."""
     for name, mechanism in query.mechanisms.items():
         noisy = mechanism.release(
-            Exact(np.zeros(1, np.int64), Fraction(1)), query.units[name], query.level, Rehearsal()
+            Exact(np.zeros(1, np.int64), Fraction(1)), query.units[name], query.level, KnownBits()
         )
         _published(noisy, query.nonnegative)
 
@@ -474,8 +570,7 @@ def errors_by_size(query: Query, sums: ExactSums, release: Release) -> tuple[Siz
     """Return the errors of a release by powers of ten of the true sums; cells without records apart."""
     classes = []
     for name in query.mechanisms:
-        counts = sums.rows if name == query.count else sums.sums[name]
-        truth = counts.astype(float) * float(sums.grains.get(name, Fraction(1)))
+        truth = sums.rows.astype(float) if name == query.count else sums.sums[name].floats()
         with np.errstate(all="ignore"):
             error = np.abs(release._floats(name) - truth)
             place = np.where(truth == 0, -np.inf, np.floor(np.log10(np.abs(truth))))

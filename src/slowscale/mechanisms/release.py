@@ -53,10 +53,15 @@ def as_unit(unit: Any) -> Fraction:
 
 @dataclass(frozen=True)
 class Exact:
-    """Exact sums given as whole numbers of a grain: what a release takes where numbers would be slow or rounded."""
+    """Exact sums given as whole numbers of a grain: what a release takes where numbers would be slow or rounded.
+
+    With `rest` they are (counts + rest/parts)·grain, where 0 <= rest < parts.
+    """
 
     counts: Integers
     grain: Fraction
+    rest: Integers | None = None
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Sums:
         """Take apart a number or an array: integers, floats (as their exact binary value), Decimals, Fractions."""
         grain = Fraction(1)
         if isinstance(q, Exact):
+            if q.rest is not None:
+                return Sums._with_rest(q, unit)
             q, grain = q.counts, q.grain
         ratio = grain / unit
         if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
@@ -84,7 +91,7 @@ class Sums:
             raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {flat.dtype}")
         if flat.dtype.kind == "f" and not np.isfinite(flat).all():
             raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
-        if flat.dtype.kind in "iu" and max(_largest(flat) * ratio.numerator, ratio.denominator) < 2**62:
+        if flat.dtype.kind in "iu" and max((_largest(flat) + 1) * ratio.numerator, ratio.denominator) < 2**62:
             whole, over = np.divmod(flat.astype(np.int64) * ratio.numerator, ratio.denominator)
             rest = over / ratio.denominator
             ball = Ball(rest, ROUNDING * rest) if over.any() else None
@@ -105,6 +112,22 @@ class Sums:
             mids = np.array([float(rest) for _, rest in parts])
             ball = Ball(mids, ROUNDING * mids + SMALLEST * np.array([rest != 0 for _, rest in parts]))
         return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape)
+
+    @staticmethod
+    def _with_rest(q: Exact, unit: Fraction) -> "Sums":
+        """Take apart sums that come as whole grains and parts of a grain."""
+        assert q.rest is not None
+        ratio = q.grain / unit
+        parts = ratio.denominator * q.parts
+        if (ratio.numerator + ratio.denominator) * q.parts >= 2**62:
+            return Sums.of(Exact(q.counts.astype(object) * q.parts + q.rest.astype(object), q.grain / q.parts), unit)
+        small = q.counts.dtype != object and _largest(q.counts) * ratio.numerator < 2**62
+        counts = (q.counts if small else q.counts.astype(object)) * ratio.numerator
+        over = (counts % ratio.denominator).astype(np.int64) * q.parts + q.rest * ratio.numerator
+        whole, over = counts // ratio.denominator + over // parts, over % parts
+        rest = over / parts
+        ball = Ball(rest, 2 * ROUNDING * rest) if over.any() else None
+        return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), parts), q.counts.shape)
 
     def rest_of(self, rows: Any, lift: Lift) -> Number:
         """Return what is left of a unit."""

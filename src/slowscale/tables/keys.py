@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.tables.sources import as_arrow, engine_errors, open_table
+from slowscale.tables import rowwise
+from slowscale.tables.engines import DATE, TEXT, TRUTH, WHOLE, engine_errors, engine_of, fetch, grouped
+from slowscale.tables.sources import as_arrow, open_source, open_table
 
 GIVEN = "The keys were given as public."
 TAKEN = "The keys were taken from the data, on the curator's word that they are public."
 
-TEXT, WHOLE, TRUTH, DATE = "text", "whole numbers", "truth values", "dates"
 TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), TRUTH: pa.bool_(), DATE: pa.date32()}
 
 
@@ -74,11 +75,15 @@ class Keys:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
                 raise ParameterError(f"keys must have columns of one length, got {lengths}")
             return Keys(pa.table(columns))
-        table = as_arrow(frame, "keys")
-        if table is None:
+        read = as_arrow(frame, "keys")
+        if read is None:
             raise ParameterTypeError(
                 f"keys must be a pandas, polars or pyarrow table or a mapping, got {type(frame).__name__}"
             )
+        table, unusable = read
+        if unusable:
+            names = ", ".join(unusable)
+            raise ParameterTypeError(f"keys {names} must be text, whole numbers, booleans or dates, each of one type")
         return Keys(table)
 
     @staticmethod
@@ -101,44 +106,75 @@ class Keys:
         return product
 
     @staticmethod
-    def from_file(path: Any, columns: Sequence[str] | None = None, types: Mapping[str, str] | None = None) -> "Keys":
-        """Return the rows of a Parquet or CSV file as keys.
+    def from_file(
+        path: Any, columns: Sequence[str] | None = None, types: Mapping[str, str] | None = None, csv: Any = None
+    ) -> "Keys":
+        """Return the rows of a file as keys.
 
         Parameters
         ----------
         path
-            The file. A CSV column of codes such as 01001 stays text.
+            The file: any kind that a session reads.
         columns
             The columns to take; all, when not given.
         types
-            For a CSV: types that are not to be guessed, such as {"county": "string"}.
+            The types of columns, such as {"naics3": "int64"}. A CSV column without a type is text, as it is written.
+        csv
+            How a CSV file is written, such as {"delimiter": ";"}.
         """
         if not isinstance(path, str | os.PathLike):
-            raise ParameterTypeError(f"path must be the path of a Parquet or CSV file, got {type(path).__name__}")
-        table = open_table(path, types, "keys")
+            raise ParameterTypeError(f"path must be the path of a file, got {type(path).__name__}")
+        source = open_source(path, types, csv, "keys")
+        chosen = _present(source.table.columns, columns, "columns")
+        for name in chosen:
+            if name in source.unreadable:
+                raise ParameterError(f"keys {name} has labels that are not {source.unreadable[name]}, in {path}")
         with engine_errors(f"keys could not be read ({os.fspath(path)})"):
-            return Keys(table.select(*_present(table.columns, columns, "columns")).to_pyarrow())
+            return Keys(fetch(source.table.select(*chosen)))
 
     @staticmethod
-    def public_in(data: Any, by: str | Sequence[str], types: Mapping[str, str] | None = None) -> "Keys":
+    def public_in(
+        data: Any,
+        by: str | Sequence[str],
+        types: Mapping[str, str] | None = None,
+        csv: Any = None,
+        derive: Mapping[str, Any] | None = None,
+    ) -> "Keys":
         """Return the labels that occur in the data, on your word that they are public.
 
         Which labels occur may itself tell that a record exists. Use this only where that is known anyway (for
         instance where the publisher's list of non-empty cells is public). The release records the choice.
+
+        Parameters
+        ----------
+        data
+            A session, or what `ss.Session` takes.
+        by
+            The key columns.
+        types, csv
+            As in `ss.Session`.
+        derive
+            New columns that may be keys, as in `session.sum`.
         """
         if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
             data = data.table
         if by is None:
             raise ParameterTypeError("by must name the key columns")
-        table = open_table(data, types)
-        chosen = table.select(*_present(table.columns, by, "by"))
-        for name, dtype in chosen.schema().items():
-            _check_kind(name, dtype)
+        table = rowwise.derive(open_table(data, types, csv), derive)
+        names = _present(table.columns, by, "by")
+        kinds = {name: _check_kind(name, table[name].type()) for name in names}
+        labelled = table.filter([table[name].notnull() for name in names])
         with engine_errors("the keys could not be taken from the data", quote=False):
-            found = chosen.drop_null().distinct().order_by(chosen.columns).to_pyarrow()
-        if not found.num_rows:
+            found = fetch(grouped(labelled, kinds, {"records": labelled.count()}))
+        engine = engine_of(table)
+        labels = {
+            name: engine.key_label(found[f"by{i}"], kind).cast(TYPES[kind])
+            for i, (name, kind) in enumerate(kinds.items())
+        }
+        taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
+        if not taken.num_rows:
             raise ParameterError("keys must not be empty: the data has no record with labels")
-        return Keys(found, TAKEN)
+        return Keys(taken, TAKEN)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -147,7 +183,7 @@ class Keys:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What the labels of each column are: text, whole numbers, truth values or dates."""
+        """What the labels of each column are: text, whole numbers, booleans or dates."""
         return {field.name: label_kind(field.type) or "" for field in self.table.schema}
 
     def __len__(self) -> int:
@@ -254,7 +290,7 @@ def _name(name: Any) -> str:
 
 
 def _column(name: str, values: Any) -> pa.Array:
-    allowed = "text, whole numbers of at most 64 bits, truth values or dates"
+    allowed = "text, whole numbers of at most 64 bits, booleans or dates"
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise ParameterTypeError(f"keys {name} must be a list of labels, got {values!r}")
     try:
@@ -304,7 +340,7 @@ def _check_kind(name: str, dtype: Any) -> str:
             if str(dtype) in ("double", "float64")
             else ""
         )
-        raise ParameterTypeError(f"keys {name} must be text, whole numbers, truth values or dates, got {dtype}{why}")
+        raise ParameterTypeError(f"keys {name} must be text, whole numbers, booleans or dates, got {dtype}{why}")
     return kind
 
 

@@ -5,13 +5,14 @@ shares.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
 import ibis
 import ibis.expr.types as ir
+import numpy as np
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import DataError, ParameterError
@@ -28,8 +29,8 @@ from slowscale.policy import (
     TimesPolicy,
     UnitSplittingPolicy,
 )
+from slowscale.tables.engines import among, engine_errors, engine_of, fetch
 from slowscale.tables.keys import Keys
-from slowscale.tables.sources import engine_errors
 from slowscale.tables.sums import Column, counted
 
 PROBABILITIES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
@@ -81,7 +82,7 @@ def record_losses(
 ) -> Losses:
     """Return how the losses of the records with public keys are distributed, or of the entities they belong to."""
     if keys is not None:
-        table = table.semi_join(ibis.memtable(keys.table), list(keys.columns))
+        table = among(table, keys.table, keys.kinds)
     values = {name: _value(table, columns[name]) for name in policy.columns if name in columns}
     if protect is None:
         losses = table.select(loss=_loss(policy, values))
@@ -99,14 +100,13 @@ def record_losses(
         losses = cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
     with engine_errors("the engine could not work out the losses", quote=False):
         facts = {f"below{i}": (losses.loss <= at).sum() for i, at in enumerate(THRESHOLDS)}
-        shares: dict[str, Any] = losses.aggregate(records=losses.count(), **facts).to_pyarrow().to_pylist()[0]
+        shares: dict[str, Any] = fetch(losses.aggregate(records=losses.count(), **facts)).to_pylist()[0]
         records = shares["records"]
         if not records:
             raise DataError("no record is in the release, so none loses anything")
         ranks = [rank for rank in RANKS if rank <= records]
         places = [*PROBABILITIES, *(1 - (rank - 1) / max(records - 1, 1) for rank in ranks)]
-        asked = {f"at{i}": losses.loss.quantile(place) for i, place in enumerate(places)}
-        found = list(losses.aggregate(**asked).to_pyarrow().to_pylist()[0].values())
+        found = _quantiles(losses, places)
     return Losses(
         records,
         dict(zip(PROBABILITIES, found, strict=False)),
@@ -114,6 +114,13 @@ def record_losses(
         dict(zip(ranks, found[len(PROBABILITIES) :], strict=True)),
         protect,
     )
+
+
+def _quantiles(losses: ir.Table, places: Sequence[float]) -> list[float]:
+    if not engine_of(losses).has_quantiles:  # it runs in this process, so the losses stay in its memory
+        return [float(loss) for loss in np.quantile(fetch(losses)["loss"].to_numpy(), places)]
+    asked = {f"at{i}": losses.loss.quantile(place) for i, place in enumerate(places)}
+    return list(fetch(losses.aggregate(**asked)).to_pylist()[0].values())
 
 
 def loss_expression(policy: RecordPolicy, table: ir.Table) -> ir.Value:
@@ -135,11 +142,8 @@ def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
 
 
 def _value(table: ir.Table, column: Column) -> ir.Value:
-    """Return the value that a record counts as."""
-    number = counted(table, column)
-    # The number of a decimal column is its value already.
-    grain = 1.0 if number.number.type().is_decimal() else float(number.grain)
-    return number.number.cast("float64") * grain
+    """Return the value that a record counts as; a float counts as a little less."""
+    return counted(table, column).value.cast("float64")
 
 
 @singledispatch

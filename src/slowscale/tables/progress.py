@@ -3,11 +3,13 @@
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import ibis.expr.types as ir
 import pyarrow as pa
+
+from slowscale.tables.engines import fetch, locked
 
 PATIENCE = 0.7  # seconds after which a scan counts as long
 
@@ -15,14 +17,14 @@ PATIENCE = 0.7  # seconds after which a scan counts as long
 def run(query: ir.Table, label: str) -> pa.Table:
     """Run a query and return its rows, showing how far it is."""
     backend = query.get_backend()
-    with _quiet(backend), shown(label, _share(backend)):
-        return query.to_pyarrow()
+    with locked(backend), _quiet(backend), shown(label, _share(backend)):
+        return fetch(query)
 
 
 @contextmanager
 def _quiet(backend: Any) -> Iterator[None]:
     """Let DuckDB tell how far it is, and keep its own bar off the screen: it would be printed to a file, too."""
-    if backend.name != "duckdb":
+    if backend.name != "duckdb" or not sys.stderr.isatty():
         yield
         return
     settings = {"enable_progress_bar": True, "enable_progress_bar_print": False}
@@ -30,11 +32,16 @@ def _quiet(backend: Any) -> Iterator[None]:
     before = dict(zip(settings, backend.con.execute(f"SELECT {asked}").fetchone(), strict=True))
     try:
         for name, value in settings.items():
-            backend.con.execute(f"SET {name} = {value}")
+            _set(backend, name, value)
         yield
     finally:
         for name, value in before.items():
-            backend.con.execute(f"SET {name} = {value}")
+            _set(backend, name, value)
+
+
+def _set(backend: Any, name: str, value: bool) -> None:
+    with suppress(Exception):  # in a notebook without ipywidgets DuckDB refuses: then there is no bar
+        backend.con.execute(f"SET {name} = {value}")
 
 
 @contextmanager

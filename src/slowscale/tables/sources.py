@@ -1,151 +1,272 @@
 """Sources: whatever holds the records becomes one Ibis table, on the engine where the data already is.
 
-Files and frames are read by DuckDB in this process; an Ibis table or a Spark DataFrame stays where it is.
+Files and frames are read by a private DuckDB in this process; a database table or a Spark DataFrame stays where it is.
+Types come from the source's own schema or are declared; none is told from the records.
 """
 
 import glob
-import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
 import ibis
+import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.parquet
-from ibis.backends.sql import SQLBackend
 
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError
+from slowscale.tables import foreign, textfiles
+from slowscale.tables.conversion import check_types, converted
+from slowscale.tables.engines import engine_errors, engine_of, first_line, fresh_name, locked
+from slowscale.tables.private import literal, private_duckdb, quoted
+from slowscale.tables.textfiles import CsvFormat
 
 ALLOWED = (
-    "a Parquet or CSV path, a pandas, polars or pyarrow table, an Ibis table, a Spark DataFrame, "
-    'or a database address such as "postgresql://host/database#table"'
+    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a Spark "
+    'DataFrame, or a database address such as "postgresql://host/database#table"'
 )
 PARQUET = (".parquet", ".pq")
-CSV = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz", ".csv.zst", ".tsv.zst")
-
-REMOTE = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "hf", "ftp")
-
-_names = itertools.count()
+ADDRESSES = ("postgresql", "postgres", "duckdb", "sqlite")
 
 
-def open_table(data: Any, types: Mapping[str, str] | None = None, argument: str = "data") -> ir.Table:
-    """Return any kind of data as an Ibis table.
+@dataclass(frozen=True)
+class Source:
+    """A table of records, with what is known of how it was read.
+
+    Attributes
+    ----------
+    table
+        The records.
+    unreadable
+        Columns in which some value is not of the declared type, with that type.
+    unusable
+        Columns that were left out because no engine can compute with their type, with that type.
+    text_numbers
+        Whether columns of text hold numbers as they are written: so in CSV and Excel files.
+    view
+        Whether the table is a view, so that a record is a row of a query's result.
+    """
+
+    table: ir.Table
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    text_numbers: bool = False
+    view: bool = False
+
+
+def open_table(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> ir.Table:
+    """Return any kind of data as an Ibis table; see `open_source`."""
+    return open_source(data, types, csv, argument).table
+
+
+def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> Source:
+    """Return any kind of data as a source.
 
     Parameters
     ----------
     data
         The records.
     types
-        For CSV files: the types of columns that are not to be guessed, such as {"county": "string"}.
+        For files and frames: the types of columns, such as {"county": "string"}. Columns of a CSV or Excel file
+        without a type are text as they are written.
+    csv
+        For CSV files: how they are written, such as {"delimiter": ";", "encoding": "latin-1"}.
     argument
         What errors call the data.
     """
-    if types is not None and not isinstance(types, Mapping):
-        raise ParameterTypeError(f'types must be a mapping such as {{"county": "string"}}, got {types!r:.60}')
+    declared, form = check_types(types), CsvFormat.of(csv)
     if isinstance(data, str | os.PathLike):
-        text = os.fspath(data)
-        if isinstance(text, bytes):
-            text = os.fsdecode(text)
-        if "://" in text:
-            _only_for_csv(types)
-            return _open_address(text, argument)
-        return _open_files([text], types, argument)
+        data = [data]
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
-        return _open_files([os.fspath(item) for item in data], types, argument)
-    _only_for_csv(types)
+        paths = [os.fsdecode(item) for item in data]
+        if len(paths) == 1 and "://" in paths[0]:
+            _own_types(declared, csv)
+            return _open_address(paths[0], argument)
+        return _open_files(paths, declared, form, csv is not None, argument)
+    if csv is not None:
+        raise ParameterError("csv must be given for CSV files only")
     if isinstance(data, ir.Table):
-        return data
+        _own_types(declared, csv)
+        engine, backend = engine_of(data), data.get_backend()
+        with locked(backend), engine_errors("the engine could not be asked for its settings"):
+            engine.check(backend)
+        return Source(data)
     if type(data).__module__.startswith("pyspark.sql"):
+        _own_types(declared, csv)
         return _open_spark(data)
-    frame = as_arrow(data, argument)
-    if frame is None:
-        raise ParameterTypeError(f"{argument} must be {ALLOWED}, got {type(data).__name__}")
-    connection = ibis.duckdb.connect()
-    name = f"frame_{next(_names)}"
-    with engine_errors(f"{argument} could not be read"):
-        connection.con.register(name, frame)
-        return connection.table(name)
+    return _open_frame(data, declared, argument)
 
 
-def as_arrow(data: Any, argument: str) -> pa.Table | None:
-    """Return a frame in memory as an Arrow table, or None if it is none."""
-    module = type(data).__module__.split(".")[0]
-    names = list(getattr(data, "columns", [])) if module == "pandas" else []
-    if len(set(names)) < len(names):
-        raise ParameterError(f"{argument} has several columns of one name")
-    try:
-        if isinstance(data, pa.Table):
-            table = data
-        elif isinstance(data, pa.RecordBatch):
-            table = pa.Table.from_batches([data])
-        elif module == "pandas" and hasattr(data, "columns"):
-            table = pa.Table.from_pandas(data, preserve_index=False)
-        elif module == "polars" and hasattr(data, "collect_schema"):
-            table = (data.collect() if hasattr(data, "collect") else data).to_arrow()
-        else:
-            return None
-    except Exception as error:  # its words may quote a record
-        raise ParameterTypeError(f"{argument} cannot be read: {_culprit(data)}") from error
-    if len({name.casefold() for name in table.column_names}) < table.num_columns:
-        raise ParameterError(f"{argument} has several columns of one name, or of names that differ in case only")
-    return table.replace_schema_metadata(None)
-
-
-def _culprit(frame: Any) -> str:
-    """Say which column of a pandas frame has no type that Arrow knows."""
-    for name in frame.columns if type(frame).__module__.startswith("pandas") else []:
-        try:
-            pa.array(frame[name], from_pandas=True)
-        except Exception:
-            return f"column {name!r} has values of mixed types, or too large"
-    return "the frame itself raises an error"
-
-
-def engine_of(table: ir.Table) -> str:
-    """Return the name of the engine that holds a table: "duckdb", "postgres", "pyspark"…"""
-    try:
-        backend = table.get_backend()
-        if not isinstance(backend, SQLBackend):
-            raise ParameterError(f"data must be on an engine that takes SQL, such as DuckDB; {backend.name} does not")
-        return str(backend.name)
-    except ibis.common.exceptions.IbisError as error:
-        raise ParameterError("data must be an Ibis table of one connected engine: this one has none, or several") from (
-            error
+def _own_types(types: Mapping[str, Any], csv: Any) -> None:
+    if types or csv is not None:
+        raise ParameterError(
+            "types and csv must be given for files and frames only: a database table has types of its own; cast its "
+            "columns with derive="
         )
 
 
-def _only_for_csv(types: Mapping[str, str] | None) -> None:
-    if types:
-        raise ParameterError("types must be given for CSV files only: other data has types of its own")
+# Frames
 
 
-def _open_files(paths: Sequence[str], types: Mapping[str, str] | None, argument: str) -> ir.Table:
+def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> Source:
+    read = as_arrow(data, argument, types)
+    if read is None:
+        raise ParameterTypeError(f"{argument} must be {ALLOWED}, got {type(data).__name__}")
+    frame, unusable = read
+    return _register(frame, types, argument, unusable)
+
+
+def _register(
+    frame: pa.Table, types: Mapping[str, dt.DataType], argument: str, unusable: Mapping[str, str], text: bool = False
+) -> Source:
+    connection = private_duckdb()
+    left_out = {**unusable, **_unknown_types(connection, frame.schema)}
+    frame = frame.select([name for name in frame.column_names if name not in left_out])
+    if not frame.num_columns:
+        raise ParameterError(f"{argument} has no column of a type that can be used")
+    name = fresh_name("frame")
+    with engine_errors(f"{argument} could not be read"):
+        connection.con.register(name, frame)
+        made = converted(connection, name, types, argument)
+    return Source(made.table, made.unreadable, {**left_out, **made.unusable}, text_numbers=text)
+
+
+def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
+    """Return the columns whose Arrow type DuckDB does not know."""
+    unknown = {}
+    for dtype in set(schema.types):
+        name = fresh_name("probe")
+        try:
+            connection.con.register(name, pa.table({"x": pa.array([], dtype)}))
+            connection.con.execute(f"DESCRIBE {name}").fetchall()
+        except Exception:
+            unknown |= {field.name: str(dtype) for field in schema if field.type == dtype}
+        finally:
+            connection.con.unregister(name)
+    return unknown
+
+
+def as_arrow(
+    data: Any, argument: str, types: Mapping[str, dt.DataType] | None = None
+) -> tuple[pa.Table, dict[str, str]] | None:
+    """Return a frame in memory as an Arrow table, with the columns that Arrow cannot hold; or None if it is no frame."""
+    module = type(data).__module__.split(".")[0]
+    unusable: dict[str, str] = {}
+    if isinstance(data, pa.Table):
+        table = data
+    elif isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif module == "pandas" and hasattr(data, "columns"):
+        table, unusable = _from_pandas(data, argument, types or {})
+    elif module == "polars" and hasattr(data, "collect_schema"):
+        table, unusable = _from_polars(data, argument)
+    else:
+        return None
+    if len({name.casefold() for name in table.column_names}) < table.num_columns:
+        raise ParameterError(f"{argument} has several columns of one name, or of names that differ in case only")
+    return table.replace_schema_metadata(None), unusable
+
+
+def _from_pandas(data: Any, argument: str, types: Mapping[str, dt.DataType]) -> tuple[pa.Table, dict[str, str]]:
+    names = list(data.columns)
+    if not all(isinstance(name, str) for name in names):
+        raise ParameterTypeError(f"{argument} must have columns that are named by text")
+    if len(set(names)) < len(names):
+        raise ParameterError(f"{argument} has several columns of one name")
+    arrays, unusable = {}, {}
+    for name in names:
+        try:
+            if data[name].dtype == object:
+                arrays[name] = _from_objects(data[name], types.get(name))
+            else:
+                arrays[name] = pa.array(data[name], from_pandas=True)
+        except Exception:  # its words may quote a record
+            unusable[name] = str(data[name].dtype)
+    return pa.table(arrays), unusable
+
+
+def _from_objects(values: Any, dtype: dt.DataType | None) -> pa.Array:
+    """Return a pandas column of Python objects: of its declared type, or as text.
+
+    Which type such a column has would otherwise depend on its records. An object of another type is missing.
+    """
+    items = [None if value is None or value != value else value for value in values]
+    if dtype is None or dtype.is_string():
+        if items and not any(isinstance(item, str) for item in items) and any(item is not None for item in items):
+            raise TypeError("objects without a declared type")
+        return pa.array([item if isinstance(item, str) else None for item in items], pa.string())
+    target = dtype.to_pyarrow()
+    try:
+        return pa.array(items, target)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        return pa.array([str(item) if item is not None else None for item in items], pa.string())
+
+
+def _from_polars(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
+    try:
+        frame = data.collect() if hasattr(data, "collect") else data
+    except Exception as error:  # its words may quote a record
+        raise ParameterTypeError(f"{argument} cannot be read: the frame itself raises an error") from error
+    arrays, unusable = {}, {}
+    for name in frame.columns:
+        try:
+            arrays[name] = frame.get_column(name).to_arrow()
+        except Exception:
+            unusable[name] = str(frame.schema[name])
+    return pa.table(arrays), unusable
+
+
+# Files
+
+
+def _open_files(
+    paths: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, has_form: bool, argument: str
+) -> Source:
     files = [file for path in paths for file in _matching(path, argument)]
     kinds = {_kind(file, argument) for file in files}
     if len(kinds) > 1:
-        raise ParameterError(f"{argument} must be all Parquet or all CSV, got both")
-    connection = ibis.duckdb.connect()
-    # Records are read once; keeping the file in memory would let the peak grow with it.
-    connection.raw_sql("SET enable_external_file_cache = false")
-    connection.raw_sql("SET preserve_insertion_order = false")
+        raise ParameterError(f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if has_form and kind != "CSV":
+        raise ParameterError(f"csv must be given for CSV files only, got {kind} files")
+    if kind == "CSV":
+        made = textfiles.read_text_files(files, types, form, argument)
+        return Source(made.table, made.unreadable, made.unusable, text_numbers=True)
+    if kind != "Parquet":
+        if len(files) > 1:
+            raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}")
+        frame, text = foreign.read_foreign(files[0], argument)
+        return _register(frame, types, argument, {}, text)
+    connection = private_duckdb()
     with engine_errors(f"{argument} could not be read ({', '.join(paths)})"):
-        escaped = [glob.escape(file) for file in files]
-        if kinds == {"parquet"}:
-            _only_for_csv(types)
-            _check_schemas(files)
-            return connection.read_parquet(escaped, hive_partitioning=False)
-        # All rows are looked at to tell the types: a code such as 01001 in the last one keeps the column text.
-        chosen = {name: _dtype(name, dtype) for name, dtype in (types or {}).items()}
-        guessed = connection.read_csv(escaped, sample_size=-1, hive_partitioning=False)
-        unknown = set(chosen) - set(guessed.columns)
-        if unknown:
-            raise ParameterError(f"types names columns that the file has not: {', '.join(sorted(unknown))}")
-        if not chosen:
-            return guessed
-        return connection.read_csv(escaped, sample_size=-1, hive_partitioning=False, types=chosen)
+        _check_schemas(files)
+        hive = _hive_columns(paths, files)
+        listed = ", ".join(literal(glob.escape(file)) for file in files)
+        reading = f"read_parquet([{listed}], hive_partitioning = {bool(hive)}, hive_types_autocast = false)"
+        if hive:
+            names = [*pa.parquet.read_schema(files[0]).names, *hive]
+            reading = f"(SELECT {', '.join(map(quoted, dict.fromkeys(names)))} FROM {reading})"
+        made = converted(connection, reading, types, argument)
+    return Source(made.table, made.unreadable, made.unusable)
+
+
+def _hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Return the columns that folders such as state=TX below a folder stand for: text, unless declared otherwise."""
+    folders = [os.path.abspath(path) for path in paths if os.path.isdir(path)]
+    found: list[list[str]] = []
+    for file in files:
+        for folder in folders:
+            if os.path.commonpath([folder, os.path.abspath(file)]) == folder:
+                parts = os.path.relpath(os.path.dirname(os.path.abspath(file)), folder).split(os.sep)
+                found.append([part.partition("=")[0] for part in parts if "=" in part])
+    if found and any(names != found[0] for names in found):
+        raise ParameterError("data: the folders of a partitioned table must all have the same levels, such as state=TX")
+    return found[0] if found else []
 
 
 def _check_schemas(files: Sequence[str]) -> None:
@@ -156,20 +277,19 @@ def _check_schemas(files: Sequence[str]) -> None:
             raise ParameterError(f"{files[0]} and {file} have different columns, or different types of them")
 
 
-def _dtype(name: str, dtype: str) -> str:
-    try:
-        return str(ibis.dtype(dtype))
-    except Exception:
-        raise ParameterError(
-            f'types[{name!r}] must be a type such as "string", "int64" or "float64", got {dtype!r}'
-        ) from None
-
-
 def _matching(path: str, argument: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        raise ParameterError(f"{argument} is a folder: name its files, for instance {os.path.join(path, '*.parquet')}")
+        found = sorted(
+            file
+            for ending in PARQUET
+            for file in glob.glob(os.path.join(glob.escape(path), "**", f"*{ending}"), recursive=True)
+            if not any(part.startswith(("_", ".")) for part in os.path.relpath(file, path).split(os.sep))
+        )
+        if not found:
+            raise ParameterError(f"{argument}: the folder {path} has no Parquet files; name the files of another kind")
+        return found
     found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
     if not found:
         raise ParameterError(f"{argument}: no file matches {path}")
@@ -179,67 +299,193 @@ def _matching(path: str, argument: str) -> list[str]:
 def _kind(path: str, argument: str) -> str:
     lowered = path.lower()
     if lowered.endswith(PARQUET):
-        return "parquet"
-    if lowered.endswith(CSV):
-        return "csv"
-    raise ParameterError(f"{argument} must be a file ending in {', '.join(PARQUET + CSV[:4])}, got {path}")
+        return "Parquet"
+    if textfiles.is_text_file(path):
+        return "CSV"
+    if foreign.is_foreign(path):
+        return "Excel" if lowered.endswith(foreign.EXCEL) else "Stata, SPSS or SAS"
+    endings = ", ".join((*PARQUET, *textfiles.ENDINGS, ".xlsx", *foreign.STATISTICS))
+    raise ParameterError(f"{argument} must be a file ending in {endings} (.gz and .zst for text), got {path}")
 
 
-def _open_address(address: str, argument: str) -> ir.Table:
-    place, _, name = address.rpartition("#")
-    scheme, _, path = place.partition("://")
-    if address.partition("://")[0] in REMOTE:
-        raise ParameterError(f"{argument} must be a local file: give an Ibis table to read from a web or cloud address")
+# Databases
+
+
+@dataclass(frozen=True)
+class Address:
+    """A database address, taken apart so that errors can show it without its secrets."""
+
+    scheme: str
+    user: str | None
+    password: str | None
+    place: str
+    options: Mapping[str, str]
+
+    @staticmethod
+    def of(text: str) -> "Address":
+        """Take an address apart; the password may hold any character."""
+        scheme, _, rest = text.partition("://")
+        owner, at, place = rest.rpartition("@")
+        user, _, password = owner.partition(":")
+        place, _, query = place.partition("?")
+        return Address(
+            scheme,
+            unquote(user) if at else None,
+            unquote(password) if password else None,
+            place,
+            dict(parse_qsl(query)),
+        )
+
+    def __str__(self) -> str:
+        owner = f"{self.user}@" if self.user else ""
+        return f"{self.scheme}://{owner}{self.place}"
+
+    def scrub(self, words: str) -> str:
+        """Return what an engine says without the secrets of the address."""
+        for secret in sorted(filter(None, [self.password, *self.options.values()]), key=len, reverse=True):
+            words = words.replace(secret, "***")
+        return words
+
+
+def _open_address(text: str, argument: str) -> Source:
+    place, _, name = text.rpartition("#")
+    scheme = text.partition("://")[0].lower()
+    if scheme not in ADDRESSES:
+        raise ParameterError(
+            f"{argument} must be a local file, or an address that starts with postgresql://, duckdb:// or sqlite://, "
+            f"got {scheme}://"
+        )
     if not re.fullmatch(r"[\w.]+", name):
         raise ParameterError(
             f'{argument} must name the table after the address, as in "postgresql://host/database#table"'
         )
-    if scheme in ("duckdb", "sqlite") and not os.path.exists(path):
-        raise ParameterError(f"{argument}: there is no file {path}")
-    database, _, table = name.rpartition(".")
-    secret = path.rpartition("@")[0].partition(":")[2]
-    shown = place.replace(f":{secret}@", "@") if secret else place
+    address = Address.of(place)
+    schema, _, table = name.rpartition(".")
+    if scheme in ("duckdb", "sqlite") and not os.path.isfile(address.place):
+        raise ParameterError(f"{argument}: there is no file {address.place}")
     try:
-        connection = ibis.connect(place)
+        connection, database = CONNECT[scheme](address, schema)
     except Exception as error:
-        words = _first_line(error).replace(place, shown)
-        words = words.replace(secret, "***") if secret else words
-        raise EngineError(f"{argument} could not be reached ({shown}): {words}") from error
-    with engine_errors(f"{argument}: there is no table {name} in {shown}"):
-        return connection.table(table, database=database or None)
+        words = address.scrub(first_line(error))
+        raise EngineError(f"{argument} could not be reached ({address}): {words}") from None
+    try:
+        found = connection.table(table, database=database)
+    except Exception as error:
+        if isinstance(error, ImportError):
+            raise
+        raise EngineError(f"{argument}: there is no table {name} in {address}, or it cannot be read") from None
+    with engine_errors(f"{argument} could not be read", quote=False):
+        engine_of(found).check(connection)
+        return Source(found, view=_is_view(connection, schema, table))
 
 
-def _open_spark(frame: Any) -> ir.Table:
+def _connect_duckdb(address: Address, schema: str) -> tuple[Any, Any]:
+    """Attach a DuckDB file for reading only; its macros are then not among the functions that queries see."""
+    connection = private_duckdb()
+    connection.con.execute(f"ATTACH {literal(address.place)} AS data (TYPE duckdb, READ_ONLY)")
+    return connection, ("data", schema or "main")
+
+
+def _connect_sqlite(address: Address, schema: str) -> tuple[Any, Any]:
+    from pathlib import Path
+
+    uri = f"{Path(address.place).absolute().as_uri()}?mode=ro"
+    return ibis.sqlite.from_connection(sqlite3.connect(uri, uri=True, check_same_thread=False)), schema or None
+
+
+def _connect_postgres(address: Address, schema: str) -> tuple[Any, Any]:
+    server, _, database = address.place.partition("/")
+    host, _, port = server.rpartition(":") if re.search(r":\d+$", server) else (server, "", "")
+    options: dict[str, Any] = dict(address.options)
+    if address.password is not None:
+        options["password"] = address.password
+    if address.user:
+        options["user"] = address.user
+    if port:
+        options["port"] = int(port)
+    if host:
+        options["host"] = unquote(host)
+    return ibis.postgres.connect(database=unquote(database) or None, **options), schema or None
+
+
+CONNECT = {
+    "duckdb": _connect_duckdb,
+    "sqlite": _connect_sqlite,
+    "postgresql": _connect_postgres,
+    "postgres": _connect_postgres,
+}
+
+
+def _is_view(connection: Any, schema: str, table: str) -> bool:
+    if connection.name == "duckdb":
+        found = connection.con.execute(
+            "SELECT count(*) FROM duckdb_views() WHERE database_name = 'data' AND view_name = ? AND schema_name = ?",
+            [table, schema or "main"],
+        ).fetchone()
+    elif connection.name == "sqlite":
+        found = connection.con.execute(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE", [table]
+        ).fetchone()
+    else:
+        with connection.con.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind = 'v' "
+                "AND relname = %s AND (n.nspname = %s OR %s = '')",
+                [table, schema, schema],
+            )
+            found = cursor.fetchone()
+        connection.con.commit()
+    return bool(found and found[0])
+
+
+# Spark
+
+# What a DataFrame may be made of while its rows stay those of one stored table.
+ROW_BY_ROW = {
+    "LogicalRelation", "LogicalRDD", "LocalRelation", "HiveTableRelation", "DataSourceV2Relation", "InMemoryRelation",
+    "Project", "Filter", "SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
+}  # fmt: skip
+
+
+def _open_spark(frame: Any) -> Source:
     if not hasattr(frame, "createOrReplaceTempView"):
         raise ParameterTypeError(f"data must be {ALLOWED}, got {type(frame).__name__}")
     with engine_errors("the Spark DataFrame could not be read"):
+        combines = _spark_combines(frame)
+        frame, unusable = _usable_spark(frame)
         connection = ibis.pyspark.connect(frame.sparkSession)
-        name = f"slowscale_{os.getpid()}_{next(_names)}"
+        name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
         frame.createOrReplaceTempView(name)
-        return connection.table(name)
+        table = connection.table(name)
+        engine_of(table).check(connection)
+        return Source(table, unusable=unusable, view=combines)
 
 
-@contextmanager
-def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
-    """Turn what an engine raises into an `EngineError`.
+def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
+    """Return a DataFrame without the columns whose type Ibis does not know."""
+    from ibis.backends.pyspark.datatypes import PySparkType
 
-    Its own words are quoted only where no record has been read yet: later they may name a confidential value, and
-    are left to `__cause__`.
-    """
-    try:
-        yield
-    except (ParameterError, ParameterTypeError, KeyboardInterrupt, MemoryError):
-        raise
-    except ImportError as error:
-        raise EngineError(
-            f"{what}: {_first_line(error)}; pip install 'slowscale[postgres]' or 'slowscale[spark]'"
-        ) from error
-    except Exception as error:
-        if type(error).__name__ == "InterruptException":  # DuckDB's word for Ctrl-C
-            raise KeyboardInterrupt from error
-        why = _first_line(error) if quote else f"{type(error).__name__}; the engine's own words may quote records"
-        raise EngineError(f"{what}: {why}") from error
+    unusable = {}
+    for column in frame.schema.fields:
+        try:
+            PySparkType.to_ibis(column.dataType)
+        except Exception:
+            unusable[column.name] = column.dataType.simpleString()
+    kept = ["`" + name.replace("`", "``") + "`" for name in frame.columns if name not in unusable]
+    return (frame.select(*kept) if unusable else frame), unusable
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _spark_combines(frame: Any) -> bool:
+    """Return whether a DataFrame combines rows; raise where it is not the same each time. Connect does not say."""
+    if not hasattr(frame, "_jdf"):
+        return False
+    plan = frame._jdf.queryExecution().analyzed()
+    nodes, todo = [], [plan]
+    while todo:
+        node = todo.pop()
+        nodes.append(node.getClass().getSimpleName())
+        children = node.children()
+        todo += [children.apply(i) for i in range(children.size())]
+    if not plan.deterministic() or "Sample" in nodes:
+        raise ParameterError("data must be the same each time it is computed, got a random or sampled Spark DataFrame")
+    return not set(nodes) <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())

@@ -1,41 +1,43 @@
 """Exact sums by public key, in one scan.
 
 Floating-point sums depend on the order of the records, so a record could change them by more than its own value, and
-two engines would disagree. Here every record becomes a whole number of grains and whole numbers are summed. Whole
-numbers and decimals count in their own grain (1, 0.01…). A float counts in 2⁻¹⁶ of a unit: n = ⌊v·2¹⁶/unit + ½⌋,
-computed in IEEE arithmetic, which every engine has. So a record's influence is |n| grains, whatever the engine, and
-rounding to the unit happens once, when the noise is in.
+two engines would disagree. Here every record becomes a whole number of grains, and whole numbers are summed. Integers
+and decimals count in their own grain (1, 0.01…). A float counts in grains of 2⁻⁴⁰·U, where U is the largest power of
+two that is at most the unit. It is cut towards zero, so that a record's influence is never more than its value. Scaling
+by a power of two and cutting are exact in IEEE arithmetic, so every engine counts the same. Rounding to the unit
+happens once, when the noise is in.
+
+Labels are grouped on the engine by their exact bytes or values, records without a label are dropped there, and groups
+that belong to one key are added up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import ibis
 import ibis.expr.datatypes as dt
-import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
-from slowscale.tables.keys import TYPES, Keys, label_kind
-from slowscale.tables.sources import engine_errors, engine_of
+from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, forced, grouped
+from slowscale.tables.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers where those do not fit
+Run = Callable[[ir.Table], pa.Table]
 
-# Floats count in this share of a unit.
-FINER = 2**16
-# Records count fewer grains than this, so that they fit whole numbers of 64 bits.
-MOST = 2**63
-# Digits after the point kept of a decimal column that has no fixed number of them.
+# A float counts in 2⁻⁴⁰ of a power of two of units, and may have up to 2⁵⁵ of those.
+FINER_BITS, MOST_BITS = 40, 55
+FINER = 2**FINER_BITS
+# Digits after the point kept of a decimal that has no fixed number of them, and of a number written as text.
 DIGITS = 12
-# Engines whose sum of 64-bit numbers has more than 64 bits. On others the number is cut in two limbs of 32 bits.
-WIDE = {"duckdb", "postgres"}
-# Engines that refuse to cast a float to a whole number of 64 bits which does not fit.
-STRICT = {"duckdb", "postgres"}
+NUMBER = rf"^[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DIGITS}}}0*)?|\.[0-9]{{1,{DIGITS}}}0*)$"
+EXACT_SUM = dt.Decimal(38, 0)
 
 
 @dataclass(frozen=True)
@@ -46,88 +48,161 @@ class Column:
     unit: Fraction
     nulls: str = "error"
     negatives: str | None = None  # None: welcome
+    text: bool = False  # whether a column of text holds numbers, to be read as exact decimals
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The whole numbers of grains that records have in a column."""
+    """How the engine counts a column, record by record.
 
-    number: ir.Value
-    grain: Fraction
-    valid: ir.Value  # null where the record cannot be counted
-
-
-def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
-    """Return the expression that counts a column, record by record.
-
-    Unless `careful`, a float that cannot be counted (NaN, infinite, too large) makes the query fail; that is faster.
+    Attributes
+    ----------
+    value
+        What a record counts as; NULL where it cannot be counted.
+    limbs
+        The same as whole numbers of grains: expressions, each with its weight.
+    grain
+        The value of one grain.
+    exact
+        Whether every value is a whole number of grains; a float is cut to one.
     """
-    value, dtype = table[column.name], table[column.name].type()
-    if dtype.is_integer():
-        number, grain, fits = value, Fraction(1), None
-    elif dtype.is_decimal():
-        digits = DIGITS if dtype.scale is None else dtype.scale
-        number, grain = _forced(value, dt.Decimal(38, digits)), Fraction(1, 10**digits)
-        fits = value.abs() < ibis.literal(10**18) if dtype.scale is None else None  # not so for NaN
-    elif dtype.is_floating():
-        times, over = _scale(column)
-        scaled = value.cast("float64") * times
-        scaled = scaled if over is None else scaled / over
-        number, grain = (scaled + 0.5).floor().cast("int64"), column.unit / FINER
-        fits = (scaled >= -_double(MOST)) & (scaled < _double(MOST)) if careful else None  # not so for NaN
-    else:
-        raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}")
-    cases = []
-    if column.nulls == "zero":
-        cases.append((value.isnull(), ibis.literal(0).cast(number.type())))
-    if column.negatives == "zero":
-        cases.append((value < 0, ibis.literal(0).cast(number.type())))
-    if column.negatives == "error":
-        fits = value >= 0 if fits is None else (value >= 0) & fits
-    if fits is not None:
-        cases.append((fits, number))
-    elif cases:
-        cases.append((value.notnull(), number))
-    if not cases:
-        return Counted(number, grain, valid=value)
-    number = ibis.cases(*cases)
-    return Counted(number, grain, valid=number)
+
+    value: ir.Value
+    limbs: tuple[tuple[ir.Value, int], ...]
+    grain: Fraction
+    exact: bool
 
 
-def _forced(value: ir.Value, dtype: dt.DataType) -> ir.Value:
-    """Cast a value record by record, also where Ibis believes that it has the type already."""
-    return ops.Cast(value, dtype).to_expr()
+@dataclass(frozen=True)
+class Sum:
+    """The exact sums of a column by key: (counts + rest/parts)·grain, with 0 <= rest < parts. Confidential."""
 
+    counts: Integers
+    grain: Fraction
+    rest: Integers | None = None
+    parts: int = 1
 
-def _scale(column: Column) -> tuple[Any, Any]:
-    """Return what to multiply and divide a float by, to count grains: whole numbers that a float holds exactly."""
-    times, over = column.unit.denominator * FINER, column.unit.numerator
-    if max(times, over) > 2**53:
-        raise ParameterError(f"unit of the float column {column.name!r} is too fine or too coarse: {column.unit}")
-    return _double(times), None if over == 1 else _double(over)
+    def floats(self) -> Any:
+        """Return the sums as floats."""
+        counts = self.counts.astype(float)
+        return (counts if self.rest is None else counts + self.rest.astype(float) / self.parts) * float(self.grain)
 
-
-def _double(number: int) -> Any:
-    return ibis.literal(float(number), "float64")
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
 
 
 @dataclass(frozen=True)
 class ExactSums:
-    """Per key: how many records, and the sum of each column as a whole number of its grain. Confidential."""
+    """Per key: how many records, and the sum of each column. Confidential."""
 
     rows: Integers
-    sums: dict[str, Integers]
-    grains: dict[str, Fraction]
+    sums: dict[str, Sum]
 
     def __repr__(self) -> str:
         return "<exact sums: confidential>"
+
+
+def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
+    """Return the expressions that count a column, record by record.
+
+    Unless `careful`, a float that is NaN, infinite or too large for 64 bits makes the query fail; that is faster.
+    """
+    engine, raw = engine_of(table), table[column.name]
+    value, missing = _number(engine, column, raw)
+    stored = engine.stored(raw)
+    checks = [] if stored is None else [stored | missing]
+    if column.nulls == "zero":
+        value = ibis.cases((missing, ibis.literal(0).cast(value.type())), else_=value)
+    if column.negatives == "zero":
+        value = ibis.cases((value < 0, ibis.literal(0).cast(value.type())), else_=value)
+    elif column.negatives == "error":
+        checks.append(value >= 0)
+    if raw.type().is_string():
+        value = _checked(value, checks)
+        limbs = engine.text_limbs(raw.strip(), DIGITS)
+        whole, rest = (ibis.cases((value == 0, ibis.literal(0, "int64")), (value.notnull(), limb)) for limb in limbs)
+        return Counted(value, ((whole, 10**DIGITS), (rest, 1)), Fraction(1, 10**DIGITS), exact=True)
+    if not value.type().is_floating():
+        if value.type().is_decimal() and value.type().scale is None:
+            checks.append(value.abs() < ibis.literal(10**18))  # not so for NaN
+        value = _checked(value, checks)
+        return Counted(value, *_exact_limbs(engine, value), exact=True)
+    exponent = _exponent(column)
+    if careful:
+        most = _double(2.0 ** (MOST_BITS + exponent))
+        checks.append((value < most) & (value > -most))  # not so for NaN
+    value = _checked(value, checks)
+    scaled = value * _double(2.0**-exponent)
+    return Counted(value, _float_limbs(engine, scaled, careful), Fraction(2) ** exponent / FINER, exact=False)
+
+
+def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return a column's numbers, NULL where there is none, and whether the value is missing."""
+    dtype = raw.type()
+    if dtype.is_string() and column.text:
+        text = raw.strip()
+        return ibis.cases((text.re_search(NUMBER), text.try_cast("float64"))), raw.isnull() | (text == "")
+    if dtype.is_floating() or (dtype.is_decimal() and not engine.has_decimals):
+        return forced(raw, dt.float64), raw.isnull()
+    if dtype.is_integer() or dtype.is_decimal():
+        return raw, raw.isnull()
+    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}")
+
+
+def _checked(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
+    """Return a value, NULL where a check fails."""
+    return ibis.cases((reduce(and_, checks), value)) if checks else value
+
+
+def _exact_limbs(engine: Engine, value: ir.Value) -> tuple[tuple[tuple[ir.Value, int], ...], Fraction]:
+    """Return the whole numbers that integers and decimals count as, and their grain."""
+    dtype = value.type()
+    if dtype.is_decimal():
+        digits = DIGITS if dtype.scale is None else dtype.scale
+        number = (
+            engine.truncated_decimal(value, digits) if dtype.scale is None else forced(value, dt.Decimal(38, digits))
+        )
+        return ((number, 1),), Fraction(1, 10**digits)
+    if engine.wide_sums:
+        return ((value, 1),), Fraction(1)
+    number = forced(value, dt.int64)
+    return ((number >> 32, 2**32), (number & (2**32 - 1), 1)), Fraction(1)
+
+
+def _float_limbs(engine: Engine, scaled: ir.Value, careful: bool) -> tuple[tuple[ir.Value, int], ...]:
+    """Return the whole numbers of grains that floats, given in powers of two of units, count as."""
+    if not careful:
+        return ((engine.truncated(scaled * _double(FINER), careful), 1),)
+    # Each limb is what is left by the ones before it; all of these products and differences are exact. Where sums have
+    # 64 bits only, limbs have 32, so that two billion records of one key do not overflow.
+    bits = (0, FINER_BITS) if engine.wide_sums else (-24, 8, FINER_BITS)
+    limbs, rest = [], scaled
+    for place in bits:
+        number = engine.truncated(rest * _double(2.0**place), careful)
+        limbs.append((number, 2 ** (FINER_BITS - place)))
+        rest = rest - forced(number, dt.float64) * _double(2.0**-place)
+    return tuple(limbs)
+
+
+def _exponent(column: Column) -> int:
+    """Return the exponent of the largest power of two that is at most the unit."""
+    unit = column.unit
+    exponent = unit.numerator.bit_length() - unit.denominator.bit_length()
+    exponent -= Fraction(2) ** exponent > unit
+    if not -900 < exponent < 900:
+        raise ParameterError(f"unit of the float column {column.name!r} is too fine or too coarse: {unit}")
+    return exponent
+
+
+def _double(number: float) -> Any:
+    return ibis.literal(float(number), "float64")
 
 
 def exact_sums(
     table: ir.Table,
     columns: Sequence[Column],
     keys: Keys | None,
-    run: Callable[[ir.Table], pa.Table] = lambda query: query.to_pyarrow(),
+    run: Run = fetch,
     protect: str | None = None,
 ) -> ExactSums:
     """Sum columns by key in one scan of the table.
@@ -147,49 +222,58 @@ def exact_sums(
     """
     if keys is not None:
         check_labels(table, keys)
-    careful = engine_of(table) not in STRICT
+    careful = not engine_of(table).strict_casts
     try:
         return _exact_sums(table, columns, keys, run, protect, careful)
     except EngineError:
-        # A float that cannot be counted, perhaps of a record that has none of the keys: look again, with care.
+        # A float that needs more than 64 bits, or cannot be counted, perhaps of a record that has none of the keys.
         if careful or not any(table[column.name].type().is_floating() for column in columns):
             raise
         return _exact_sums(table, columns, keys, run, protect, careful=True)
 
 
 def _exact_sums(
-    table: ir.Table,
-    columns: Sequence[Column],
-    keys: Keys | None,
-    run: Callable[[ir.Table], pa.Table],
-    protect: str | None,
-    careful: bool,
+    table: ir.Table, columns: Sequence[Column], keys: Keys | None, run: Run, protect: str | None, careful: bool
 ) -> ExactSums:
-    by = list(keys.columns) if keys is not None else []
+    kinds = keys.kinds if keys is not None else {}
+    table = _labelled(table, kinds)
     numbers = [counted(table, column, careful) for column in columns]
-    wide = engine_of(table) in WIDE
     measures = {"rows": table.count()}
     if protect is not None:
         measures["owned"] = table[protect].count()
     for i, number in enumerate(numbers):
-        measures |= {f"{part}{i}": value for part, value in _measures(number, wide).items()}
-    query = table.aggregate(by=[_label(table, name).name(f"by{i}") for i, name in enumerate(by)], **measures)
-    with engine_errors("the engine could not sum the table", quote=False):
-        found = run(query)
-    size, at = (len(keys), None) if keys is not None else (1, np.arange(1))
-    if keys is not None:
-        found, at = _aligned(found, keys)
-    rows = _scattered(found["rows"], at, size)
-    if protect is not None and (_scattered(found["owned"], at, size) != rows).any():
-        raise DataError(f"column {protect!r}, which is to be protected, has missing values: whose are those records?")
+        measures[f"valid{i}"] = number.limbs[0][0].count()
+        for j, (limb, _) in enumerate(number.limbs):
+            measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
+    found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
+    size = len(keys) if keys is not None else 1
+    rows = _accumulated(as_integers(found["rows"]), at, size)
+    if protect is not None and (_accumulated(as_integers(found["owned"]), at, size) != rows).any():
+        raise DataError(
+            f"column {protect!r}, which says whom to protect, has missing values; fill them in, or filter the records "
+            "with where="
+        )
     sums = {}
-    for i, column in enumerate(columns):
-        if (_scattered(found[f"valid{i}"], at, size) != rows).any():
-            raise DataError(_diagnosis(table, column, keys))
-        sums[column.name] = _joined(found, i, at, size)
-        if f"sum{i}" in found.column_names and found[f"sum{i}"].null_count and rows.any():
-            raise DataError(f"the sum of column {column.name!r} has more digits than the engine can hold")
-    return ExactSums(rows, sums, {column.name: number.grain for column, number in zip(columns, numbers, strict=True)})
+    for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
+        if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
+            raise DataError(_diagnosis(table, column, keys, run))
+        for j in range(len(number.limbs)):
+            if found[f"sum{i}_{j}"].null_count and rows.any():
+                raise DataError(f"the sum of column {column.name!r} has more digits than the engine can hold")
+        limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
+        sums[column.name] = _joined(limbs, at, size, number)
+    return ExactSums(rows, sums)
+
+
+def _sum(engine: Engine, limb: ir.Value) -> ir.Value:
+    if limb.type().is_decimal():
+        return forced(limb.sum(), dt.Decimal(38, limb.type().scale))
+    return forced(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()
+
+
+def _labelled(table: ir.Table, kinds: Mapping[str, str]) -> ir.Table:
+    """Return the records that have labels; those without any are dropped on the engine."""
+    return table.filter([table[name].notnull() for name in kinds]) if kinds else table
 
 
 def check_labels(table: ir.Table, keys: Keys) -> None:
@@ -199,76 +283,93 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
             raise ParameterError(f"by: there is no column {name!r}; there are {', '.join(table.columns)}")
         have = label_kind(table[name].type())
         if have is None:
-            raise ParameterTypeError(f"by: column {name!r} cannot label groups, it holds {table[name].type()}")
+            hint = ': derive={"day": "cast(' + name + ' as date)"}' if table[name].type().is_timestamp() else ""
+            raise ParameterTypeError(f"by: column {name!r} cannot label groups, it holds {table[name].type()}{hint}")
         if have != kind:
             raise ParameterTypeError(
-                f"by: column {name!r} holds {have}, but the keys hold {kind}; give keys of the column's type"
-                + (' (types={"' + name + '": "string"} reads a CSV column as text)' if kind == "text" else "")
+                f"by: column {name!r} holds {have}, but the keys hold {kind}; give keys of the column's type, or declare "
+                f"the column's type where the data is read (types=)"
             )
 
 
-def _label(table: ir.Table, name: str) -> ir.Value:
-    """Return a key column; PostgreSQL's char(n) without the blanks it is padded with."""
-    value = table[name]
-    padded = engine_of(table) == "postgres" and value.type().is_string()
-    return _forced(value, dt.string) if padded else value
-
-
-def _measures(counted: Counted, wide: bool) -> dict[str, ir.Value]:
-    """Return the aggregates that give an exact sum, and the number of records in it."""
-    number, valid = counted.number, counted.valid.count()
-    if wide or number.type().is_decimal():
-        digits = number.type().scale if number.type().is_decimal() else 0
-        return {"sum": _forced(number.sum(), dt.Decimal(38, digits)), "valid": valid}
-    number = number.cast("int64")
-    return {"high": (number >> 32).sum(), "low": (number & (2**32 - 1)).sum(), "valid": valid}
-
-
-def _aligned(found: pa.Table, keys: Keys) -> tuple[pa.Table, Integers]:
-    """Return the groups that are among the keys, and at which key each is."""
+def _by_key(
+    table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
+) -> tuple[pa.Table, Integers]:
+    """Return measures by group, for the groups that are among the keys, and at which key each is."""
+    query = grouped(table, keys.kinds if keys is not None else {}, measures)
+    with engine_errors(what, quote=False):
+        found = run(query)
+    if keys is None:
+        return found, np.zeros(found.num_rows, np.int64)
+    engine = engine_of(table)
     names = [f"by{i}" for i in range(len(keys.columns))]
-    for i, kind in enumerate(keys.kinds.values()):
-        if pa.types.is_uint64(found[names[i]].type):  # keys are of 63 bits
-            found = found.filter(pc.less_equal(found[names[i]], pa.scalar(2**63 - 1, pa.uint64())))
-        found = found.set_column(found.column_names.index(names[i]), names[i], found[names[i]].cast(TYPES[kind]))
-    wanted = keys.table.rename_columns(names).append_column("at", pa.array(np.arange(len(keys))))
-    joined = found.join(wanted, names, join_type="inner")
+    wanted = {
+        name: engine.key(keys.table[column], kind)
+        for name, (column, kind) in zip(names, keys.kinds.items(), strict=True)
+    }
+    for name in names:
+        labels = found[name].cast(wanted[name].type)
+        found = found.set_column(found.column_names.index(name), name, labels)
+    joined = found.join(pa.table({**wanted, "at": np.arange(len(keys))}), names, join_type="inner")
     return joined, joined["at"].to_numpy()
 
 
-def _scattered(column: pa.ChunkedArray, at: Integers, size: int) -> Integers:
-    """Return whole numbers at their keys, 0 where there is none."""
-    numbers = as_integers(column)
-    out = np.zeros(size, numbers.dtype)
-    out[at] = numbers
-    return out
+def _accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
+    """Return whole numbers added up at their keys, 0 where there is none."""
+    if len(np.unique(at)) < len(at):  # their sum may need more bits
+        numbers = numbers.astype(object)
+    total = np.zeros(size, numbers.dtype)
+    np.add.at(total, at, numbers)
+    return narrowed(total) if total.dtype == object else total
 
 
-def _joined(found: pa.Table, i: int, at: Integers, size: int) -> Integers:
-    if f"sum{i}" in found.column_names:
-        return _scattered(found[f"sum{i}"], at, size)
-    high, low = (_scattered(found[f"{limb}{i}"], at, size) for limb in ("high", "low"))
-    if max(np.abs(high).max(initial=0), 1) < 2**30 and low.max(initial=0) < 2**62:
-        return high * 2**32 + low
-    return narrowed(high.astype(object) * 2**32 + low.astype(object))
+def _joined(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int, number: Counted) -> Sum:
+    """Return the sums of a column, from those of its limbs."""
+    if number.exact:
+        return Sum(_total(limbs, at, size), number.grain)
+    halves = _halves(limbs[0][0]) if len(limbs) == 1 else None
+    if halves is not None and np.abs(halves[0]).max(initial=0) < 2 ** (62 - 64 + FINER_BITS):
+        high, low = halves
+        counts = (high << (64 - FINER_BITS)) + (low >> np.uint64(FINER_BITS)).astype(np.int64)
+        rest = (low & np.uint64(FINER - 1)).astype(np.int64)
+        counts, rest = _accumulated(counts, at, size), _accumulated(rest, at, size)
+        counts, rest = counts + (rest >> FINER_BITS), rest & (FINER - 1)
+    else:
+        total = _total(limbs, at, size).astype(object)
+        counts, rest = narrowed(total >> FINER_BITS), (total & (FINER - 1)).astype(np.int64)
+    return Sum(counts, number.grain * FINER, rest, FINER)
+
+
+def _total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int) -> Integers:
+    parts = [_accumulated(as_integers(column), at, size) for column, _ in limbs]
+    if len(limbs) == 1:
+        return parts[0]
+    pairs = zip(parts, limbs, strict=True)
+    return narrowed(np.asarray(sum(part.astype(object) * weight for part, (_, weight) in pairs), object))
+
+
+def _halves(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    """Return the upper (signed) and lower (unsigned) 64 bits of integers or of decimals' unscaled integers."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    array = array.fill_null(0) if array.null_count else array
+    if not pa.types.is_decimal(array.type):
+        low = array.to_numpy(zero_copy_only=False).astype(np.int64)
+        return low >> 63, low.view(np.uint64)
+    if not pa.types.is_decimal128(array.type):
+        array = array.cast(pa.decimal128(38, array.type.scale))
+    halves = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    return halves[1::2], halves[0::2].view(np.uint64)
 
 
 def as_integers(column: pa.ChunkedArray) -> Integers:
     """Return integers, or the unscaled integers of decimals, as int64 where they fit and Python integers elsewhere."""
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    if not pa.types.is_decimal(array.type):
-        return array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    if array.null_count:
-        array = array.fill_null(0)
-    if not pa.types.is_decimal128(array.type):
-        array = array.cast(pa.decimal128(38, array.type.scale))
-    halves = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
-    low, high = halves[0::2], halves[1::2]
-    if (high == low >> 63).all():
-        return low.copy()
-    return high.astype(object) * 2**64 + low.view(np.uint64).astype(object)
+    high, low = _halves(column)
+    signed = low.astype(np.int64)
+    if (high == signed >> 63).all():
+        return signed
+    return high.astype(object) * 2**64 + low.astype(object)
 
 
 def narrowed(numbers: Integers) -> Integers:
@@ -277,31 +378,31 @@ def narrowed(numbers: Integers) -> Integers:
     return numbers.astype(np.int64) if fits else numbers
 
 
-def _diagnosis(table: ir.Table, column: Column, keys: Keys | None) -> str:
+def _diagnosis(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
     """Say why records of a column could not be counted, without saying which or how many."""
-    if keys is not None:
-        table = table.semi_join(ibis.memtable(keys.table), list(keys.columns))
-    value = table[column.name]
-    facts = {"missing": value.isnull().any()}
+    engine, raw = engine_of(table), table[column.name]
+    value, missing = _number(engine, column, raw)
+    facts = {"missing": missing} if column.nulls == "error" else {}
+    facts["unreadable"] = value.isnull() & ~missing
+    if (stored := engine.stored(raw)) is not None:
+        facts["unreadable"] = ~stored & ~missing
     if value.type().is_floating():
-        largest = ibis.literal(np.finfo(float).max, "float64")
-        facts |= {"nan": value.isnan().any(), "infinite": (~value.isnan() & (value.abs() > largest)).any()}
+        large = value.abs() > ibis.literal(np.finfo(float).max, "float64")
+        facts |= {"nan": value.isnan(), "infinite": ~value.isnan() & large} if engine.has_nan else {"infinite": large}
     if column.negatives == "error":
-        facts["negative"] = (value < 0).any()
-    with engine_errors("the engine could not look at the table", quote=False):
-        found: dict[str, Any] = table.aggregate(**facts).to_pyarrow().to_pylist()[0]
-    reasons = []
-    if found["missing"] and column.nulls == "error":
-        reasons.append('missing values (pass nulls="zero" to count them as 0)')
-    if found.get("nan"):
-        reasons.append("values that are NaN")
-    if found.get("infinite"):
-        reasons.append("infinite values")
-    if found.get("negative"):
-        reasons.append(
-            'negative values, which a transformation cannot take (pass negatives="zero" to count them as 0, '
-            "or choose an additive mechanism)"
-        )
+        facts["negative"] = value < 0
+    measures = {name: fact.cast("int64").sum() for name, fact in facts.items()}
+    found, _ = _by_key(table, measures, keys, run, "the engine could not look at the table")
+    seen = {name for name in facts if any(found[name].to_pylist())}
+    words = {
+        "missing": 'missing values (pass nulls="zero" to count them as 0)',
+        "unreadable": "values that are not numbers",
+        "nan": "values that are NaN",
+        "infinite": "infinite values",
+        "negative": 'negative values, which a transformation cannot take (pass negatives="zero" to count them as 0, or '
+        "choose an additive mechanism)",
+    }
+    reasons = [text for name, text in words.items() if name in seen]
     if not reasons:
-        reasons.append(f"values too large to be counted in units of {column.unit} (give a larger unit)")
+        reasons = [f"values too large to be counted in units of {column.unit} (give a larger unit)"]
     return f"column {column.name!r} has {'; and '.join(reasons)}, or filter the records with where="

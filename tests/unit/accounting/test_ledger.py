@@ -151,8 +151,21 @@ def test_a_cap_refuses_and_nothing_is_drawn(path):
         session.sum({"x": ss.Gaussian(1000)})
     with pytest.raises(ss.CapError, match="the cap on 'y' would be exceeded"):
         session.sum({"y": ss.Root(2, 1000)})
-    assert len(session.ledger.history()) == 2
+    assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge", "attempt", "attempt"]
     assert session.ledger.verify() == []
+
+
+def test_a_used_up_cap_is_told_before_the_records_are_looked_at(path):
+    """Otherwise DataError or CapError would tell whether a record is negative, again and again, for nothing."""
+    records = RECORDS.assign(z=[1, -2, 3])
+    session = ss.Session(records, path, {"z": ss.Root(2, 1).policy}, bits=Recorded(1))
+    with pytest.raises(ss.DataError, match="negative values"):
+        session.sum({"z": ss.Root(2, 1)})
+    session.sum({"z": ss.Root(2, 1)}, negatives="zero")
+    with pytest.raises(ss.CapError):
+        session.sum({"z": ss.Root(2, 1)})
+    attempts = [entry["error"]["type"] for entry in session.ledger.history() if entry["kind"] == "attempt"]
+    assert attempts == ["DataError", "CapError"]
 
 
 def spelled(column, **facts):
@@ -253,7 +266,7 @@ def test_entities(path):
     assert losses.largest[1] == pytest.approx(155.25)
     with pytest.raises(ss.ParameterError, match="protect must stay what it was: earlier releases protect firm"):
         ss.Session(RECORDS, path, bits=Recorded(1)).sum({"x": ss.Gaussian(1)})
-    with pytest.raises(ss.DataError, match="column 'firm', which is to be protected, has missing values"):
+    with pytest.raises(ss.DataError, match="column 'firm', which says whom to protect, has missing values"):
         ss.Session(RECORDS.assign(firm=["a", None, "b"]), protect="firm").sum({"x": ss.Gaussian(1)})
     with pytest.raises(ss.ParameterError, match="protect: there is no column 'none'"):
         ss.Session(RECORDS, protect="none")
@@ -294,14 +307,14 @@ def test_a_ledger_that_is_moved_or_replaced_takes_no_more_charges(path):
 
 def test_derived_columns_cannot_slip_by_the_caps(path):
     session = ss.Session(RECORDS, caps={"x": ss.Gaussian(10).policy}, bits=Recorded(1))
-    with pytest.raises(ss.ParameterError, match="column 'z' is derived and has no cap of its own"):
+    with pytest.raises(ss.ParameterError, match="column 'z' is derived or renamed and has no cap of its own"):
         session.sum({"z": ss.Gaussian(1)}, derive={"z": "x"})
     ledger = ss.Ledger(path, {"z": ss.Gaussian(1).policy, "*": ss.Gaussian(1).policy})
     capped = ss.Session(RECORDS, ledger, bits=Recorded(1))
     capped.sum({"z": ss.Gaussian(1)}, derive={"z": "x"})
     with pytest.raises(ss.CapError, match="the cap on 'z'"):
         capped.sum({"z": ss.Gaussian(1)}, derive={"z": "x"})
-    with pytest.raises(ss.ParameterError, match="caps names 'xx', which is no column; there are state"):
+    with pytest.raises(ss.ParameterError, match="caps names 'xx', which is not a column; there are state"):
         ss.Session(RECORDS, path.with_name("new"), {"xx": ss.Gaussian(1).policy})
     assert not path.with_name("new").exists()
 
@@ -316,7 +329,7 @@ def test_labels_are_what_they_were(path):
         ss.Session(text, ledger).sum({"x": ss.Gaussian(10)}, keys=ss.Keys.cross({"n": ["1"]}), partition="n")
     assert ledger.spent({"x": 10, "n": 1}) == ledger.spent({"x": 10, "n": "1"}) == ledger.spent({"x": 10}) == 0.5
     assert ledger.spent({"x": 10, "n": 2}) == 0
-    session = ss.Session(records.assign(d=[date(2020, 1, 1)] * 3), bits=Recorded(1))
+    session = ss.Session(records.assign(d=[date(2020, 1, 1)] * 3), types={"d": "date"}, bits=Recorded(1))
     session.sum({"x": ss.Gaussian(10)}, keys=ss.Keys.cross({"d": [date(2020, 1, 1)]}), partition="d")
     assert session.spent({"x": 10, "d": date(2020, 1, 1)}) == 0.5
     view = ss.Session(session.table.mutate(part=session.table.x % 2))

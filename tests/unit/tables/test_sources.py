@@ -1,18 +1,28 @@
 """Whatever holds the records becomes one table; what cannot be read is told in a line."""
 
+import gc
 import gzip
+import os
+import sqlite3
+import stat
+import tempfile
 import threading
+from decimal import Decimal
 
+import duckdb
 import ibis
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from bitsources import Recorded
 
 import slowscale as ss
-from slowscale.tables.sources import engine_errors, open_table
+from slowscale.tables.engines import engine_errors
+from slowscale.tables.sources import open_source, open_table
 
+TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
 ROWS = {"county": ["01001", "48001", "01003"], "emp": [1, 2, 3]}
 
 
@@ -46,35 +56,67 @@ def test_files(tmp_path):
     pd.DataFrame(ROWS).to_csv(tmp_path / "tabs.tsv", index=False, sep="\t")
     with gzip.open(tmp_path / "small.csv.gz", "wt") as file:
         file.write((tmp_path / "all.csv").read_text())
+    with pa.output_stream(tmp_path / "small.csv.zst", compression="zstd") as file:
+        file.write((tmp_path / "all.csv").read_bytes())
+    (tmp_path / "parts").mkdir()
     for i in range(3):
-        pa.parquet.write_table(pa.table(ROWS).slice(i, 1), tmp_path / f"part{i}.parquet")
-    for path in ("all.csv", "tabs.tsv", "small.csv.gz", "part*.parquet", "**/part*.parquet"):
+        pa.parquet.write_table(pa.table(ROWS).slice(i, 1), tmp_path / "parts" / f"part{i}.parquet")
+    for path in ("all.csv", "tabs.tsv", "small.csv.gz", "small.csv.zst"):
+        assert rows(str(tmp_path / path), types={"emp": "int64"}) == TRUTH, path
+    for path in ("parts/part*.parquet", "**/part*.parquet", "parts"):
         assert rows(str(tmp_path / path)) == TRUTH, path
-    assert rows([tmp_path / f"part{i}.parquet" for i in range(3)]) == TRUTH
-
-
-def test_codes_in_a_csv_keep_their_zeros_wherever_they_come(tmp_path):
-    (tmp_path / "1.csv").write_text("county,emp\n" + "".join(f"{10_000 + i},1\n" for i in range(50_000)))
-    (tmp_path / "2.csv").write_text("county,emp\n01001,2\n")
-    (tmp_path / "both.csv").write_text((tmp_path / "1.csv").read_text() + "01001,2\n")
-    for path in ("both.csv", "[12].csv"):
-        table = open_table(tmp_path / path)
-        assert table.county.type().is_string(), path
-        assert table.filter(table.county == "01001").to_pyarrow()["emp"].to_pylist() == [2]
-    assert open_table(tmp_path / "1.csv").county.type().is_integer()
-    assert open_table(tmp_path / "1.csv", {"county": "string"}).county.type().is_string()
+    assert rows([tmp_path / "parts" / f"part{i}.parquet" for i in range(3)]) == TRUTH
 
 
 def test_files_are_those_that_are_named(tmp_path):
     """Neither a bracket in a name nor a folder such as state=TX changes what is read."""
     (tmp_path / "d[1].csv").write_text("emp\n100\n")
     (tmp_path / "d1.csv").write_text("emp\n7\n")
-    assert open_table(tmp_path / "d[1].csv").to_pyarrow()["emp"].to_pylist() == [100]
+    assert open_table(tmp_path / "d[1].csv").to_pyarrow()["emp"].to_pylist() == ["100"]
     folder = tmp_path / "county=XX"
     folder.mkdir()
     pa.parquet.write_table(pa.table(ROWS), folder / "a.parquet")
     pd.DataFrame(ROWS).to_csv(folder / "a.csv", index=False)
-    assert rows(folder / "a.parquet") == rows(folder / "a.csv") == TRUTH
+    assert rows(folder / "a.parquet") == rows(folder / "a.csv", types={"emp": "int64"}) == TRUTH
+
+
+def test_a_partitioned_folder_has_its_levels_as_columns(tmp_path):
+    for state, emp in (("01", 1), ("TX", 2)):
+        folder = tmp_path / "run=7" / "table" / f"state={state}"
+        folder.mkdir(parents=True)
+        pa.parquet.write_table(pa.table({"emp": [emp]}), folder / "a.parquet")
+    data = tmp_path / "run=7" / "table"
+    assert rows(data) == [{"emp": 1, "state": "01"}, {"emp": 2, "state": "TX"}]
+    (data / "state=TX" / "a.parquet").rename(data / "a.parquet")
+    with pytest.raises(ss.ParameterError, match="must all have the same levels, such as state=TX"):
+        ss.Session(data)
+
+
+def test_declared_types_hold_for_frames(tmp_path):
+    """A missing label turns a pandas column of integers into floats; a declared type turns it back, record by record."""
+    frame = pd.DataFrame({"k": [1, None, 2.5], "code": [7, 8, 9]})
+    source = open_source(frame, {"k": "int64", "code": "string"})
+    assert source.table.to_pyarrow().to_pydict() == {"k": [1, None, None], "code": ["7", "8", "9"]}
+    assert source.unreadable == {"k": "int64"}
+    objects = pd.DataFrame({"x": pd.Series(["1.50", 2, None, "abc"], dtype=object)})
+    source = open_source(objects, {"x": "decimal(10, 2)"})
+    assert source.table.to_pyarrow()["x"].to_pylist() == [Decimal("1.50"), Decimal("2.00"), None, None]
+    assert source.unreadable == {"x": "decimal(10, 2)"}
+
+
+def test_a_column_that_no_engine_takes_does_no_harm():
+    tables = [
+        pd.DataFrame({"emp": [1, 2], "odd": [1, "x"]}).assign(odd=lambda f: [complex(1), complex(2)]),
+        pl.DataFrame({"emp": [1, 2], "odd": pl.Series([object(), object()], dtype=pl.Object)}),
+        pa.table({"emp": [1, 2], "odd": pa.array([(1, 2, 3)] * 2, pa.month_day_nano_interval())}).append_column(
+            "worse", pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
+        ),
+    ]
+    for table in tables:
+        session = ss.Session(table)
+        assert session.sum({"emp": ss.Gaussian(1)}).table.num_rows == 1
+    with pytest.raises(ss.ParameterError, match="column 'odd' has the type complex128, which cannot be computed with"):
+        ss.Session(tables[0]).sum({"odd": ss.Gaussian(1)})
 
 
 def test_parquet_files_of_different_types_are_not_mixed(tmp_path):
@@ -100,16 +142,16 @@ def test_tables_that_are_not_the_same_each_time_are_refused():
     [
         ("nothing.parquet", r"data: no file matches nothing\.parquet"),
         ("nothing/*.csv", "no file matches"),
-        (".", "data is a folder: name its files"),
+        ("docs", "the folder docs has no Parquet files; name the files"),
         ("README.md", r"data must be a file ending in \.parquet, .*got README\.md"),
         (["README.md"], "must be a file ending in"),
-        (3, "data must be a Parquet or CSV path, .* got int"),
+        (3, "data must be a path of Parquet, .* got int"),
         (None, "got NoneType"),
         ([], "got list"),
         ({"a": [1]}, "got dict"),
         (ibis.table({"a": "int64"}, name="t"), "an Ibis table of one connected engine"),
-        (pd.DataFrame({"b": [1, 2], "a": [1, "secret"]}), "data cannot be read: column 'a' has values of mixed types"),
-        (pd.DataFrame({"a": [2**70]}), "column 'a' has values of mixed types, or too large"),
+        (pd.DataFrame({"a": [2**70]}), "data has no column of a type that can be used"),
+        (pd.DataFrame({1: [2]}), "data must have columns that are named by text"),
         (pa.table({"emp": [1], "EMP": [2]}), "names that differ in case only"),
         (pl.LazyFrame({"a": [1]}).select("b"), "the frame itself raises an error"),
         ("https://example.org/a.csv", "must be a local file"),
@@ -117,9 +159,12 @@ def test_tables_that_are_not_the_same_each_time_are_refused():
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns of one name"),
         ("postgresql://nobody@127.0.0.1:1/none", "must name the table after the address, as in"),
         ("postgresql://nobody:sec#secret@127.0.0.1:1/none", "must name the table after the address, as in"),
-        ("nosuch://nobody:secret@host/db#t", r"data could not be reached \(nosuch://nobody@host/db\)"),
+        ("nosuch://nobody:secret@host/db#t", "must be a local file, or an address that starts with .* got nosuch://"),
+        ("postgresql://nobody:se#cret#secret@127.0.0.1:1/none#t", r"could not be reached \(postgresql://nobody@127"),
+        ("postgresql://127.0.0.1:1/none?user=me&password=secret#t", "could not be reached"),
+        ("postgresql://127.0.0.1:1/none?passwort=secret#t", "could not be reached"),
+        ("duckdb://md:?motherduck_token=secret#t", "there is no file md:"),
         ("postgresql://nobody:secret@127.0.0.1:1/none#t", r"data could not be reached \(postgresql://nobody@127"),
-        ("nosuch://host#t", "data could not be reached"),
     ],
 )
 def test_mistakes_are_told(data, words, request, monkeypatch):
@@ -131,22 +176,80 @@ def test_mistakes_are_told(data, words, request, monkeypatch):
 
 def test_broken_files_are_told(tmp_path):
     (tmp_path / "broken.parquet").write_text("this is no parquet file")
-    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "broken.xlsx").write_text("this is no workbook")
+    (tmp_path / "broken.dta").write_text("this is no Stata file")
     (tmp_path / "ok.csv").write_text("a\n1\n")
-    with pytest.raises(ss.EngineError, match=r"data could not be read \(.*broken\.parquet"):
-        ss.Session(tmp_path / "broken.parquet")
-    with pytest.raises(ss.SlowscaleError):
-        ss.Session(tmp_path / "empty.csv").sum({"a": ss.Gaussian(1)})
-    with pytest.raises(ss.ParameterError, match="types names columns that the file has not: b"):
+    for name in ("broken.parquet", "broken.xlsx", "broken.dta"):
+        with pytest.raises(ss.EngineError, match=rf"data could not be read \(.*{name}"):
+            ss.Session(tmp_path / name)
+    with pytest.raises(ss.ParameterError, match="types names b, but data has the columns a"):
         ss.Session(tmp_path / "ok.csv", types={"b": "string"})
     with pytest.raises(ss.ParameterError, match=r"types\['a'\] must be a type such as"):
         ss.Session(tmp_path / "ok.csv", types={"a": "words"})
     with pytest.raises(ss.ParameterTypeError, match="types must be a mapping"):
         ss.Session(tmp_path / "ok.csv", types="string")
-    with pytest.raises(ss.ParameterError, match="types must be given for CSV files only"):
-        ss.Session(pd.DataFrame({"a": [1]}), types={"a": "string"})
-    with pytest.raises(ss.ParameterError, match="all Parquet or all CSV"):
+    with pytest.raises(ss.ParameterError, match="a database table has types of its own"):
+        ss.Session(ibis.memtable({"a": [1]}), types={"a": "string"})
+    with pytest.raises(ss.ParameterError, match="csv must be given for CSV files only"):
+        ss.Session(pd.DataFrame({"a": [1]}), csv={"delimiter": ";"})
+    with pytest.raises(ss.ParameterError, match="data must be files of one kind, got CSV and Parquet"):
         ss.Session([tmp_path / "ok.csv", tmp_path / "broken.parquet"])
+
+
+def test_duckdb_files_are_read_only_and_their_macros_are_not_heard(tmp_path):
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as file:
+        file.execute("CREATE TABLE t AS SELECT 'TX' AS k, -45 AS emp")
+        file.execute("CREATE MACRO abs(x) AS x * 10")
+        file.execute("CREATE VIEW v AS SELECT k, sum(emp) AS emp FROM t GROUP BY k")
+        file.execute("CREATE SCHEMA other; CREATE TABLE other.u AS SELECT 3 AS emp")
+    before = path.read_bytes()
+    session = ss.Session(f"duckdb://{path}#t", bits=Recorded(1))
+    release = session.sum({"size": TINY}, derive={"size": "abs(emp)"})
+    assert release.table["size"].to_pylist() == [45]
+    assert "combines" not in release.facts["protects"]
+    assert "combines rows" in ss.Session(f"duckdb://{path}#v").sum({"emp": TINY}).facts["protects"]
+    assert ss.Session(f"duckdb://{path}#other.u", bits=Recorded(1)).sum({"emp": TINY}).table["emp"].to_pylist() == [3]
+    del session
+    assert path.read_bytes() == before
+    own = ibis.duckdb.connect(path, read_only=True)
+    with pytest.raises(ss.ParameterError, match=r"macros replace built-in functions \(abs\)"):
+        ss.Session(own.table("t"))
+    own.disconnect()
+
+
+def test_sqlite_files_by_address(tmp_path):
+    path = tmp_path / "a b.sqlite"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE t (k TEXT, emp INTEGER)")
+        file.executemany("INSERT INTO t VALUES (?, ?)", [("TX", 2), ("IA", 40)])
+        file.execute("CREATE VIEW v AS SELECT * FROM t")
+    file.close()
+    session = ss.Session(f"sqlite://{path}#t", bits=Recorded(1))
+    release = session.sum({"emp": TINY}, keys=ss.Keys.cross({"k": ["IA", "TX"]}))
+    assert release.table["emp"].to_pylist() == [40, 2]
+    assert "combines rows" in ss.Session(f"sqlite://{path}#v").sum({"emp": TINY}).facts["protects"]
+    with pytest.raises(ss.EngineError, match="there is no table none in"):
+        ss.Session(f"sqlite://{path}#none")
+
+
+def test_other_engines_are_refused_by_name():
+    polars = ibis.polars.connect({"t": pl.DataFrame({"a": [1]})})
+    with pytest.raises(ss.ParameterError, match="on the engine 'polars', which is not supported.*DuckDB, PostgreSQL"):
+        ss.Session(polars.table("t"))
+
+
+def test_what_spills_is_private_and_goes_away():
+    session = ss.Session(pa.table({"a": [1]}))
+    connection = session.table.get_backend()
+    folder = connection.con.execute("SELECT current_setting('temp_directory')").fetchone()[0]
+    assert folder.startswith(tempfile.gettempdir())
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    settings = ("autoinstall_known_extensions", "autoload_known_extensions")
+    assert not any(connection.con.execute(f"SELECT current_setting('{name}')").fetchone()[0] for name in settings)
+    del session, connection
+    gc.collect()
+    assert not os.path.exists(folder)
 
 
 def test_an_interrupted_query_is_an_interrupt():

@@ -1,0 +1,176 @@
+"""Declared types: how each value of a column becomes a value of the type that was declared for it.
+
+A value is converted by itself, by a rule that does not depend on other records. One that does not follow the rule becomes
+NULL and is reported: as a label it matches no key; where the column is summed, filtered on or derived from, it is an
+error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.types as ir
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.tables.engines import engine_errors, fresh_name
+from slowscale.tables.private import literal, quoted
+
+EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
+ISO_DATE = "%Y-%m-%d"
+WHOLE = r"[+-]?[0-9]+(\.0*)?"
+FLOAT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
+TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A table whose columns have their declared types.
+
+    Attributes
+    ----------
+    table
+        The records.
+    unreadable
+        Columns in which some value does not follow its declared type, with that type.
+    unusable
+        Columns that were left out because no engine can compute with their type, with that type.
+    """
+
+    table: ir.Table
+    unreadable: Mapping[str, str]
+    unusable: Mapping[str, str]
+
+
+def check_types(types: Any) -> dict[str, dt.DataType]:
+    """Return declared types as Ibis types."""
+    if types is None:
+        return {}
+    if not isinstance(types, Mapping):
+        raise ParameterTypeError(f'types must be a mapping such as {{"county": "string"}}, got {types!r:.60}')
+    return {name: _check_type(name, given) for name, given in types.items()}
+
+
+def _check_type(name: Any, given: Any) -> dt.DataType:
+    try:
+        dtype = ibis.dtype(given)
+    except Exception:
+        dtype = None
+    known = dtype is not None and (
+        dtype.is_string() or dtype.is_integer() or dtype.is_floating() or dtype.is_boolean() or dtype.is_date()
+    )
+    decimal = dtype is not None and dtype.is_decimal() and dtype.scale is not None
+    naive = dtype is not None and dtype.is_timestamp() and dtype.timezone is None
+    if not isinstance(name, str) or not (known or decimal or naive):
+        raise ParameterError(f"types[{name!r}] must be a type such as {EXAMPLES}, got {given!r}")
+    return dtype
+
+
+def converted(
+    connection: Any,
+    relation: str,
+    types: Mapping[str, dt.DataType],
+    argument: str,
+    dates: str = ISO_DATE,
+    decimal: str = ".",
+    store: bool = False,
+) -> Converted:
+    """Return a relation of the private DuckDB with its declared types, as a view or (`store`) as a table."""
+    from ibis.backends.sql.datatypes import DuckDBType
+
+    with engine_errors(f"{argument} could not be read"):
+        described = connection.con.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+    have = {row[0]: row[1] for row in described}
+    unknown = [name for name in types if name not in have]
+    if unknown:
+        raise ParameterError(f"types names {', '.join(unknown)}, but {argument} has the columns {', '.join(have)}")
+    columns, unusable = {}, {}
+    for name, sql_type in have.items():
+        try:
+            DuckDBType.from_string(sql_type)
+            columns[name] = _expression(name, sql_type, types.get(name), dates, decimal)
+        except ParameterError:
+            raise
+        except Exception:
+            unusable[name] = sql_type
+    if not columns:
+        raise ParameterError(f"{argument} has no column of a type that can be used")
+    kept = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in columns.items())
+    place = fresh_name("records")
+    with engine_errors(f"{argument} could not be read", quote=False):
+        kind = "TABLE" if store else "VIEW"
+        connection.con.execute(f"CREATE {kind} {place} AS SELECT {kept} FROM {relation}")
+        unreadable = _unreadable(connection, relation, columns, types)
+        return Converted(connection.table(place), unreadable, unusable)
+
+
+def _unreadable(
+    connection: Any, relation: str, columns: Mapping[str, str], types: Mapping[str, dt.DataType]
+) -> dict[str, str]:
+    changed = [name for name in types if columns.get(name, quoted(name)) != quoted(name)]
+    if not changed:
+        return {}
+    tests = ", ".join(
+        f"coalesce(bool_or({columns[name]} IS NULL AND trim(CAST({quoted(name)} AS VARCHAR)) <> ''), false)"
+        for name in changed
+    )
+    found = connection.con.execute(f"SELECT {tests} FROM {relation}").fetchone()
+    return {name: str(types[name]) for name, bad in zip(changed, found, strict=True) if bad}
+
+
+def _expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, decimal: str) -> str:
+    """Return the SQL that converts a column, record by record."""
+    column = quoted(name)
+    if dtype is None:
+        return column
+    if sql_type == "VARCHAR":
+        return _from_text(column, dtype, dates, decimal)
+    if dtype.is_string() and sql_type in ("BOOLEAN", "DATE", *INTEGERS):
+        return f"CAST({column} AS VARCHAR)"
+    if dtype.is_integer() and (sql_type in ("DOUBLE", "FLOAT") or sql_type.startswith("DECIMAL")):
+        return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS {_sql(dtype)}) END"
+    if dtype.is_floating() or (dtype.is_integer() and sql_type in INTEGERS):
+        return f"TRY_CAST({column} AS {_sql(dtype)})"
+    if dtype.is_date() and sql_type.startswith("TIMESTAMP"):
+        return f"CASE WHEN {column} = date_trunc('day', {column}) THEN CAST({column} AS DATE) END"
+    if _sql(dtype) == sql_type:
+        return column
+    raise ParameterError(f"types[{name!r}] is {dtype}, but the column holds {sql_type}, which has no exact conversion")
+
+
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT")
+
+
+def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str:
+    if dtype.is_string():
+        return column
+    text = f"trim({column})"
+    if decimal != "." and (dtype.is_floating() or dtype.is_decimal() or dtype.is_integer()):
+        # A point is then no part of a number.
+        text = f"CASE WHEN NOT contains({text}, '.') THEN replace({text}, {literal(decimal)}, '.') END"
+    if dtype.is_integer():
+        return _where(text, WHOLE, f"split_part({text}, '.', 1)", dtype)
+    if dtype.is_floating():
+        return _where(text, FLOAT, text, dtype)
+    if dtype.is_decimal():
+        digits = dtype.scale
+        pattern = rf"[+-]?([0-9]+(\.[0-9]{{0,{digits}}}0*)?" + (rf"|\.[0-9]{{1,{digits}}}0*)" if digits else ")")
+        return _where(text, pattern, text, dtype)
+    if dtype.is_boolean():
+        yes, no = (", ".join(map(literal, words)) for words in (TRUE, FALSE))
+        return f"CASE WHEN lower({text}) IN ({yes}) THEN true WHEN lower({text}) IN ({no}) THEN false END"
+    if dtype.is_date():
+        return f"CAST(try_strptime({text}, {literal(dates)}) AS DATE)"
+    return _where(text, TIME, text, dtype)
+
+
+def _where(text: str, pattern: str, value: str, dtype: dt.DataType) -> str:
+    return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN TRY_CAST({value} AS {_sql(dtype)}) END"
+
+
+def _sql(dtype: dt.DataType) -> str:
+    from ibis.backends.sql.datatypes import DuckDBType
+
+    return str(DuckDBType.to_string(dtype))

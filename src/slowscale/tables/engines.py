@@ -1,0 +1,345 @@
+"""Engines: what each database engine needs so that labels are compared exactly and results come back unchanged.
+
+An engine is supported when the conformance and stability suites run on it. Any other is refused by name: MySQL, MariaDB
+and SQL Server, for instance, compare text without case by default, so that one record could join two cells.
+"""
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from datetime import date
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+import pyarrow as pa
+
+from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.tables.dialects import call, forced
+
+TEXT, WHOLE, TRUTH, DATE = "text", "whole numbers", "booleans", "dates"
+# The dates that Python and Arrow can hold; PostgreSQL also has 'infinity' and years before Christ.
+FIRST_DAY, LAST_DAY = date.min, date.max
+
+
+class Engine:
+    """How one engine groups, counts and returns; the methods of this class serve where it does as most do."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    # Whether its sum of 64-bit integers has more than 64 bits; on others numbers are cut into limbs.
+    wide_sums: ClassVar[bool] = False
+    # Whether it refuses to cast a float that does not fit to a 64-bit integer.
+    strict_casts: ClassVar[bool] = False
+    has_decimals: ClassVar[bool] = True
+    has_quantiles: ClassVar[bool] = True
+    has_nan: ClassVar[bool] = True
+
+    def label(self, value: ir.Value, kind: str) -> ir.Value:
+        """Return a record's label such that equal means identical, or NULL where it has none of this kind."""
+        if kind == TEXT:
+            return self.text_bytes(forced(value, dt.string))
+        if kind == WHOLE:
+            unsigned = value.type() == dt.uint64
+            return ibis.cases((value <= 2**63 - 1, forced(value, dt.int64))) if unsigned else forced(value, dt.int64)
+        if kind == DATE:
+            return ibis.cases((value.between(ibis.literal(FIRST_DAY), ibis.literal(LAST_DAY)), value))
+        return value
+
+    def key(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+        """Return public labels in the form that `label` gives those of the records."""
+        return labels.cast(pa.binary()) if kind == TEXT else labels
+
+    def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+        """Return the labels behind what `label` gave."""
+        return labels.cast(pa.string()) if kind == TEXT else labels
+
+    def text_bytes(self, value: ir.Value) -> ir.Value:
+        """Return the bytes of a text: comparing those depends on no collation."""
+        raise NotImplementedError
+
+    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        """Return a float as a 64-bit integer, cut towards zero; if `careful`, NULL where it does not fit."""
+        raise NotImplementedError
+
+    def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
+        """Return a decimal of any scale as one of this scale, cut towards zero."""
+        return forced(value, dt.Decimal(38, digits))
+
+    def stored(self, value: ir.Value) -> ir.Value | None:
+        """Return whether a number has the column's declared type, or None where the engine sees to that."""
+        return None
+
+    def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
+        """Return the number that a text writes, as its whole part and its rest in units of 10^-digits."""
+        raise NotImplementedError
+
+    def check(self, backend: Any) -> None:
+        """Raise where the connection is set up in a way that makes results wrong."""
+
+    def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        """Run a query and return its rows as Arrow, never by way of pandas."""
+        return query.to_pyarrow()
+
+
+class DuckDB(Engine):
+    """DuckDB, in this process."""
+
+    name, title, wide_sums, strict_casts = "duckdb", "DuckDB", True, True
+
+    def text_bytes(self, value: ir.Value) -> ir.Value:
+        return call("encode", "binary", value)
+
+    def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
+        # A cast to a decimal of 38 digits takes 4 µs; these two of 64 bits together take 0.1 µs.
+        whole = call("split_part", "string", text, ".", 1).try_cast("int64").fill_null(0)
+        rest = call("rpad", "string", call("split_part", "string", text, ".", 2), digits, "0").try_cast("int64")
+        return whole, ibis.ifelse(text.startswith("-"), -rest, rest)
+
+    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        cut = call("trunc", "float64", value)
+        # A check beforehand is not enough: DuckDB removes it where a Parquet file's statistics, which leave out NaN,
+        # say that it always holds.
+        return cut.try_cast("int64") if careful else cut.cast("int64")
+
+    def check(self, backend: Any) -> None:
+        shadowing = backend.con.execute(
+            "SELECT DISTINCT m.function_name FROM duckdb_functions() m JOIN duckdb_functions() f USING (function_name) "
+            "WHERE m.function_type = 'macro' AND NOT m.internal AND f.internal "
+            "AND m.database_name IN (current_database(), 'temp') ORDER BY 1"
+        ).fetchall()
+        if shadowing:
+            names = ", ".join(name for (name,) in shadowing)
+            raise ParameterError(
+                f"data is on a DuckDB connection whose macros replace built-in functions ({names}), so that sums could "
+                "mean something else; drop the macros, or give the address duckdb://file#table, which ignores them"
+            )
+
+    def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        backend._run_pre_execute_hooks(query)
+        with _without_statistics(backend) if _compares_floats(query) else nullcontext():
+            return backend.con.sql(backend.compile(query)).to_arrow_table()
+
+
+@contextmanager
+def _without_statistics(backend: Any) -> Iterator[None]:
+    """Keep DuckDB from deciding comparisons by a file's statistics.
+
+    Those of a Parquet file leave out NaN, so that whether a record with NaN passes a filter would depend on the others.
+    """
+    (before,) = backend.con.execute("SELECT current_setting('disabled_optimizers')").fetchone()
+    backend.con.execute("SET disabled_optimizers = 'statistics_propagation,filter_pushdown'")
+    try:
+        yield
+    finally:
+        backend.con.execute(f"SET disabled_optimizers = '{before}'")
+
+
+def _compares_floats(query: ir.Table) -> bool:
+    """Whether a filter or a derived column compares floats."""
+    for relation in query.op().find((ops.Filter, ops.Project)):
+        todo = list(relation.predicates if isinstance(relation, ops.Filter) else relation.values.values())
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ops.Relation):
+                continue
+            children = [child for child in node.__children__ if isinstance(child, ops.Value)]
+            if node.dtype.is_boolean() and any(child.dtype.is_floating() for child in children):
+                return True
+            todo += children
+    return False
+
+
+class PostgreSQL(Engine):
+    """A PostgreSQL server."""
+
+    name, title, wide_sums, strict_casts = "postgres", "PostgreSQL", True, True
+
+    def text_bytes(self, value: ir.Value) -> ir.Value:
+        return call("convert_to", "binary", value, "UTF8")
+
+    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        return call("trunc", "float64", value).cast("int64")
+
+    def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
+        return forced(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
+
+
+class Spark(Engine):
+    """Spark, classic or Connect."""
+
+    name, title = "pyspark", "Spark"
+
+    def text_bytes(self, value: ir.Value) -> ir.Value:
+        return forced(value, dt.binary)
+
+    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        return value.cast("int64")
+
+    def check(self, backend: Any) -> None:
+        if str(backend._session.conf.get("spark.sql.ansi.enabled")).lower() != "true":
+            raise ParameterError(
+                "data is on a Spark session with spark.sql.ansi.enabled = false, where numbers that are too large wrap "
+                'around silently; call spark.conf.set("spark.sql.ansi.enabled", "true") first'
+            )
+
+    def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        backend._run_pre_execute_hooks(query)
+        return backend._session.sql(backend.compile(query)).toArrow()
+
+
+class SQLite(Engine):
+    """SQLite, whose columns may hold values of any type: each record is looked at for what it really holds."""
+
+    name, title, has_decimals, has_quantiles, has_nan = "sqlite", "SQLite", False, False, False
+
+    def label(self, value: ir.Value, kind: str) -> ir.Value:
+        wanted = "text" if kind in (TEXT, DATE) else "integer"
+        right = call("typeof", "string", value) == wanted
+        if kind == TRUTH:
+            right = right & forced(value, dt.int64).isin([0, 1])
+        return ibis.cases((right, forced(value, dt.binary if wanted == "text" else dt.int64)))
+
+    def key(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+        if kind == DATE:
+            return labels.cast(pa.string()).cast(pa.binary())
+        return labels.cast(pa.int64()) if kind == TRUTH else super().key(labels, kind)
+
+    def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+        if kind == DATE:
+            return labels.cast(pa.string()).cast(pa.date32())
+        return labels.cast(pa.bool_()) if kind == TRUTH else super().key_label(labels, kind)
+
+    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        return forced(value, dt.int64)
+
+    def stored(self, value: ir.Value) -> ir.Value | None:
+        types = ["integer"] if value.type().is_integer() else ["integer", "real"]
+        return call("typeof", "string", value).isin(types)
+
+    def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        backend._run_pre_execute_hooks(query)
+        schema = query.schema().to_pyarrow()
+        with backend._safe_raw_sql(backend.compile(query)) as cursor:
+            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(schema)
+        return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DuckDB(), PostgreSQL(), Spark(), SQLite())}
+
+
+def engine_of(table: ir.Table) -> Engine:
+    """Return the engine that holds a table; one that is not tested is refused."""
+    try:
+        name = str(table.get_backend().name)
+    except ibis.common.exceptions.IbisError as error:
+        raise ParameterError("data must be an Ibis table of one connected engine: this one has none, or several") from (
+            error
+        )
+    if name not in ENGINES:
+        titles = ", ".join(engine.title for engine in ENGINES.values())
+        raise ParameterError(
+            f"data is on the engine {name!r}, which is not supported: sums are known to be exact and stable on "
+            f"{titles} only. To add an engine, run tests/integration on it (CONTRIBUTING.md); meanwhile, export the "
+            "table to Parquet"
+        )
+    return ENGINES[name]
+
+
+_locks: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+@contextmanager
+def locked(backend: Any) -> Iterator[None]:
+    """Hold a connection, so that threads use it one after the other: DuckDB freezes where two use one at once."""
+    with _locks_lock:
+        lock = _locks.setdefault(backend, threading.RLock())
+    with lock:
+        yield
+
+
+def fetch(query: ir.Table) -> pa.Table:
+    """Run a query on its engine and return its rows; a column of another type than expected is an error."""
+    engine, backend = engine_of(query), query.get_backend()
+    with locked(backend):
+        found = engine.run(backend, query)
+    for name, expected in zip(query.schema().names, query.schema().to_pyarrow().types, strict=True):
+        if not _same_family(found[name].type, expected):
+            raise EngineError(f"{engine.title} returned {found[name].type} where {expected} was asked for")
+    return found
+
+
+def _same_family(got: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether two types hold the same values: integers and decimals may have another width."""
+    whole = [pa.types.is_integer(dtype) or pa.types.is_decimal(dtype) for dtype in (got, expected)]
+    if any(whole):
+        return all(whole)
+    for test in (_is_binary, _is_text, pa.types.is_floating):
+        if test(got) or test(expected):
+            return test(got) and test(expected)
+    return bool(got == expected)
+
+
+def _is_binary(dtype: pa.DataType) -> bool:
+    return pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype)
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+
+
+@contextmanager
+def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
+    """Turn what an engine raises into an `EngineError`.
+
+    Its own words are quoted only where no record has been read yet: later they may name a confidential value, and
+    are left to `__cause__`.
+    """
+    try:
+        yield
+    except (ParameterError, ParameterTypeError, DataError, EngineError, KeyboardInterrupt, MemoryError):
+        raise
+    except ImportError as error:
+        raise EngineError(
+            f"{what}: {first_line(error)}; pip install 'slowscale[postgres]' or 'slowscale[spark]'"
+        ) from error
+    except Exception as error:
+        if type(error).__name__ == "InterruptException":  # DuckDB's word for Ctrl-C
+            raise KeyboardInterrupt from error
+        why = first_line(error) if quote else f"{type(error).__name__}; the engine's own words may quote records"
+        raise EngineError(f"{what}: {why}") from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def grouped(table: ir.Table, kinds: Mapping[str, str], measures: Mapping[str, ir.Value]) -> ir.Table:
+    """Return the query that groups records by their exact labels, named by0, by1…"""
+    engine = engine_of(table)
+    by = [engine.label(table[name], kind).name(f"by{i}") for i, (name, kind) in enumerate(kinds.items())]
+    return table.aggregate(by=by, **measures)
+
+
+def among(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Table:
+    """Return the records whose labels are among the keys."""
+    engine = engine_of(table)
+    wanted = ibis.memtable(
+        pa.table({f"by{i}": engine.key(keys[name], kind) for i, (name, kind) in enumerate(kinds.items())})
+    )
+    labels = [engine.label(table[name], kind) for name, kind in kinds.items()]
+    return table.semi_join(wanted, [label == wanted[f"by{i}"] for i, label in enumerate(labels)])
+
+
+_names = itertools.count()
+
+
+def fresh_name(prefix: str) -> str:
+    """Return a name that no other table of this process has."""
+    return f"{prefix}_{next(_names)}"

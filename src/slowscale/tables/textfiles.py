@@ -1,0 +1,279 @@
+"""CSV files, read by rule and never by guess.
+
+A file has a declared form and declared types; a column without a type is text as it is written. A record is a line:
+a quoted line break is refused, because one stray quote would otherwise swallow the records after it. Guessing happens
+where a plan is written (`guess_types`), and its result stands in the plan for people to read.
+"""
+
+import codecs
+import csv
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from typing import Any, BinaryIO
+
+import ibis.expr.datatypes as dt
+import numpy as np
+import pyarrow as pa
+
+from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.tables.conversion import ISO_DATE, Converted, converted
+from slowscale.tables.engines import engine_errors, fresh_name
+from slowscale.tables.private import literal, private_duckdb
+
+ENDINGS = (".csv", ".tsv", ".txt")
+COMPRESSED = ("", ".gz", ".zst")
+CHUNK = 1 << 23
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV file is written.
+
+    Attributes
+    ----------
+    delimiter
+        What separates fields: a comma, or a tab in .tsv files, when not given.
+    quote
+        What fields may be enclosed in; within them it is doubled. "" for none.
+    encoding
+        The encoding, such as "utf-8" or "latin-1".
+    dates
+        How dates are written, such as "%d/%m/%Y".
+    decimal
+        The decimal separator of numbers, "." or ",".
+    header
+        The names of the columns, where the first line does not have them.
+    """
+
+    delimiter: str | None = None
+    quote: str = '"'
+    encoding: str = "utf-8"
+    dates: str = ISO_DATE
+    decimal: str = "."
+    header: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and not _is_single(self.delimiter):
+            raise ParameterError(f"csv delimiter must be one character such as ',' or ';', got {self.delimiter!r}")
+        if self.quote != "" and not _is_single(self.quote):
+            raise ParameterError(f"csv quote must be one character, or empty for none, got {self.quote!r}")
+        if self.decimal not in (".", ","):
+            raise ParameterError(f"csv decimal must be '.' or ',', got {self.decimal!r}")
+        if not isinstance(self.dates, str) or "%" not in self.dates:
+            raise ParameterError(f'csv dates must be a format such as "%d/%m/%Y", got {self.dates!r}')
+        try:
+            codecs.lookup(self.encoding)
+        except (LookupError, TypeError):
+            raise ParameterError(
+                f'csv encoding must be one that Python knows, such as "utf-8" or "latin-1", got {self.encoding!r}'
+            ) from None
+        if self.header is not None:
+            object.__setattr__(self, "header", tuple(self.header))
+
+    @staticmethod
+    def of(given: Any) -> "CsvFormat":
+        """Return a form from a mapping such as {"delimiter": ";"}."""
+        if given is None:
+            return CsvFormat()
+        if isinstance(given, CsvFormat):
+            return given
+        known = [field.name for field in fields(CsvFormat)]
+        if not isinstance(given, Mapping):
+            raise ParameterTypeError(f'csv must be a mapping such as {{"delimiter": ";"}}, got {given!r:.60}')
+        for name in given:
+            if name not in known:
+                raise ParameterError(f"csv has no setting {name!r}; it has {', '.join(known)}")
+        return CsvFormat(**given)
+
+    def separator(self, path: str) -> str:
+        """Return what separates the fields of a file."""
+        return self.delimiter or ("\t" if ".tsv" in os.path.basename(path).lower() else ",")
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether files can be read as they are."""
+        return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
+
+
+def _is_single(text: Any) -> bool:
+    return isinstance(text, str) and len(text) == 1 and ord(text) < 128 and text not in "\r\n"
+
+
+def is_text_file(path: str) -> bool:
+    """Whether a file is one that this module reads, by its name."""
+    return path.lower().endswith(tuple(ending + packed for ending in ENDINGS for packed in COMPRESSED))
+
+
+def read_text_files(
+    files: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, argument: str
+) -> Converted:
+    """Read CSV files, once, into a private store."""
+    connection = private_duckdb()
+    raw = fresh_name("lines")
+    with ExitStack() as stack:
+        names: tuple[str, ...] = ()
+        for file in files:
+            plain = _checked_copy(file, form, connection.folder, stack, argument)
+            header = _header(file, form, argument)
+            if names and header != names:
+                raise ParameterError(
+                    f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
+                )
+            sql = _reading(plain, header, form, form.separator(file))
+            _load(connection, f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}", file, argument)
+            names = header
+    if not types:
+        return Converted(connection.table(raw), {}, {})
+    made = converted(connection, raw, types, argument, form.dates, form.decimal, store=True)
+    connection.con.execute(f"DROP TABLE {raw}")
+    return made
+
+
+def _reading(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"SELECT * FROM read_csv({literal(_escaped(file))}, auto_detect = false, header = {form.header is None}, "
+        f"delim = {literal(separator)}, quote = {literal(form.quote)}, escape = {literal(form.quote)}, "
+        f"columns = {{{columns}}}, strict_mode = true, null_padding = false, hive_partitioning = false, "
+        "max_line_size = 16777216)"
+    )
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _load(connection: Any, sql: str, file: str, argument: str) -> None:
+    import duckdb
+
+    try:
+        connection.con.execute(sql)
+    except duckdb.InvalidInputException as error:
+        line = re.search(r"CSV Error on Line: (\d+)", str(error))
+        where = f"line {line[1]}" if line else "a line"
+        raise DataError(
+            f"{argument}: {where} of {file} is not a record with as many fields as the header has; mend the line, or say "
+            'how the file is written: csv={"delimiter": …, "quote": …}'
+        ) from None
+    except duckdb.Error as error:
+        if type(error).__name__ == "InterruptException":
+            raise KeyboardInterrupt from error
+        raise EngineError(f"{argument} could not be read ({file}): {type(error).__name__}") from error
+
+
+def _header(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
+    """Return the names in the first line, or those that were declared."""
+    if form.header is not None:
+        names = form.header
+    else:
+        with _opened(file) as stream:
+            first = next(_lines(stream), b"")
+        text = first.removeprefix(BOM).decode(form.encoding, "replace")
+        options: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
+        names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
+    if not names or any(not name.strip() for name in names):
+        raise ParameterError(
+            f"{argument}: the first line of {file} must name every column; where the file has no header, give the names: "
+            'csv={"header": [...]}'
+        )
+    if len({name.casefold() for name in names}) < len(names):
+        raise ParameterError(
+            f"{argument}: the header of {file} has several columns of one name, or differing in case only"
+        )
+    return names
+
+
+def _opened(file: str) -> Any:
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(os.path.splitext(file)[1].lower())
+    return pa.input_stream(file, compression=compression)
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the first line of a stream."""
+    data = b""
+    while b"\n" not in data and (chunk := stream.read(1 << 16)):
+        data += chunk
+    if data:
+        yield data.split(b"\n", 1)[0]
+
+
+def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
+    """Check that every line is a record by itself; return a file in UTF-8 that DuckDB can read."""
+    with engine_errors(f"{argument} could not be read ({file})"), _opened(file) as stream:
+        if form.is_utf8:
+            _check_lines(_chunks(stream), form, file, argument)
+            return file
+        copy = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder, suffix=".csv"))
+        decode = codecs.getincrementaldecoder(form.encoding)()
+
+        def transcoded() -> Iterator[bytes]:
+            try:
+                for chunk in _chunks(stream):
+                    yield decode.decode(chunk).encode()
+                yield decode.decode(b"", final=True).encode()
+            except UnicodeError:
+                raise _wrong_encoding(file, form, argument) from None
+
+        _check_lines(_written(transcoded(), copy), form, file, argument)
+        copy.flush()
+        return str(copy.name)
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    while chunk := stream.read(CHUNK):
+        yield chunk
+
+
+def _written(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
+    for chunk in chunks:
+        copy.write(chunk)
+        yield chunk
+
+
+def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
+    return DataError(
+        f"{argument}: {file} is not written in {form.encoding}; say which encoding it has, such as "
+        'csv={"encoding": "latin-1"}'
+    )
+
+
+def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: str) -> None:
+    """Raise unless every line has an even number of quotes, all line ends are of one kind, and the text is UTF-8.
+
+    Then every line starts outside quotes, and no record can reach into the next.
+    """
+    quote = ord(form.quote) if form.quote else None
+    line, inside, last, ends = 1, 0, b"", set()
+    decode = codecs.getincrementaldecoder("utf-8")()
+    for chunk in chunks:
+        try:
+            decode.decode(chunk)
+        except UnicodeError:
+            raise _wrong_encoding(file, form, argument) from None
+        data = np.frombuffer(last + chunk, np.uint8)
+        new = data[len(last) :]
+        breaks = np.flatnonzero(new == ord("\n"))
+        if quote is not None and (inside or (new == quote).any()):
+            parity = np.cumsum(new == quote)[breaks] + inside
+            odd = np.flatnonzero(parity % 2)
+            if odd.size:
+                raise DataError(
+                    f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line; a "
+                    'record must be one line, so mend it, or say csv={"quote": ""} if quotes are ordinary characters'
+                )
+            inside = (inside + int((new == quote).sum())) % 2
+        before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]
+        ends |= set(np.unique(before == ord("\r")).tolist())
+        returns = np.flatnonzero(data == ord("\r"))
+        alone = returns[(returns + 1 < data.size)]
+        if (data[alone + 1] != ord("\n")).any() or len(ends) > 1:
+            raise DataError(f"{argument}: {file} has line ends of several kinds; write them all in one way")
+        line += breaks.size
+        last = bytes(chunk[-1:])
+    if inside:
+        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed")
