@@ -111,8 +111,8 @@ class Session:
     Parameters
     ----------
     data
-        The records: a path of Parquet, CSV, Excel, Stata, SPSS or SAS files (globs and folders of Parquet too), a pandas,
-        polars or pyarrow table, an Ibis table, a Spark DataFrame, or a database address such as
+        The records: a path of Parquet, CSV, Excel, Stata, SPSS or SAS files (globs and folders of Parquet too), a
+        pandas, polars or pyarrow table, an Ibis table, a Spark DataFrame, or a database address such as
         "postgresql://host/database#table". A record is a row, or a line of a CSV file.
     ledger
         The file, or `ss.Ledger`, that every release is charged to before it is drawn. Without one the account is kept
@@ -188,7 +188,7 @@ class Session:
     @staticmethod
     @contextmanager
     def _recorded(ledger: Any) -> Iterator[None]:
-        """Write to a ledger, if there is one already, that the records could not be read: that tells something of them."""
+        """Write to a ledger, if there is one already, that the records could not be read."""
         try:
             yield
         except DataError as error:
@@ -210,8 +210,8 @@ class Session:
     def _no_column(self, argument: str, name: str, table: ir.Table) -> ParameterError:
         if name in self._source.unusable:
             return ParameterError(
-                f"{argument}: column {name!r} has the type {self._source.unusable[name]}, which cannot be computed with; "
-                "convert it before, or declare its type with types="
+                f"{argument}: column {name!r} has the type {self._source.unusable[name]}, which cannot be computed "
+                "with; convert it before, or declare its type with types="
             )
         return ParameterError(f"{argument}: there is no column {name!r}; there are {', '.join(table.columns)}")
 
@@ -219,7 +219,8 @@ class Session:
         for one, other in pairwise(sorted(self.table.columns, key=folded)):
             if folded(one) == folded(other):
                 raise ParameterError(
-                    f"data has the columns {one!r} and {other!r}, which some engines, and the ledger, take for one; rename one"
+                    f"data has the columns {one!r} and {other!r}, which the ledger and some engines take for one; "
+                    "rename one of them"
                 )
 
     def sum(
@@ -518,8 +519,8 @@ class Session:
         for name in columns:
             if caps and folded(name) not in capped and (name in derived or not self._is_stored(name)):
                 raise ParameterError(
-                    f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade the "
-                    "caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps)"
+                    f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
+                    "the caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps)"
                 )
 
     def _warn_if_empty(self, where: Any) -> None:

@@ -1,8 +1,8 @@
 """Declared types: how each value of a column becomes a value of the type that was declared for it.
 
-A value is converted by itself, by a rule that does not depend on other records. One that does not follow the rule becomes
-NULL and is reported: as a label it matches no key; where the column is summed, filtered on or derived from, it is an
-error.
+A value is converted by itself, by a rule that does not depend on other records. One that does not follow the rule
+becomes NULL and is reported: as a label it matches no key; where the column is summed, filtered on or derived from, it
+is an error.
 """
 
 from collections.abc import Mapping

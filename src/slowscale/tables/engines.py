@@ -92,21 +92,25 @@ class DuckDB(Engine):
     name, title, wide_sums, strict_casts = "duckdb", "DuckDB", True, True
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
+        """Return the UTF-8 bytes; a cast would read \\x41 as an escape."""
         return call("encode", "binary", value)
 
     def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
+        """Return the parts before and after the point."""
         # A cast to a decimal of 38 digits takes 4 µs; these two of 64 bits together take 0.1 µs.
         whole = call("split_part", "string", text, ".", 1).try_cast("int64").fill_null(0)
         rest = call("rpad", "string", call("split_part", "string", text, ".", 2), digits, "0").try_cast("int64")
         return whole, ibis.ifelse(text.startswith("-"), -rest, rest)
 
     def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        """Return a float cut towards zero; a cast alone would round."""
         cut = call("trunc", "float64", value)
         # A check beforehand is not enough: DuckDB removes it where a Parquet file's statistics, which leave out NaN,
         # say that it always holds.
         return cut.try_cast("int64") if careful else cut.cast("int64")
 
     def check(self, backend: Any) -> None:
+        """Raise where a macro replaces a built-in function."""
         shadowing = backend.con.execute(
             "SELECT DISTINCT m.function_name FROM duckdb_functions() m JOIN duckdb_functions() f USING (function_name) "
             "WHERE m.function_type = 'macro' AND NOT m.internal AND f.internal "
@@ -120,6 +124,7 @@ class DuckDB(Engine):
             )
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        """Run a query; DuckDB has Arrow's own types."""
         backend._run_pre_execute_hooks(query)
         with _without_statistics(backend) if _compares_floats(query) else nullcontext():
             return backend.con.sql(backend.compile(query)).to_arrow_table()
@@ -160,12 +165,15 @@ class PostgreSQL(Engine):
     name, title, wide_sums, strict_casts = "postgres", "PostgreSQL", True, True
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
+        """Return the UTF-8 bytes, whatever the encoding of the database."""
         return call("convert_to", "binary", value, "UTF8")
 
     def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        """Return a float cut towards zero; a cast alone would round."""
         return call("trunc", "float64", value).cast("int64")
 
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
+        """Return a decimal cut towards zero; a cast alone would round."""
         return forced(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
 
 
@@ -175,12 +183,15 @@ class Spark(Engine):
     name, title = "pyspark", "Spark"
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
+        """Return the UTF-8 bytes."""
         return forced(value, dt.binary)
 
     def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        """Return a float cut towards zero, as a cast does here."""
         return value.cast("int64")
 
     def check(self, backend: Any) -> None:
+        """Raise where numbers that are too large wrap around."""
         if str(backend._session.conf.get("spark.sql.ansi.enabled")).lower() != "true":
             raise ParameterError(
                 "data is on a Spark session with spark.sql.ansi.enabled = false, where numbers that are too large wrap "
@@ -188,6 +199,7 @@ class Spark(Engine):
             )
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        """Run a query; Ibis would take the result through pandas, where NULL turns integers into floats."""
         backend._run_pre_execute_hooks(query)
         return backend._session.sql(backend.compile(query)).toArrow()
 
@@ -198,6 +210,7 @@ class SQLite(Engine):
     name, title, has_decimals, has_quantiles, has_nan = "sqlite", "SQLite", False, False, False
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
+        """Return a label if it is stored as the type that the column declares; dates are text."""
         wanted = "text" if kind in (TEXT, DATE) else "integer"
         right = call("typeof", "string", value) == wanted
         if kind == TRUTH:
@@ -205,23 +218,28 @@ class SQLite(Engine):
         return ibis.cases((right, forced(value, dt.binary if wanted == "text" else dt.int64)))
 
     def key(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+        """Return public labels as SQLite stores them."""
         if kind == DATE:
             return labels.cast(pa.string()).cast(pa.binary())
         return labels.cast(pa.int64()) if kind == TRUTH else super().key(labels, kind)
 
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+        """Return labels from what SQLite stores."""
         if kind == DATE:
             return labels.cast(pa.string()).cast(pa.date32())
         return labels.cast(pa.bool_()) if kind == TRUTH else super().key_label(labels, kind)
 
     def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+        """Return a float cut towards zero, as a cast does here."""
         return forced(value, dt.int64)
 
     def stored(self, value: ir.Value) -> ir.Value | None:
+        """Return whether a value is stored as a number."""
         types = ["integer"] if value.type().is_integer() else ["integer", "real"]
         return call("typeof", "string", value).isin(types)
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        """Run a query; Ibis would take the result through pandas."""
         backend._run_pre_execute_hooks(query)
         schema = query.schema().to_pyarrow()
         with backend._safe_raw_sql(backend.compile(query)) as cursor:
@@ -286,11 +304,11 @@ def _same_family(got: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _is_binary(dtype: pa.DataType) -> bool:
-    return pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype)
+    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype))
 
 
 def _is_text(dtype: pa.DataType) -> bool:
-    return pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
 
 
 @contextmanager

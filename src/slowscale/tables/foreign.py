@@ -1,7 +1,7 @@
 """Files of other programs: Excel, Stata, SPSS and SAS, read into Arrow.
 
-The type of a column is the one that the file declares, never one that is told from the records. Excel declares none: its
-cells are taken as text, as in a CSV file.
+The type of a column is the one that the file declares, never one that is told from the records. Excel declares none:
+its cells are taken as text, as in a CSV file.
 """
 
 from collections.abc import Callable

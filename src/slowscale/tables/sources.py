@@ -27,8 +27,8 @@ from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.textfiles import CsvFormat
 
 ALLOWED = (
-    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a Spark "
-    'DataFrame, or a database address such as "postgresql://host/database#table"'
+    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a "
+    'Spark DataFrame, or a database address such as "postgresql://host/database#table"'
 )
 PARQUET = (".parquet", ".pq")
 ADDRESSES = ("postgresql", "postgres", "duckdb", "sqlite")
@@ -138,7 +138,7 @@ def _register(
 
 def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
     """Return the columns whose Arrow type DuckDB does not know."""
-    unknown = {}
+    unknown: dict[str, str] = {}
     for dtype in set(schema.types):
         name = fresh_name("probe")
         try:
@@ -154,7 +154,7 @@ def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
 def as_arrow(
     data: Any, argument: str, types: Mapping[str, dt.DataType] | None = None
 ) -> tuple[pa.Table, dict[str, str]] | None:
-    """Return a frame in memory as an Arrow table, with the columns that Arrow cannot hold; or None if it is no frame."""
+    """Return a frame in memory as an Arrow table, with the columns that Arrow cannot hold; or None for other data."""
     module = type(data).__module__.split(".")[0]
     unusable: dict[str, str] = {}
     if isinstance(data, pa.Table):

@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
-from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, forced, grouped
+from slowscale.tables.dialects import forced
+from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, grouped
 from slowscale.tables.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers where those do not fit
@@ -169,6 +170,10 @@ def _exact_limbs(engine: Engine, value: ir.Value) -> tuple[tuple[tuple[ir.Value,
     return ((number >> 32, 2**32), (number & (2**32 - 1), 1)), Fraction(1)
 
 
+def _rescaled(value: ir.Value, digits: int) -> ir.Value:
+    return forced(value, dt.Decimal(38, digits))
+
+
 def _float_limbs(engine: Engine, scaled: ir.Value, careful: bool) -> tuple[tuple[ir.Value, int], ...]:
     """Return the whole numbers of grains that floats, given in powers of two of units, count as."""
     if not careful:
@@ -287,8 +292,8 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
             raise ParameterTypeError(f"by: column {name!r} cannot label groups, it holds {table[name].type()}{hint}")
         if have != kind:
             raise ParameterTypeError(
-                f"by: column {name!r} holds {have}, but the keys hold {kind}; give keys of the column's type, or declare "
-                f"the column's type where the data is read (types=)"
+                f"by: column {name!r} holds {have}, but the keys hold {kind}; give keys of the column's type, or "
+                "declare the column's type where the data is read (types=)"
             )
 
 
@@ -302,15 +307,12 @@ def _by_key(
     if keys is None:
         return found, np.zeros(found.num_rows, np.int64)
     engine = engine_of(table)
-    names = [f"by{i}" for i in range(len(keys.columns))]
-    wanted = {
-        name: engine.key(keys.table[column], kind)
-        for name, (column, kind) in zip(names, keys.kinds.items(), strict=True)
-    }
-    for name in names:
+    kinds = keys.kinds.items()
+    wanted = {f"by{i}": engine.key(keys.table[column], kind) for i, (column, kind) in enumerate(kinds)}
+    for name in wanted:
         labels = found[name].cast(wanted[name].type)
         found = found.set_column(found.column_names.index(name), name, labels)
-    joined = found.join(pa.table({**wanted, "at": np.arange(len(keys))}), names, join_type="inner")
+    joined = found.join(pa.table({**wanted, "at": np.arange(len(keys))}), list(wanted), join_type="inner")
     return joined, joined["at"].to_numpy()
 
 

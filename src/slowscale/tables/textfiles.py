@@ -157,8 +157,8 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         line = re.search(r"CSV Error on Line: (\d+)", str(error))
         where = f"line {line[1]}" if line else "a line"
         raise DataError(
-            f"{argument}: {where} of {file} is not a record with as many fields as the header has; mend the line, or say "
-            'how the file is written: csv={"delimiter": …, "quote": …}'
+            f"{argument}: {where} of {file} is not a record with as many fields as the header has; correct the line, "
+            'or say how the file is written: csv={"delimiter": …, "quote": …}'
         ) from None
     except duckdb.Error as error:
         if type(error).__name__ == "InterruptException":
@@ -178,8 +178,8 @@ def _header(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
         names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
-            f"{argument}: the first line of {file} must name every column; where the file has no header, give the names: "
-            'csv={"header": [...]}'
+            f"{argument}: the first line of {file} must name every column; where the file has no header, give the "
+            'names: csv={"header": [...]}'
         )
     if len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
@@ -208,7 +208,7 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
         if form.is_utf8:
             _check_lines(_chunks(stream), form, file, argument)
             return file
-        copy = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder, suffix=".csv"))
+        copy = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder, suffix=".csv"))  # noqa: SIM115
         decode = codecs.getincrementaldecoder(form.encoding)()
 
         def transcoded() -> Iterator[bytes]:
@@ -264,7 +264,7 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
             if odd.size:
                 raise DataError(
                     f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line; a "
-                    'record must be one line, so mend it, or say csv={"quote": ""} if quotes are ordinary characters'
+                    'record must be one line, so correct it, or say csv={"quote": ""} if quotes are ordinary characters'
                 )
             inside = (inside + int((new == quote).sum())) % 2
         before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]

@@ -93,7 +93,7 @@ def test_a_partitioned_folder_has_its_levels_as_columns(tmp_path):
 
 
 def test_declared_types_hold_for_frames(tmp_path):
-    """A missing label turns a pandas column of integers into floats; a declared type turns it back, record by record."""
+    """A missing label turns a pandas column of integers into floats; a declared type turns it back."""
     frame = pd.DataFrame({"k": [1, None, 2.5], "code": [7, 8, 9]})
     source = open_source(frame, {"k": "int64", "code": "string"})
     assert source.table.to_pyarrow().to_pydict() == {"k": [1, None, None], "code": ["7", "8", "9"]}
@@ -235,7 +235,7 @@ def test_sqlite_files_by_address(tmp_path):
 
 def test_other_engines_are_refused_by_name():
     polars = ibis.polars.connect({"t": pl.DataFrame({"a": [1]})})
-    with pytest.raises(ss.ParameterError, match="on the engine 'polars', which is not supported.*DuckDB, PostgreSQL"):
+    with pytest.raises(ss.ParameterError, match=r"on the engine 'polars', which is not supported.*DuckDB, PostgreSQL"):
         ss.Session(polars.table("t"))
 
 
