@@ -14,7 +14,10 @@ PREFIX = "slowscale_"
 
 
 def register(connection: Any) -> None:
-    """Make the functions known to a connection of the sqlite3 module."""
+    """Make the functions known to a connection of the sqlite3 module, once: one in use cannot be replaced."""
+    known = "SELECT count(*) FROM pragma_function_list WHERE name = ?"
+    if connection.execute(known, [PREFIX + next(reversed(FUNCTIONS))]).fetchone()[0]:
+        return
     for name, (function, arguments) in FUNCTIONS.items():
         connection.create_function(PREFIX + name, arguments, function, deterministic=True)
 
