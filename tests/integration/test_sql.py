@@ -55,7 +55,7 @@ SLASHED = [
 ]  # fmt: skip
 NAMED = [
     None, "31-JAN-99", "1-feb-00", "29-Feb-24", "29-Feb-23", "1-Mrz-20", "01-Dec-68", "01-Dec-69", "1-January-20", "",
-    "1-MAY-2020", "10:11 1-Jun-20", "20200229", "2020229", "20210229", "2020-02-29 1:2:3", "2020-02-29 23:59:59",
+    "1-MAY-2020", "10:11 1-Jun-20", "20200229", "2020229", "2020111", "20210229", "2020-02-29 1:2:3", "2020-02-29 23:59:59",
     "2020-02-29 24:00:00", "100%",
 ]  # fmt: skip
 INTEGERS = [
@@ -493,6 +493,8 @@ BY_RULE = [
     ("(i // 2) // j", "ij", safely(lambda i, j: abs(i) // 2 // abs(j) * (1 if (i < 0) == (j < 0) else -1))),
     ("i % j", "ij", safely(lambda i, j: abs(i) % abs(j) * (-1 if i < 0 else 1))),
     ("round(x)", "x", safely(half_away)),
+    ("round(i)", "i", lambda i: i),
+    ("floor(i)", "i", lambda i: i),
     ("floor(x)", "x", safely(lambda x: math.floor(x) if abs(x) < 2**63 else None)),
     ("ceil(x)", "x", safely(lambda x: math.ceil(x) if abs(x) < 2**63 else None)),
     ("sqrt(x)", "x", safely(math.sqrt)),

@@ -217,7 +217,7 @@ def _plain(node: Any) -> dict[str, str]:
         return {
             name: below[value.name]
             for name, value in fields.items()
-            if isinstance(value, ops.Field) and value.rel == node.parent and value.name in below
+            if isinstance(value, ops.Field) and value.name in below
         }
     if isinstance(node, ops.DropColumns):
         return {name: stored for name, stored in below.items() if name not in node.columns_to_drop}
