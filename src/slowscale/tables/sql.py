@@ -20,6 +20,7 @@ import sqlglot.expressions as sg
 from slowscale.errors import ParameterError
 from slowscale.tables import functions, regex, values
 from slowscale.tables.dialects import DIALECTS, Dialect
+from slowscale.tables.engines import engine_of
 from slowscale.tables.values import RefusedError, kind_of
 
 MANY_ROWS = {
@@ -44,11 +45,9 @@ def parse(table: ir.Table, text: str, argument: str) -> ir.Value:
 
 def prepared(table: ir.Table) -> Dialect:
     """Return the dialect of the engine that holds a table, and make its connection ready."""
-    name = str(table.get_backend().name)
-    if name not in DIALECTS:
-        raise ParameterError(f"filters and derived columns are not tested on {name}; use {', '.join(DIALECTS)}")
-    DIALECTS[name].prepare(table)
-    return DIALECTS[name]
+    dialect = DIALECTS[engine_of(table).name]
+    dialect.prepare(table)
+    return dialect
 
 
 def _shown(node: Any) -> str:
