@@ -82,16 +82,18 @@ def schema() -> None:
 
 @app.command()
 def check(plan: PlanFile, as_json: AsJson = False) -> None:
-    """Tell all that can be known before the records are touched: policies, error, the ledger's room."""
+    """Tell all that can be known before the records are read: columns, policies, error, the ledger's room."""
+    from slowscale.accounting.record import folded
     from slowscale.errors import CapError
-    from slowscale.plan import check_charge, open_account, read_plan
+    from slowscale.plan import check_charge, check_columns, check_outputs, existing_outputs, open_account, read_plan
 
     read = read_plan(plan)
     account = open_account(read)
-    refusal = None
-    known = True
+    check_outputs(read, overwrite=True)
+    refusal, known, tried = None, True, True
     try:
         known = check_charge(read, account)
+        tried = check_columns(read, account)
     except CapError as error:
         refusal = error
     if as_json:
@@ -99,6 +101,7 @@ def check(plan: PlanFile, as_json: AsJson = False) -> None:
             {
                 "mechanisms": {name: mechanism.to_dict() for name, mechanism in read.mechanisms.items()},
                 "policy": read.policy.to_dict(),
+                "columns_checked": tried,
                 "allowed": refusal is None,
                 "refusal": None if refusal is None else str(refusal),
             }
@@ -110,9 +113,14 @@ def check(plan: PlanFile, as_json: AsJson = False) -> None:
             typer.echo("Whether a cap is in the way depends on the keys, which are read when the release is made.")
         elif refusal is None:
             typer.echo("No cap is in the way." if account.caps else "There are no caps.")
-        free = [name for name in read.mechanisms if name not in account.caps and "*" not in account.caps]
+        capped = set(map(folded, account.caps))
+        free = [name for name in read.mechanisms if not {folded(name), "*"} & capped]
         if account.caps and free:
             typer.echo(f"There is no cap on {', '.join(free)}.")
+        if not tried:
+            typer.echo("The columns of the data are checked when the release is made: this kind of file has no schema.")
+        for file in existing_outputs(read):
+            typer.echo(f"{file} exists: the release needs --overwrite.")
     if refusal is not None:
         raise refusal
 

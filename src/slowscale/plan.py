@@ -1,30 +1,71 @@
 """Plan files: a release written down in TOML, for those who do not write Python.
 
 A plan says where the records are, which cells are public, which ledger is charged, and what is summed with which
-mechanism, given by its parameters or by what is wanted of it (`std = 75`, or `loss = 1, at = 106`). Mistakes are told
-with the line and the field.
+mechanism, given by its parameters or by what is wanted of it (`std = 75`, or `loss = 1, at = 106`). Mistakes are
+reported with the line and the field, and without values that may hold a password.
 """
 
+import difflib
 import glob
 import os
+import re
 import tempfile
 import tomllib
+import warnings
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from slowscale import mechanisms
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy
 from slowscale.accounting.account import check_caps
-from slowscale.accounting.record import plain_label
-from slowscale.errors import ParameterError, PlanError, SlowscaleError
+from slowscale.accounting.record import COUNT, folded, plain_label
+from slowscale.errors import ConfidentialWarning, ParameterError, PlanError, SlowscaleError
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.release import as_unit
 from slowscale.policy import ConstantPolicy, Policy
 
+if TYPE_CHECKING:
+    from slowscale.session import Session
+    from slowscale.tables.keys import Keys
+
+
+def _check_path(path: str) -> str:
+    if "://" in path:
+        raise ValueError("must be a file; an address of a database table goes into data.database")
+    return path
+
+
+def _possible_types(types: dict[str, str]) -> dict[str, str]:
+    if types:
+        from slowscale.tables.conversion import check_types
+
+        _allowed(lambda: check_types(types))
+    return types
+
+
+def _allowed(build: Callable[[], Any]) -> Any:
+    """Return what is built, its errors turned into those that pydantic collects."""
+    try:
+        return build()
+    except (SlowscaleError, OverflowError, ValueError) as error:
+        raise ValueError(str(error)) from None
+
+
+FilePath = Annotated[str, AfterValidator(_check_path)]
+Types = Annotated[dict[str, str], AfterValidator(_possible_types)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Label = str | bool | int | date
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -36,6 +77,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "unit-splitting": mechanisms.UnitSplitting,
 }
 ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
+DATABASE_FILES = ("duckdb://", "sqlite://")
 PARAMETERS = ("sigma", "p", "d", "a", "k", "threshold", "estimator")
 
 
@@ -43,12 +85,39 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
+class CsvPlan(_Part):
+    """How CSV files are written, where they differ from commas, double quotes, a header, UTF-8 and ISO dates."""
+
+    delimiter: str | None = Field(None, description="What separates fields; a comma, or a tab in .tsv files.")
+    quote: str = Field('"', description='What fields may be enclosed in; "" for nothing.')
+    encoding: str = Field("utf-8", description='The encoding, such as "latin-1".')
+    dates: str = Field("%Y-%m-%d", description='How dates are written, such as "%d/%m/%Y".')
+    decimal: str = Field(".", description='The decimal separator, "." or ",".')
+    header: list[str] | None = Field(None, description="The columns, where the first line does not name them.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> "CsvPlan":
+        from slowscale.tables.textfiles import CsvFormat
+
+        _allowed(lambda: CsvFormat.of(self.settings))
+        return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that were given, as a session takes them."""
+        return self.model_dump(exclude_unset=True)
+
+
 class DataPlan(_Part):
     """Where the records are, and what is done with each of them before the sum."""
 
-    path: str | list[str] | None = Field(None, description="Parquet or CSV files; globs too. Relative to the plan.")
+    path: FilePath | list[FilePath] | None = Field(
+        None,
+        description="Parquet, CSV, Excel, Stata, SPSS or SAS files: a path, a glob, a folder. Relative to the plan.",
+    )
     database: str | None = Field(None, description='A database table, as "postgresql://host/database#table".')
-    types: dict[str, str] = Field({}, description='CSV types that are not to be guessed: { county = "string" }.')
+    types: Types = Field({}, description='Declared types, as { emp = "int64" }; a CSV column without one is text.')
+    csv: CsvPlan | None = Field(None, description='How CSV files are written, as { delimiter = ";" }.')
     protect: str | None = Field(
         None, description="A column such as firm_id: entities are protected, not single records."
     )
@@ -61,15 +130,32 @@ class DataPlan(_Part):
             raise ValueError("give either path or database")
         if self.database is not None and "://" not in self.database:
             raise ValueError('database must be an address such as "postgresql://host/database#table"')
+        if self.database is not None and (self.types or self.csv is not None):
+            raise ValueError("types and csv are for files: a database table has types of its own; cast with derive")
         return self
+
+    @property
+    def place(self) -> str | list[str]:
+        """The paths, or the address."""
+        place = self.path if self.path is not None else self.database
+        assert place is not None
+        return place
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the files are read, as a session takes it."""
+        return {"types": self.types or None, "csv": None if self.csv is None else self.csv.settings}
 
 
 class KeysPlan(_Part):
     """The public cells. Leave the whole table out for totals over all records."""
 
     by: list[str] | None = Field(None, description="The key columns, in the order of the published table.")
-    file: str | None = Field(None, description="A Parquet or CSV file with one row a cell. Relative to the plan.")
-    types: dict[str, str] = Field({}, description="Types of the file's columns, where it is a CSV.")
+    file: FilePath | None = Field(
+        None, description="A file with one row per cell, of any kind that data may be. Relative to the plan."
+    )
+    types: Types = Field({}, description="Types of a CSV file's columns; those of the data's columns, when not given.")
+    csv: CsvPlan | None = Field(None, description="How the file is written, where it is a CSV.")
     cross: dict[str, list[Label]] | None = Field(None, description="All combinations of these labels.")
     public_in_data: bool = Field(False, description="Take the cells that occur in the data: only if that is public.")
     partition: str | None = Field(None, description="A key column by which releases are about different records.")
@@ -77,16 +163,16 @@ class KeysPlan(_Part):
     @model_validator(mode="after")
     def _one_kind(self) -> "KeysPlan":
         if (self.file is not None) + (self.cross is not None) + self.public_in_data != 1:
-            raise ValueError("give one of file, cross or public_in_data = true")
+            raise ValueError("give one of file, cross or public_in_data = true; or leave [keys] out for totals")
         if self.public_in_data and not self.by:
             raise ValueError("public_in_data needs by, the key columns")
+        if self.file is None and (self.types or self.csv is not None):
+            raise ValueError("types and csv go with file: other keys have types of their own")
         if self.cross is not None:
             from slowscale.tables.keys import Keys
 
-            try:
-                columns = Keys.cross(self.cross).columns
-            except SlowscaleError as error:
-                raise ValueError(str(error)) from None
+            cross = self.cross
+            columns = _allowed(lambda: Keys.cross(cross)).columns
             if self.by is not None and sorted(self.by) != sorted(columns):
                 raise ValueError(f"by must name the columns of cross ({', '.join(columns)})")
         known = [*(self.by or ()), *(self.cross or ())]
@@ -122,10 +208,7 @@ class MechanismPlan(_Part):
 
     @model_validator(mode="after")
     def _possible(self) -> "MechanismPlan":
-        try:
-            self.build()
-        except (SlowscaleError, OverflowError, ValueError) as error:
-            raise ValueError(str(error)) from None
+        _allowed(self.build)
         return self
 
     def build(self) -> Mechanism:
@@ -155,10 +238,7 @@ class SumPlan(MechanismPlan):
     @field_validator("unit", mode="before")
     @classmethod
     def _exact(cls, unit: Any) -> Any:
-        try:
-            as_unit(unit)
-        except SlowscaleError as error:
-            raise ValueError(str(error)) from None
+        _allowed(lambda: as_unit(unit))
         return unit
 
 
@@ -179,16 +259,16 @@ class CapPlan(MechanismPlan):
 class LedgerPlan(_Part):
     """The file that keeps account, and the caps it is made with."""
 
-    path: str = Field(description="The file; made if there is none. Relative to the plan.")
+    path: FilePath = Field(description="The file; made if there is none. Relative to the plan.")
     caps: dict[str, CapPlan] = Field({}, description='By column; "*" for any other, "count" for the number of records.')
 
 
 class OutputPlan(_Part):
     """What is written. Existing files are not overwritten unless that is asked for."""
 
-    parquet: str | None = Field(None, description="The table as Parquet, with its facts in the schema.")
-    csv: str | None = Field(None, description="The table as CSV, with its facts in a JSON file beside it.")
-    report: str | None = Field(None, description="A report for readers: one HTML file.")
+    parquet: FilePath | None = Field(None, description="The table as Parquet, with its facts in the schema.")
+    csv: FilePath | None = Field(None, description="The table as CSV, with its facts in a JSON file beside it.")
+    report: FilePath | None = Field(None, description="A report for readers: one HTML file.")
 
     @model_validator(mode="after")
     def _something(self) -> "OutputPlan":
@@ -222,22 +302,20 @@ class Plan(_Part):
     def _something(self) -> "Plan":
         names = [part.column for part in self.sums]
         if not names and self.count is None:
-            raise ValueError("give at least one [[sums]], or [count]")
+            raise ValueError(
+                "nothing is published yet: give at least one [[sums]], with column and mechanism, or [count]"
+            )
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"column {name!r} is summed twice")
         if "count" in names:
             raise ValueError("a column 'count' cannot be summed: that is what the number of records is called")
         cells = [] if self.keys is None else [*(self.keys.by or ()), *(self.keys.cross or ())]
+        capped = set() if self.ledger is None else set(map(folded, self.ledger.caps))
         for name in names:
             if name in cells:
                 raise ValueError(f"column {name!r} is a key column, so it cannot be summed")
-            if (
-                self.ledger is not None
-                and self.ledger.caps
-                and name in self.data.derive
-                and name not in self.ledger.caps
-            ):
+            if capped and name in self.data.derive and folded(name) not in capped:
                 raise ValueError(f"column {name!r} is derived and has no cap of its own in [ledger.caps]")
         for field, ending in ENDINGS.items():
             path = getattr(self.output, field)
@@ -258,7 +336,7 @@ class Plan(_Part):
         if self.count is not None:
             policy = self.count.build().policy
             terms.append(("count", policy) if self.data.protect else (None, ConstantPolicy(policy(1))))
-        return RecordPolicy(tuple(terms))
+        return RecordPolicy(tuple(terms), filtered=self.data.where is not None)
 
     @property
     def caps(self) -> dict[str, Policy]:
@@ -276,33 +354,61 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"{source} is no TOML: {error}") from None
+        raise PlanError(f"{source} is not TOML: {error}") from None
     except RecursionError:
         raise PlanError(f"{source} is nested too deeply") from None
     try:
         plan = Plan.model_validate(values)
     except ValidationError as error:
-        told = dict.fromkeys(_told(source, text, mistake) for mistake in error.errors())
-        raise PlanError("\n".join(told)) from None
+        lines = dict.fromkeys(_format_mistake(source, text, mistake) for mistake in error.errors())
+        raise PlanError("\n".join(lines)) from None
     return _placed(plan, source.parent, str(source))
 
 
-def _told(source: Path, text: str, mistake: Any) -> str:
-    """Return a mistake with its line and field."""
+def _format_mistake(source: Path, text: str, mistake: Any) -> str:
+    """Return a mistake with its line and field, and what was given unless that may hold a password."""
     place = list(mistake["loc"])
     if place and place[-1] in TAGS:  # which kind of a union was tried
         place.pop()
-    field = ".".join(str(part) for part in place) or "the plan"
+    line = locate(text, place)
+    given, kind = mistake.get("input"), mistake["type"]
     words = mistake["msg"].removeprefix("Value error, ")
-    given = mistake.get("input")
-    got = (
-        f", got {given!r:.60}"
-        if mistake["type"] not in ("missing", "value_error") and not isinstance(given, dict)
-        else ""
-    )
-    return f"{source}, line {locate(text, place)}, {field}: {words}{got}"
+    if kind == "extra_forbidden":
+        words = f"there is no such field{_suggestion(place)}"
+    elif given == "" and kind != "value_error":
+        words = f"still to be chosen ({words[:1].lower()}{words[1:]})"
+    elif kind not in ("missing", "value_error") and not isinstance(given, dict) and not _is_secret(place, given):
+        words = f"{words}, got {given!r:.60}"
+    field = ".".join(str(part) for part in place) or "the plan"
+    return f"{source}, line {line}, {ADDRESS.sub('***', field)}: {ADDRESS.sub('***', words)}"
 
 
+def _is_secret(place: list[Any], given: Any) -> bool:
+    return "database" in place or "://" in str(given)
+
+
+def _suggestion(place: list[Any]) -> str:
+    """Return the known fields of a table that are spelled much like this one."""
+    part: Any = Plan
+    for step in place[:-1]:
+        if isinstance(part, type) and issubclass(part, BaseModel) and step in part.model_fields:
+            part = _model(part.model_fields[step].annotation)
+    if not (isinstance(part, type) and issubclass(part, BaseModel)):
+        return ""
+    known = [name for name in part.model_fields if name != "source"]
+    near = difflib.get_close_matches(str(place[-1]), known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+
+
+def _model(annotation: Any) -> Any:
+    """Return the part of a plan that a field's type is, or is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for kind in get_args(annotation) if (model := _model(kind)) is not None), None)
+
+
+# An address, which may hold a password; but not the example that errors give.
+ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
 TAGS = ("str", "int", "bool", "date", "list[str]")
 
 
@@ -337,7 +443,14 @@ def _placed(plan: Plan, folder: Path, source: str) -> Plan:
 
     data, keys, ledger, output = plan.data, plan.keys, plan.ledger, plan.output
     paths = [str(folder / item) for item in data.path] if isinstance(data.path, list) else put(data.path)
-    update: dict[str, Any] = {"source": source, "data": data.model_copy(update={"path": paths})}
+    database = data.database
+    if database is not None and database.lower().startswith(DATABASE_FILES):
+        scheme, _, place = database.partition("://")
+        database = f"{scheme}://{folder / place}"
+    update: dict[str, Any] = {
+        "source": source,
+        "data": data.model_copy(update={"path": paths, "database": database}),
+    }
     if keys is not None:
         update["keys"] = keys.model_copy(update={"file": put(keys.file)})
     if ledger is not None:
@@ -370,6 +483,27 @@ def check_charge(plan: Plan, account: Account) -> bool:
     return True
 
 
+def check_columns(plan: Plan, account: Account) -> bool:
+    """Try the release on a table with the columns of the data and no records.
+
+    What this passes, the release itself does not refuse, short of what the records hold. Return whether it was
+    possible: the columns of some files cannot be read without their records.
+    """
+    from slowscale.session import KnownBits, Session
+    from slowscale.tables.outlines import outline
+
+    with outline(plan.data.place, **plan.data.reading) as given, warnings.catch_warnings():
+        if given is None:
+            return False
+        warnings.simplefilter("ignore", ConfidentialWarning)  # no record has any of the keys, since there are none
+        session = Session(**given, protect=plan.data.protect, bits=KnownBits())
+        session._account = account.copy()
+        keys = _stand_ins(plan, session) if plan.keys is not None and plan.keys.public_in_data else _keys(plan, session)
+        _check_caps(plan, session)
+        _release(plan, session, keys)
+    return True
+
+
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
     """Raise unless every file can be written: what could not be written must not be paid for."""
     from slowscale.files import free_target
@@ -380,6 +514,8 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         named["the facts beside output.csv"] = (f"{plan.output.csv}.json", ".json")
     if confidential is not None:
         named["--confidential-report"] = (str(confidential), ".html")
+    if plan.ledger is not None and not Path(plan.ledger.path).absolute().parent.is_dir():
+        raise ParameterError(f"ledger.path: there is no folder {Path(plan.ledger.path).parent}; make it first")
     taken = {os.path.realpath(path): name for name, path in _inputs(plan)}
     for name, (path, ending) in named.items():
         place = os.path.realpath(path)
@@ -402,10 +538,18 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         check_tools()
 
 
+def existing_outputs(plan: Plan) -> list[str]:
+    """Return the files that a release would write and that exist already."""
+    wanted = [getattr(plan.output, name) for name in OutputPlan.model_fields]
+    return [path for path in wanted if path is not None and os.path.lexists(path)]
+
+
 def _inputs(plan: Plan) -> list[tuple[str, str]]:
     """Return the files that a release reads or keeps account in."""
     found = [] if plan.source is None else [("the plan", plan.source)]
     paths = [plan.data.path] if isinstance(plan.data.path, str) else plan.data.path or []
+    if plan.data.database is not None and plan.data.database.lower().startswith(DATABASE_FILES):
+        paths = [plan.data.database.partition("://")[2].rpartition("#")[0]]
     for path in paths:
         found += [("the data", file) for file in [path, *glob.glob(path, recursive=True)]]
     if plan.keys is not None and plan.keys.file is not None:
@@ -416,52 +560,19 @@ def _inputs(plan: Plan) -> list[tuple[str, str]]:
 def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> Any:
     """Make the release that a plan describes, and write it down; return the release and the files."""
     from slowscale.session import Session
-    from slowscale.tables.keys import Keys
 
     check_outputs(plan, overwrite, confidential)
-    data, options = plan.data, plan.options
-    place = data.path if data.path is not None else data.database
-    session = Session(place, protect=data.protect, types=data.types or None)
-    keys = None
-    if plan.keys is not None:
-        if plan.keys.cross is not None:
-            keys = Keys.cross(plan.keys.cross)
-        elif plan.keys.file is not None:
-            keys = Keys.from_file(plan.keys.file, plan.keys.by, _key_types(plan.keys, session.table))
-        else:
-            assert plan.keys.by is not None
-            keys = Keys.public_in(session, plan.keys.by)
-    columns = [*session.table.columns, *data.derive]
-    for name in [part.column for part in plan.sums]:
-        if name not in columns:
-            raise ParameterError(f"sums: there is no column {name!r}; there are {', '.join(columns)}")
-    for name in plan.caps:
-        if name not in ("*", "count", *columns):
-            raise ParameterError(f"ledger.caps names {name!r}, which is no column; there are {', '.join(columns)}")
-    if plan.ledger is not None:  # made last: its caps are fixed for good
+    check_columns(plan, open_account(plan))
+    ledger = None
+    if plan.ledger is not None and Path(plan.ledger.path).exists():
+        # Opened before the data, so that data which cannot be read is recorded as an attempt.
+        ledger = Ledger(plan.ledger.path, plan.caps or None)
+    session = Session(plan.data.place, ledger, protect=plan.data.protect, **plan.data.reading)
+    keys = _keys(plan, session)
+    _check_caps(plan, session)
+    if plan.ledger is not None and ledger is None:  # made last: its caps are fixed for good
         session.ledger = Ledger(plan.ledger.path, plan.caps or None)
-    common: dict[str, Any] = {
-        "by": plan.keys.by if plan.keys is not None else None,
-        "keys": keys,
-        "level": options.level,
-        "where": data.where,
-        "derive": data.derive or None,
-        "nonnegative": options.nonnegative,
-        "partition": plan.keys.partition if plan.keys is not None else None,
-    }
-    count = None if plan.count is None else plan.count.build()
-    if plan.sums:
-        release = session.sum(
-            {part.column: part.build() for part in plan.sums},
-            unit={part.column: part.unit for part in plan.sums},
-            count=count,
-            nulls=options.nulls,
-            negatives=options.negatives,
-            **common,
-        )
-    else:
-        assert count is not None
-        release = session.count(mechanism=count, **common)
+    release = _release(plan, session, keys)
     files = []
     if plan.output.parquet is not None:
         files.append(release.to_parquet(plan.output.parquet, overwrite))
@@ -477,38 +588,113 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     return release, files
 
 
-def _key_types(keys: KeysPlan, table: Any) -> dict[str, str] | None:
-    """Return the types of a key file: codes of a CSV are text where the data has them as text."""
-    if keys.file is None or ".csv" not in Path(keys.file).name.lower():
-        return keys.types or None
-    text = {
-        name: "string"
-        for name in keys.by or _header(keys.file)
-        if name in table.columns and table[name].type().is_string()
+def _release(plan: Plan, session: "Session", keys: "Keys | None") -> Any:
+    options = plan.options
+    common: dict[str, Any] = {
+        "by": plan.keys.by if plan.keys is not None else None,
+        "keys": keys,
+        "level": options.level,
+        "where": plan.data.where,
+        "derive": plan.data.derive or None,
+        "nonnegative": options.nonnegative,
+        "partition": plan.keys.partition if plan.keys is not None else None,
     }
-    return {**text, **keys.types} or None
+    count = None if plan.count is None else plan.count.build()
+    if not plan.sums:
+        assert count is not None
+        return session.count(mechanism=count, **common)
+    return session.sum(
+        {part.column: part.build() for part in plan.sums},
+        unit={part.column: part.unit for part in plan.sums},
+        count=count,
+        nulls=options.nulls,
+        negatives=options.negatives,
+        **common,
+    )
 
 
-def _header(path: str) -> list[str]:
-    from slowscale.tables.sources import open_table
+def _check_caps(plan: Plan, session: "Session") -> None:
+    """Raise where a sum or a cap names what is not a column: the caps of a new ledger are fixed for good."""
+    columns = [*session.table.columns, *plan.data.derive]
+    for name in [part.column for part in plan.sums]:
+        if name not in columns:
+            raise ParameterError(f"sums: {name!r} is not a column; there are {', '.join(columns)}")
+    known = {"*", COUNT, *map(folded, columns)}
+    for name in plan.caps:
+        if folded(name) not in known:
+            raise ParameterError(f"ledger.caps: {name!r} is not a column; there are {', '.join(columns)}")
 
-    return list(open_table(path, argument="keys").columns)
+
+def _keys(plan: Plan, session: "Session") -> "Keys | None":
+    """Return the public cells."""
+    from slowscale.tables.keys import Keys
+
+    keys, derive = plan.keys, plan.data.derive or None
+    if keys is None:
+        return None
+    if keys.cross is not None:
+        return Keys.cross(keys.cross)
+    if keys.file is None:
+        assert keys.by is not None
+        return Keys.public_in(session, keys.by, derive=derive)
+    csv = None if keys.csv is None else keys.csv.settings
+    return Keys.from_file(keys.file, keys.by, _key_types(keys, csv, _derived(plan, session)), csv)
+
+
+def _derived(plan: Plan, session: "Session") -> Any:
+    from slowscale.tables import rowwise
+
+    return rowwise.derive(session.table, plan.data.derive or None)
+
+
+def _key_types(keys: KeysPlan, csv: dict[str, Any] | None, table: Any) -> dict[str, str] | None:
+    """Return the types of a key file: text of a CSV or Excel file becomes what the data's column holds.
+
+    That is the column's declared type, or text: it never depends on what the records hold.
+    """
+    from slowscale.tables.keys import label_kind
+    from slowscale.tables.sources import open_source
+
+    assert keys.file is not None
+    source = open_source(keys.file, csv=csv, argument="keys")
+    if not source.text_numbers:
+        return keys.types or None
+    kinds = {name: label_kind(table[name].type()) for name in source.table.columns if name in table.columns}
+    types = {name: KEY_TYPES[kind] for name, kind in kinds.items() if kind is not None}
+    return {**types, **keys.types} or None
+
+
+# By what labels are: their declared type, and a label that stands for any.
+KEY_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean", "dates": "date"}
+STAND_INS = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
+
+
+def _stand_ins(plan: Plan, session: "Session") -> "Keys":
+    """Return a cell of the right types, where the cells are taken from records that are not read yet."""
+    from slowscale.tables.keys import Keys, label_kind
+
+    assert plan.keys is not None
+    assert plan.keys.by is not None
+    table = _derived(plan, session)
+    kinds = {name: label_kind(table[name].type()) for name in plan.keys.by if name in table.columns}
+    return Keys.from_frame({name: [STAND_INS[kinds.get(name) or "text"]] for name in plan.keys.by})
 
 
 EXAMPLE = """# A plan for slowscale: what to publish, from which records, with which protection.
 # Paths are relative to this file. Lines that start with # are comments.
 
 [data]
-path = "establishments.parquet"        # Parquet or CSV; globs such as "2024-*.csv" too
+path = "establishments.parquet"        # Parquet, CSV, Excel, Stata, SPSS or SAS; globs such as "2024-*.csv" too
 # database = "postgresql://host/database#table"      # instead of path
-# types = { county = "string" }        # CSV columns that are not to be guessed
+# types = { emp = "int64", opened = "date" }         # a CSV column without a declared type is text as written
+# csv = { delimiter = ";", encoding = "latin-1", dates = "%d/%m/%Y" }
 # where = "emp > 0"                    # row by row only
 # derive = { pay_quarter = "payann / 4" }
 # protect = "firm_id"                  # protect firms, not single records
 
 [keys]                                 # leave this table out for totals over all records
 by = ["county", "naics3"]
-file = "cells.csv"                     # the public cells, one a row
+file = "cells.csv"                     # the public cells, one per row
 # cross = { county = ["01001", "01003"], naics3 = ["111", "112"] }
 # public_in_data = true                # instead of file: only if which cells have records is public
 

@@ -111,8 +111,8 @@ def test_existing_files_are_not_overwritten_and_nothing_is_spent(folder):
         (('csv = "published.csv"', 'csv = "/proc/published.csv"'), [], "output.csv cannot be written"),
         (("", ""), ["--confidential-report", "published.html"], "would be written over output.report"),
         (("", ""), ["--confidential-report", "none/c.html"], "--confidential-report: there is no folder"),
-        (("[ledger.caps.emp]", "[ledger.caps.empp]"), [], "ledger.caps names 'empp', which is no column"),
-        (('column = "emp"', 'column = "empp"'), [], "there is no column 'empp'"),
+        (("[ledger.caps.emp]", "[ledger.caps.empp]"), [], "ledger.caps: 'empp' is not a column"),
+        (('column = "emp"', 'column = "empp"'), [], "sums: 'empp' is not a column"),
         (('path = "establishments.parquet"', 'path = "none.parquet"'), [], "no file matches"),
     ],
 )

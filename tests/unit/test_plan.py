@@ -1,15 +1,24 @@
 """Plan files: read, checked with line and field, and never the cause of a traceback."""
 
+import contextlib
+import gzip
 import json
 import random
+import sqlite3
 import tomllib
+from datetime import date
 from pathlib import Path
 
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pyreadstat
 import pytest
 
 import slowscale as ss
 from slowscale.errors import PlanError
-from slowscale.plan import EXAMPLE, Plan, locate, read_plan
+from slowscale.plan import EXAMPLE, Plan, check_columns, check_outputs, locate, open_account, read_plan, run_plan
 
 PLAN = """
 [data]
@@ -84,7 +93,7 @@ def test_the_schema_is_published():
             r"line 11, sums.0.mechanism: .*'gaussian', .*got 'gausian'",
         ),
         (("std = 5", "std = -5"), r"line 12, sums.0.std: Input should be greater than 0, got -5"),
-        (("std = 5", "stdd = 5"), r"line 12, sums.0.stdd: Extra inputs are not permitted"),
+        (("std = 5", "stdd = 5"), r"line 12, sums.0.stdd: there is no such field; did you mean std\?"),
         (("std = 5", ""), r"line 9, sums.0: gaussian needs sigma, or std or loss"),
         (("k = 4\n", "p = 4\n"), r"sums.1: root has no p; it has k, sigma, a, estimator"),
         (("at = 106", ""), r"sums.1: "),
@@ -105,7 +114,17 @@ def test_the_schema_is_published():
         (('parquet = "out.parquet"', 'parquet = "out.txt"'), r"output.parquet must end in .parquet"),
         (('path = "x.parquet"', 'database = "x.csv"'), r"data: database must be an address"),
         (('column = "x"', ""), r"line 9, sums.0.column: Field required"),
-        (("[data]", "[dataa]"), r"data"),
+        (("[data]", "[dataa]"), r"line 2, dataa: there is no such field; did you mean data\?"),
+        (
+            ("[data]", "[data]\nbackup = 3"),
+            r"data.backup: there is no such field; there are path, database, types, csv",
+        ),
+        (("[data]", '[data]\ntypes = { x = "number" }'), r"line 3, data.types: types\['x'\] must be a type such as"),
+        (("[data]", '[data]\ncsv = { delimiter = ";;" }'), r"line 3, data.csv: csv delimiter must be one character"),
+        (("[data]", '[data]\ncsv = { delimeter = ";" }'), r"data.csv.delimeter: .* did you mean delimiter\?"),
+        (('by = ["k"]', 'types = { k = "string" }'), r"keys: types and csv go with file"),
+        (('column = "y"', 'column = ""'), r"line 15, sums.1.column: still to be chosen"),
+        (('mechanism = "root"', 'mechanism = ""'), r"line 17, sums.1.mechanism: still to be chosen .*'root'"),
         (("sigma = 2", "sigma = 'two'"), r"count.sigma: .*got 'two'"),
     ],
 )
@@ -114,10 +133,240 @@ def test_mistakes_name_line_and_field(tmp_path, change, words):
         read_plan(written(tmp_path, PLAN.replace(*change, 1)))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('path = "x.parquet"', 'databse = "postgresql://me:hunter2@host/db#t"'),
+        ('path = "x.parquet"', 'path = "postgresql://me:hunter2@host/db#t"'),
+        ('path = "x.parquet"', 'path = ["postgresql://me:hunter2@host/db#t"]'),
+        ('path = "x.parquet"', 'database = ["hunter2"]'),
+        ('path = "x.parquet"', 'database = { password = "hunter2" }'),
+        ('path = "x.parquet"', 'database = "hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\npassword = "hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\n"postgresql://me:hunter2@host" = 1'),
+        ('unit = "0.01"', 'unit = "postgresql://me:hunter2@host/db#t"'),
+        ("std = 5", 'std = "postgresql://me:hunter2@host/db#t"'),
+        ('parquet = "out.parquet"', 'parquet = "https://me:hunter2@host/out.parquet"'),
+    ],
+)
+def test_passwords_are_not_shown(tmp_path, change):
+    assert change[0] in PLAN
+    with pytest.raises(PlanError, match="line") as caught:
+        read_plan(written(tmp_path, PLAN.replace(*change, 1)))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_database_files_are_relative_to_the_plan(tmp_path):
+    for address in ("duckdb://census.duckdb#t", "sqlite://census.sqlite#t"):
+        plan = read_plan(written(tmp_path, PLAN.replace('path = "x.parquet"', f'database = "{address}"')))
+        scheme, _, place = address.partition("://")
+        assert plan.data.database == f"{scheme}://{tmp_path}/{place}"
+    plan = read_plan(written(tmp_path, PLAN.replace('path = "x.parquet"', 'database = "postgresql://host/db#t"')))
+    assert plan.data.database == "postgresql://host/db#t"
+
+
+RECORDS = "county,opened,emp\n1,31/01/2020,10\n3,29/02/2020,20\n"
+FARMS = """
+[data]
+path = "records.csv"
+csv = { dates = "%d/%m/%Y" }
+types = { TYPES }
+
+[keys]
+by = ["county"]
+file = "cells.csv"
+
+[ledger]
+path = "farms.ledger"
+
+[ledger.caps." EMP"]
+mechanism = "gaussian"
+sigma = 1e-6
+times = 2
+
+[[sums]]
+column = "emp"
+mechanism = "gaussian"
+sigma = 1e-6
+
+[output]
+parquet = "out.parquet"
+"""
+
+
+def farms(tmp_path, types="", records=RECORDS, cells="county\n1\n3\n4\n", **changes):
+    (tmp_path / "records.csv").write_text(records)
+    (tmp_path / "cells.csv").write_text(cells)
+    text = FARMS.replace("TYPES", types)
+    for old, new in changes.values():
+        assert old in text
+        text = text.replace(old, new)
+    return read_plan(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(("types", "kind"), [("", pa.string()), ('county = "int64"', pa.int64())])
+def test_the_published_key_type_does_not_follow_the_records(tmp_path, types, kind):
+    schemas = []
+    for records in (RECORDS, RECORDS + "ZZ,01/03/2020,30\n"):
+        plan = farms(tmp_path, types, records)
+        run_plan(plan, overwrite=True)
+        table = pa.parquet.read_table(plan.output.parquet)
+        assert table["emp"].to_pylist() == [10, 20, 0]
+        schemas.append(table.schema.remove_metadata())
+    assert schemas[0] == schemas[1]
+    assert schemas[0].field("county").type == kind
+
+
+def test_key_files_are_read_as_they_are_written(tmp_path):
+    plan = farms(
+        tmp_path,
+        'opened = "date"',
+        cells="opened;emp\n31.01.2020;x\n01.03.2020;y\n",
+        by=('by = ["county"]', 'by = ["opened"]\ncsv = { delimiter = ";", dates = "%d.%m.%Y" }'),
+    )
+    release, _ = run_plan(plan)
+    assert release.table.select(["opened", "emp"]).to_pylist() == [
+        {"opened": date(2020, 1, 31), "emp": 10},
+        {"opened": date(2020, 3, 1), "emp": 0},
+    ]
+
+
+@pytest.mark.parametrize("keys", ['file = "cells.csv"', "public_in_data = true"])
+def test_derived_columns_can_be_keys(tmp_path, keys):
+    plan = farms(
+        tmp_path,
+        'opened = "date"',
+        cells="month\n1\n2\n",
+        derive=("[keys]", 'derive = { month = "month(opened)" }\n[keys]'),
+        by=('by = ["county"]\nfile = "cells.csv"', f'by = ["month"]\n{keys}'),
+    )
+    assert check_columns(plan, open_account(plan))
+    release, _ = run_plan(plan)
+    assert release.table.select(["month", "emp"]).to_pylist() == [{"month": 1, "emp": 10}, {"month": 2, "emp": 20}]
+
+
+def test_unreadable_data_is_recorded_in_a_ledger_that_exists(tmp_path):
+    plan = farms(tmp_path)
+    run_plan(plan)
+    farms(tmp_path, records=RECORDS + '"3,1,1\n')
+    with pytest.raises(ss.DataError, match="quote"):
+        run_plan(plan, overwrite=True)
+    assert [entry["kind"] for entry in ss.Ledger(plan.ledger.path).history()] == ["created", "charge", "attempt"]
+
+
+def test_a_ledger_is_made_last(tmp_path):
+    plan = farms(tmp_path, records=RECORDS + '"3,1,1\n')
+    with pytest.raises(ss.DataError, match="quote"):
+        run_plan(plan)
+    assert not Path(plan.ledger.path).exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('column = "emp"', 'column = "empp"', "sums: 'empp' is not a column"),
+        ('" EMP"', "empp", "ledger.caps: 'empp' is not a column"),
+        ('by = ["county"]', 'by = ["state"]', "there is no column 'state'"),
+        ("types = {  }", 'types = { emp = "date" }', "column 'emp' must hold numbers"),
+        ("types = {  }", 'types = { county = "float64" }', "column 'county' cannot label groups"),
+        ("types = {  }", 'types = { size = "int64" }', "types names size"),
+        ("[keys]", 'where = "emp >"\n[keys]', "where"),
+        ("[keys]", 'where = "employees > 3"\n[keys]', "employees"),
+        ("[keys]", 'derive = { share = "1 / count(*)" }\n[keys]', "an aggregate"),
+        ("[keys]", 'protect = "firm"\n[keys]', "protect: there is no column 'firm'"),
+        ('"cells.csv"', '"none.csv"', "no file matches"),
+        ('"records.csv"', '"none.csv"', "no file matches"),
+        ('"records.csv"', '"plan.toml"', "must be a file ending in"),
+        ('"out.parquet"', '"records.csv/out.parquet"', "output.parquet"),
+        ('"farms.ledger"', '"none/farms.ledger"', "ledger.path: there is no folder"),
+    ],
+)
+def test_what_check_passes_release_does_not_refuse(tmp_path, old, new, words):
+    """Without the records: `check` raises what the release would raise."""
+    plan = farms(tmp_path, change=(old, new))
+    with pytest.raises(ss.SlowscaleError) as checked:  # noqa: PT012
+        check_outputs(plan)
+        check_columns(plan, open_account(plan))
+    with pytest.raises(ss.SlowscaleError) as refused:
+        run_plan(plan)
+    assert words in str(checked.value)
+    assert str(checked.value) == str(refused.value)
+    assert not Path(plan.ledger.path).exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "folder", "dta", "duckdb", "sqlite"])
+def test_check_reads_no_records(tmp_path, kind, monkeypatch):
+    plan = farms(tmp_path, change=('path = "records.csv"\ncsv = { dates = "%d/%m/%Y" }', SOURCES[kind][0]))
+    SOURCES[kind][1](tmp_path)
+    account = open_account(plan)
+    assert check_columns(plan, account)
+    assert not account.charges
+    assert not Path(plan.ledger.path).exists()
+    wrong = plan.model_copy(update={"keys": plan.keys.model_copy(update={"by": ["town"]})})
+    with pytest.raises(ss.ParameterError, match="there is no column 'town'"):
+        check_columns(wrong, account)
+
+
+def broken_csv(folder):
+    (folder / "records.csv").write_text(RECORDS + '"')
+
+
+def broken_gzip(folder):
+    with gzip.open(folder / "records.csv.gz", "wt") as file:
+        file.write(RECORDS + '"')
+
+
+def parquet_with_odd_records(folder, name="records.parquet"):
+    table = pa.table({"county": ["1"], "emp": pa.array([None], pa.int64())})
+    pa.parquet.write_table(table, folder / name)
+
+
+def partitioned(folder):
+    (folder / "records" / "county=1").mkdir(parents=True)
+    pa.parquet.write_table(pa.table({"emp": [1]}), folder / "records" / "county=1" / "a.parquet")
+
+
+def stata(folder):
+    pyreadstat.write_dta(pd.DataFrame({"county": ["1"], "emp": [1.5]}), folder / "records.dta")
+
+
+def duckdb_file(folder):
+    with duckdb.connect(str(folder / "r.duckdb")) as file:
+        file.execute("CREATE TABLE t AS SELECT '1' AS county, NULL::BIGINT AS emp")
+
+
+def sqlite_file(folder):
+    with contextlib.closing(sqlite3.connect(folder / "r.sqlite")) as file:
+        file.execute("CREATE TABLE t (county TEXT, emp BIGINT)")
+        file.commit()
+
+
+SOURCES = {
+    "csv": ('path = "records.csv"', broken_csv),
+    "csv.gz": ('path = "records.csv.gz"', broken_gzip),
+    "parquet": ('path = "records.parquet"', parquet_with_odd_records),
+    "folder": ('path = "records"', partitioned),
+    "dta": ('path = "records.dta"', stata),
+    "duckdb": ('database = "duckdb://r.duckdb#t"', duckdb_file),
+    "sqlite": ('database = "sqlite://r.sqlite#t"', sqlite_file),
+}
+
+
+def test_caps_are_checked_with_the_keys_of_a_file(tmp_path):
+    plan = farms(tmp_path, part=('by = ["county"]', 'partition = "county"'))
+    for _ in range(2):
+        assert check_columns(plan, open_account(plan))
+        run_plan(plan, overwrite=True)
+    with pytest.raises(ss.CapError):
+        check_columns(plan, open_account(plan))
+    (tmp_path / "cells.csv").write_text("county\n5\n")
+    assert check_columns(plan, open_account(plan))
+
+
 def test_files_that_are_no_plans(tmp_path):
     with pytest.raises(PlanError, match="cannot be read: No such file"):
         read_plan(tmp_path / "none.toml")
-    with pytest.raises(PlanError, match=r"is no TOML: .*line 2"):
+    with pytest.raises(PlanError, match=r"is not TOML: .*line 2"):
         read_plan(written(tmp_path, "[data]\npath = = 3"))
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PlanError, match="cannot be read"):
@@ -176,5 +425,5 @@ def test_two_thousand_mutated_plans(tmp_path):
         if words is None:
             tomllib.loads(text)
         else:
-            assert "line" in words or "is no TOML" in words, words
+            assert "line" in words or "is not TOML" in words, words
     assert told > 1_000

@@ -1,0 +1,90 @@
+"""Outlines: the columns of the data without its records, so that a query can be tried before any record is read."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ibis
+import pyarrow as pa
+import pyarrow.parquet
+
+from slowscale.errors import EngineError, ParameterError
+from slowscale.tables import foreign, sources, textfiles
+from slowscale.tables.engines import engine_errors
+from slowscale.tables.textfiles import CsvFormat
+
+Given = dict[str, Any]
+
+
+@contextmanager
+def outline(
+    data: str | Sequence[str], types: Mapping[str, str] | None = None, csv: Mapping[str, Any] | None = None
+) -> Iterator[Given | None]:
+    """Give what opens a session on a table with the columns of the data and no records.
+
+    Only the header or the schema is read. None where a kind of file does not have one apart from its records: Excel.
+
+    Parameters
+    ----------
+    data
+        The paths of files, or the address of a database table.
+    types, csv
+        As in `ss.Session`.
+    """
+    paths = [data] if isinstance(data, str) else list(data)
+    if len(paths) == 1 and "://" in paths[0]:
+        table = sources.open_table(paths[0], types, csv)
+        yield {"data": table.filter(ibis.literal(False))}
+        return
+    files = [file for path in paths for file in sources._matching(path, "data")]
+    kinds = {sources._kind(file, "data") for file in files}
+    if kinds == {"CSV"}:
+        form = CsvFormat.of(csv)
+        with engine_errors("data could not be read"):
+            names = _common_header(files, form)
+        with tempfile.TemporaryDirectory(prefix="slowscale-") as folder:
+            place = os.path.join(folder, "header.csv")
+            with open(place, "xb"):
+                pass
+            yield {"data": place, "types": types, "csv": {**(csv or {}), "encoding": "utf-8", "header": names}}
+        return
+    if csv is not None and len(kinds) == 1:
+        raise ParameterError(f"csv must be given for CSV files only, got {kinds.pop()} files")
+    if kinds == {"Parquet"}:
+        yield {"data": _parquet_outline(paths, files), "types": types}
+    elif len(files) == 1 and not files[0].lower().endswith(foreign.EXCEL):
+        yield {"data": _statistics_outline(files[0]), "types": types}
+    else:
+        yield None
+
+
+def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
+    names = textfiles._header(files[0], form, "data")
+    for file in files[1:]:
+        if textfiles._header(file, form, "data") != names:
+            raise ParameterError(
+                f"data: {files[0]} and {file} have different headers; give files with the same columns"
+            )
+    return names
+
+
+def _parquet_outline(paths: Sequence[str], files: Sequence[str]) -> pa.Table:
+    with engine_errors(f"data could not be read ({', '.join(paths)})"):
+        sources._check_schemas(files)
+        schema = pa.parquet.read_schema(files[0]).remove_metadata()
+        types = dict(zip(schema.names, schema.types, strict=True))
+        types |= dict.fromkeys(sources._hive_columns(paths, files), pa.string())
+        return pa.schema(types).empty_table()
+
+
+def _statistics_outline(file: str) -> pa.Table:
+    reader = next(reader for ending, reader in foreign.STATISTICS.items() if file.lower().endswith(ending))
+    try:
+        import pyreadstat
+    except ImportError as error:
+        raise EngineError(f"data could not be read ({file}): {error}; pip install 'slowscale[files]'") from error
+    with engine_errors(f"data could not be read ({file})", quote=False):
+        _, meta = getattr(pyreadstat, reader)(file, metadataonly=True)
+        return pa.schema({name: foreign._stored(name, meta) for name in meta.column_names}).empty_table()
