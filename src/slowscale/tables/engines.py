@@ -286,10 +286,11 @@ def fetch(query: ir.Table) -> pa.Table:
     engine, backend = engine_of(query), query.get_backend()
     with locked(backend):
         found = engine.run(backend, query)
-    for name, expected in zip(query.schema().names, query.schema().to_pyarrow().types, strict=True):
-        if not _same_family(found[name].type, expected):
-            raise EngineError(f"{engine.title} returned {found[name].type} where {expected} was asked for")
-    return found
+    expected = query.schema().to_pyarrow()
+    for column in expected:
+        if not _same_family(found[column.name].type, column.type):
+            raise EngineError(f"{engine.title} returned {found[column.name].type} where {column.type} was asked for")
+    return pa.table([found[column.name].cast(column.type) for column in expected], expected)
 
 
 def _same_family(got: pa.DataType, expected: pa.DataType) -> bool:

@@ -393,7 +393,7 @@ def _diagnosis(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> 
         facts |= {"nan": value.isnan(), "infinite": ~value.isnan() & large} if engine.has_nan else {"infinite": large}
     if column.negatives == "error":
         facts["negative"] = value < 0
-    measures = {name: fact.cast("int64").sum() for name, fact in facts.items()}
+    measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
     found, _ = _by_key(table, measures, keys, run, "the engine could not look at the table")
     seen = {name for name in facts if any(found[name].to_pylist())}
     words = {
