@@ -1,0 +1,224 @@
+"""Faults that once let one record change more than its own cell: each as it was found, and as it must be."""
+
+import sqlite3
+import threading
+from datetime import date
+from fractions import Fraction
+
+import engines
+import ibis
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from bitsources import Recorded
+
+import slowscale as ss
+from slowscale.tables.sources import open_table
+from slowscale.tables.sums import Column, exact_sums
+
+TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+
+
+def sums(data, keys, column="x", **options):
+    return ss.Session(data, bits=Recorded(1)).sum({column: TINY}, keys=keys, **options).table[column].to_pylist()
+
+
+@pytest.mark.xdist_group("pyspark")
+def test_spark_labels_beyond_floats_stay_apart():
+    """A NULL label turned bigints into floats by way of pandas, and two cells fell together."""
+    labels = [480290001001234567, 480290001001234568]
+    rows = [(labels[0], 10_000), (labels[1], 70)]
+    keys = ss.Keys.cross({"block": labels})
+    for hostile in ([], [(None, 1)]):
+        columns = list(zip(*rows, *hostile, strict=True)) if not hostile else list(zip(*(rows + hostile), strict=True))
+        table = pa.table({"block": pa.array(columns[0], pa.int64()), "x": pa.array(columns[1], pa.int64())})
+        assert sums(engines.load("pyspark", table), keys) == [10_000, 70]
+    # A NULL value outside the keys changed a sum beyond 2⁵³ by 1.
+    table = pa.table({"block": pa.array([*labels, 5], pa.int64()), "x": pa.array([2**53 + 1, 1, None], pa.int64())})
+    assert sums(engines.load("pyspark", table), keys) == [2**53 + 1, 1]
+
+
+@pytest.mark.xdist_group("pyspark")
+def test_spark_labels_are_told_apart_whatever_their_collation():
+    frame = engines.load("pyspark", pa.table({"state": ["tx"] + ["TX"] * 1000, "x": [1] * 1001}))
+    frame = frame.selectExpr("state COLLATE UTF8_LCASE AS state", "x")
+    assert sums(frame, ss.Keys.cross({"state": ["TX", "tx"]}), "x") == [1000, 1]
+
+
+@pytest.mark.xdist_group("pyspark")
+def test_spark_that_wraps_around_is_refused():
+    frame = engines.load("pyspark", pa.table({"x": [1]}))
+    spark = frame.sparkSession
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(ss.ParameterError, match="numbers that are too large wrap around silently"):
+            ss.Session(frame)
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "true")
+    with pytest.raises(ss.EngineError, match="the engine could not sum the table"):
+        ss.Session(engines.load("pyspark", pa.table({"x": [2**62]}))).sum({"y": TINY}, derive={"y": "x * 4"})
+
+
+@pytest.mark.xdist_group("pyspark")
+def test_spark_frames_that_combine_rows_say_so():
+    frame = engines.load("pyspark", pa.table({"k": ["a", "a"], "x": [1, 2]}))
+    plain = ss.Session(frame.filter("x > 0").withColumn("y", frame.x + 1)).sum({"y": TINY})
+    assert "combines" not in plain.facts["protects"]
+    for combined in (
+        frame.groupBy("k").sum("x").withColumnRenamed("sum(x)", "x"),
+        frame.crossJoin(frame.selectExpr("x AS z")),
+        frame.selectExpr("k", "x", "sum(x) OVER () AS s"),
+        frame.distinct(),
+        frame.limit(1),
+        frame.filter("x > (SELECT 0)"),
+    ):
+        assert "combines rows" in ss.Session(combined).sum({"x": TINY}).facts["protects"]
+    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+        ss.Session(frame.selectExpr("x", "rand() AS r"))
+    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+        ss.Session(frame.sample(0.5))
+
+
+@pytest.mark.xdist_group("pyspark")
+def test_a_spark_column_that_ibis_does_not_know_does_no_harm():
+    frame = engines.load("pyspark", pa.table({"x": [1, 2]})).selectExpr("x", "parse_json('{}') AS odd")
+    session = ss.Session(frame, bits=Recorded(1))
+    assert session.sum({"x": TINY}).table["x"].to_pylist() == [3]
+    with pytest.raises(ss.ParameterError, match="column 'odd' has the type variant, which cannot be computed with"):
+        session.sum({"odd": TINY})
+
+
+@pytest.mark.parametrize("order", [("tx", "TX"), ("TX", "tx")])
+def test_duckdb_labels_are_told_apart_whatever_their_collation(order):
+    connection = ibis.duckdb.connect()
+    connection.con.execute("CREATE TABLE t (state VARCHAR COLLATE NOCASE, x INT)")
+    for label, records in zip(order, (1, 1000), strict=True):
+        connection.con.execute(f"INSERT INTO t SELECT '{label}', 1 FROM range({records})")
+    assert sums(connection.table("t"), ss.Keys.cross({"state": [*order, "Tx"]})) == [1, 1000, 0]
+    assert list(ss.Keys.public_in(connection.table("t"), "state")) == [("TX",), ("tx",)]
+
+
+def test_sqlite_labels_are_told_apart_whatever_their_collation(tmp_path):
+    file = sqlite3.connect(tmp_path / "a.sqlite")
+    file.execute("CREATE TABLE t (state TEXT COLLATE NOCASE, x INTEGER)")
+    file.executemany("INSERT INTO t VALUES (?, 1)", [("tx",)] + [("TX",)] * 1000)
+    file.commit()
+    assert sums(f"sqlite://{tmp_path}/a.sqlite#t", ss.Keys.cross({"state": ["TX", "tx"]})) == [1000, 1]
+
+
+@pytest.mark.xdist_group("postgres")
+def test_postgres_dates_and_numbers_that_python_does_not_have():
+    connection = engines.load("postgres", pa.table({"x": [1]})).get_backend()
+    connection.raw_sql(
+        "CREATE TABLE odd (day date, x numeric, y numeric); "
+        "INSERT INTO odd VALUES ('2020-01-01', 1.5, 0.0000000000019), ('infinity', 1, 1), ('-infinity', 1, 1), "
+        "('4713-01-01 BC', 1, 1), ('2020-01-01', 2, 0)"
+    ).close()
+    keys = ss.Keys.cross({"day": [date(2020, 1, 1)]})
+    assert sums(connection.table("odd"), keys, unit="0.5") == [3.5]
+    # A numeric without a scale is cut to 12 digits, never rounded up.
+    made = ss.Session(connection.table("odd"), bits=Recorded(1)).sum(
+        {"y": ss.Gaussian(1e-20)}, keys=keys, unit="0.000000000001"
+    )
+    assert made.table["y"].to_pylist() == [1e-12]
+    connection.raw_sql("INSERT INTO odd VALUES ('2020-01-01', 'NaN', 0)").close()
+    with pytest.raises(ss.DataError, match="column 'x' has values too large to be counted"):
+        sums(connection.table("odd"), keys)
+
+
+def test_floats_are_cut_towards_zero():
+    """Rounding to the nearest grain doubled the influence of a small record."""
+    session = ss.Session(pa.table({"x": np.full(1_000_000, 0.00763)}), bits=Recorded(1))
+    assert session.sum({"x": TINY}, unit=1000).table["x"].to_pylist() == [8000]
+    for value in (0.00763, 1 - 2**-53, 0.1, -0.1, 5e-324, 123456.789):
+        for unit in (Fraction(1), Fraction(1000), Fraction(1, 100), Fraction(1, 3), Fraction(7)):
+            total = exact_sums(open_table(pa.table({"x": [value]})), [Column("x", unit)], None).sums["x"]
+            exact = (int(total.counts[0]) + Fraction(int(total.rest[0]), total.parts)) * total.grain
+            assert 0 <= abs(Fraction(value)) - abs(exact) < total.grain / total.parts
+            assert total.grain / total.parts <= unit / 2**40
+
+
+def test_whole_numbers_that_come_as_floats_are_counted_exactly():
+    for large, units in ((2.0**54, (1, 7)), (2.0**46, (1, 7, "0.01"))):
+        session = ss.Session(pa.table({"x": [large, 3.0, -1.0, large + 4]}), bits=Recorded(1))
+        for unit in units:
+            made = session.sum({"x": ss.Gaussian(1e-20)}, unit=unit).table["x"][0].as_py()
+            assert float(made) == pytest.approx(2 * large + 6, rel=0, abs=4 if unit == 7 else 0)
+
+
+def test_one_session_in_several_threads():
+    """Two threads on one DuckDB connection froze the whole process."""
+    generator = np.random.default_rng(1)
+    frame = pd.DataFrame({"k": generator.integers(0, 5, 200_000), "x": generator.integers(0, 9, 200_000)})
+    session = ss.Session(frame, bits=Recorded(1))
+    keys = ss.Keys.cross({"k": list(range(5))})
+    wanted = frame.groupby("k")["x"].sum().tolist()
+    found, failed = [], []
+
+    def work():
+        try:
+            for _ in range(6):
+                release = session.sum({"x": TINY}, keys=keys, where="x >= 0")
+                found.append(release.table["x"].to_pylist())
+                session.losses(release)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not failed
+    assert found == [wanted] * 24
+
+
+def test_a_new_name_has_no_allowance_of_its_own(tmp_path):
+    connection = ibis.duckdb.connect()
+    connection.con.register("t", pa.table({"state": ["IA", "TX"], "pay": [1, 2]}))
+    table = connection.table("t")
+    caps = {"pay": ss.Gaussian(10).policy, "*": ss.Gaussian(10).policy}
+    ledger = ss.Ledger(tmp_path / "a.ledger", caps)
+    ss.Session(table, ledger, bits=Recorded(1)).sum({"pay": ss.Gaussian(10)})
+    for other in (table.rename(wages="pay"), table.mutate(wages=table.pay), table.mutate(wages=table.pay).cache()):
+        with pytest.raises(ss.ParameterError, match="column 'wages' is derived or renamed and has no cap of its own"):
+            ss.Session(other, ledger).sum({"wages": ss.Gaussian(10)})
+    for spelling in ("PAY", " pay", "Pay "):
+        with pytest.raises(ss.SlowscaleError):
+            ss.Session(table.rename({spelling: "pay"}), ledger).sum({spelling: ss.Gaussian(10)})
+    assert ledger.spent({"pay": 10}) == pytest.approx(0.5)
+
+
+def test_a_computed_partition_is_refused_also_where_ibis_has_cached_it():
+    connection = ibis.duckdb.connect()
+    connection.con.register("t", pa.table({"pay": [1, 2, 3, 4]}))
+    table = connection.table("t")
+    for label in ("a", "b"):
+        computed = table.mutate(state=ibis.literal(label))
+        for data in (computed, computed.cache()):
+            with pytest.raises(ss.ParameterError, match="partition must be a column of the data as it is stored"):
+                ss.Session(data).sum({"pay": TINY}, keys=ss.Keys.cross({"state": [label]}), partition="state")
+
+
+def test_a_filter_moves_records_in_and_out():
+    """With a filter the bounded loss between two values said 0 where the record enters the table."""
+    session = ss.Session(pa.table({"emp": [5], "pay": [100]}), bits=Recorded(1))
+    release = session.sum({"pay": ss.Gaussian(10)}, count=ss.Gaussian(1), where="emp > 10")
+    record, other = {"emp": 5, "pay": 100}, {"emp": 15, "pay": 100}
+    assert release.policy.bounded(record, other) == pytest.approx(50.5)
+    whole = session.sum({"pay": ss.Gaussian(10)}, count=ss.Gaussian(1))
+    assert whole.policy.bounded(record, other) == 0
+
+
+def test_an_unreadable_file_is_an_attempt_that_the_ledger_keeps(tmp_path):
+    (tmp_path / "a.csv").write_text('emp\n1\n"2\n')
+    ledger = ss.Ledger(tmp_path / "a.ledger")
+    for given in (ledger, tmp_path / "a.ledger"):
+        with pytest.raises(ss.DataError, match="quote"):
+            ss.Session(tmp_path / "a.csv", given)
+    with pytest.raises(ss.DataError):
+        ss.Session(tmp_path / "a.csv", tmp_path / "none.ledger")
+    assert not (tmp_path / "none.ledger").exists()
+    assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt", "attempt"]
