@@ -19,6 +19,7 @@ import pyarrow.parquet
 from scipy import special
 
 from slowscale.accounting import RecordPolicy
+from slowscale.arrays import to_numpy
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.files import free_target, write_files
 from slowscale.parameters import level_quantile
@@ -178,7 +179,7 @@ class Release:
         return replace(self, table=table, facts={**self.facts, "ratios": {**self.facts["ratios"], name: note}})
 
     def _floats(self, column: str) -> Any:
-        return np.asarray(self.table[column].cast(pa.float64(), safe=False).to_numpy())
+        return to_numpy(self.table[column].cast(pa.float64(), safe=False))
 
 
 def _beside(name: str) -> list[str]:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import COUNT, folded, plain_label
+from slowscale.arrays import to_arrow
 from slowscale.errors import (
     CapError,
     ConfidentialWarning,
@@ -594,9 +595,11 @@ def _published(noisy: Noisy, nonnegative: bool) -> dict[str, Any]:
         fits = max(abs(number) for number in estimate) < 10**38
         value = pa.array(estimate, pa.decimal128(38, 0)) if fits else pa.array(raised(noisy.floats), pa.float64())
     else:
-        value = pa.array(estimate)
-    columns = {"": value, "_se": noisy.se, "_low": raised(noisy.low), "_high": raised(noisy.high)}
-    return columns if noisy.transformed is None else {**columns, "_transformed": noisy.transformed}
+        value = to_arrow(estimate)
+    columns = {"_se": noisy.se, "_low": raised(noisy.low), "_high": raised(noisy.high)}
+    if noisy.transformed is not None:
+        columns["_transformed"] = noisy.transformed
+    return {"": value, **{suffix: to_arrow(numbers) for suffix, numbers in columns.items()}}
 
 
 def _column_facts(query: Query, name: str) -> dict[str, Any]:

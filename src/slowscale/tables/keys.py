@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slowscale.arrays import first_rows, from_list, to_arrow
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.tables import rowwise
 from slowscale.tables.engines import DATE, TEXT, TRUTH, WHOLE, engine_errors, engine_of, fetch, grouped
@@ -208,8 +209,8 @@ class Keys:
         shared = set(self.columns) & set(other.columns)
         if shared:
             raise ParameterError(f"keys that are crossed must have different columns, both have {', '.join(shared)}")
-        left = pa.array(np.repeat(np.arange(len(self)), len(other)))
-        right = pa.array(np.tile(np.arange(len(other)), len(self)))
+        left = to_arrow(np.repeat(np.arange(len(self)), len(other)))
+        right = to_arrow(np.tile(np.arange(len(other)), len(self)))
         columns = {name: self.table[name].take(left) for name in self.columns}
         columns |= {name: other.table[name].take(right) for name in other.columns}
         return Keys(pa.table(columns), _weaker(self, other))
@@ -299,7 +300,7 @@ def _column(name: str, values: Any) -> pa.Array:
         if len(kinds) > 1:
             got = " and ".join(sorted(kind.__name__ for kind in kinds))
             raise ParameterTypeError(f"keys {name} must be labels of one type, got {got}")
-        return pa.array(items)
+        return from_list(items) if isinstance(items, list) else pa.array(items)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         if isinstance(error, ParameterTypeError):
             raise
@@ -358,19 +359,12 @@ def _checked(table: pa.Table) -> pa.Table:
         if columns[field.name].null_count:
             raise ParameterError(f"keys {field.name} must not have missing labels")
     checked = pa.table(columns)
-    first = _first(checked)
+    first = first_rows(checked.columns)
     if len(first) < len(checked):
         again = np.setdiff1d(np.arange(len(checked)), first)[:1]
         raise ParameterError(f"keys must be distinct: {checked.take(again).to_pylist()[0]} is there more than once")
     return checked
 
 
-def _first(table: pa.Table) -> Any:
-    """Return where each distinct row occurs first, in order."""
-    names = [str(i) for i in range(table.num_columns)]
-    rows = table.rename_columns(names).append_column("row", pa.array(np.arange(table.num_rows)))
-    return np.sort(rows.group_by(names).aggregate([("row", "min")])["row_min"].to_numpy())
-
-
 def _distinct(table: pa.Table) -> pa.Table:
-    return table.take(_first(table))
+    return table.take(to_arrow(first_rows(table.columns)))

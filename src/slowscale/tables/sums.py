@@ -24,6 +24,7 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
+from slowscale.arrays import places, to_arrow, to_numpy
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.tables.dialects import forced
 from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, grouped
@@ -312,8 +313,9 @@ def _by_key(
     for name in wanted:
         labels = found[name].cast(wanted[name].type)
         found = found.set_column(found.column_names.index(name), name, labels)
-    joined = found.join(pa.table({**wanted, "at": np.arange(len(keys))}), list(wanted), join_type="inner")
-    return joined, joined["at"].to_numpy()
+    at = places([found[name] for name in wanted], list(wanted.values()))
+    rows = np.flatnonzero(at >= 0)
+    return found.take(to_arrow(rows)), at[rows]
 
 
 def _accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
@@ -357,7 +359,7 @@ def _halves(column: pa.ChunkedArray) -> tuple[Any, Any]:
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     array = array.fill_null(0) if array.null_count else array
     if not pa.types.is_decimal(array.type):
-        low = array.to_numpy(zero_copy_only=False).astype(np.int64)
+        low = to_numpy(array).astype(np.int64)
         return low >> 63, low.view(np.uint64)
     if not pa.types.is_decimal128(array.type):
         array = array.cast(pa.decimal128(38, array.type.scale))
