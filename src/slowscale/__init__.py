@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from slowscale.policy import Policy
     from slowscale.release import Release, read_release
     from slowscale.session import Session
+    from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
 
 __version__ = "0.1.0.dev0"
@@ -58,6 +59,7 @@ _HOMES = {
     "slowscale.policy": ("Policy",),
     "slowscale.release": ("Release", "read_release"),
     "slowscale.session": ("Session",),
+    "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -90,6 +92,7 @@ __all__ = [
     "Transformation",
     "UnitSplitting",
     "compare",
+    "guess_types",
     "read_release",
 ]
 
