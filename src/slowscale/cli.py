@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from slowscale.mechanisms import Mechanism
     from slowscale.plan import Plan
@@ -59,17 +59,55 @@ def _options(
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(help="Where to write the plan.")] = Path("plan.toml"),
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="A file, or the address of a database table, to start from.")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN]", help="Where to write; plan.toml if not given.")
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write an example plan with comments, to be edited."""
+    """Write a plan to be edited: for DATA with its columns and proposed types, or else an example with comments."""
     from slowscale.errors import ParameterError
     from slowscale.plan import EXAMPLE
 
+    if data is not None and path is None and data.endswith(".toml"):
+        path, data = Path(data), None
+    path = path or Path("plan.toml")
     if path.exists() and not overwrite:
         raise ParameterError(f"{path} exists: choose another name, or --overwrite")
-    path.write_text(EXAMPLE, encoding="utf-8")
+    if data is None:
+        path.write_text(EXAMPLE, encoding="utf-8")
+    else:
+        text, notes = _start(data, path)
+        path.write_text(text, encoding="utf-8")
+        if notes is not None:
+            typer.echo(
+                "The proposed types come from the records, which are confidential. Read them before you use them."
+            )
+            for name, note in notes.items():
+                typer.echo(f"  {name}: {note}")
     typer.echo(f"wrote {path}: edit it, then `slowscale check {path}`")
+
+
+def _start(data: str, plan: Path) -> "tuple[str, Mapping[str, str] | None]":
+    """Return a plan that starts from data, and what is not sure of the types proposed for files."""
+    import os
+
+    from slowscale.errors import ConfidentialWarning
+    from slowscale.plan import starting_plan
+    from slowscale.tables.guessing import guess_types
+    from slowscale.tables.sources import open_table
+
+    if "://" in data:
+        schema = open_table(data).schema()
+        return starting_plan(data, {name: str(dtype) for name, dtype in schema.items()}), None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfidentialWarning)  # init says it in its own words
+        guess = guess_types(data)
+    schema = open_table(data, guess, guess.csv).schema()
+    columns = {name: guess.get(name, str(dtype)) for name, dtype in schema.items()}
+    return starting_plan(os.path.relpath(data, plan.parent), columns, guess), guess.notes
 
 
 @app.command()

@@ -7,12 +7,13 @@ reported with the line and the field, and without values that may hold a passwor
 
 import difflib
 import glob
+import json
 import os
 import re
 import tempfile
 import tomllib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from datetime import date
 from pathlib import Path
@@ -39,6 +40,7 @@ from slowscale.policy import ConstantPolicy, Policy
 
 if TYPE_CHECKING:
     from slowscale.session import Session
+    from slowscale.tables.guessing import Guess
     from slowscale.tables.keys import Keys
 
 
@@ -360,7 +362,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         plan = Plan.model_validate(values)
     except ValidationError as error:
-        lines = dict.fromkeys(_format_mistake(source, text, mistake) for mistake in error.errors())
+        mistakes = sorted(error.errors(), key=lambda mistake: locate(text, list(mistake["loc"])))
+        lines = dict.fromkeys(_format_mistake(source, text, mistake) for mistake in mistakes)
         raise PlanError("\n".join(lines)) from None
     return _placed(plan, source.parent, str(source))
 
@@ -375,8 +378,8 @@ def _format_mistake(source: Path, text: str, mistake: Any) -> str:
     words = mistake["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         words = f"there is no such field{_suggestion(place)}"
-    elif given == "" and kind != "value_error":
-        words = f"still to be chosen ({words[:1].lower()}{words[1:]})"
+    elif given == "" and kind in ("literal_error", "string_too_short"):
+        words = f"still to be chosen{f': {words}' if kind == 'literal_error' else ''}"
     elif kind not in ("missing", "value_error") and not isinstance(given, dict) and not _is_secret(place, given):
         words = f"{words}, got {given!r:.60}"
     field = ".".join(str(part) for part in place) or "the plan"
@@ -678,6 +681,75 @@ def _stand_ins(plan: Plan, session: "Session") -> "Keys":
     table = _derived(plan, session)
     kinds = {name: label_kind(table[name].type()) for name in plan.keys.by if name in table.columns}
     return Keys.from_frame({name: [STAND_INS[kinds.get(name) or "text"]] for name in plan.keys.by})
+
+
+def starting_plan(place: str, columns: Mapping[str, str], guess: "Guess | None" = None) -> str:
+    """Return a plan for some data, in which what to publish is still to be chosen.
+
+    Parameters
+    ----------
+    place
+        The path of the data, relative to the plan, or its address.
+    columns
+        The columns, with the types that they have or that are proposed for them.
+    guess
+        The proposed types and CSV settings, for files.
+    """
+    lines = ["[data]", f"{'database' if '://' in place else 'path'} = {_toml(place)}"]
+    if guess is not None and guess.csv:
+        lines.append(f"csv = {_toml(guess.csv)}")
+    notes = {} if guess is None else dict(guess.notes)
+    lines += [f"# {name}: {notes[name]}" for name in notes if name not in columns]
+    lines += ['# where = "emp > 0"                    # row by row only', '# protect = "firm_id"', ""]
+    if guess is not None and guess.types:
+        lines += [
+            "[data.types]                           # proposed by looking at the records, which are confidential: read",
+            "# and correct the types before you use or share this file",
+        ]
+    for name, dtype in columns.items():
+        line = f"{_key(name)} = {_toml(dtype)}"
+        if guess is None or name not in guess.types:
+            line = f"# {line}"
+        lines.append(f"{line:<38} # {notes[name]}" if name in notes else line)
+    return START.replace("DATA", "\n".join(lines), 1)
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(name)} = {_toml(item)}" for name, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
+START = """# A plan for slowscale: what to publish, from which records, with which protection.
+# `slowscale init` without a file writes an example with every option.
+
+DATA
+
+[keys]                                 # to choose: the public cells; remove this table for totals over all records
+by = []
+# file = "cells.csv"                   # the public cells, one per row; or all combinations of labels:
+# cross = { county = ["01001", "01003"], naics3 = ["111", "112"] }
+
+[ledger]
+path = "plan.ledger"                   # keeps account of what every record has lost; made if there is none
+# [ledger.caps."*"]                    # the most that a record may ever lose through a column: fixed for good
+
+[[sums]]
+column = ""                            # to choose: a column of numbers
+mechanism = ""                         # to choose, with its parameters or with std, or loss and at
+
+[output]
+parquet = "published.parquet"
+csv = "published.csv"
+report = "published.html"
+"""
 
 
 EXAMPLE = """# A plan for slowscale: what to publish, from which records, with which protection.

@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -67,6 +70,83 @@ def test_a_csv_of_ones_own(tmp_path):
     )
     run("release", "plan.toml", "--yes", folder=tmp_path)
     assert ss.read_release(tmp_path / "out.csv").table["state"].to_pylist() == ["01", "48", "56"]
+
+
+def test_a_plan_that_starts_from_a_file(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "farms.csv").write_bytes(
+        "county;opened;sold;cattle;né\n01001;31.12.2020;01/02/2020;120;1,5\n48029;01.02.2021;03/04/2020;4000;2\n".encode(
+            "latin-1"
+        )
+    )
+    done = run("init", "data/farms.csv", "farms.toml", folder=tmp_path)
+    assert "come from the records, which are confidential" in done.stdout
+    assert 'sold: the dates could be written "%d/%m/%Y" or "%m/%d/%Y"' in done.stdout
+    assert "120" not in done.stdout
+    plan = tmp_path / "farms.toml"
+    written = tomllib.loads(plan.read_text())
+    assert written["data"] == {
+        "path": "data/farms.csv",
+        "csv": {"delimiter": ";", "encoding": "latin-1", "dates": "%d.%m.%Y", "decimal": ","},
+        "types": {
+            "county": "string",
+            "opened": "date",
+            "sold": "string",
+            "cattle": "int64",
+            "né": "decimal(18, 1)",
+        },
+    }
+    for command in (["check", plan], ["release", plan, "--yes"]):
+        error = run(*command, folder=tmp_path, code=2).stderr
+        assert "keys: give one of file, cross or public_in_data" in error
+        assert "sums.0.column: still to be chosen" in error
+        assert "sums.0.mechanism: still to be chosen: Input should be 'gaussian'" in error
+    text = plan.read_text()
+    for old, new in {
+        "by = []": "cross = { opened = [2020-12-31, 2021-02-01, 2021-02-02] }",
+        'column = ""': 'column = "cattle"',
+        'mechanism = ""': 'mechanism = "gaussian"\nsigma = 1e-6',
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    plan.write_text(text)
+    assert "There are no caps" in run("check", plan, folder=tmp_path).stdout
+    run("release", plan, "--yes", folder=tmp_path)
+    assert ss.read_release(tmp_path / "published.csv").table["cattle"].to_pylist() == [120, 4000, 0]
+    assert "published.csv exists: the release needs --overwrite" in run("check", plan, folder=tmp_path).stdout
+    assert "farms.toml exists" in run("init", "data/farms.csv", "farms.toml", folder=tmp_path, code=2).stderr
+
+
+def test_a_plan_that_starts_from_data_with_types(folder):
+    run("init", "establishments.parquet", "new.toml", folder=folder)
+    text = (folder / "new.toml").read_text()
+    assert '# county = "string"' in text
+    assert '# payann = "int64"' in text
+    assert "types" not in tomllib.loads(text)["data"]
+    with duckdb.connect(str(folder / "census.duckdb")) as file:
+        file.execute("CREATE TABLE t AS SELECT 'TX' AS state, 1.5 AS pay")
+    done = run("init", "duckdb://census.duckdb#t", "database.toml", folder=folder)
+    assert "confidential" not in done.stdout
+    assert tomllib.loads((folder / "database.toml").read_text())["data"] == {"database": "duckdb://census.duckdb#t"}
+    assert "no file matches none.csv" in run("init", "none.csv", "none.toml", folder=folder, code=2).stderr
+    assert not (folder / "none.toml").exists()
+
+
+def test_check_looks_at_the_columns_and_reads_no_record(folder):
+    plan = folder / "plan.toml"
+    text = plan.read_text()
+    plan.write_text(
+        text.replace('column = "emp"', 'column = "empp"').replace("[ledger.caps.emp]", "[ledger.caps.empp]")
+    )
+    assert "sums: 'empp' is not a column" in run("check", plan, folder=folder, code=2).stderr
+    table = pyarrow.parquet.read_table(folder / "establishments.parquet")
+    nothing = pa.nulls(len(table), pa.int64())
+    pyarrow.parquet.write_table(
+        table.set_column(table.column_names.index("emp"), "emp", nothing), folder / "establishments.parquet"
+    )
+    plan.write_text(text)
+    assert json.loads(run("check", plan, "--json", folder=folder).stdout)["columns_checked"] is True
+    assert "missing values" in run("release", plan, "--yes", folder=folder, code=3).stderr
 
 
 def test_programs_get_json(folder):

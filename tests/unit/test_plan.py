@@ -124,7 +124,7 @@ def test_the_schema_is_published():
         (("[data]", '[data]\ncsv = { delimeter = ";" }'), r"data.csv.delimeter: .* did you mean delimiter\?"),
         (('by = ["k"]', 'types = { k = "string" }'), r"keys: types and csv go with file"),
         (('column = "y"', 'column = ""'), r"line 15, sums.1.column: still to be chosen"),
-        (('mechanism = "root"', 'mechanism = ""'), r"line 17, sums.1.mechanism: still to be chosen .*'root'"),
+        (('mechanism = "root"', 'mechanism = ""'), r"line 17, sums.1.mechanism: still to be chosen: .*'root'"),
         (("sigma = 2", "sigma = 'two'"), r"count.sigma: .*got 'two'"),
     ],
 )

@@ -250,7 +250,7 @@ def _from_text(table: ir.Table, settings: Settings) -> tuple[Guess, Settings]:
     for name, dtype in made.unreadable.items():
         types[name] = "string"
         notes[name] = f"some values cannot be read as {dtype}"
-    return Guess(types, None, notes), Settings(dates, decimal)
+    return Guess(types, None, {name: notes[name] for name in types if name in notes}), Settings(dates, decimal)
 
 
 def _look(table: ir.Table, name: str) -> Seen:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
+from slowscale.tables import guessing
 from slowscale.tables.guessing import guess_types
 from slowscale.tables.sources import open_source
 
@@ -109,6 +110,11 @@ def test_one_column_settles_the_dates_of_another(tmp_path):
     assert guess.csv == {"dates": "%d/%m/%Y"}
     assert '"%d/%m/%Y" is taken, as in another column' in guess.notes["b"]
     assert "unlike those of other columns" in guess.notes["c"]
+
+
+def test_the_rules_of_a_release_have_the_last_word(tmp_path, monkeypatch):
+    monkeypatch.setattr(guessing, "_type", lambda *_: ("int64", None))
+    assert column(tmp_path, ["1", "x"]) == ("string", "some values cannot be read as int64")
 
 
 def test_the_proposal_opens_a_session(tmp_path):
