@@ -38,7 +38,8 @@ FINER_BITS, MOST_BITS = 40, 55
 FINER = 2**FINER_BITS
 # Digits after the point kept of a decimal that has no fixed number of them, and of a number written as text.
 DIGITS = 12
-NUMBER = rf"^[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DIGITS}}}0*)?|\.[0-9]{{1,{DIGITS}}}0*)$"
+NUMBER = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DIGITS}}}0*)?|\.[0-9]{{1,{DIGITS}}}0*)[ \t]*$"
+BELOW_ZERO = "-.*[1-9]"
 EXACT_SUM = dt.Decimal(38, 0)
 
 
@@ -60,19 +61,22 @@ class Counted:
     Attributes
     ----------
     value
-        What a record counts as; NULL where it cannot be counted.
+        What a record counts as.
     limbs
         The same as whole numbers of grains: expressions, each with its weight.
     grain
         The value of one grain.
     exact
         Whether every value is a whole number of grains; a float is cut to one.
+    valid
+        NULL where a record cannot be counted.
     """
 
     value: ir.Value
     limbs: tuple[tuple[ir.Value, int], ...]
     grain: Fraction
     exact: bool
+    valid: ir.Value
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
     """
     engine, raw = engine_of(table), table[column.name]
     value, missing = _number(engine, column, raw)
+    if raw.type().is_string():
+        return _counted_text(engine, column, raw, value, missing)
     stored = engine.stored(raw)
     checks = [] if stored is None else [stored | missing]
     if column.nulls == "zero":
@@ -119,31 +125,40 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
         value = ibis.cases((value < 0, ibis.literal(0).cast(value.type())), else_=value)
     elif column.negatives == "error":
         checks.append(value >= 0)
-    if raw.type().is_string():
-        value = _checked(value, checks)
-        limbs = engine.text_limbs(raw.strip(), DIGITS)
-        whole, rest = (ibis.cases((value == 0, ibis.literal(0, "int64")), (value.notnull(), limb)) for limb in limbs)
-        return Counted(value, ((whole, 10**DIGITS), (rest, 1)), Fraction(1, 10**DIGITS), exact=True)
     if not value.type().is_floating():
         if value.type().is_decimal() and value.type().scale is None:
             checks.append(value.abs() < ibis.literal(10**18))  # not so for NaN
         value = _checked(value, checks)
-        return Counted(value, *_exact_limbs(engine, value), exact=True)
+        limbs, grain = _exact_limbs(engine, value)
+        return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
     exponent = _exponent(column)
     if careful:
         most = _double(2.0 ** (MOST_BITS + exponent))
         checks.append((value < most) & (value > -most))  # not so for NaN
     value = _checked(value, checks)
-    scaled = value * _double(2.0**-exponent)
-    return Counted(value, _float_limbs(engine, scaled, careful), Fraction(2) ** exponent / FINER, exact=False)
+    limbs = _float_limbs(engine, value * _double(2.0**-exponent), careful)
+    return Counted(value, limbs, Fraction(2) ** exponent / FINER, exact=False, valid=limbs[0][0])
+
+
+def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
+    """Count numbers that are written as text; the limbs of a text that is not a number mean nothing."""
+    limbs, readable = engine.text_limbs(text, DIGITS), text.re_search(NUMBER)
+    if column.negatives == "zero":
+        limbs = tuple(ibis.cases((~text.contains("-"), limb)) for limb in limbs)
+        value = ibis.ifelse(value < 0, 0.0, value)
+    elif column.negatives == "error":
+        readable = readable & ~text.re_search(BELOW_ZERO)
+    if column.nulls == "zero":
+        readable, value = readable | missing, ibis.ifelse(missing, 0.0, value)
+    weighed = tuple(zip(limbs, (10**DIGITS, 1), strict=True))
+    return Counted(value, weighed, Fraction(1, 10**DIGITS), exact=True, valid=readable.ifelse(1, None))
 
 
 def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Return a column's numbers, NULL where there is none, and whether the value is missing."""
     dtype = raw.type()
     if dtype.is_string() and column.text:
-        text = raw.strip()
-        return ibis.cases((text.re_search(NUMBER), text.try_cast("float64"))), raw.isnull() | (text == "")
+        return ibis.cases((raw.re_search(NUMBER), raw.try_cast("float64"))), raw.isnull() | (raw.strip() == "")
     if dtype.is_floating() or (dtype.is_decimal() and not engine.has_decimals):
         return forced(raw, dt.float64), raw.isnull()
     if dtype.is_integer() or dtype.is_decimal():
@@ -248,7 +263,7 @@ def _exact_sums(
     if protect is not None:
         measures["owned"] = table[protect].count()
     for i, number in enumerate(numbers):
-        measures[f"valid{i}"] = number.limbs[0][0].count()
+        measures[f"valid{i}"] = number.valid.count()
         for j, (limb, _) in enumerate(number.limbs):
             measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
     found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
@@ -264,7 +279,7 @@ def _exact_sums(
         if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
             raise DataError(_diagnosis(table, column, keys, run))
         for j in range(len(number.limbs)):
-            if found[f"sum{i}_{j}"].null_count and rows.any():
+            if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
                 raise DataError(f"the sum of column {column.name!r} has more digits than the engine can hold")
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
         sums[column.name] = _joined(limbs, at, size, number)
