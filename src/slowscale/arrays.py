@@ -1,7 +1,7 @@
 """Arrow arrays from numpy and back, and rows found again by their labels, without waking pandas.
 
-Where pandas is installed, pyarrow imports it in `pa.array`, `Array.to_numpy`, joins and groupings: a quarter of a second
-that a small job need not wait for.
+Where pandas is installed, pyarrow imports it in `pa.array`, `Array.to_numpy`, joins and groupings: a quarter of a
+second that a small job need not wait for.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64(), np.dtype(np.int32): pa.int32()}
+_TYPES: dict[Any, pa.DataType] = {
+    np.dtype(np.int64): pa.int64(),
+    np.dtype(np.float64): pa.float64(),
+    np.dtype(np.int32): pa.int32(),
+}
 
 
 def to_arrow(values: Any) -> pa.Array:
