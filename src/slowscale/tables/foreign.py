@@ -4,13 +4,16 @@ The type of a column is the one that the file declares, never one that is told f
 its cells are taken as text, as in a CSV file.
 """
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from slowscale.errors import EngineError, ParameterError
+from slowscale.errors import DataError, EngineError, ParameterError
 
 EXCEL = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 STATISTICS = {
@@ -21,13 +24,40 @@ STATISTICS = {
     ".xpt": "read_xport",
 }
 ENDINGS = (*EXCEL, *STATISTICS)
-# The formats of dates and of times in Stata, SPSS and SAS, as pyreadstat turns them into Python's.
-MOMENTS = ("%TC", "DATETIME", "YMDHMS", "E8601DT", "DATEAMPM", "MDYAMPM")
-DAYS = (
-    "%TD", "%D", "DATE", "ADATE", "EDATE", "JDATE", "SDATE", "MMDDYY", "DDMMYY", "YYMMDD", "E8601DA", "B8601DA",
-    "WEEKDATE", "WEEKDATX", "WORDDATE", "WORDDATX", "YYMON", "MONYY", "JULIAN",
-)  # fmt: skip
+# Dates are numbers with a format, which says what a number counts, and since when. Formats are compared without their
+# width. Numbers with any other format (months, quarters, times of day…) stay numbers.
+SECOND, DAY = 1.0, 86_400.0
+SAS_DATES = (
+    r"(DATE|MONYY|JULIAN|[BE]8601DA|(WEEK|WORD)DAT[EX]|(YYMMDD|MMDDYY|DDMMYY)[BCDNPS]?)",
+    r"(DATETIME|[BE]8601DT|DATEAMPM|MDYAMPM)",
+)
+FORMATS: dict[str, tuple[date, tuple[tuple[str, float, pa.DataType], ...]]] = {
+    "read_dta": (
+        date(1960, 1, 1),
+        # %tC counts leap seconds and stays a number.
+        ((r"%-?t?d.*", DAY, pa.date32()), (r"%-?tc.*", SECOND / 1000, pa.timestamp("us"))),
+    ),
+    "read_sav": (
+        date(1582, 10, 14),
+        ((r"[AEJS]?DATE", SECOND, pa.date32()), (r"DATETIME|YMDHMS", SECOND, pa.timestamp("us"))),
+    ),
+    "read_sas7bdat": (
+        date(1960, 1, 1),
+        ((SAS_DATES[0], DAY, pa.date32()), (SAS_DATES[1], SECOND, pa.timestamp("us"))),
+    ),
+}
+FORMATS["read_xport"] = FORMATS["read_sas7bdat"]
 STORED = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "float": pa.float32(), "double": pa.float64()}
+FIRST_DAY, LAST_DAY, UNIX = date.min.toordinal(), date.max.toordinal(), date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a file declares of a column: its type and, for dates, the seconds that a number counts and since when."""
+
+    dtype: pa.DataType
+    seconds: float = 0.0
+    since: date = date(1970, 1, 1)
 
 
 def is_foreign(path: str) -> bool:
@@ -46,10 +76,12 @@ def read_foreign(path: str, argument: str) -> tuple[pa.Table, bool]:
         ), False
     except ImportError as error:
         raise EngineError(f"{argument} could not be read ({path}): {error}; pip install 'slowscale[files]'") from error
-    except (ParameterError, MemoryError):
+    except (ParameterError, DataError, MemoryError):
         raise
     except Exception as error:
-        raise EngineError(f"{argument} could not be read ({path}): {type(error).__name__}") from error
+        raise EngineError(
+            f"{argument} could not be read ({path}): {type(error).__name__}; save the file again where it comes from"
+        ) from error
 
 
 def _read_excel(path: str, argument: str) -> pa.Table:
@@ -63,9 +95,16 @@ def _read_excel(path: str, argument: str) -> pa.Table:
         )
     rows = book.get_sheet_by_index(0).to_python(skip_empty_area=True)
     names = [str(name).strip() for name in rows[0]] if rows else []
+    while names and not names[-1]:
+        names.pop()  # the sheet is as wide as its widest row
     if not names or not all(names) or len({name.casefold() for name in names}) < len(names):
         raise ParameterError(f"{argument}: the first row of {path} must name every column, each by another name")
-    columns = zip(*rows[1:], strict=True) if len(rows) > 1 else [()] * len(names)
+    for number, row in enumerate(rows[1:], 2):
+        if any(cell != "" for cell in row[len(names) :]):
+            raise DataError(
+                f"{argument}: row {number} of {path} has more cells than the header has names; correct the row"
+            )
+    columns = list(zip(*rows[1:], strict=True))[: len(names)] if len(rows) > 1 else [()] * len(names)
     texts = [pa.array(map(_cell_text, column), pa.string()) for column in columns]
     return pa.table(dict(zip(names, texts, strict=True)))
 
@@ -89,24 +128,43 @@ def _read_statistics(path: str, reader: str) -> pa.Table:
     import pyreadstat
 
     read: Callable[..., Any] = getattr(pyreadstat, reader)
-    columns, meta = read(path, output_format="dict")
-    return pa.table({name: _array(columns[name], _stored(name, meta)) for name in meta.column_names})
+    columns, meta = read(path, output_format="dict", disable_datetime_conversion=True)
+    return pa.table({name: _array(columns[name], declared) for name, declared in declared_types(reader, meta).items()})
 
 
-def _stored(name: str, meta: Any) -> pa.DataType:
-    """Return the type that a file declares for a column; dates are numbers with a date's format."""
-    written = str(meta.original_variable_types.get(name) or "").upper()
-    if written.startswith(MOMENTS):
-        return pa.timestamp("us")
-    if written.startswith(DAYS):
-        return pa.date32()
-    return STORED.get(meta.readstat_variable_types.get(name, ""), pa.string())
+def declared_types(reader: str, meta: Any) -> dict[str, Declared]:
+    """Return what a file declares of its columns."""
+    return {name: _declared(reader, name, meta) for name in meta.column_names}
 
 
-def _array(values: Any, stored: pa.DataType) -> pa.Array:
-    items = [None if item is None or item != item or item == "" else item for item in values]
-    if pa.types.is_integer(stored):
-        items = [None if item is None else int(item) for item in items]
-    elif pa.types.is_string(stored):
-        items = [None if item is None else str(item) for item in items]
-    return pa.array(items, stored)
+def _declared(reader: str, name: str, meta: Any) -> Declared:
+    stored = STORED.get(meta.readstat_variable_types.get(name, ""), pa.string())
+    written = str(meta.original_variable_types.get(name) or "")
+    form = written if reader == "read_dta" else written.upper().rstrip("0123456789.")
+    since, formats = FORMATS[reader]
+    for pattern, seconds, dtype in formats:
+        if not pa.types.is_string(stored) and re.fullmatch(pattern, form):
+            return Declared(dtype, seconds, since)
+    return Declared(stored)
+
+
+def _array(values: Any, declared: Declared) -> pa.Array:
+    dtype = declared.dtype
+    if pa.types.is_string(dtype):
+        return pa.array([None if item is None or item == "" else str(item) for item in values], dtype)
+    numbers = np.array(values, dtype=float)  # None becomes NaN, which is how these programs write a missing number
+    missing = np.isnan(numbers)
+    if pa.types.is_floating(dtype):
+        return pa.array(numbers, dtype, mask=missing)
+    if declared.seconds:
+        # A date that no calendar has is missing: one record must not make the others unreadable.
+        with np.errstate(all="ignore"):
+            moments = numbers * declared.seconds
+            days = np.floor(moments / DAY) + declared.since.toordinal()
+        missing |= ~((days >= FIRST_DAY) & (days <= LAST_DAY))
+        offset = declared.since.toordinal() - UNIX
+        days_since_1970 = np.where(missing, 0, days - UNIX).astype(np.int32)
+        microseconds = np.rint(np.where(missing, 0, moments) * 1e6).astype(np.int64) + offset * 86_400_000_000
+        whole = days_since_1970 if pa.types.is_date(dtype) else microseconds
+        return pa.array(whole, pa.int32() if pa.types.is_date(dtype) else pa.int64(), mask=missing).cast(dtype)
+    return pa.array(np.where(missing, 0, numbers).astype(np.int64), pa.int64(), mask=missing).cast(dtype)

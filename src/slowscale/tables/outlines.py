@@ -87,4 +87,5 @@ def _statistics_outline(file: str) -> pa.Table:
         raise EngineError(f"data could not be read ({file}): {error}; pip install 'slowscale[files]'") from error
     with engine_errors(f"data could not be read ({file})", quote=False):
         _, meta = getattr(pyreadstat, reader)(file, metadataonly=True)
-        return pa.schema({name: foreign._stored(name, meta) for name in meta.column_names}).empty_table()
+        declared = foreign.declared_types(reader, meta)
+        return pa.schema({name: column.dtype for name, column in declared.items()}).empty_table()
