@@ -117,6 +117,12 @@ def test_the_rules_of_a_release_have_the_last_word(tmp_path, monkeypatch):
     assert column(tmp_path, ["1", "x"]) == ("string", "some values cannot be read as int64")
 
 
+def test_any_name_of_a_column(tmp_path):
+    names = ["records", "values", 'say ""hi""', "ü", "count(*)"]
+    guess = guessed(tmp_path, ",".join(f'"{name}"' for name in names) + "\n1,2,3,4,5\n1,2,3,4,5\n")
+    assert set(guess.values()) == {"int64"}
+
+
 def test_the_proposal_opens_a_session(tmp_path):
     guess = guessed(tmp_path, "county;emp\n01001;1,5\n01003;2\n")
     session = ss.Session(tmp_path / "data.csv", types=guess, csv=guess.csv)
