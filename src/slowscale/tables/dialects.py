@@ -191,20 +191,27 @@ class _Postgres(Dialect):
         return call(name, "boolean", left, right)
 
 
+def check_spark(backend: Any) -> None:
+    """Raise where a Spark session has settings that change what expressions mean.
+
+    Without ANSI mode, overflows wrap around. Ibis sets the time zone when it connects.
+    """
+    settings = backend._session.conf
+    for name, needed in {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}.items():
+        if str(settings.get(name)).lower() != needed.lower():
+            raise ParameterError(
+                f"the Spark session has {name}={settings.get(name)}, with which expressions would mean something "
+                f'else than on other engines; call spark.conf.set("{name}", "{needed}")'
+            )
+
+
 class _Spark(Dialect):
     name = "pyspark"
     special, group = "\\$", "${}"
     like_escapes = True
 
     def prepare(self, table: ir.Table) -> None:
-        settings = table.get_backend()._session.conf
-        # Ibis sets the time zone when it connects; without ANSI mode, overflows wrap around.
-        for name, needed in {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}.items():
-            if str(settings.get(name)).lower() != needed.lower():
-                raise ParameterError(
-                    f"the Spark session has {name}={settings.get(name)}, with which expressions would mean something "
-                    f'else than on other engines; call spark.conf.set("{name}", "{needed}")'
-                )
+        check_spark(table.get_backend())
 
     def trim(self, text: ir.Value, characters: str, side: str) -> ir.Value:
         if side == "BOTH":

@@ -22,7 +22,7 @@ import pyarrow.parquet
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError
 from slowscale.tables import foreign, textfiles
 from slowscale.tables.conversion import check_types, converted
-from slowscale.tables.engines import engine_errors, engine_of, first_line, fresh_name, locked
+from slowscale.tables.engines import ENGINES, engine_errors, engine_of, first_line, fresh_name, locked
 from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.textfiles import CsvFormat
 
@@ -451,14 +451,13 @@ def _open_spark(frame: Any) -> Source:
     if not hasattr(frame, "createOrReplaceTempView"):
         raise ParameterTypeError(f"data must be {ALLOWED}, got {type(frame).__name__}")
     with engine_errors("the Spark DataFrame could not be read"):
+        connection = ibis.pyspark.connect(frame.sparkSession)
+        ENGINES["pyspark"].check(connection)
         combines = _spark_combines(frame)
         frame, unusable = _usable_spark(frame)
-        connection = ibis.pyspark.connect(frame.sparkSession)
         name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
         frame.createOrReplaceTempView(name)
-        table = connection.table(name)
-        engine_of(table).check(connection)
-        return Source(table, unusable=unusable, view=combines)
+        return Source(connection.table(name), unusable=unusable, view=combines)
 
 
 def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
@@ -476,9 +475,7 @@ def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
 
 
 def _spark_combines(frame: Any) -> bool:
-    """Return whether a DataFrame combines rows; raise where it is not the same each time. Connect does not say."""
-    if not hasattr(frame, "_jdf"):
-        return False
+    """Return whether a DataFrame combines rows; raise where it is not the same each time."""
     plan = frame._jdf.queryExecution().analyzed()
     nodes, todo = [], [plan]
     while todo:
