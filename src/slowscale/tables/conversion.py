@@ -131,8 +131,13 @@ def _expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str,
         return f"CAST({column} AS VARCHAR)"
     if dtype.is_integer() and (sql_type in ("DOUBLE", "FLOAT") or sql_type.startswith("DECIMAL")):
         return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS {_sql(dtype)}) END"
-    if dtype.is_floating() or (dtype.is_integer() and sql_type in INTEGERS):
+    number = sql_type in INTEGERS or sql_type.startswith("DECIMAL")
+    if number and dtype.is_decimal() and dtype.scale >= _scale(sql_type):
         return f"TRY_CAST({column} AS {_sql(dtype)})"
+    if (number and dtype.is_floating()) or (sql_type in INTEGERS and dtype.is_integer()):
+        return f"TRY_CAST({column} AS {_sql(dtype)})"
+    if sql_type in ("DOUBLE", "FLOAT") and dtype.is_floating():
+        return f"CAST({column} AS {_sql(dtype)})"
     if dtype.is_date() and sql_type.startswith("TIMESTAMP"):
         return f"CASE WHEN {column} = date_trunc('day', {column}) THEN CAST({column} AS DATE) END"
     if _sql(dtype) == sql_type:
@@ -141,6 +146,11 @@ def _expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str,
 
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT")
+
+
+def _scale(sql_type: str) -> int:
+    """Return the digits after the point of a type such as DECIMAL(18,2) or BIGINT."""
+    return int(sql_type.rstrip(")").rpartition(",")[2]) if sql_type.startswith("DECIMAL") else 0
 
 
 def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str:

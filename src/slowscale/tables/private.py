@@ -28,6 +28,7 @@ def private_duckdb() -> Any:
     # Records are read once; keeping files in memory would let the peak grow with them.
     connection.con.execute("SET enable_external_file_cache = false")
     connection.folder = folder
+    connection.is_private = True
     return connection
 
 

@@ -382,6 +382,7 @@ def _open_address(text: str, argument: str) -> Source:
 def _connect_duckdb(address: Address, schema: str) -> tuple[Any, Any]:
     """Attach a DuckDB file for reading only; its macros are then not among the functions that queries see."""
     connection = private_duckdb()
+    connection.is_private = False  # the file's columns may have collations
     connection.con.execute(f"ATTACH {literal(address.place)} AS data (TYPE duckdb, READ_ONLY)")
     return connection, ("data", schema or "main")
 

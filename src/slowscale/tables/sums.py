@@ -335,7 +335,7 @@ def _by_key(
 
 def _accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
     """Return whole numbers added up at their keys, 0 where there is none."""
-    if len(np.unique(at)) < len(at):  # their sum may need more bits
+    if len(at) and np.bincount(at).max() > 1:  # several groups of one key: their sum may need more bits
         numbers = numbers.astype(object)
     total = np.zeros(size, numbers.dtype)
     np.add.at(total, at, numbers)
