@@ -6,7 +6,7 @@ is an error.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ibis
@@ -26,22 +26,28 @@ TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
 @dataclass(frozen=True)
-class Converted:
-    """A table whose columns have their declared types.
+class Source:
+    """A table of records, with what is known of how it was read.
 
     Attributes
     ----------
     table
         The records.
     unreadable
-        Columns in which some value does not follow its declared type, with that type.
+        Columns in which some value is not of the declared type, with that type.
     unusable
         Columns that were left out because no engine can compute with their type, with that type.
+    text_numbers
+        Whether columns of text hold numbers as they are written: so in CSV and Excel files.
+    view
+        Whether the table is a view, so that a record is a row of a query's result.
     """
 
     table: ir.Table
-    unreadable: Mapping[str, str]
-    unusable: Mapping[str, str]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    text_numbers: bool = False
+    view: bool = False
 
 
 def check_types(types: Any) -> dict[str, dt.DataType]:
@@ -76,7 +82,7 @@ def converted(
     dates: str = ISO_DATE,
     decimal: str = ".",
     store: bool = False,
-) -> Converted:
+) -> Source:
     """Return a relation of the private DuckDB with its declared types, as a view or (`store`) as a table."""
     from ibis.backends.sql.datatypes import DuckDBType
 
@@ -103,7 +109,7 @@ def converted(
         kind = "TABLE" if store else "VIEW"
         connection.con.execute(f"CREATE {kind} {place} AS SELECT {kept} FROM {relation}")
         unreadable = _unreadable(connection, relation, columns, types)
-        return Converted(connection.table(place), unreadable, unusable)
+        return Source(connection.table(place), unreadable, unusable)
 
 
 def _unreadable(

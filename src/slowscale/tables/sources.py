@@ -9,7 +9,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -21,7 +21,7 @@ import pyarrow.parquet
 
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError
 from slowscale.tables import foreign, textfiles
-from slowscale.tables.conversion import check_types, converted
+from slowscale.tables.conversion import Source, check_types, converted
 from slowscale.tables.engines import ENGINES, engine_errors, engine_of, first_line, fresh_name, locked
 from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.textfiles import CsvFormat
@@ -32,31 +32,6 @@ ALLOWED = (
 )
 PARQUET = (".parquet", ".pq")
 ADDRESSES = ("postgresql", "postgres", "duckdb", "sqlite")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A table of records, with what is known of how it was read.
-
-    Attributes
-    ----------
-    table
-        The records.
-    unreadable
-        Columns in which some value is not of the declared type, with that type.
-    unusable
-        Columns that were left out because no engine can compute with their type, with that type.
-    text_numbers
-        Whether columns of text hold numbers as they are written: so in CSV and Excel files.
-    view
-        Whether the table is a view, so that a record is a row of a query's result.
-    """
-
-    table: ir.Table
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    unusable: Mapping[str, str] = field(default_factory=dict)
-    text_numbers: bool = False
-    view: bool = False
 
 
 def open_table(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> ir.Table:
@@ -133,7 +108,7 @@ def _register(
     with engine_errors(f"{argument} could not be read"):
         connection.con.register(name, frame)
         made = converted(connection, name, types, argument)
-    return Source(made.table, made.unreadable, {**left_out, **made.unusable}, text_numbers=text)
+    return replace(made, unusable={**left_out, **made.unusable}, text_numbers=text)
 
 
 def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
@@ -235,8 +210,7 @@ def _open_files(
     if has_form and kind != "CSV":
         raise ParameterError(f"csv must be given for CSV files only, got {kind} files")
     if kind == "CSV":
-        made = textfiles.read_text_files(files, types, form, argument)
-        return Source(made.table, made.unreadable, made.unusable, text_numbers=True)
+        return textfiles.read_text_files(files, types, form, argument)
     if kind != "Parquet":
         if len(files) > 1:
             raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}")
@@ -251,8 +225,7 @@ def _open_files(
         if hive:
             names = [*pa.parquet.read_schema(files[0]).names, *hive]
             reading = f"(SELECT {', '.join(map(quoted, dict.fromkeys(names)))} FROM {reading})"
-        made = converted(connection, reading, types, argument)
-    return Source(made.table, made.unreadable, made.unusable)
+        return converted(connection, reading, types, argument)
 
 
 def _hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, BinaryIO
 
 import ibis.expr.datatypes as dt
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
-from slowscale.tables.conversion import ISO_DATE, Converted, converted
+from slowscale.tables.conversion import ISO_DATE, Source, converted
 from slowscale.tables.engines import engine_errors, fresh_name
 from slowscale.tables.private import literal, private_duckdb
 
@@ -109,9 +109,7 @@ def is_text_file(path: str) -> bool:
     return path.lower().endswith(tuple(ending + packed for ending in ENDINGS for packed in COMPRESSED))
 
 
-def read_text_files(
-    files: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, argument: str
-) -> Converted:
+def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, argument: str) -> Source:
     """Read CSV files, once, into a private store."""
     connection = private_duckdb()
     raw = fresh_name("lines")
@@ -128,10 +126,10 @@ def read_text_files(
             _load(connection, f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}", file, argument)
             names = header
     if not types:
-        return Converted(connection.table(raw), {}, {})
+        return Source(connection.table(raw), text_numbers=True)
     made = converted(connection, raw, types, argument, form.dates, form.decimal, store=True)
     connection.con.execute(f"DROP TABLE {raw}")
-    return made
+    return replace(made, text_numbers=True)
 
 
 def _reading(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
