@@ -241,7 +241,7 @@ def explain(
     )
     typer.echo(
         "In words: someone who thinks it as likely as not that this record is there can, by this release, become at "
-        f"most {math.ceil(sure * 1000) / 10:.1f} % sure, but for one time in a hundred."
+        f"most {math.ceil(sure * 1000) / 10:.1f} % sure, except in 1 % of cases."
     )
 
 
@@ -476,11 +476,11 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        sys.exit(_told(error))
+        sys.exit(_report_error(error))
 
 
-def _told(error: Exception) -> int:
-    """Say what went wrong in a line, and return the exit code."""
+def _report_error(error: Exception) -> int:
+    """Print what went wrong, and return the exit code."""
     from slowscale.errors import SlowscaleError
 
     if isinstance(error, SlowscaleError):

@@ -16,7 +16,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from datetime import date
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -524,6 +525,10 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         place = os.path.realpath(path)
         if place in taken:
             raise ParameterError(f"{name} would be written over {taken[place]}: {path}")
+        if _is_among_data(plan, place):
+            raise ParameterError(
+                f"{name} would be one of the files that data.path names: {path}; choose another folder"
+            )
         taken[place] = name
         try:
             target = free_target(path, ending, overwrite)
@@ -539,6 +544,17 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         from slowscale.report import check_tools
 
         check_tools()
+
+
+def _is_among_data(plan: Plan, place: str) -> bool:
+    """Whether a file would be read as data, once it is written."""
+    paths = [plan.data.path] if isinstance(plan.data.path, str) else plan.data.path or []
+    for path in map(os.path.realpath, paths):
+        if os.path.isdir(path) and os.path.commonpath([path, place]) == path and place.endswith(".parquet"):
+            return True
+        if glob.has_magic(path) and (fnmatch(place, path) if "**" in path else PurePath(place).match(path)):
+            return True
+    return False
 
 
 def existing_outputs(plan: Plan) -> list[str]:
@@ -565,11 +581,11 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     from slowscale.session import Session
 
     check_outputs(plan, overwrite, confidential)
-    check_columns(plan, open_account(plan))
     ledger = None
     if plan.ledger is not None and Path(plan.ledger.path).exists():
         # Opened before the data, so that data which cannot be read is recorded as an attempt.
         ledger = Ledger(plan.ledger.path, plan.caps or None)
+    check_columns(plan, open_account(plan) if ledger is None else ledger.account)
     session = Session(plan.data.place, ledger, protect=plan.data.protect, **plan.data.reading)
     keys = _keys(plan, session)
     _check_caps(plan, session)

@@ -352,6 +352,34 @@ SOURCES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("path", "output"),
+    [("*.csv", "published.csv"), ("20??.csv", "2024.csv"), ("**/*.csv", "sub/out.csv"), ("sub", "sub/out.parquet")],
+)
+def test_outputs_do_not_become_data(tmp_path, path, output):
+    (tmp_path / "sub").mkdir()
+    kind = output.rpartition(".")[2]
+    changes = {"path": ('"records.csv"', f'"{path}"'), "output": ('parquet = "out.parquet"', f'{kind} = "{output}"')}
+    with pytest.raises(ss.ParameterError, match=rf"output.{kind} would be one of the files that data.path names"):
+        check_outputs(farms(tmp_path, **changes))
+    changes["output"] = (changes["output"][0], f'{kind} = "other/x.{kind}"')
+    (tmp_path / "other").mkdir()
+    if "**" not in path:
+        check_outputs(farms(tmp_path, **changes))
+
+
+def test_check_takes_the_types_of_parquet_as_a_release_does(tmp_path):
+    with duckdb.connect() as connection:
+        connection.execute(
+            "COPY (SELECT '1'::ENUM('1', '2') AS county, 5::UBIGINT AS emp, uuid() AS id, '1'::BLOB AS b) "
+            f"TO '{tmp_path / 'records.parquet'}' (FORMAT parquet)"
+        )
+    plan = farms(tmp_path, change=('path = "records.csv"\ncsv = { dates = "%d/%m/%Y" }', 'path = "records.parquet"'))
+    assert check_columns(plan, open_account(plan))
+    release, _ = run_plan(plan)
+    assert release.table["emp"].to_pylist() == [5, 0, 0]
+
+
 def test_caps_are_checked_with_the_keys_of_a_file(tmp_path):
     plan = farms(tmp_path, part=('by = ["county"]', 'partition = "county"'))
     for _ in range(2):

@@ -1,5 +1,6 @@
 """Outlines: the columns of the data without its records, so that a query can be tried before any record is read."""
 
+import glob
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import pyarrow.parquet
 from slowscale.errors import EngineError, ParameterError
 from slowscale.tables import foreign, sources, textfiles
 from slowscale.tables.engines import engine_errors
+from slowscale.tables.private import literal, private_duckdb
 from slowscale.tables.textfiles import CsvFormat
 
 Given = dict[str, Any]
@@ -73,10 +75,13 @@ def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
 def _parquet_outline(paths: Sequence[str], files: Sequence[str]) -> pa.Table:
     with engine_errors(f"data could not be read ({', '.join(paths)})"):
         sources._check_schemas(files)
-        schema = pa.parquet.read_schema(files[0]).remove_metadata()
-        types = dict(zip(schema.names, schema.types, strict=True))
-        types |= dict.fromkeys(sources._hive_columns(paths, files), pa.string())
-        return pa.schema(types).empty_table()
+        hive = sources._hive_columns(paths, files)
+        # By DuckDB, as in a release: it takes some types, such as Parquet's enums, for others than Arrow does.
+        file = literal(glob.escape(files[0]))
+        reading = f"read_parquet({file}, hive_partitioning = {bool(hive)}, hive_types_autocast = false)"
+        found = private_duckdb().con.execute(f"SELECT * FROM {reading} LIMIT 0").to_arrow_table()
+        names = dict.fromkeys([*pa.parquet.read_schema(files[0]).names, *hive])
+        return found.select(list(names))
 
 
 def _statistics_outline(file: str) -> pa.Table:
