@@ -30,7 +30,7 @@ RECORDS = pd.DataFrame(KEYS.table.to_pandas()).assign(emp=[1, 20, 300, 4000], pa
 
 @pytest.fixture(scope="module")
 def release():
-    session = ss.Session(RECORDS, bits=Recorded(1))
+    session = ss.Session(RECORDS, types={"day": "date"}, bits=Recorded(1))
     mechanisms = {"emp": ss.Root(2, 1), "pay": ss.ExponentialPolylog(0.5)}
     made = session.sum(mechanisms, keys=KEYS, unit={"pay": "0.01"}, count=ss.Gaussian(1), where="emp > 0")
     return made.ratio("pay", "emp")

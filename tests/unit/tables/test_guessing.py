@@ -196,7 +196,6 @@ def test_objects_of_pandas():
     assert dict(guess_types(frame[["whole"]])) == {"whole": "int64"}
 
 
-@pytest.mark.xfail(strict=False, reason="a declared decimal type is refused for a column that has it")
 def test_decimals_of_pandas():
     frame = pd.DataFrame({"money": pd.Series([Decimal("1.50"), Decimal(2), None], dtype=object)})
     assert dict(guess_types(frame)) == {"money": "decimal(18, 1)"}
