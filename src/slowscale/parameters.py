@@ -72,7 +72,7 @@ class Domain:
 
 
 def as_number(name: str, value: object, allowed: str = "a finite number") -> float:
-    """Return one real number as a float; text, truth values and containers are refused."""
+    """Return one real number as a float; text, booleans and containers are refused."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real | Decimal):

@@ -96,7 +96,7 @@ def converted(
     for name, sql_type in have.items():
         try:
             DuckDBType.from_string(sql_type)
-            columns[name] = _expression(name, sql_type, types.get(name), dates, decimal)
+            columns[name] = expression(name, sql_type, types.get(name), dates, decimal)
         except ParameterError:
             raise
         except Exception:
@@ -126,7 +126,7 @@ def _unreadable(
     return {name: str(types[name]) for name, bad in zip(changed, found, strict=True) if bad}
 
 
-def _expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, decimal: str) -> str:
+def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, decimal: str) -> str:
     """Return the SQL that converts a column, record by record."""
     column = quoted(name)
     if dtype is None:

@@ -113,8 +113,8 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
         paths = [os.fsdecode(item) for item in data]
         if any("://" in path for path in paths):
             raise ParameterError("data must be files or a frame: a database table has types of its own")
-        files = [file for path in paths for file in sources._matching(path, "data")]
-        if {sources._kind(file, "data") for file in files} == {"CSV"}:
+        files = [file for path in paths for file in sources.matching_files(path, "data")]
+        if {sources.file_kind(file, "data") for file in files} == {"CSV"}:
             return _guess_csv(files, csv)
         source = sources.open_source(paths, csv=csv)
         if source.text_numbers:
@@ -179,8 +179,8 @@ def _encoding(files: Sequence[str]) -> tuple[str, str | None]:
 
 def _file_encoding(file: str) -> str:
     is_utf8, decoder, high = True, codecs.getincrementaldecoder("utf-8")(), set[int]()
-    with engine_errors(f"data could not be read ({file})"), textfiles._opened(file) as stream:
-        for number, chunk in enumerate(textfiles._chunks(stream)):
+    with engine_errors(f"data could not be read ({file})"), textfiles.opened(file) as stream:
+        for number, chunk in enumerate(textfiles.chunks_of(stream)):
             if number == 0 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return "utf-16"
             high |= set(np.unique(np.frombuffer(chunk, np.uint8)).tolist()) & WINDOWS
@@ -209,8 +209,8 @@ def _parsed(files: Sequence[str], form: CsvFormat, given: Mapping[str, Any]) -> 
 
 def _delimiters(file: str, form: CsvFormat) -> list[str]:
     """Return what may separate the fields of a file: the most frequent in its first line comes first."""
-    with engine_errors(f"data could not be read ({file})"), textfiles._opened(file) as stream:
-        first = next(textfiles._lines(stream), b"").removeprefix(textfiles.BOM).decode(form.encoding, "replace")
+    with engine_errors(f"data could not be read ({file})"), textfiles.opened(file) as stream:
+        first = textfiles.first_line_of(stream).removeprefix(textfiles.BOM).decode(form.encoding, "replace")
     counts = {mark: len(next(csv_module.reader([first.strip("\r\n")], delimiter=mark), ())) for mark in DELIMITERS}
     found = sorted((mark for mark in DELIMITERS if counts[mark] > 1), key=lambda mark: -counts[mark])
     return found or [form.separator(file)]
@@ -260,7 +260,7 @@ def _look(table: ir.Table, name: str) -> Seen:
         return f"regexp_full_match({text}, {literal(pattern)})"
 
     def read(dtype: str, dates: str = ISO_DATE, decimal: str = ".") -> str:
-        return f"{conversion._expression(name, 'VARCHAR', ibis.dtype(dtype), dates, decimal)} IS NOT NULL"
+        return f"{conversion.expression(name, 'VARCHAR', ibis.dtype(dtype), dates, decimal)} IS NOT NULL"
 
     tests = {
         "values": "true",

@@ -11,6 +11,7 @@ from functools import singledispatch
 from typing import Any
 
 import ibis
+import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
 import numpy as np
 
@@ -29,6 +30,7 @@ from slowscale.policy import (
     TimesPolicy,
     UnitSplittingPolicy,
 )
+from slowscale.tables.dialects import forced
 from slowscale.tables.engines import among, engine_errors, engine_of, fetch
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, counted
@@ -138,7 +140,7 @@ def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
         loss = loss + expression(term, values[name].abs() if name is not None else None)
     for parallel in policy.parallel:
         loss = loss + ibis.greatest(*(_loss(part, values) for _, part in parallel.parts))
-    return loss.cast("float64")
+    return forced(loss, dt.float64)  # engines take some literals for decimals
 
 
 def _value(table: ir.Table, column: Column) -> ir.Value:

@@ -40,8 +40,8 @@ def outline(
         table = sources.open_table(paths[0], types, csv)
         yield {"data": table.filter(ibis.literal(False))}
         return
-    files = [file for path in paths for file in sources._matching(path, "data")]
-    kinds = {sources._kind(file, "data") for file in files}
+    files = [file for path in paths for file in sources.matching_files(path, "data")]
+    kinds = {sources.file_kind(file, "data") for file in files}
     if kinds == {"CSV"}:
         form = CsvFormat.of(csv)
         with engine_errors("data could not be read"):
@@ -63,9 +63,9 @@ def outline(
 
 
 def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
-    names = textfiles._header(files[0], form, "data")
+    names = textfiles.header_of(files[0], form, "data")
     for file in files[1:]:
-        if textfiles._header(file, form, "data") != names:
+        if textfiles.header_of(file, form, "data") != names:
             raise ParameterError(
                 f"data: {files[0]} and {file} have different headers; give files with the same columns"
             )
@@ -74,8 +74,8 @@ def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
 
 def _parquet_outline(paths: Sequence[str], files: Sequence[str]) -> pa.Table:
     with engine_errors(f"data could not be read ({', '.join(paths)})"):
-        sources._check_schemas(files)
-        hive = sources._hive_columns(paths, files)
+        sources.check_schemas(files)
+        hive = sources.hive_columns(paths, files)
         # By DuckDB, as in a release: it takes some types, such as Parquet's enums, for others than Arrow does.
         file = literal(glob.escape(files[0]))
         reading = f"read_parquet({file}, hive_partitioning = {bool(hive)}, hive_types_autocast = false)"

@@ -202,8 +202,8 @@ def _from_polars(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
 def _open_files(
     paths: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, has_form: bool, argument: str
 ) -> Source:
-    files = [file for path in paths for file in _matching(path, argument)]
-    kinds = {_kind(file, argument) for file in files}
+    files = [file for path in paths for file in matching_files(path, argument)]
+    kinds = {file_kind(file, argument) for file in files}
     if len(kinds) > 1:
         raise ParameterError(f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}")
     (kind,) = kinds
@@ -218,8 +218,8 @@ def _open_files(
         return _register(frame, types, argument, {}, text)
     connection = private_duckdb()
     with engine_errors(f"{argument} could not be read ({', '.join(paths)})"):
-        _check_schemas(files)
-        hive = _hive_columns(paths, files)
+        check_schemas(files)
+        hive = hive_columns(paths, files)
         listed = ", ".join(literal(glob.escape(file)) for file in files)
         reading = f"read_parquet([{listed}], hive_partitioning = {bool(hive)}, hive_types_autocast = false)"
         if hive:
@@ -228,7 +228,7 @@ def _open_files(
         return converted(connection, reading, types, argument)
 
 
-def _hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
+def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
     """Return the columns that folders such as state=TX below a folder stand for: text, unless declared otherwise."""
     folders = [os.path.abspath(path) for path in paths if os.path.isdir(path)]
     found: list[list[str]] = []
@@ -242,7 +242,7 @@ def _hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
     return found[0] if found else []
 
 
-def _check_schemas(files: Sequence[str]) -> None:
+def check_schemas(files: Sequence[str]) -> None:
     """Raise where Parquet files differ in their columns: the first file's types would be forced on the others."""
     first = pa.parquet.read_schema(files[0]).remove_metadata()
     for file in files[1:]:
@@ -250,7 +250,8 @@ def _check_schemas(files: Sequence[str]) -> None:
             raise ParameterError(f"{files[0]} and {file} have different columns, or different types of them")
 
 
-def _matching(path: str, argument: str) -> list[str]:
+def matching_files(path: str, argument: str) -> list[str]:
+    """Return the files that a path, a glob or a folder of Parquet files means, in order."""
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
@@ -269,7 +270,8 @@ def _matching(path: str, argument: str) -> list[str]:
     return found
 
 
-def _kind(path: str, argument: str) -> str:
+def file_kind(path: str, argument: str) -> str:
+    """Return what kind of file a path is, by its ending."""
     lowered = path.lower()
     if lowered.endswith(PARQUET):
         return "Parquet"

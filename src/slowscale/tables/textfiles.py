@@ -117,7 +117,7 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
         names: tuple[str, ...] = ()
         for file in files:
             plain = _checked_copy(file, form, connection.folder, stack, argument)
-            header = _header(file, form, argument)
+            header = header_of(file, form, argument)
             if names and header != names:
                 raise ParameterError(
                     f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
@@ -164,13 +164,13 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         raise EngineError(f"{argument} could not be read ({file}): {type(error).__name__}") from error
 
 
-def _header(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
+def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
     """Return the names in the first line, or those that were declared."""
     if form.header is not None:
         names = form.header
     else:
-        with _opened(file) as stream:
-            first = next(_lines(stream), b"")
+        with opened(file) as stream:
+            first = first_line_of(stream)
         text = first.removeprefix(BOM).decode(form.encoding, "replace")
         options: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
         names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
@@ -186,32 +186,32 @@ def _header(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
     return names
 
 
-def _opened(file: str) -> Any:
+def opened(file: str) -> Any:
+    """Open a file for reading bytes, decompressed by its ending."""
     compression = {".gz": "gzip", ".zst": "zstd"}.get(os.path.splitext(file)[1].lower())
     return pa.input_stream(file, compression=compression)
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the first line of a stream."""
+def first_line_of(stream: BinaryIO) -> bytes:
+    """Return the first line of a stream, without its end."""
     data = b""
     while b"\n" not in data and (chunk := stream.read(1 << 16)):
         data += chunk
-    if data:
-        yield data.split(b"\n", 1)[0]
+    return data.split(b"\n", 1)[0]
 
 
 def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
     """Check that every line is a record by itself; return a file in UTF-8 that DuckDB can read."""
-    with engine_errors(f"{argument} could not be read ({file})"), _opened(file) as stream:
+    with engine_errors(f"{argument} could not be read ({file})"), opened(file) as stream:
         if form.is_utf8:
-            _check_lines(_chunks(stream), form, file, argument)
+            _check_lines(chunks_of(stream), form, file, argument)
             return file
         copy = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder, suffix=".csv"))  # noqa: SIM115
         decode = codecs.getincrementaldecoder(form.encoding)()
 
         def transcoded() -> Iterator[bytes]:
             try:
-                for chunk in _chunks(stream):
+                for chunk in chunks_of(stream):
                     yield decode.decode(chunk).encode()
                 yield decode.decode(b"", final=True).encode()
             except UnicodeError:
@@ -222,7 +222,8 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
         return str(copy.name)
 
 
-def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a stream in pieces."""
     while chunk := stream.read(CHUNK):
         yield chunk
 
