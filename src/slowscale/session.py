@@ -192,7 +192,7 @@ class Session:
         """Write to a ledger, if there is one already, that the records could not be read."""
         try:
             yield
-        except DataError as error:
+        except (DataError, EngineError) as error:
             if isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
                 ledger = Ledger(ledger)
             if isinstance(ledger, Ledger):

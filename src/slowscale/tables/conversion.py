@@ -7,11 +7,14 @@ is an error.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import ibis
 import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
+import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.tables.engines import engine_errors, fresh_name
@@ -48,6 +51,27 @@ class Source:
     unusable: Mapping[str, str] = field(default_factory=dict)
     text_numbers: bool = False
     view: bool = False
+
+
+def value_text(value: Any) -> str | None:
+    """Return a Python value as the text that a CSV file would have for it; None where it is missing.
+
+    Whole numbers have no point, dates and times are written in ISO's way.
+    """
+    value = value.item() if isinstance(value, np.generic) and not isinstance(value, np.datetime64) else value
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return value.date().isoformat() if value.time() == time() and not value.tzinfo else value.isoformat(" ")
+    if isinstance(value, timedelta):
+        return str(value.total_seconds())
+    return (value.isoformat() if isinstance(value, date | time) else str(value)) or None
 
 
 def check_types(types: Any) -> dict[str, dt.DataType]:
@@ -143,7 +167,7 @@ def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, 
     if (number and dtype.is_floating()) or (sql_type in INTEGERS and dtype.is_integer()):
         return f"TRY_CAST({column} AS {_sql(dtype)})"
     if sql_type in ("DOUBLE", "FLOAT") and dtype.is_floating():
-        return f"CAST({column} AS {_sql(dtype)})"
+        return f"TRY_CAST({column} AS {_sql(dtype)})"
     if dtype.is_date() and sql_type.startswith("TIMESTAMP"):
         return f"CASE WHEN {column} = date_trunc('day', {column}) THEN CAST({column} AS DATE) END"
     if _sql(dtype) == sql_type:

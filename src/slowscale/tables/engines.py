@@ -55,8 +55,10 @@ class Engine:
         return labels.cast(pa.binary()) if kind == TEXT else labels
 
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-        """Return the labels behind what `label` gave."""
-        return labels.cast(pa.string()) if kind == TEXT else labels
+        """Return the labels behind what `label` gave; NULL for what is no text."""
+        return (
+            pa.chunked_array([[_text(label) for label in labels.to_pylist()]], pa.string()) if kind == TEXT else labels
+        )
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
         """Return the bytes of a text: comparing those depends on no collation."""
@@ -74,6 +76,14 @@ class Engine:
         """Return whether a number has the column's declared type, or None where the engine sees to that."""
         return None
 
+    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
+        """Return whether a decimal fits 38 digits, so many after the point; None where every one does."""
+        return None
+
+    def without_underflow(self, value: ir.Value, smallest: float) -> ir.Value:
+        """Return a float such that scaling it is no error; what is smaller than this counts as 0."""
+        return value
+
     def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
         """Return the number that a text writes, as its whole part and as what comes after the point."""
         raise NotImplementedError
@@ -84,6 +94,21 @@ class Engine:
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query and return its rows as Arrow, never by way of pandas."""
         return query.to_pyarrow()
+
+
+def _text(label: bytes | None) -> str | None:
+    try:
+        return None if label is None else label.decode()
+    except UnicodeError:
+        return None
+
+
+def _day(text: str | None) -> date | None:
+    """Return the day that a text is, if it is written in ISO's way and no other."""
+    try:
+        return date.fromisoformat(text) if text is not None and len(text) == len("2020-01-01") else None
+    except ValueError:
+        return None
 
 
 class DuckDB(Engine):
@@ -102,6 +127,11 @@ class DuckDB(Engine):
         digit = ibis.literal("0.").concat(call("split_part", "string", text, ".", 2)).try_cast(dt.Decimal(18, digits))
         rest = ibis.cases((text.contains("."), ibis.ifelse(text.contains("-"), -digit, digit)))
         return whole, forced(rest, dt.Decimal(18, digits))
+
+    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
+        """Return whether a 128-bit integer, which Ibis takes for a decimal, has at most 38 digits."""
+        most = forced(ibis.literal("9" * 38), dt.Decimal(38, 0))
+        return value.between(-most, most) if value.type().precision == 38 and digits == 0 else None
 
     def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
         """Return a float cut towards zero; a cast alone would round."""
@@ -127,12 +157,23 @@ class DuckDB(Engine):
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query; DuckDB has Arrow's own types."""
         backend._run_pre_execute_hooks(query)
-        with _without_statistics(backend) if _compares_floats(query) else nullcontext():
+        with nullcontext() if self.is_stored(backend, query) else _without_statistics(backend):
             return backend.con.sql(backend.compile(query)).to_arrow_table()
+
+    def is_stored(self, backend: Any, query: ir.Table) -> bool:
+        """Whether a query reads only tables that are stored in DuckDB's own format, whose statistics know of NaN."""
+        tables = {table.name for table in query.op().find(ops.DatabaseTable)}
+        marks = ", ".join("?" * len(tables))
+        found = f"SELECT count(DISTINCT table_name) FROM duckdb_tables() WHERE table_name IN ({marks})"
+        return bool(tables) and backend.con.execute(found, list(tables)).fetchone()[0] == len(tables)
 
 
 class PrivateDuckDB(DuckDB):
     """The DuckDB that files and frames are read into: it has no collations, so that text is compared by its bytes."""
+
+    def is_stored(self, backend: Any, query: ir.Table) -> bool:
+        """Whether statistics cannot mislead: they do so where a filter or a derived column computes with floats."""
+        return not _computes_with_floats(query)
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
         """Return a label; text as it is, since grouping by its bytes would take half as long again."""
@@ -161,16 +202,13 @@ def _without_statistics(backend: Any) -> Iterator[None]:
         backend.con.execute(f"SET disabled_optimizers = '{before}'")
 
 
-def _compares_floats(query: ir.Table) -> bool:
-    """Whether a filter or a derived column compares floats."""
+def _computes_with_floats(query: ir.Table) -> bool:
+    """Whether a filter or a derived column looks at floats."""
     for relation in query.op().find((ops.Filter, ops.Project)):
         todo = list(relation.predicates if isinstance(relation, ops.Filter) else relation.values.values())
         while todo:
-            node = todo.pop()
-            if isinstance(node, ops.Relation):
-                continue
-            children = [child for child in node.__children__ if isinstance(child, ops.Value)]
-            if node.dtype.is_boolean() and any(child.dtype.is_floating() for child in children):
+            children = [child for child in todo.pop().__children__ if isinstance(child, ops.Value)]
+            if any(child.dtype.is_floating() for child in children):
                 return True
             todo += children
     return False
@@ -188,6 +226,14 @@ class PostgreSQL(Engine):
     def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
         """Return a float cut towards zero; a cast alone would round."""
         return call("trunc", "float64", value).cast("int64")
+
+    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
+        """Return whether a decimal fits; NaN, which PostgreSQL's decimals may be, is larger than any number."""
+        return value.abs() < forced(ibis.literal(str(10 ** (38 - digits))), dt.Decimal(60, 0))
+
+    def without_underflow(self, value: ir.Value, smallest: float) -> ir.Value:
+        """Return 0 for tiny floats: PostgreSQL stops with an error where a product underflows."""
+        return ibis.cases((value.abs() < ibis.literal(smallest, "float64"), ibis.literal(0.0, "float64")), else_=value)
 
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
         """Return a decimal cut towards zero; a cast alone would round."""
@@ -229,6 +275,14 @@ class SQLite(Engine):
 
     name, title, has_decimals, has_quantiles, has_nan = "sqlite", "SQLite", False, False, False
 
+    def check(self, backend: Any) -> None:
+        """Raise where the bytes of a text are not those of UTF-8."""
+        (encoding,) = backend.con.execute("PRAGMA encoding").fetchone()
+        if encoding != "UTF-8":
+            raise ParameterError(
+                f"data is in a SQLite file with the encoding {encoding}; it must be UTF-8: export it to a new file"
+            )
+
     def label(self, value: ir.Value, kind: str) -> ir.Value:
         """Return a label if it is stored as the type that the column declares; dates are text."""
         wanted = "text" if kind in (TEXT, DATE) else "integer"
@@ -246,7 +300,7 @@ class SQLite(Engine):
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
         """Return labels from what SQLite stores."""
         if kind == DATE:
-            return labels.cast(pa.string()).cast(pa.date32())
+            return pa.chunked_array([[_day(_text(label)) for label in labels.to_pylist()]], pa.date32())
         return labels.cast(pa.bool_()) if kind == TRUTH else super().key_label(labels, kind)
 
     def truncated(self, value: ir.Value, careful: bool) -> ir.Value:

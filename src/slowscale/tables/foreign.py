@@ -7,13 +7,14 @@ its cells are taken as text, as in a CSV file.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from slowscale.errors import DataError, EngineError, ParameterError
+from slowscale.tables.conversion import value_text
 
 EXCEL = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 STATISTICS = {
@@ -93,7 +94,7 @@ def _read_excel(path: str, argument: str) -> pa.Table:
         raise ParameterError(
             f"{argument}: {path} has {len(book.sheet_names)} sheets; keep the one with the records only"
         )
-    rows = book.get_sheet_by_index(0).to_python(skip_empty_area=True)
+    rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False)  # where it starts must not depend on records
     names = [str(name).strip() for name in rows[0]] if rows else []
     while names and not names[-1]:
         names.pop()  # the sheet is as wide as its widest row
@@ -105,23 +106,8 @@ def _read_excel(path: str, argument: str) -> pa.Table:
                 f"{argument}: row {number} of {path} has more cells than the header has names; correct the row"
             )
     columns = list(zip(*rows[1:], strict=True))[: len(names)] if len(rows) > 1 else [()] * len(names)
-    texts = [pa.array(map(_cell_text, column), pa.string()) for column in columns]
+    texts = [pa.array(map(value_text, column), pa.string()) for column in columns]
     return pa.table(dict(zip(names, texts, strict=True)))
-
-
-def _cell_text(cell: Any) -> str | None:
-    """Return what a cell holds as text: whole numbers without a point, dates and times in ISO's way."""
-    if cell is None or cell == "":
-        return None
-    if isinstance(cell, bool):
-        return str(cell).lower()
-    if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**63 else repr(cell)
-    if isinstance(cell, datetime):
-        return cell.date().isoformat() if cell.time() == time() else cell.isoformat(" ")
-    if isinstance(cell, date | time):
-        return cell.isoformat()
-    return str(cell.total_seconds()) if isinstance(cell, timedelta) else str(cell)
 
 
 def _read_statistics(path: str, reader: str) -> pa.Table:

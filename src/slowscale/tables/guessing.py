@@ -210,7 +210,7 @@ def _parsed(files: Sequence[str], form: CsvFormat, given: Mapping[str, Any]) -> 
 def _delimiters(file: str, form: CsvFormat) -> list[str]:
     """Return what may separate the fields of a file: the most frequent in its first line comes first."""
     with engine_errors(f"data could not be read ({file})"), textfiles.opened(file) as stream:
-        first = textfiles.first_line_of(stream).removeprefix(textfiles.BOM).decode(form.encoding, "replace")
+        first = textfiles.first_line_of(stream, form, file, "data")
     counts = {mark: len(next(csv_module.reader([first.strip("\r\n")], delimiter=mark), ())) for mark in DELIMITERS}
     found = sorted((mark for mark in DELIMITERS if counts[mark] > 1), key=lambda mark: -counts[mark])
     return found or [form.separator(file)]

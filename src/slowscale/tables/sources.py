@@ -19,9 +19,9 @@ import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.errors import EngineError, ParameterError, ParameterTypeError
+from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.tables import foreign, textfiles
-from slowscale.tables.conversion import Source, check_types, converted
+from slowscale.tables.conversion import Source, check_types, converted, value_text
 from slowscale.tables.engines import ENGINES, engine_errors, engine_of, first_line, fresh_name, locked
 from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.textfiles import CsvFormat
@@ -59,8 +59,10 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
         data = [data]
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
         paths = [os.fsdecode(item) for item in data]
-        if len(paths) == 1 and "://" in paths[0]:
+        if any(re.match(r"\w+:/|.*\bpassw", path) and not os.path.exists(path) for path in paths):
             _own_types(declared, csv)
+            if len(paths) > 1:
+                raise ParameterError(f"{argument} must be one address, or paths of files; give one table at a time")
             return _open_address(paths[0], argument)
         return _open_files(paths, declared, form, csv is not None, argument)
     if csv is not None:
@@ -89,7 +91,7 @@ def _own_types(types: Mapping[str, Any], csv: Any) -> None:
 
 
 def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> Source:
-    read = as_arrow(data, argument, types)
+    read = as_arrow(data, argument)
     if read is None:
         raise ParameterTypeError(f"{argument} must be {ALLOWED}, got {type(data).__name__}")
     frame, unusable = read
@@ -126,18 +128,20 @@ def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
     return unknown
 
 
-def as_arrow(
-    data: Any, argument: str, types: Mapping[str, dt.DataType] | None = None
-) -> tuple[pa.Table, dict[str, str]] | None:
+def as_arrow(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]] | None:
     """Return a frame in memory as an Arrow table, with the columns that Arrow cannot hold; or None for other data."""
     module = type(data).__module__.split(".")[0]
     unusable: dict[str, str] = {}
-    if isinstance(data, pa.Table):
-        table = data
-    elif isinstance(data, pa.RecordBatch):
-        table = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid:  # its words may quote a record
+            raise DataError(
+                f"{argument} has values that are not of their Arrow type, such as text that is not UTF-8"
+            ) from None
     elif module == "pandas" and hasattr(data, "columns"):
-        table, unusable = _from_pandas(data, argument, types or {})
+        table, unusable = _from_pandas(data, argument)
     elif module == "polars" and hasattr(data, "collect_schema"):
         table, unusable = _from_polars(data, argument)
     else:
@@ -147,7 +151,7 @@ def as_arrow(
     return table.replace_schema_metadata(None), unusable
 
 
-def _from_pandas(data: Any, argument: str, types: Mapping[str, dt.DataType]) -> tuple[pa.Table, dict[str, str]]:
+def _from_pandas(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
     names = list(data.columns)
     if not all(isinstance(name, str) for name in names):
         raise ParameterTypeError(f"{argument} must have columns that are named by text")
@@ -157,29 +161,13 @@ def _from_pandas(data: Any, argument: str, types: Mapping[str, dt.DataType]) -> 
     for name in names:
         try:
             if data[name].dtype == object:
-                arrays[name] = _from_objects(data[name], types.get(name))
+                # Which type Arrow gives such a column depends on its records: every value is taken as its text.
+                arrays[name] = pa.array(map(value_text, data[name]), pa.string())
             else:
                 arrays[name] = pa.array(data[name], from_pandas=True)
         except Exception:  # its words may quote a record
             unusable[name] = str(data[name].dtype)
     return pa.table(arrays), unusable
-
-
-def _from_objects(values: Any, dtype: dt.DataType | None) -> pa.Array:
-    """Return a pandas column of Python objects: of its declared type, or as text.
-
-    Which type such a column has would otherwise depend on its records. An object of another type is missing.
-    """
-    items = [None if value is None or value != value else value for value in values]
-    if dtype is None or dtype.is_string():
-        if items and not any(isinstance(item, str) for item in items) and any(item is not None for item in items):
-            raise TypeError("objects without a declared type")
-        return pa.array([item if isinstance(item, str) else None for item in items], pa.string())
-    target = dtype.to_pyarrow()
-    try:
-        return pa.array(items, target)
-    except (pa.ArrowException, OverflowError, ValueError, TypeError):
-        return pa.array([str(item) if item is not None else None for item in items], pa.string())
 
 
 def _from_polars(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
@@ -256,10 +244,13 @@ def matching_files(path: str, argument: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         found = sorted(
-            file
-            for ending in PARQUET
-            for file in glob.glob(os.path.join(glob.escape(path), "**", f"*{ending}"), recursive=True)
-            if not any(part.startswith(("_", ".")) for part in os.path.relpath(file, path).split(os.sep))
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(path)
+            for name in names
+            if name.lower().endswith(PARQUET)
+            and not any(
+                part.startswith(("_", ".")) for part in os.path.relpath(os.path.join(folder, name), path).split(os.sep)
+            )
         )
         if not found:
             raise ParameterError(f"{argument}: the folder {path} has no Parquet files; name the files of another kind")
@@ -268,6 +259,11 @@ def matching_files(path: str, argument: str) -> list[str]:
     if not found:
         raise ParameterError(f"{argument}: no file matches {path}")
     return found
+
+
+def _is_hidden(file: str, folder: str) -> bool:
+    """Whether a file below a folder is one that programs keep for themselves, such as _metadata."""
+    return any(part.startswith(("_", ".")) for part in os.path.relpath(file, folder).split(os.sep))
 
 
 def file_kind(path: str, argument: str) -> str:
@@ -300,35 +296,36 @@ class Address:
     def of(text: str) -> "Address":
         """Take an address apart; the password may hold any character."""
         scheme, _, rest = text.partition("://")
+        rest, _, query = rest.partition("?") if "@" not in rest.partition("?")[2].partition("=")[0] else (rest, "", "")
         owner, at, place = rest.rpartition("@")
         user, _, password = owner.partition(":")
-        place, _, query = place.partition("?")
-        return Address(
-            scheme,
-            unquote(user) if at else None,
-            unquote(password) if password else None,
-            place,
-            dict(parse_qsl(query)),
-        )
+        secret = unquote(password) if password else None
+        return Address(scheme, unquote(user) if at else None, secret, place, dict(parse_qsl(query)))
 
     def __str__(self) -> str:
-        owner = f"{self.user}@" if self.user else ""
-        return f"{self.scheme}://{owner}{self.place}"
+        """Show the address, or only its scheme where something in it could be a secret in the wrong place."""
+        if self.scheme in ("duckdb", "sqlite"):
+            return f"{self.scheme}://{self.place}"
+        if not re.fullmatch(r"[\w.%-]*(:\d+)?(/[\w.%-]*)*", self.place):
+            return f"{self.scheme}://…"
+        return f"{self.scheme}://{self.user}@{self.place}" if self.user else f"{self.scheme}://{self.place}"
 
-    def scrub(self, words: str) -> str:
-        """Return what an engine says without the secrets of the address."""
-        for secret in sorted(filter(None, [self.password, *self.options.values()]), key=len, reverse=True):
-            words = words.replace(secret, "***")
-        return words
+    def explain(self, error: Exception) -> str:
+        """Return what an engine says, unless it could repeat a secret of the address."""
+        words = first_line(error)
+        secrets = [secret for secret in (self.password, *self.options.values()) if secret]
+        hidden = str(self).endswith("…") or any(secret in words for secret in secrets)
+        return type(error).__name__ if hidden else words
 
 
 def _open_address(text: str, argument: str) -> Source:
     place, _, name = text.rpartition("#")
     scheme = text.partition("://")[0].lower()
     if scheme not in ADDRESSES:
+        got = f"{scheme}://" if re.fullmatch(r"\w+", scheme) else "another one"
         raise ParameterError(
             f"{argument} must be a local file, or an address that starts with postgresql://, duckdb:// or sqlite://, "
-            f"got {scheme}://"
+            f"got {got}"
         )
     if not re.fullmatch(r"[\w.]+", name):
         raise ParameterError(
@@ -341,8 +338,7 @@ def _open_address(text: str, argument: str) -> Source:
     try:
         connection, database = CONNECT[scheme](address, schema)
     except Exception as error:
-        words = address.scrub(first_line(error))
-        raise EngineError(f"{argument} could not be reached ({address}): {words}") from None
+        raise EngineError(f"{argument} could not be reached ({address}): {address.explain(error)}") from None
     try:
         found = connection.table(table, database=database)
     except Exception as error:

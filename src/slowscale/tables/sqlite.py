@@ -105,8 +105,9 @@ def _integer(text: str) -> int | None:
 
 
 @_strict(str)
-def _timestamp(text: str) -> str:
-    return datetime.fromisoformat(text).isoformat(" ")
+def _timestamp(text: str) -> str | None:
+    when = _time(text)
+    return None if when is None else when.isoformat(" ")
 
 
 def _part(name: str) -> Callable[[Any], int | None]:

@@ -126,8 +126,10 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
     elif column.negatives == "error":
         checks.append(value >= 0)
     if not value.type().is_floating():
-        if value.type().is_decimal() and value.type().scale is None:
-            checks.append(value.abs() < ibis.literal(10**18))  # not so for NaN
+        if value.type().is_decimal():
+            scale = value.type().scale
+            fits = engine.countable(value, 20 if scale is None else scale)
+            checks += [] if fits is None else [fits]
         value = _checked(value, checks)
         limbs, grain = _exact_limbs(engine, value)
         return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
@@ -135,7 +137,7 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
     if careful:
         most = _double(2.0 ** (MOST_BITS + exponent))
         checks.append((value < most) & (value > -most))  # not so for NaN
-    value = _checked(value, checks)
+    value = engine.without_underflow(_checked(value, checks), 2.0 ** (exponent - FINER_BITS))
     limbs = _float_limbs(engine, value * _double(2.0**-exponent), careful)
     return Counted(value, limbs, Fraction(2) ** exponent / FINER, exact=False, valid=limbs[0][0])
 

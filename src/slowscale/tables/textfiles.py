@@ -22,12 +22,11 @@ import pyarrow as pa
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.tables.conversion import ISO_DATE, Source, converted
 from slowscale.tables.engines import engine_errors, fresh_name
-from slowscale.tables.private import literal, private_duckdb
+from slowscale.tables.private import literal, private_duckdb, quoted
 
 ENDINGS = (".csv", ".tsv", ".txt")
-COMPRESSED = ("", ".gz", ".zst")
+COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
 CHUNK = 1 << 23
-BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -125,20 +124,34 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
             sql = _reading(plain, header, form, form.separator(file))
             _load(connection, f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}", file, argument)
             names = header
+    _check_records(connection, raw, names, argument)
+    # A decimal comma is known to declared types only.
+    text_numbers = form.decimal == "."
     if not types:
-        return Source(connection.table(raw), text_numbers=True)
+        return Source(connection.table(raw), text_numbers=text_numbers)
     made = converted(connection, raw, types, argument, form.dates, form.decimal, store=True)
     connection.con.execute(f"DROP TABLE {raw}")
-    return replace(made, text_numbers=True)
+    return replace(made, text_numbers=text_numbers)
+
+
+def _check_records(connection: Any, raw: str, names: Sequence[str], argument: str) -> None:
+    """Raise where a field holds a line break: quotes in the wrong place have made one record of several lines."""
+    broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
+    if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
+        raise DataError(
+            f"{argument} has a quote in the middle of a field, by which a record would reach into the next line; "
+            'correct it, or say csv={"quote": ""} if quotes are ordinary characters'
+        )
 
 
 def _reading(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
+    packing = COMPRESSED[_ending(file)] or "none"
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
         f"SELECT * FROM read_csv({literal(_escaped(file))}, auto_detect = false, header = {form.header is None}, "
         f"delim = {literal(separator)}, quote = {literal(form.quote)}, escape = {literal(form.quote)}, "
         f"columns = {{{columns}}}, strict_mode = true, null_padding = false, hive_partitioning = false, "
-        "max_line_size = 16777216)"
+        f"max_line_size = 16777216, compression = {literal(packing)})"
     )
 
 
@@ -170,8 +183,7 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
         names = form.header
     else:
         with opened(file) as stream:
-            first = first_line_of(stream)
-        text = first.removeprefix(BOM).decode(form.encoding, "replace")
+            text = first_line_of(stream, form, file, argument)
         options: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
         names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
     if not names or any(not name.strip() for name in names):
@@ -188,16 +200,23 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
 
 def opened(file: str) -> Any:
     """Open a file for reading bytes, decompressed by its ending."""
-    compression = {".gz": "gzip", ".zst": "zstd"}.get(os.path.splitext(file)[1].lower())
-    return pa.input_stream(file, compression=compression)
+    return pa.input_stream(file, compression=COMPRESSED[_ending(file)])
 
 
-def first_line_of(stream: BinaryIO) -> bytes:
-    """Return the first line of a stream, without its end."""
-    data = b""
-    while b"\n" not in data and (chunk := stream.read(1 << 16)):
-        data += chunk
-    return data.split(b"\n", 1)[0]
+def _ending(file: str) -> str:
+    ending = os.path.splitext(file)[1].lower()
+    return ending if ending in COMPRESSED else ""
+
+
+def first_line_of(stream: BinaryIO, form: CsvFormat, file: str, argument: str) -> str:
+    """Return the first line of a stream."""
+    decode, text = codecs.getincrementaldecoder(form.encoding)(), ""
+    try:
+        while "\n" not in text and (chunk := stream.read(1 << 16)):
+            text += decode.decode(chunk)
+    except UnicodeError:
+        raise _wrong_encoding(file, form, argument) from None
+    return text.removeprefix("\ufeff").split("\n", 1)[0]
 
 
 def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
