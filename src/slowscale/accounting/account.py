@@ -1,7 +1,8 @@
 """Accounts: what has been spent so far, and whether a charge may still be made.
 
-An account lives in memory; the ledger makes it durable. Names of columns are compared without case and surrounding
-blanks, so that a renamed column has no allowance of its own; what people read keeps the spelling that was given first.
+An account lives in memory; the ledger makes it durable. Names of columns are compared as `folded` returns them, without
+case, surrounding blanks and invisible characters, so that another spelling has no allowance of its own; what people
+read keeps the spelling that was given first.
 """
 
 import threading
@@ -280,7 +281,7 @@ def check_caps(caps: Any) -> dict[str, Policy]:
         if folded(name) in seen:
             raise ParameterError(
                 f"caps names {seen[folded(name)]!r} and {name!r}, which count as one column: names are compared "
-                "without case and surrounding blanks. Keep one of the two"
+                "without case, surrounding blanks and invisible characters. Keep one of the two"
             )
         seen[folded(name)] = name
         if not isinstance(cap, Policy):

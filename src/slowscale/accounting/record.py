@@ -6,6 +6,8 @@ absolute value. A count adds a constant: every record counts as 1. Releases abou
 parallel (Lemma PRzCDP-par): a record loses by those it is in.
 """
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +22,20 @@ from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy,
 
 Term = tuple[str | None, Policy]
 COUNT = "count"  # what the number of records is called
+# Invisible characters that are not in Unicode's category of format characters (Cf): fillers, variation selectors.
+INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
 def folded(name: str) -> str:
-    """Return a column's name as accounts compare it: " EMP" and "emp" have one cap and one total."""
-    return name.strip().casefold()
+    """Return a column's name as accounts compare it: " EMP" and "emp" have one cap and one total.
+
+    Case, surrounding blanks, invisible characters and Unicode's compatible forms (NFKC) make no difference. Letters of
+    different scripts that look alike stay different.
+    """
+    compatible = unicodedata.normalize("NFKC", name)
+    visible = "".join(letter for letter in compatible if unicodedata.category(letter) != "Cf")
+    # Folding the case and dropping characters can leave a letter apart from its accent: compose once more.
+    return unicodedata.normalize("NFKC", INVISIBLE.sub("", visible).casefold()).strip()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge
+from slowscale.accounting.record import folded
 from slowscale.policy import ConstantPolicy
 
 P = ss.RecordPolicy((("emp", ss.Gaussian(10).policy), ("pay", ss.Root(4, 2).policy), (None, ConstantPolicy(0.125))))
@@ -48,6 +49,31 @@ def test_a_filter_is_remembered():
     account.charge(Charge(filtered, None, "state", ("IA",), "text"))
     assert account.spent.filtered
     assert account.spent.bounded(record, other) == pytest.approx(2 * 2.83)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("emp", " EMP\t"),
+        ("emp", "\ufeffemp"),  # a byte order mark
+        ("emp", "e\u200bm\u200dp\u00ad"),  # zero-width blanks and joiners, a soft hyphen
+        ("emp", "emp\ufe0f\u034f"),  # a variation selector, a grapheme joiner
+        ("emp", "\u200b emp \u200b"),  # blanks that an invisible character hides from strip
+        ("emp", "\uff25\uff2d\uff30"),  # full-width letters
+        ("pay ann", "pay\u00a0ann"),  # a no-break space
+        ("gr\u00f6\u00dfe", "GRO\u0308SSE"),
+        ("\u00f6", "o\u200d\u0308"),  # the joiner keeps the letter from its accent
+        ("\u0390", "\u0399\u0308\u0301"),  # casefolding takes the letter apart
+    ],
+)
+def test_names_that_look_alike_are_one(name, other):
+    assert folded(name) == folded(other)
+    assert folded(folded(other)) == folded(other)
+
+
+def test_other_names_stay_apart():
+    names = ["emp", "emp1", "e mp", "\u0435mp", "o", "\u00f6", "count", "*"]
+    assert len(set(map(folded, names))) == len(names)
 
 
 @pytest.mark.parametrize(
