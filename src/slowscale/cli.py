@@ -174,11 +174,11 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
-    from slowscale.plan import check_charge, check_outputs, open_account, read_plan, run_plan
+    from slowscale.plan import check_outputs, check_room, read_plan, run_plan
 
     read = read_plan(plan)
     check_outputs(read, overwrite, confidential_report)
-    check_charge(read, open_account(read))
+    check_room(read)
     if not yes:
         if not sys.stdin.isatty():
             typer.echo("error: nobody is there to agree: pass --yes to release without asking", err=True)

@@ -10,10 +10,10 @@ import glob
 import json
 import os
 import re
-import tempfile
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from datetime import date
 from fnmatch import fnmatch
@@ -34,7 +34,15 @@ from slowscale import mechanisms
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import COUNT, folded, plain_label
-from slowscale.errors import ConfidentialWarning, ParameterError, PlanError, SlowscaleError
+from slowscale.errors import (
+    CapError,
+    ConfidentialWarning,
+    DataError,
+    LedgerError,
+    ParameterError,
+    PlanError,
+    SlowscaleError,
+)
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.release import as_unit
 from slowscale.policy import ConstantPolicy, Policy
@@ -81,6 +89,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 }
 ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
 DATABASE_FILES = ("duckdb://", "sqlite://")
+JOURNALS = ("-wal", "-shm", "-journal")  # what SQLite writes beside a database
 PARAMETERS = ("sigma", "p", "d", "a", "k", "threshold", "estimator")
 
 
@@ -465,9 +474,36 @@ def _placed(plan: Plan, folder: Path, source: str) -> Plan:
 
 def open_account(plan: Plan) -> Account:
     """Return the account that the release would be charged to, without making a ledger."""
-    if plan.ledger is None or not Path(plan.ledger.path).exists():
-        return Account(check_caps(plan.caps))
-    return Ledger(plan.ledger.path, plan.caps or None).account
+    ledger = _existing_ledger(plan)
+    return Account(check_caps(plan.caps)) if ledger is None else ledger.account
+
+
+def _existing_ledger(plan: Plan) -> Ledger | None:
+    """Return the ledger of a plan, or None where it is still to be made."""
+    # A symbolic link that leads nowhere counts as existing: opening it raises, as it would when the ledger is made.
+    if plan.ledger is None or not os.path.lexists(plan.ledger.path):
+        return None
+    return Ledger(plan.ledger.path, plan.caps or None)
+
+
+@contextmanager
+def _refusals_recorded(plan: Plan, ledger: Ledger | None) -> Iterator[None]:
+    """Write to a ledger, if there is one already, that a cap refused the release."""
+    try:
+        yield
+    except CapError as error:
+        if ledger is not None:
+            data = plan.data
+            facts = {"policy": plan.policy.to_dict(), "protect": data.protect, "where": data.where}
+            ledger.attempt({**facts, "derived": data.derive}, error)
+        raise
+
+
+def check_room(plan: Plan) -> None:
+    """Raise a `CapError` if the ledger has no room for the release, and record there that it was refused."""
+    ledger = _existing_ledger(plan)
+    with _refusals_recorded(plan, ledger):
+        check_charge(plan, open_account(plan) if ledger is None else ledger.account)
 
 
 def check_charge(plan: Plan, account: Account) -> bool:
@@ -499,6 +535,7 @@ def check_columns(plan: Plan, account: Account) -> bool:
     with outline(plan.data.place, **plan.data.reading) as given, warnings.catch_warnings():
         if given is None:
             return False
+        _check_headers(plan.data)
         warnings.simplefilter("ignore", ConfidentialWarning)  # no record has any of the keys, since there are none
         session = Session(**given, protect=plan.data.protect, bits=KnownBits())
         session._account = account.copy()
@@ -508,9 +545,28 @@ def check_columns(plan: Plan, account: Account) -> bool:
     return True
 
 
+def _check_headers(data: DataPlan) -> None:
+    """Raise where the header of a CSV file is more than one line."""
+    from slowscale.tables import textfiles
+    from slowscale.tables.sources import matching_files
+
+    form = textfiles.CsvFormat.of(data.reading["csv"])
+    if data.path is None or form.header is not None or not form.quote:
+        return
+    for path in [data.path] if isinstance(data.path, str) else data.path:
+        for file in filter(textfiles.is_text_file, matching_files(path, "data")):
+            with textfiles.opened(file) as stream:
+                header = textfiles.first_line_of(stream, form, file, "data")
+            if header.count(form.quote) % 2:
+                raise DataError(
+                    f"data: line 1 of {file} has a quote that is not closed in that line; write the header in one "
+                    "line, and name columns without line breaks"
+                )
+
+
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
     """Raise unless every file can be written: what could not be written must not be paid for."""
-    from slowscale.files import free_target
+    from slowscale.files import free_target, new_file
 
     wanted = {name: getattr(plan.output, name) for name in OutputPlan.model_fields}
     named = {f"output.{name}": (path, ENDINGS[name]) for name, path in wanted.items() if path is not None}
@@ -518,8 +574,8 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         named["the facts beside output.csv"] = (f"{plan.output.csv}.json", ".json")
     if confidential is not None:
         named["--confidential-report"] = (str(confidential), ".html")
-    if plan.ledger is not None and not Path(plan.ledger.path).absolute().parent.is_dir():
-        raise ParameterError(f"ledger.path: there is no folder {Path(plan.ledger.path).parent}; make it first")
+    if plan.ledger is not None:
+        _check_ledger_place(Path(plan.ledger.path).absolute())
     taken = {os.path.realpath(path): name for name, path in _inputs(plan)}
     for name, (path, ending) in named.items():
         place = os.path.realpath(path)
@@ -531,10 +587,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
             )
         taken[place] = name
         try:
-            target = free_target(path, ending, overwrite)
-            handle, trial = tempfile.mkstemp(dir=target.parent)
-            os.close(handle)
-            os.unlink(trial)
+            new_file(free_target(path, ending, overwrite), 0o600).unlink()
         except ParameterError as error:
             words = str(error).replace("pass overwrite=True to lose it", "pass --overwrite to lose it")
             raise ParameterError(f"{name}: {words.removeprefix('path: ')}") from None
@@ -544,6 +597,25 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         from slowscale.report import check_tools
 
         check_tools()
+
+
+def _check_ledger_place(path: Path) -> None:
+    """Raise where a ledger that does not exist yet could not be made."""
+    from slowscale.files import new_file
+
+    if not path.parent.is_dir():
+        raise ParameterError(f"ledger.path: there is no folder {path.parent}; make it first")
+    if os.path.lexists(path):
+        return
+    for ending in JOURNALS:
+        if os.path.lexists(f"{path}{ending}"):
+            raise LedgerError(f"{path}{ending} is left of another ledger: bring that one back, or remove it")
+    try:
+        new_file(path, 0o600).unlink()
+    except OSError as error:
+        raise ParameterError(
+            f"ledger.path: the ledger cannot be made ({error.strerror or error}); choose another path"
+        ) from None
 
 
 def _is_among_data(plan: Plan, place: str) -> bool:
@@ -580,17 +652,24 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     """Make the release that a plan describes, and write it down; return the release and the files."""
     from slowscale.session import Session
 
+    class FirstRelease(Session):
+        """A session that makes the plan's ledger when it charges: a release that fails must not fix the caps."""
+
+        def _charge(self, *arguments: Any) -> None:
+            if self.ledger is None and plan.ledger is not None:
+                self.ledger = Ledger(plan.ledger.path, plan.caps or None)
+            super()._charge(*arguments)
+
     check_outputs(plan, overwrite, confidential)
-    ledger = None
-    if plan.ledger is not None and Path(plan.ledger.path).exists():
-        # Opened before the data, so that data which cannot be read is recorded as an attempt.
-        ledger = Ledger(plan.ledger.path, plan.caps or None)
-    check_columns(plan, open_account(plan) if ledger is None else ledger.account)
-    session = Session(plan.data.place, ledger, protect=plan.data.protect, **plan.data.reading)
+    # Opened before the data, so that data which cannot be read is recorded as an attempt.
+    ledger = _existing_ledger(plan)
+    account = open_account(plan) if ledger is None else ledger.account
+    with _refusals_recorded(plan, ledger):
+        check_columns(plan, account)
+    session = FirstRelease(plan.data.place, ledger, protect=plan.data.protect, **plan.data.reading)
+    session._account = account  # with the caps that a new ledger will have
     keys = _keys(plan, session)
     _check_caps(plan, session)
-    if plan.ledger is not None and ledger is None:  # made last: its caps are fixed for good
-        session.ledger = Ledger(plan.ledger.path, plan.caps or None)
     release = _release(plan, session, keys)
     files = []
     if plan.output.parquet is not None:

@@ -18,7 +18,17 @@ import pytest
 
 import slowscale as ss
 from slowscale.errors import PlanError
-from slowscale.plan import EXAMPLE, Plan, check_columns, check_outputs, locate, open_account, read_plan, run_plan
+from slowscale.plan import (
+    EXAMPLE,
+    Plan,
+    check_columns,
+    check_outputs,
+    check_room,
+    locate,
+    open_account,
+    read_plan,
+    run_plan,
+)
 
 PLAN = """
 [data]
@@ -259,6 +269,66 @@ def test_a_ledger_is_made_last(tmp_path):
     with pytest.raises(ss.DataError, match="quote"):
         run_plan(plan)
     assert not Path(plan.ledger.path).exists()
+
+
+def test_a_release_that_fails_on_the_records_makes_no_ledger(tmp_path):
+    plan = farms(tmp_path, records=RECORDS + "3,01/03/2020,\n")
+    with pytest.raises(ss.DataError, match="missing"):
+        run_plan(plan)
+    assert not Path(plan.ledger.path).exists()
+    farms(tmp_path)
+    run_plan(plan)
+    ledger = ss.Ledger(plan.ledger.path)
+    assert [entry["kind"] for entry in ledger.history()] == ["created", "charge"]
+    assert set(ledger.caps) == {" EMP"}
+
+
+def test_a_new_ledger_has_its_caps_before_it_is_made(tmp_path):
+    plan = farms(tmp_path, change=("times = 2", "times = 1"))
+    small = plan.model_copy(update={"sums": [plan.sums[0].model_copy(update={"sigma": 1e-7})]})
+    with pytest.raises(ss.CapError):
+        run_plan(small)
+    assert not Path(plan.ledger.path).exists()
+
+
+@pytest.mark.parametrize("refuse", [check_room, lambda plan: run_plan(plan, overwrite=True)])
+def test_what_a_cap_refuses_is_recorded(tmp_path, refuse):
+    plan = farms(tmp_path)
+    for _ in range(2):
+        run_plan(plan, overwrite=True)
+    with pytest.raises(ss.CapError):
+        check_columns(plan, open_account(plan))
+    with pytest.raises(ss.CapError):
+        refuse(plan)
+    history = ss.Ledger(plan.ledger.path).history()
+    assert [entry["kind"] for entry in history] == ["created", "charge", "charge", "attempt"]
+    assert history[-1]["error"]["type"] == "CapError"
+    assert ss.Ledger(plan.ledger.path).verify() == []
+
+
+def test_check_sees_that_a_ledger_cannot_be_made(tmp_path):
+    plan = farms(tmp_path)
+    ledger = Path(plan.ledger.path)
+    left = Path(f"{ledger}-journal")
+    left.touch()
+    with pytest.raises(ss.LedgerError, match="is left of another ledger"):
+        check_outputs(plan)
+    left.unlink()
+    check_outputs(plan)
+    ledger.symlink_to("nowhere")
+    with pytest.raises(ss.LedgerError, match="is no file"):
+        open_account(plan)
+    ledger.unlink()
+    long = plan.model_copy(update={"ledger": plan.ledger.model_copy(update={"path": str(tmp_path / ("x" * 250))})})
+    with pytest.raises(ss.ParameterError, match=r"ledger.path: the ledger cannot be made \(File name too long\)"):
+        check_outputs(long)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["cells.csv", "plan.toml", "records.csv"]
+
+
+def test_check_sees_a_header_of_several_lines(tmp_path):
+    plan = farms(tmp_path, records='county,opened,emp,"two\nlines"\n1,31/01/2020,10,a\n')
+    with pytest.raises(ss.DataError, match=r"line 1 of .* has a quote that is not closed"):
+        check_columns(plan, open_account(plan))
 
 
 @pytest.mark.parametrize(
