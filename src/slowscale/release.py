@@ -19,6 +19,7 @@ import pyarrow.parquet
 from scipy import special
 
 from slowscale.accounting import RecordPolicy
+from slowscale.accounting.record import read_policies
 from slowscale.arrays import to_numpy
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.files import free_target, write_files
@@ -220,7 +221,7 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
         table, facts = _read_csv(source) if source.name.lower().endswith(".csv") else _read_parquet(source)
         if facts["format"] != FORMAT:
             raise EngineError(f"{source} has format {facts['format']}, this version of slowscale reads {FORMAT}")
-        described, pure = facts["policy"], facts["pure_policy"]
+        described = facts["policy"]
     except SlowscaleError:
         raise
     except FileNotFoundError as error:
@@ -229,8 +230,7 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
         raise EngineError(f"{source} is no release that slowscale wrote: {type(error).__name__}") from error
     if described is None:
         raise EngineError(f"{source} was released with a nested function or lambda, which cannot be read back")
-    policy = RecordPolicy.from_dict(described, functions)
-    return Release(table, facts, policy, None if pure is None else RecordPolicy.from_dict(pure, functions))
+    return Release(table, facts, *read_policies(facts, functions))
 
 
 def _escape(table: pa.Table) -> tuple[pa.Table, list[str]]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from slowscale.accounting.account import Account, Charge, Spent, check_caps
-from slowscale.accounting.record import RecordPolicy, folded
+from slowscale.accounting.record import RecordPolicy, folded, read_policies
 from slowscale.errors import LedgerError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
@@ -553,10 +553,8 @@ def _entry(payload: str, functions: Functions | None) -> dict[str, Any]:
         elif kind == "cap":
             parsed = Policy.from_dict(entry["cap"], functions)
         elif kind == "charge":
-            pure = entry["facts"].get("pure_policy")
             parsed = Charge(
-                RecordPolicy.from_dict(entry["facts"]["policy"], functions),
-                None if pure is None else RecordPolicy.from_dict(pure, functions),
+                *read_policies(entry["facts"], functions),
                 entry["by"],
                 tuple(entry["labels"]),
                 entry.get("label_kind"),

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -240,6 +240,21 @@ class RecordPolicy:
         except (TypeError, KeyError) as error:
             raise ParameterError(f"no description of a record policy: {error}") from None
         return RecordPolicy(tuple(terms), tuple(parallel), filtered)
+
+
+def read_policies(facts: Mapping[str, Any], functions: Any = None) -> tuple[RecordPolicy, RecordPolicy | None]:
+    """Return the policy and the pure policy (or None) that the facts of a release describe.
+
+    Earlier versions wrote the filter into the facts only, not into the policies.
+    """
+    filtered = facts.get("where") is not None
+
+    def read(description: Any) -> RecordPolicy:
+        policy = RecordPolicy.from_dict(description, functions)
+        return replace(policy, filtered=True) if filtered else policy
+
+    pure = facts.get("pure_policy")
+    return read(facts["policy"]), None if pure is None else read(pure)
 
 
 def _single(policy: Policy) -> Policy:

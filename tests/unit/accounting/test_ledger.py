@@ -959,6 +959,7 @@ def test_a_ledger_of_an_earlier_version_is_read(path):
     in_iowa = 2 + ss.ExponentialPolylog(1).policy(2) + 1 / 8 + 1
     assert ledger.spent({"emp": 20, "pay": 2, "state": "IA"}) == pytest.approx(in_iowa)
     assert ledger.spent({"emp": 20, "pay": 2, "state": "TX"}) == pytest.approx(in_iowa + 0.5)
+    assert ledger.spent.filtered  # by the facts of the first charge
     head = ledger.charge(FACTS)
     assert ss.Ledger(path, functions={"reference.root": _root}).verify(head) == []
     with raw(path) as file:

@@ -7,7 +7,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge
-from slowscale.accounting.record import folded
+from slowscale.accounting.record import folded, read_policies
 from slowscale.policy import ConstantPolicy
 
 P = ss.RecordPolicy((("emp", ss.Gaussian(10).policy), ("pay", ss.Root(4, 2).policy), (None, ConstantPolicy(0.125))))
@@ -49,6 +49,21 @@ def test_a_filter_is_remembered():
     account.charge(Charge(filtered, None, "state", ("IA",), "text"))
     assert account.spent.filtered
     assert account.spent.bounded(record, other) == pytest.approx(2 * 2.83)
+
+
+@pytest.mark.parametrize("where", [None, "emp > 1"])
+def test_the_facts_of_a_release_tell_of_its_filter(where):
+    """Earlier versions wrote it there only."""
+    pure = ss.RecordPolicy((("emp", ss.GeneralizedGaussian(1, 1).pure_policy),))
+    marked = where is not None
+    for mark in (False, marked):
+        facts = {"where": where, "policy": ss.RecordPolicy(P.terms, filtered=mark).to_dict()}
+        expected = ss.RecordPolicy(P.terms, filtered=marked)
+        assert read_policies({**facts, "pure_policy": None}) == (expected, None)
+        assert read_policies({**facts, "pure_policy": ss.RecordPolicy(pure.terms, filtered=mark).to_dict()}) == (
+            expected,
+            ss.RecordPolicy(pure.terms, filtered=marked),
+        )
 
 
 @pytest.mark.parametrize(
