@@ -10,13 +10,14 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
@@ -75,19 +76,20 @@ class Query:
     where: str | None
     derived: dict[str, str]
     entities: bool
+    filtered: bool
 
     @property
     def policy(self) -> RecordPolicy:
         """What a record may lose by it, as PRzCDP."""
         terms = tuple(self._term(name, m.policy) for name, m in self.mechanisms.items())
-        return RecordPolicy(terms, filtered=self.where is not None)
+        return RecordPolicy(terms, filtered=self.filtered)
 
     @property
     def pure_policy(self) -> RecordPolicy | None:
         """The same as PRDP, or None where a mechanism has no such guarantee."""
         found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
         terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
-        return RecordPolicy(terms, filtered=self.where is not None) if len(terms) == len(found) else None
+        return RecordPolicy(terms, filtered=self.filtered) if len(terms) == len(found) else None
 
     def _term(self, name: str, policy: Policy) -> tuple[str | None, Policy]:
         # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
@@ -169,6 +171,8 @@ class Session:
         self.engine = engine_of(self.table).title
         self._check_names()
         self._combines = rowwise.check_source(self.table) or self._source.view
+        # What a view does is not known: it may filter.
+        self._filtered = self._source.filtered or self._combines or rowwise.filters(self.table)
         if protect is not None and protect not in self.table.columns:
             raise ParameterError(f"protect: there is no column {protect!r}; there are {', '.join(self.table.columns)}")
         self.protect = protect
@@ -196,8 +200,7 @@ class Session:
             if isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
                 ledger = Ledger(ledger)
             if isinstance(ledger, Ledger):
-                with suppress(LedgerError):
-                    ledger.attempt({"policy": None}, error)
+                ledger.attempt({"policy": None}, error)
             raise
 
     def __repr__(self) -> str:
@@ -272,8 +275,10 @@ class Session:
             Iowa cost a record the larger of the two, not their sum.
         """
         mechanisms = _mechanisms(columns)
-        if COUNT in mechanisms:
-            raise ParameterError("columns: 'count' is what the number of records is called; derive it by another name")
+        for column in mechanisms:
+            if folded(column) in (COUNT, "*"):
+                meaning = "the number of records" if folded(column) == COUNT else "the cap of every other column"
+                raise ParameterError(f"columns: {column!r} is what {meaning} is called; derive it by another name")
         if count is not None:
             mechanisms[COUNT] = _mechanism("count", count)
         name = "count" if count is not None else None
@@ -397,6 +402,7 @@ class Session:
             where=None if where is None else rowwise.words(derived, where),
             derived=texts,
             entities=self.protect is not None,
+            filtered=where is not None or self._filtered,
         )
         labels = self._part(partition, keys, texts)
         kind = keys.kinds[partition] if keys is not None and partition is not None else None
@@ -415,24 +421,29 @@ class Session:
                 lambda asked: progress.run(asked, "Summing the records"),
                 self.protect,
             )
-            if not sums.rows.any():
-                self._warn_if_empty(where)
             # Charged before released: from here on a crash wastes budget, and leaks nothing.
             self._charge(query, facts, part)
         release = self._draw(query, sums, facts)
+        if not sums.rows.any():  # told after the charge, so that the warning is not a question that costs nothing
+            self._warn_if_empty(where)
         self._errors[release.facts["id"]] = errors_by_size(query, sums, release)
         self._queries[release.facts["id"]] = query
         return release
 
     @contextmanager
     def _attempt(self, facts: dict[str, Any], part: Part) -> Iterator[None]:
-        """Write to the ledger that a release was refused or failed: such an error tells something about the records."""
+        """Write to the ledger that a release was refused or failed: such an error tells something about the records.
+
+        Where it cannot be written, that is the error, and not what was found out about the records.
+        """
         try:
             yield
         except (CapError, DataError, EngineError) as error:
             if self.ledger is not None:
-                with suppress(LedgerError):  # what went wrong first is what the curator must see
+                try:
                     self.ledger.attempt(facts, error, *part)
+                except LedgerError as unwritten:
+                    raise unwritten from None
             raise
 
     def _check_charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
@@ -511,17 +522,25 @@ class Session:
 
     def _is_stored(self, name: str) -> bool:
         """Whether a column is one of the stored table, under the name it has there."""
+        if self._combines:
+            return False
+        if self._source.stored is not None:
+            return name in self._source.stored
         return folded(rowwise.plain_columns(self.table).get(name, "")) == folded(name)
 
     def _check_derived(self, columns: Mapping[str, Column], derived: Mapping[str, str]) -> None:
-        """Raise where a derived or renamed column would evade the caps under a new name."""
+        """Raise where a computed or renamed column would evade the caps: under a new name, or under a stored one's."""
         caps = self._account.caps if self.ledger is None else self.ledger.caps
         capped = {folded(name) for name in caps}
-        for name in columns:
-            if caps and folded(name) not in capped and (name in derived or not self._is_stored(name)):
+        stored = {folded(name) for table in self.table.op().find(ops.PhysicalTable) for name in table.schema.names}
+        for name in columns if caps else ():
+            if name not in derived and self._is_stored(name):
+                continue
+            if folded(name) not in capped or (name not in derived and folded(name) in stored):
                 raise ParameterError(
                     f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
-                    "the caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps)"
+                    "the caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps), by "
+                    "a name that no stored column has"
                 )
 
     def _warn_if_empty(self, where: Any) -> None:

@@ -1,15 +1,18 @@
 """Faults that once let one record change more than its own cell: each as it was found, and as it must be."""
 
+import math
 import sqlite3
 import threading
-from datetime import date
+from datetime import date, datetime
 from fractions import Fraction
 
+import duckdb
 import engines
 import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from bitsources import Recorded
 
@@ -222,3 +225,172 @@ def test_an_unreadable_file_is_an_attempt_that_the_ledger_keeps(tmp_path):
         ss.Session(tmp_path / "a.csv", tmp_path / "none.ledger")
     assert not (tmp_path / "none.ledger").exists()
     assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt", "attempt"]
+
+
+@pytest.mark.parametrize(
+    ("header", "odd", "line", "last", "types"),
+    [
+        ("label,x,note", 'T","', "TX,1000,", 'CA,7,", see above"', None),
+        ("label,note,a,b,x", 'a","b', "TX,n,1,1,1000", '",",5,6,",x",7', {"x": "int64"}),
+    ],
+)
+def test_quotes_within_fields_swallow_no_lines(tmp_path, header, odd, line, last, types):
+    """An even number of quotes is not enough: one within a field is literal, and the next opens a field."""
+    path, keys = tmp_path / "a.csv", ss.Keys.cross({"label": ["TX"]})
+    path.write_text("\n".join([header, *[line] * 20, last, ""]))
+    assert ss.Session(path, types=types, bits=Recorded(1)).sum({"x": TINY}, keys=keys).table["x"].to_pylist() == [
+        20_000
+    ]
+    path.write_text("\n".join([header, odd, *[line] * 20, last, ""]))
+    with pytest.raises(ss.DataError, match=r"quote in the middle of a field|is not a record"):
+        ss.Session(path, types=types)
+
+
+@pytest.mark.parametrize("odd", ["unknown", 7, 1.5, None, pd.NA, date(2021, 1, 1), object()])
+@pytest.mark.parametrize("day", [date(2020, 1, 1), datetime(2020, 1, 1), pd.Timestamp(2020, 1, 1), "2020-01-01"])
+def test_an_object_of_pandas_does_not_change_how_others_are_read(day, odd):
+    keys = ss.Keys.cross({"day": [date(2020, 1, 1)]})
+    for values in ([day] * 20, [*[day] * 20, odd]):
+        frame = pd.DataFrame({"day": pd.Series(values, dtype=object), "x": [1000] * len(values)})
+        session = ss.Session(frame, types={"day": "date"}, bits=Recorded(1))
+        assert session.sum({"x": TINY}, keys=keys).table["x"].to_pylist() == [20_000]
+
+
+@pytest.mark.parametrize("odd", ["TX", 7, None, pd.NA, 1.5])
+def test_an_object_without_a_type_is_its_text(odd):
+    frame = pd.DataFrame({"k": pd.Series([1, 2, 2, odd], dtype=object), "x": [1, 10, 100, 1000]})
+    made = ss.Session(frame, bits=Recorded(1)).sum({"x": TINY}, keys=ss.Keys.cross({"k": ["1", "2"]}))
+    assert made.table["x"].to_pylist() == [1, 110]
+
+
+def test_statistics_of_a_parquet_file_decide_nothing(tmp_path):
+    """They leave out NaN, so that another record decided whether a record with NaN passed a filter."""
+    path, view = tmp_path / "a.parquet", tmp_path / "v.duckdb"
+    with duckdb.connect(str(view)) as file:
+        pa.parquet.write_table(pa.table({"x": [1], "f": [1.0]}), path)
+        file.execute(f"CREATE VIEW v AS SELECT x FROM read_parquet('{path}') WHERE f <= 10")
+    found = []
+    for values in ([1.0, math.nan], [1.0, math.nan, 500.0]):
+        pa.parquet.write_table(pa.table({"x": [1, 10, 100][: len(values)], "f": values}), path)
+        table = ibis.duckdb.connect().read_parquet(path)
+        keys = ss.Keys.cross({"b": [0, 1]})
+        buckets = sums(table.mutate(b=table.f.bucket([0, 5, 1000])), keys)
+        totals = [
+            ss.Session(data, bits=Recorded(1)).sum({"x": TINY}, **options).table["x"][0].as_py()
+            for data, options in (
+                (f"duckdb://{view}#v", {}),
+                (path, {"where": "f <= 10"}),
+                (path, {"where": "f > 10 or x < 0"}),
+                (table.filter(table.f <= 10), {}),
+                (path, {"where": "y = 1", "derive": {"y": "case when f <= 10 then 1 else 0 end"}}),
+            )
+        ]
+        found.append((buckets, totals))
+    assert found[0][0] in ([1, 0], [1, 10])
+    assert np.subtract(found[1][0], found[0][0]).tolist() == [0, 100]
+    assert np.subtract(found[1][1], found[0][1]).tolist() == [0, 0, 100, 0, 0]
+
+
+@pytest.mark.xdist_group("postgres")
+def test_postgres_decimals_that_are_not_numbers_do_no_harm_outside_the_keys():
+    connection = engines.load("postgres", pa.table({"x": [1]})).get_backend()
+    connection.raw_sql(
+        "CREATE TABLE nan (k text, x numeric(10, 2), y numeric(60, 2), z float8); INSERT INTO nan VALUES "
+        "('TX', 5, 7, 5e-324), ('ZZ', 'NaN', 1e50, 'NaN')"
+    ).close()
+    keys = ss.Keys.cross({"k": ["TX"]})
+    assert [sums(connection.table("nan"), keys, column) for column in "xyz"] == [[5], [7], [0]]
+    for column in "xy":
+        with pytest.raises(ss.DataError, match=f"column '{column}' has values too large"):
+            sums(connection.table("nan"), ss.Keys.cross({"k": ["ZZ"]}), column)
+
+
+def test_keys_of_the_data_quote_no_record(tmp_path):
+    file = sqlite3.connect(tmp_path / "a.sqlite")
+    file.execute("CREATE TABLE t (d DATE, k TEXT, x INTEGER)")
+    rows = [("2020-01-01", "a", 1), ("secret 99", "b", 1), ("2020-99-99", "c", 1), ("2020-01-01 00:00:00", "c", 1)]
+    file.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    file.execute("INSERT INTO t VALUES ('2020-01-01', CAST(x'ff' AS TEXT), 1)")
+    file.commit()
+    address = f"sqlite://{tmp_path}/a.sqlite#t"
+    assert list(ss.Keys.public_in(address, "d")) == [(date(2020, 1, 1),)]
+    assert list(ss.Keys.public_in(address, "k")) == [("a",), ("b",), ("c",)]
+
+
+def test_a_sqlite_file_of_another_encoding_is_refused(tmp_path):
+    file = sqlite3.connect(tmp_path / "a.sqlite")
+    file.execute("PRAGMA encoding = 'UTF-16le'")
+    file.execute("CREATE TABLE t (k TEXT, x INTEGER)")
+    file.commit()
+    with pytest.raises(ss.ParameterError, match="encoding UTF-16le; it must be UTF-8"):
+        ss.Session(f"sqlite://{tmp_path}/a.sqlite#t")
+
+
+def test_a_cap_belongs_to_the_stored_column(tmp_path):
+    """A computed column under a stored one's name, a view, or a reserved name has no allowance either."""
+    connection = ibis.duckdb.connect()
+    connection.con.execute("CREATE TABLE t AS SELECT 'TX' AS state, 400 AS emp, 7 AS payann")
+    connection.con.execute("CREATE VIEW v AS SELECT 'IA' AS state, emp * 1000 AS emp FROM t")
+    table = connection.table("t")
+    ledger = ss.Ledger(tmp_path / "a.ledger", {"emp": ss.Gaussian(1000).policy, "*": ss.Gaussian(1).policy})
+    for data in (table.mutate(emp=table.emp * 1000), table.mutate(emp=table.payann), connection.table("v")):
+        with pytest.raises(ss.ParameterError, match="is derived or renamed and has no cap of its own"):
+            ss.Session(data, ledger).sum({"emp": ss.Gaussian(1000)})
+    for name in ("*", "Count", " count"):
+        with pytest.raises(ss.ParameterError, match=r"derive it by another name|blanks around"):
+            ss.Session(table, ledger).sum({name: ss.Gaussian(1)}, derive={name: "emp"})
+    with pytest.raises(ss.ParameterError, match="partition must be a column of the data as it is stored"):
+        ss.Session(connection.table("v")).sum({"emp": TINY}, keys=ss.Keys.cross({"state": ["IA"]}), partition="state")
+    assert [entry["kind"] for entry in ledger.history()] == ["created"]
+
+
+@pytest.mark.xdist_group("pyspark")
+def test_a_spark_column_is_stored_only_where_it_is_read(tmp_path):
+    frame = engines.load("pyspark", pa.table({"state": ["TX"], "emp": [4]}))
+    caps = {"emp": ss.Gaussian(10).policy, "*": ss.Gaussian(10).policy}
+    keys = ss.Keys.cross({"state": ["A"]})
+    session = ss.Session(frame.filter("emp > 0"), caps=caps, bits=Recorded(1))
+    session.sum({"emp": ss.Gaussian(10)}, keys=ss.Keys.cross({"state": ["TX"]}), partition="state")
+    with pytest.raises(ss.ParameterError, match="partition must be a column"):
+        ss.Session(frame.selectExpr("'A' AS state", "emp"), caps=caps).sum({"emp": TINY}, keys=keys, partition="state")
+    for changed in (frame.withColumnRenamed("emp", "e"), frame.selectExpr("emp * 1000 AS e")):
+        with pytest.raises(ss.ParameterError, match="has no cap of its own"):
+            ss.Session(changed, caps={"*": ss.Gaussian(10).policy}).sum({"e": ss.Gaussian(10)})
+    with pytest.raises(ss.ParameterError, match="has no cap of its own"):
+        ss.Session(frame.selectExpr("emp * 1000 AS emp"), caps=caps).sum({"emp": ss.Gaussian(10)})
+
+
+def test_filters_before_the_session_move_records_too():
+    connection = ibis.duckdb.connect()
+    connection.con.execute("CREATE TABLE t AS SELECT 50 AS emp; CREATE VIEW v AS SELECT emp FROM t WHERE emp > 10")
+    table = connection.table("t")
+    for data in (table.filter(table.emp > 10), table.drop_null(), connection.table("v")):
+        release = ss.Session(data, bits=Recorded(1)).count(mechanism=ss.Gaussian(0.1))
+        assert release.policy.bounded({"emp": 5}, {"emp": 15}) == pytest.approx(50)
+    assert ss.Session(table, bits=Recorded(1)).count(mechanism=TINY).policy.bounded({}, {}) == 0
+
+
+def test_nothing_is_answered_that_the_ledger_cannot_keep(tmp_path, monkeypatch):
+    """With the ledger locked, DataError told about the records again and again, and left no trace."""
+    monkeypatch.setattr("slowscale.accounting.ledger.PATIENCE", 0.2)
+    errors = []
+    for values in ([1, 2], [1, -2]):
+        path = tmp_path / f"{values[1]}.ledger"
+        session = ss.Session(pa.table({"x": values}), path)
+        reader = sqlite3.connect(path)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM entries").fetchall()
+        with pytest.raises(ss.LedgerError) as caught:
+            session.sum({"x": ss.Root(2, 1)})
+        errors.append(str(caught.value).replace(str(path), ""))
+        assert caught.value.__cause__ is None or "negative" not in str(caught.value.__cause__)
+        reader.close()
+    assert errors[0] == errors[1]
+
+
+def test_an_empty_cell_is_told_after_the_charge(tmp_path):
+    """Warnings turned into errors were a question about the records that cost nothing."""
+    session = ss.Session(pa.table({"k": ["a"], "x": [1]}), tmp_path / "a.ledger")
+    with pytest.raises(ss.ConfidentialWarning):  # pytest turns warnings into errors
+        session.sum({"x": ss.Gaussian(1)}, keys=ss.Keys.cross({"k": ["b"]}))
+    assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge"]

@@ -44,6 +44,10 @@ class Source:
         Whether columns of text hold numbers as they are written: so in CSV and Excel files.
     view
         Whether the table is a view, so that a record is a row of a query's result.
+    filtered
+        Whether records were filtered before, so that a change of value may move one in or out.
+    stored
+        The columns that are, unchanged, those of a stored table; None where the table's expression tells.
     """
 
     table: ir.Table
@@ -51,6 +55,8 @@ class Source:
     unusable: Mapping[str, str] = field(default_factory=dict)
     text_numbers: bool = False
     view: bool = False
+    filtered: bool = False
+    stored: frozenset[str] | None = None
 
 
 def value_text(value: Any) -> str | None:

@@ -5,6 +5,7 @@ and SQL Server, for instance, compare text without case by default, so that one 
 """
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -91,6 +92,10 @@ class Engine:
     def check(self, backend: Any) -> None:
         """Raise where the connection is set up in a way that makes results wrong."""
 
+    def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
+        """Whether a table is a view, so that its rows are those of a query that nobody has looked into."""
+        return False
+
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query and return its rows as Arrow, never by way of pandas."""
         return query.to_pyarrow()
@@ -160,6 +165,15 @@ class DuckDB(Engine):
         with nullcontext() if self.is_stored(backend, query) else _without_statistics(backend):
             return backend.con.sql(backend.compile(query)).to_arrow_table()
 
+    def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
+        """Whether a table is a view, other than of a whole file or frame."""
+        asked = "SELECT sql FROM duckdb_views() WHERE view_name = ? AND schema_name = coalesce(?, schema_name) "
+        place = [table.name, table.namespace.database, table.namespace.catalog]
+        found = backend.con.execute(asked + "AND database_name = coalesce(?, database_name)", place).fetchall()
+        return any(
+            sql and not re.fullmatch(r"CREATE (TEMP )?VIEW .* AS SELECT \* FROM \w+\(.*\);", sql) for (sql,) in found
+        )
+
     def is_stored(self, backend: Any, query: ir.Table) -> bool:
         """Whether a query reads only tables that are stored in DuckDB's own format, whose statistics know of NaN."""
         tables = {table.name for table in query.op().find(ops.DatabaseTable)}
@@ -219,6 +233,18 @@ class PostgreSQL(Engine):
 
     name, title, wide_sums, strict_casts = "postgres", "PostgreSQL", True, True
 
+    def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
+        """Whether a table is a view, materialized or not."""
+        with backend.con.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind IN ('v', 'm') "
+                "AND relname = %s AND n.nspname = coalesce(%s, n.nspname)",
+                [table.name, table.namespace.database],
+            )
+            (views,) = cursor.fetchone()
+        backend.con.commit()
+        return bool(views)
+
     def text_bytes(self, value: ir.Value) -> ir.Value:
         """Return the UTF-8 bytes, whatever the encoding of the database."""
         return call("convert_to", "binary", value, "UTF8")
@@ -229,7 +255,8 @@ class PostgreSQL(Engine):
 
     def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
         """Return whether a decimal fits; NaN, which PostgreSQL's decimals may be, is larger than any number."""
-        return value.abs() < forced(ibis.literal(str(10 ** (38 - digits))), dt.Decimal(60, 0))
+        size, most = forced(value, dt.decimal).abs(), forced(ibis.literal(str(10 ** (38 - digits))), dt.decimal)
+        return size < most
 
     def without_underflow(self, value: ir.Value, smallest: float) -> ir.Value:
         """Return 0 for tiny floats: PostgreSQL stops with an error where a product underflows."""
@@ -282,6 +309,11 @@ class SQLite(Engine):
             raise ParameterError(
                 f"data is in a SQLite file with the encoding {encoding}; it must be UTF-8: export it to a new file"
             )
+
+    def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
+        """Whether a table is a view."""
+        asked = "SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE"
+        return bool(backend.con.execute(asked, [table.name]).fetchone()[0])
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
         """Return a label if it is stored as the type that the column declares; dates are text."""

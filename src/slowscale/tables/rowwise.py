@@ -198,6 +198,11 @@ def _is_iso(node: Any) -> bool:
     return isinstance(node, ops.Literal) and functions.iso_literal(str(node.value)) is not None
 
 
+def filters(table: ir.Table) -> bool:
+    """Return whether a table leaves rows of a stored one out, so that a change of value may move one in or out."""
+    return bool(table.op().find((ops.Filter, ops.DropNull)))
+
+
 def plain_columns(table: ir.Table) -> dict[str, str]:
     """Return the columns that are, unchanged, those of one stored table, with their names there.
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 
 import ibis
 import ibis.expr.datatypes as dt
+import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.parquet
@@ -72,7 +73,10 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
         engine, backend = engine_of(data), data.get_backend()
         with locked(backend), engine_errors("the engine could not be asked for its settings"):
             engine.check(backend)
-        return Source(data)
+            if engine.name == "pyspark":
+                return _seen_spark(backend._session.sql(backend.compile(data)), data)
+            views = [engine.is_view(backend, table) for table in data.op().find(ops.DatabaseTable)]
+        return Source(data, view=any(views))
     if type(data).__module__.startswith("pyspark.sql"):
         _own_types(declared, csv)
         return _open_spark(data)
@@ -347,7 +351,7 @@ def _open_address(text: str, argument: str) -> Source:
         raise EngineError(f"{argument}: there is no table {name} in {address}, or it cannot be read") from None
     with engine_errors(f"{argument} could not be read", quote=False):
         engine_of(found).check(connection)
-        return Source(found, view=_is_view(connection, schema, table))
+        return Source(found, view=engine_of(found).is_view(connection, found.op()))
 
 
 def _connect_duckdb(address: Address, schema: str) -> tuple[Any, Any]:
@@ -388,28 +392,6 @@ CONNECT = {
 }
 
 
-def _is_view(connection: Any, schema: str, table: str) -> bool:
-    if connection.name == "duckdb":
-        found = connection.con.execute(
-            "SELECT count(*) FROM duckdb_views() WHERE database_name = 'data' AND view_name = ? AND schema_name = ?",
-            [table, schema or "main"],
-        ).fetchone()
-    elif connection.name == "sqlite":
-        found = connection.con.execute(
-            "SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE", [table]
-        ).fetchone()
-    else:
-        with connection.con.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind = 'v' "
-                "AND relname = %s AND (n.nspname = %s OR %s = '')",
-                [table, schema, schema],
-            )
-            found = cursor.fetchone()
-        connection.con.commit()
-    return bool(found and found[0])
-
-
 # Spark
 
 # What a DataFrame may be made of while its rows stay those of one stored table.
@@ -425,11 +407,10 @@ def _open_spark(frame: Any) -> Source:
     with engine_errors("the Spark DataFrame could not be read"):
         connection = ibis.pyspark.connect(frame.sparkSession)
         ENGINES["pyspark"].check(connection)
-        combines = _spark_combines(frame)
         frame, unusable = _usable_spark(frame)
         name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
         frame.createOrReplaceTempView(name)
-        return Source(connection.table(name), unusable=unusable, view=combines)
+        return replace(_seen_spark(frame, connection.table(name)), unusable=unusable)
 
 
 def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
@@ -446,15 +427,27 @@ def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
     return (frame.select(*kept) if unusable else frame), unusable
 
 
-def _spark_combines(frame: Any) -> bool:
-    """Return whether a DataFrame combines rows; raise where it is not the same each time."""
+def _seen_spark(frame: Any, table: ir.Table) -> Source:
+    """Return a Spark table with what its plan tells: whether it combines or filters rows, and its stored columns."""
     plan = frame._jdf.queryExecution().analyzed()
-    nodes, todo = [], [plan]
+    names: set[str] = set()
+    stored: dict[int, str] = {}
+    todo = [plan]
     while todo:
         node = todo.pop()
-        nodes.append(node.getClass().getSimpleName())
-        children = node.children()
-        todo += [children.apply(i) for i in range(children.size())]
-    if not plan.deterministic() or "Sample" in nodes:
+        names.add(node.getClass().getSimpleName())
+        children = _elements(node.children())
+        todo += children
+        if not children:
+            stored |= {column.exprId().id(): column.name() for column in _elements(node.output())}
+    if not plan.deterministic() or "Sample" in names:
         raise ParameterError("data must be the same each time it is computed, got a random or sampled Spark DataFrame")
-    return not set(nodes) <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
+    combines = not names <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
+    # A column is a stored one if it has the identity and the name of one that the plan reads.
+    columns = {c.name() for c in _elements(plan.output()) if stored.get(c.exprId().id()) == c.name()}
+    return Source(table, view=combines, filtered="Filter" in names, stored=frozenset(columns))
+
+
+def _elements(sequence: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
+    return [sequence.apply(i) for i in range(sequence.size())]
