@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slowscale.accounting.caps import Total, check, check_at
-from slowscale.accounting.record import COUNT, Parallel, RecordPolicy, folded
+from slowscale.accounting.record import ANY, COUNT, Parallel, RecordPolicy, check_column_name, folded
 from slowscale.accounting.semantics import odds_factor, posterior
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.policy import ZCDP, Policy
 
-ANY = "*"  # the cap of every column that has none of its own
 SIZES = (1, 100, 10_000, 1_000_000)
 RARELY = 0.01
 TOTALS = (0.001, 0.01, 0.1, 1)
@@ -112,6 +111,7 @@ class Account:
 
     def charge(self, charge: Charge) -> None:
         """Add a charge, or raise a `CapError` and change nothing."""
+        _check_columns(charge)
         with self._lock:
             charge = self._spelled(charge)
             after = self._checked(charge)
@@ -121,6 +121,7 @@ class Account:
 
     def check(self, charge: Charge) -> None:
         """Raise what `charge` would raise, and change nothing."""
+        _check_columns(charge)
         with self._lock:
             self._checked(self._spelled(charge))
 
@@ -181,16 +182,17 @@ class Account:
     def _check(self, column: str | None, charge: Charge, totals: Totals) -> None:
         """Raise if a column's cap would be exceeded for records of any part."""
         name = COUNT if column is None else column
-        # A ledger of an earlier version may have several caps whose names count as one: all of them hold.
-        caps = [cap for other, cap in self.caps.items() if folded(other) == folded(name)]
-        if not caps and ANY in self.caps:
-            caps = [self.caps[ANY]]
+        caps = self._caps(name) or self._caps(ANY)
         for total in _possible(column, charge, totals) if caps else ():
             for cap in caps:
                 if column is None:  # every record counts as 1
                     check_at(name, float(total.losses[0]), cap, 1.0)
                 else:
                     check(name, total, cap)
+
+    def _caps(self, name: str) -> list[Policy]:
+        """Return the caps of a name: a ledger of an earlier version may have several that count as one; all hold."""
+        return [cap for other, cap in self.caps.items() if folded(other) == folded(name)]
 
     @property
     def spent(self) -> Spent:
@@ -203,6 +205,14 @@ class Account:
         object.__setattr__(spent, "pure_policy", pure)
         object.__setattr__(spent, "protects", self.charges[0].protects if self.charges else None)
         return spent
+
+
+def _check_columns(charge: Charge) -> None:
+    """Raise if a column has a reserved name. Earlier charges may have one: `record` still takes them."""
+    for name in charge.policy.columns:
+        # Where entities are protected, the number of an entity's records is a column of its own.
+        if name != COUNT or charge.protects is None:
+            check_column_name(name)
 
 
 def _columns(charge: Charge) -> list[str | None]:

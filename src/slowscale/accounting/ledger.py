@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from slowscale.accounting.account import Account, Charge, Spent, check_caps
-from slowscale.accounting.record import RecordPolicy, folded, read_policies
+from slowscale.accounting.record import ANY, RecordPolicy, folded, read_policies
 from slowscale.errors import LedgerError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
@@ -153,7 +153,7 @@ class Ledger:
         spent = state.account.spent
         lines = [str(spent)]
         for name, cap in state.account.caps.items():
-            what = "any other column" if name == "*" else name
+            what = "any other column" if folded(name) == ANY else name
             thing = f"{spent.protects}, in one cell," if spent.protects else "record"
             lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
         raised = [entry for entry in state.entries if entry["kind"] == "cap"]

@@ -22,6 +22,7 @@ from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy,
 
 Term = tuple[str | None, Policy]
 COUNT = "count"  # what the number of records is called
+ANY = "*"  # the cap of every column that has none of its own
 # Invisible characters that are not in Unicode's category of format characters (Cf): fillers, variation selectors.
 INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
@@ -36,6 +37,17 @@ def folded(name: str) -> str:
     visible = "".join(letter for letter in compatible if unicodedata.category(letter) != "Cf")
     # Folding the case and dropping characters can leave a letter apart from its accent: compose once more.
     return unicodedata.normalize("NFKC", INVISIBLE.sub("", visible).casefold()).strip()
+
+
+def check_column_name(name: str) -> None:
+    """Raise if accounts would take a summed column for the number of records, or its cap for that of all columns."""
+    reserved = {COUNT: "the number of records", ANY: "the cap of all columns without one of their own"}
+    meaning = reserved.get(folded(name))
+    if meaning is not None:
+        raise ParameterError(
+            f"column {name!r} cannot be summed: {folded(name)!r} stands for {meaning}, and names are compared without "
+            "case, surrounding blanks and invisible characters. Give the column another name with derive="
+        )
 
 
 @dataclass(frozen=True)

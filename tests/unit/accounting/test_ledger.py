@@ -249,6 +249,49 @@ def test_counts_have_a_cap_at_one(path):
         session.count(mechanism=ss.Gaussian(2))
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [(name, "'count' stands for the number of records") for name in ("count", " Count", "COUNT\u200b")]
+    + [(name, r"'\*' stands for the cap of all columns") for name in ("*", " *", "\uff0a")],
+)
+def test_a_column_cannot_take_a_reserved_name(path, name, words):
+    ledger = ss.Ledger(path, {"*": 9 * ss.Gaussian(10).policy, "count": 9 * ss.Gaussian(10).policy})
+    for refuse in (ledger.check, ledger.charge):
+        with pytest.raises(ss.ParameterError, match=f"cannot be summed: {words}"):
+            refuse(spelled(name))
+    if name != "count":
+        with pytest.raises(ss.ParameterError, match="cannot be summed"):
+            ledger.charge(spelled(name, protect="firm"))
+    assert ledger.head["entry"] == 1
+
+
+def test_counts_of_entities_have_the_cap_of_counts(path):
+    ledger = ss.Ledger(path, {"*": 9 * ss.Gaussian(10).policy, "count": ss.Gaussian(10).policy})
+    ledger.charge(spelled("count", protect="firm"))
+    with pytest.raises(ss.CapError, match="the cap on 'count' would be exceeded"):
+        ledger.charge(spelled("count", protect="firm"))
+    ledger.charge(spelled("x", protect="firm"))
+
+
+def test_a_ledger_with_a_charge_by_a_reserved_name_opens(path, monkeypatch):
+    """Earlier versions took such charges."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(account, "check_column_name", lambda name: None)
+        ss.Ledger(path, {"count": 9 * ss.Gaussian(10).policy}).charge(spelled("Count"))
+    ledger = ss.Ledger(path)
+    assert ledger.verify() == []
+    ledger.charge(spelled("x"))
+    assert ledger.spent({"count": 10, "x": 10}) == pytest.approx(1)
+
+
+def test_the_cap_of_all_columns_holds_by_any_spelling(path):
+    ledger = ss.Ledger(path, {" * ": ss.Gaussian(10).policy})
+    assert "Cap on any other column" in ledger.describe()
+    ledger.charge(spelled("x"))
+    with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
+        ledger.charge(spelled("x"))
+
+
 def test_parts_cost_the_larger_and_have_room_each(path):
     session = ss.Session(RECORDS, path, {"x": 2 * ss.Gaussian(10).policy}, bits=Recorded(1))
     for state in ("IA", "TX"):
