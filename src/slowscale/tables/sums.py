@@ -165,7 +165,8 @@ def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir
         return forced(raw, dt.float64), raw.isnull()
     if dtype.is_integer() or dtype.is_decimal():
         return raw, raw.isnull()
-    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}")
+    hint = "; declare its type where the data is read, with types=" if dtype.is_string() else ""
+    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}{hint}")
 
 
 def _checked(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
@@ -273,8 +274,8 @@ def _exact_sums(
     rows = _accumulated(as_integers(found["rows"]), at, size)
     if protect is not None and (_accumulated(as_integers(found["owned"]), at, size) != rows).any():
         raise DataError(
-            f"column {protect!r}, which says whom to protect, has missing values; fill them in, or filter the records "
-            "with where="
+            f"column {protect!r}, which says whom to protect, has missing values; fill them in, or leave the records "
+            "out with where="
         )
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
@@ -426,4 +427,4 @@ def _diagnosis(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> 
     reasons = [text for name, text in words.items() if name in seen]
     if not reasons:
         reasons = [f"values too large to be counted in units of {column.unit} (give a larger unit)"]
-    return f"column {column.name!r} has {'; and '.join(reasons)}, or filter the records with where="
+    return f"column {column.name!r} has {'; and '.join(reasons)}; correct these records, or leave them out with where="

@@ -1,5 +1,6 @@
 """CSV files are read by rule: nothing that one record holds changes how another is read."""
 
+import gzip
 import math
 from datetime import date
 from decimal import Decimal
@@ -119,7 +120,7 @@ def test_dates_are_read_as_declared(write):
 
 def test_encodings(write):
     text = "name,emp\nMünchen,1\nŁódź,2\n"
-    for encoding in ("utf-8", "utf-8-sig", "utf-16", "cp1250", "iso8859_2"):
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32-le", "cp1250", "iso8859_2"):
         path = write(text.encode(encoding))
         assert [row["name"] for row in read(path, encoding=encoding)] == ["München", "Łódź"], encoding
     path = write("name,emp\nCôte,1\n".encode("latin-1"))
@@ -127,6 +128,22 @@ def test_encodings(write):
     for declared in ("utf-8", "utf-16", "ascii"):
         with pytest.raises(ss.DataError, match=f"is not written in {declared}; say which encoding"):
             read(path, encoding=declared)
+
+
+def test_a_decimal_comma_needs_a_declared_type(write):
+    path = write("x;n\n1,5;1.234\n")
+    form = {"delimiter": ";", "decimal": ","}
+    assert total(path, "x", types={"x": "decimal(9, 2)"}, csv=form, unit="0.5") == 1.5
+    for column in ("x", "n"):
+        with pytest.raises(ss.ParameterTypeError, match=f"column '{column}' must hold numbers to be summed, got string"):
+            total(path, column, csv=form)
+    with pytest.raises(ss.DataError, match="column 'n' has values that are not float64"):
+        total(path, "n", types={"n": "float64"}, csv=form)
+
+
+def test_endings_in_any_case(write):
+    packed = gzip.compress(b"a,b\n1,2\n")
+    assert read(write(packed, "a.csv.GZ")) == read(write(packed, "b.CSV.gz")) == [{"a": "1", "b": "2"}]
 
 
 def test_dialects(write):
