@@ -29,6 +29,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from slowscale import mechanisms
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 def _check_path(path: str) -> str:
     if "://" in path:
-        raise ValueError("must be a file; an address of a database table goes into data.database")
+        raise ValueError("must be a file on this machine, not an address")
     return path
 
 
@@ -65,6 +66,11 @@ def _possible_types(types: dict[str, str]) -> dict[str, str]:
 
         _allowed(lambda: check_types(types))
     return types
+
+
+def _mistake_at(place: list[str], words: str) -> PydanticCustomError:
+    """Return an error about a field, for a validator of the whole plan."""
+    return PydanticCustomError("value_error", "{words}", {"words": words, "place": place})
 
 
 def _allowed(build: Callable[[], Any]) -> Any:
@@ -123,7 +129,7 @@ class CsvPlan(_Part):
 class DataPlan(_Part):
     """Where the records are, and what is done with each of them before the sum."""
 
-    path: FilePath | list[FilePath] | None = Field(
+    path: str | list[str] | None = Field(
         None,
         description="Parquet, CSV, Excel, Stata, SPSS or SAS files: a path, a glob, a folder. Relative to the plan.",
     )
@@ -135,6 +141,16 @@ class DataPlan(_Part):
     )
     where: str | None = Field(None, description="A condition that records must meet, in SQL, row by row.")
     derive: dict[str, str] = Field({}, description="New columns in SQL, row by row.")
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _paths(cls, path: Any) -> Any:
+        # Checked as a whole: pydantic would report a mistake once for each type that the field may have.
+        if not all(isinstance(item, str) for item in (path if isinstance(path, list) else [path])):
+            raise ValueError("must be a path, or a list of paths")
+        if any("://" in item for item in (path if isinstance(path, list) else [path])):
+            raise ValueError('must be files; for a database table use database = "postgresql://host/database#table"')
+        return path
 
     @model_validator(mode="after")
     def _one_source(self) -> "DataPlan":
@@ -328,11 +344,15 @@ class Plan(_Part):
             if name in cells:
                 raise ValueError(f"column {name!r} is a key column, so it cannot be summed")
             if capped and name in self.data.derive and folded(name) not in capped:
-                raise ValueError(f"column {name!r} is derived and has no cap of its own in [ledger.caps]")
+                raise _mistake_at(
+                    ["ledger", "caps"],
+                    f"column {name!r} is derived and has no cap of its own, which it needs where other columns have "
+                    f"caps; add a table [ledger.caps.{_key(name)}]",
+                )
         for field, ending in ENDINGS.items():
             path = getattr(self.output, field)
             if path is not None and not path.lower().endswith(ending):
-                raise ValueError(f"output.{field} must end in {ending}, got {path!r}")
+                raise _mistake_at(["output", field], f"must end in {ending}")
         return self
 
     @property
@@ -379,8 +399,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def _format_mistake(source: Path, text: str, mistake: Any) -> str:
-    """Return a mistake with its line and field, and what was given unless that may hold a password."""
-    place = list(mistake["loc"])
+    """Return a mistake with its line and field, and what was given only where that cannot hold a password."""
+    place = mistake.get("ctx", {}).get("place") or list(mistake["loc"])
     if place and place[-1] in TAGS:  # which kind of a union was tried
         place.pop()
     line = locate(text, place)
@@ -390,14 +410,17 @@ def _format_mistake(source: Path, text: str, mistake: Any) -> str:
         words = f"there is no such field{_suggestion(place)}"
     elif given == "" and kind in ("literal_error", "string_too_short"):
         words = f"still to be chosen{f': {words}' if kind == 'literal_error' else ''}"
-    elif kind not in ("missing", "value_error") and not isinstance(given, dict) and not _is_secret(place, given):
+    elif kind in ("model_type", "dict_type"):
+        words = f"must be a table such as {place[-1] if place else 'plan'} = {{ … }}"
+    elif kind not in ("missing", "value_error") and _is_harmless(place, given):
         words = f"{words}, got {given!r:.60}"
     field = ".".join(str(part) for part in place) or "the plan"
     return f"{source}, line {line}, {ADDRESS.sub('***', field)}: {ADDRESS.sub('***', words)}"
 
 
-def _is_secret(place: list[Any], given: Any) -> bool:
-    return "database" in place or "://" in str(given)
+def _is_harmless(place: list[Any], given: Any) -> bool:
+    """Whether a value can be shown: a number, or one of a field that has a few names to choose from."""
+    return isinstance(given, int | float) or (isinstance(given, str) and bool(place) and place[-1] in CHOICES)
 
 
 def _suggestion(place: list[Any]) -> str:
@@ -422,6 +445,7 @@ def _model(annotation: Any) -> Any:
 
 # An address, which may hold a password; but not the example that errors give.
 ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
+CHOICES = ("mechanism", "estimator", "nulls", "negatives")
 TAGS = ("str", "int", "bool", "date", "list[str]")
 
 
@@ -445,6 +469,8 @@ def locate(text: str, place: list[Any]) -> int:
             continue
         if len(here) > depth and here == place[: len(here)]:
             best, depth = number, len(here)
+        elif len(place) > max(depth, 0) and here[: len(place)] == place:  # a table within the one that is meant
+            best, depth = number, len(place)
     return best
 
 

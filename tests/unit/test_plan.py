@@ -121,7 +121,7 @@ def test_the_schema_is_published():
         (('by = ["k"]', 'partition = "q"'), r"keys: partition must be a key column"),
         (('{ k = ["a", "b"] }', "{ k = [] }"), r"keys: "),
         (('{ k = ["a", "b"] }', '{ k = ["a", 3] }'), r"keys: keys k must be labels of one type"),
-        (('parquet = "out.parquet"', 'parquet = "out.txt"'), r"output.parquet must end in .parquet"),
+        (('parquet = "out.parquet"', 'parquet = "out.txt"'), r"line 27, output.parquet: must end in .parquet"),
         (('path = "x.parquet"', 'database = "x.csv"'), r"data: database must be an address"),
         (('column = "x"', ""), r"line 9, sums.0.column: Field required"),
         (("[data]", "[dataa]"), r"line 2, dataa: there is no such field; did you mean data\?"),
@@ -135,12 +135,26 @@ def test_the_schema_is_published():
         (('by = ["k"]', 'types = { k = "string" }'), r"keys: types and csv go with file"),
         (('column = "y"', 'column = ""'), r"line 15, sums.1.column: still to be chosen"),
         (('mechanism = "root"', 'mechanism = ""'), r"line 17, sums.1.mechanism: still to be chosen: .*'root'"),
-        (("sigma = 2", "sigma = 'two'"), r"count.sigma: .*got 'two'"),
+        (("sigma = 2", "sigma = 'two'"), r"count.sigma: Input should be a valid number"),
+        (
+            ('path = "x.parquet"', 'path = "postgresql://h/d#t"'),
+            r"^\S*, line 3, data.path: must be .* use database = \S+$",
+        ),
+        (('path = "x.parquet"', "path = [1]"), r"^\S*, line 3, data.path: must be a path, or a list of paths$"),
+        (("[data]", '[data]\ncsv = "semicolon"'), r"line 3, data.csv: must be a table such as csv = \{ … \}$"),
     ],
 )
 def test_mistakes_name_line_and_field(tmp_path, change, words):
     with pytest.raises(PlanError, match=words):
         read_plan(written(tmp_path, PLAN.replace(*change, 1)))
+
+
+def test_a_derived_column_without_a_cap(tmp_path):
+    text = PLAN.replace("[keys]", 'derive = { y = "x" }\n[keys]')
+    text += '[ledger]\npath = "l"\n[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 1\n'
+    words = r"line 31, ledger.caps: column 'y' is derived .* add a table \[ledger.caps.y\]$"
+    with pytest.raises(PlanError, match=words):
+        read_plan(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +163,6 @@ def test_mistakes_name_line_and_field(tmp_path, change, words):
         ('path = "x.parquet"', 'databse = "postgresql://me:hunter2@host/db#t"'),
         ('path = "x.parquet"', 'path = "postgresql://me:hunter2@host/db#t"'),
         ('path = "x.parquet"', 'path = ["postgresql://me:hunter2@host/db#t"]'),
-        ('path = "x.parquet"', 'database = ["hunter2"]'),
         ('path = "x.parquet"', 'database = { password = "hunter2" }'),
         ('path = "x.parquet"', 'database = "hunter2"'),
         ('path = "x.parquet"', 'path = "x.parquet"\npassword = "hunter2"'),
@@ -157,6 +170,15 @@ def test_mistakes_name_line_and_field(tmp_path, change, words):
         ('unit = "0.01"', 'unit = "postgresql://me:hunter2@host/db#t"'),
         ("std = 5", 'std = "postgresql://me:hunter2@host/db#t"'),
         ('parquet = "out.parquet"', 'parquet = "https://me:hunter2@host/out.parquet"'),
+        ('parquet = "out.parquet"', 'parquet = "hunter2"'),
+        ('[data]\npath = "x.parquet"', 'data = "host=db password=hunter2"'),
+        ('path = "x.parquet"', 'path = ["x.parquet", ["hunter2"]]'),
+        ('path = "x.parquet"', 'path = { password = "hunter2" }'),
+        ('path = "x.parquet"', 'database = ["hunter2"]'),
+        ('path = "x.parquet"', 'database = "host=db password=hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\ncsv = "hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\nwhere = ["hunter2"]'),
+        ("sigma = 2", 'sigma = "hunter2"'),
     ],
 )
 def test_passwords_are_not_shown(tmp_path, change):
@@ -283,11 +305,12 @@ def test_a_release_that_fails_on_the_records_makes_no_ledger(tmp_path):
     assert set(ledger.caps) == {" EMP"}
 
 
-def test_a_new_ledger_has_its_caps_before_it_is_made(tmp_path):
-    plan = farms(tmp_path, change=("times = 2", "times = 1"))
-    small = plan.model_copy(update={"sums": [plan.sums[0].model_copy(update={"sigma": 1e-7})]})
+def test_the_caps_of_a_new_ledger_come_before_the_records(tmp_path, monkeypatch):
+    """Also where nothing can be tried without the records, as with Excel."""
+    plan = farms(tmp_path, records=RECORDS + "3,01/03/2020,\n", change=("sigma = 1e-6\ntimes = 2", "sigma = 1e-5"))
+    monkeypatch.setattr("slowscale.plan.check_columns", lambda *_: False)
     with pytest.raises(ss.CapError):
-        run_plan(small)
+        run_plan(plan)
     assert not Path(plan.ledger.path).exists()
 
 
