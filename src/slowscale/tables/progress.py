@@ -16,9 +16,15 @@ PATIENCE = 0.7  # seconds after which a scan counts as long
 
 def run(query: ir.Table, label: str) -> pa.Table:
     """Run a query and return its rows, showing how far it is."""
-    backend = query.get_backend()
-    with locked(backend), _quiet(backend), shown(label, _share(backend)):
+    with watched(query.get_backend(), label):
         return fetch(query)
+
+
+@contextmanager
+def watched(backend: Any, label: str) -> Iterator[None]:
+    """Show how far an engine is with what the block asks of it."""
+    with locked(backend), _quiet(backend), shown(label, _share(backend)):
+        yield
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from slowscale.errors import DataError, EngineError, ParameterError, ParameterTy
 from slowscale.tables.conversion import ISO_DATE, Source, converted
 from slowscale.tables.engines import engine_errors, fresh_name
 from slowscale.tables.private import literal, private_duckdb, quoted
+from slowscale.tables.progress import watched
 
 ENDINGS = (".csv", ".tsv", ".txt")
 COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
@@ -122,7 +123,9 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
                     f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
                 )
             sql = _reading(plain, header, form, form.separator(file))
-            _load(connection, f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}", file, argument)
+            with watched(connection, f"Reading {os.path.basename(file)}"):
+                create = f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
+                _load(connection, create, file, argument)
             names = header
     _check_records(connection, raw, names, argument)
     # A decimal comma is known to declared types only.
