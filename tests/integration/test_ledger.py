@@ -52,6 +52,11 @@ for size in (0, 100, 4096, 5000, 8192):
     except ss.LedgerError as error:
         assert "could not be written" in str(error), error
         failed += 1
+    try:
+        session.ledger.ready()
+        assert size > 0
+    except ss.LedgerError as error:
+        assert "could not be written" in str(error), error
     resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert session.ledger.head == before
     assert ss.Ledger(path).verify() == []

@@ -242,6 +242,18 @@ class Ledger:
         with self._here():  # no other thread may carry new entries into the account meanwhile
             self._refreshed().account.check(parsed["parsed"])
 
+    def ready(self) -> None:
+        """Raise a `LedgerError` unless an entry can be written now; write nothing.
+
+        Ask before the records are read: an error that depends on them must not go unrecorded because another program
+        keeps the ledger locked, or because the journal cannot be written.
+        """
+        # A program that reads does not stop others from beginning to write, but from committing: only the exclusive
+        # lock shows that nobody reads.
+        with self._here(), self._errors("written"), self._transaction("BEGIN EXCLUSIVE") as connection:
+            self._read(connection)
+            connection.execute("UPDATE head SET id = id + 1")  # creates the journal; rolled back
+
     def attempt(
         self,
         facts: Mapping[str, Any],

@@ -830,6 +830,39 @@ def test_a_writer_waits_while_someone_reads(path, monkeypatch):
         assert len(impatient.history()) == 8
 
 
+@pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE"])
+def test_a_ledger_that_stays_locked_is_not_ready(path, monkeypatch, begin):
+    """Neither beside another program that reads, nor beside one that writes."""
+    monkeypatch.setattr("slowscale.accounting.ledger.PATIENCE", 0.1)
+    ledger = filled(path)
+    before, head = path.read_bytes(), ledger.head
+    ledger.ready()
+    with raw(path) as other:
+        other.execute(begin)
+        other.execute("SELECT * FROM entries").fetchall()
+        with pytest.raises(ss.LedgerError, match=r"could not be written: another program kept it locked for 0\.1 sec"):
+            ledger.ready()
+        other.execute("ROLLBACK")
+        ledger.ready()
+        other.execute("BEGIN EXCLUSIVE")  # ready keeps no lock
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+    assert ledger.head == head
+    ledger.charge(FACTS)
+    assert ledger.verify(head) == []
+
+
+def test_a_ledger_that_was_changed_is_not_ready(path):
+    ledger = filled(path)
+    with raw(path) as file:
+        file.execute("UPDATE head SET hash = 'x'")
+    with pytest.raises(ss.LedgerError, match="was changed from outside"):
+        ledger.ready()
+    path.unlink()
+    with pytest.raises(ss.LedgerError, match="was moved, removed or replaced"):
+        ledger.ready()
+
+
 def test_a_hard_link_is_refused(path):
     """By a second name SQLite would not find the journal that a crashed writer left under the first."""
     ledger = filled(path, 1)
