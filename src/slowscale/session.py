@@ -449,6 +449,7 @@ class Session:
     def _check_charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
         if self.ledger is not None:
             self.ledger.check(facts, *part, query.policy)
+            self.ledger.ready()  # what could not be recorded is not looked at
         else:
             self._account.check(Charge(query.policy, query.pure_policy, *part, self.protect))
 
