@@ -7,6 +7,7 @@ interrupted.
 
 import json
 import math
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from slowscale.mechanisms import Mechanism
     from slowscale.plan import Plan
@@ -37,6 +38,18 @@ Sizes = Annotated[str, typer.Option(help="Record sizes, separated by commas.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}
 FEW = 12  # rows shown of a table
+PASSWORD = (
+    "The plan has the address without its password. Set the environment variable PGPASSWORD, or add a line to the file "
+    "~/.pgpass, before you check or release it."
+)
+# What the library's errors call by Python's names, and where it is in a plan.
+PLAN_WORDS = (
+    (r"\bcsv=\{([^}]*)\}", r"csv = { \1 } in [data]"),
+    (r'"(delimiter|quote|encoding|dates|decimal|header)": ', r"\1 = "),
+    (r'\b(nulls|negatives)="(\w+)"', r'\1 = "\2" in [options]'),
+    (r"\b(types|csv|where|derive|protect)=(?!\w)", r"\1 in [data]"),
+    (r"ss\.Ledger\(path, caps\)", "in [ledger.caps] of the plan"),
+)
 
 
 def _print_version(asked: bool) -> None:
@@ -68,46 +81,76 @@ def init(
     overwrite: Overwrite = False,
 ) -> None:
     """Write a plan to be edited: for DATA with its columns and proposed types, or else an example with comments."""
-    from slowscale.errors import ParameterError
     from slowscale.plan import EXAMPLE
 
     if data is not None and path is None and data.endswith(".toml"):
         path, data = Path(data), None
-    path = path or Path("plan.toml")
-    if path.exists() and not overwrite:
-        raise ParameterError(f"{path} exists: choose another name, or --overwrite")
+    path = _target(path or Path("plan.toml"), ".toml", overwrite)
     if data is None:
-        path.write_text(EXAMPLE, encoding="utf-8")
+        _write_text(path, EXAMPLE, overwrite)
     else:
+        _check_not_data(path, data)
         text, notes = _start(data, path)
-        path.write_text(text, encoding="utf-8")
-        if notes is not None:
-            typer.echo(
-                "The proposed types come from the records, which are confidential. Read them before you use them."
-            )
-            for name, note in notes.items():
-                typer.echo(f"  {name}: {note}")
+        _write_text(path, text, overwrite)
+        for note in notes:
+            typer.echo(note)
     typer.echo(f"wrote {path}: edit it, then `slowscale check {path}`")
 
 
-def _start(data: str, plan: Path) -> "tuple[str, Mapping[str, str] | None]":
-    """Return a plan that starts from data, and what is not sure of the types proposed for files."""
+def _start(data: str, plan: Path) -> tuple[str, list[str]]:
+    """Return a plan that starts from data, and what to say about it on the terminal."""
     import os
 
     from slowscale.errors import ConfidentialWarning
-    from slowscale.plan import starting_plan
+    from slowscale.plan import plan_address, starting_plan
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.sources import open_table
 
     if "://" in data:
-        schema = open_table(data).schema()
-        return starting_plan(data, {name: str(dtype) for name, dtype in schema.items()}), None
+        address, has_password = plan_address(data, plan.parent)
+        columns = {name: str(dtype) for name, dtype in open_table(data).schema().items()}
+        return starting_plan(address, columns, has_password=has_password), [PASSWORD] * has_password
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfidentialWarning)  # init says it in its own words
         guess = guess_types(data)
     schema = open_table(data, guess, guess.csv).schema()
     columns = {name: guess.get(name, str(dtype)) for name, dtype in schema.items()}
-    return starting_plan(os.path.relpath(data, plan.parent), columns, guess), guess.notes
+    notes = ["The proposed types come from the records, which are confidential. Read them before you use them."]
+    notes += [f"  {name}: {note}" for name, note in guess.notes.items()]
+    return starting_plan(os.path.relpath(data, plan.parent), columns, guess), notes
+
+
+def _target(path: Path, ending: str, overwrite: bool) -> Path:
+    """Return a path that a file can be written to, or raise in the command's words."""
+    import os
+
+    from slowscale.errors import ParameterError
+    from slowscale.files import free_target
+
+    if os.path.lexists(path) and not overwrite:
+        raise ParameterError(f"{path} exists: choose another name, or --overwrite")
+    try:
+        return free_target(path, ending, True)
+    except ParameterError as error:
+        raise ParameterError(f"{path} cannot be written: {str(error).removeprefix('path: ')}") from None
+
+
+def _check_not_data(plan: Path, data: str) -> None:
+    """Raise where a plan would be written over the data it is for."""
+    import glob
+    import os
+
+    from slowscale.errors import ParameterError
+
+    place = data.partition("://")[2].rpartition("#")[0] if "://" in data else data
+    if any(os.path.realpath(file) == os.path.realpath(plan) for file in [place, *glob.glob(place, recursive=True)]):
+        raise ParameterError(f"{plan} is the data itself: choose another name for the plan")
+
+
+def _write_text(path: Path, text: str, overwrite: bool) -> None:
+    from slowscale.files import write_files
+
+    write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
 
 
 @app.command()
@@ -199,7 +242,9 @@ def release(
 @app.command()
 def explain(
     source: Annotated[Path, typer.Argument(metavar="RELEASE|PLAN", help="A released .parquet or .csv, or a plan.")],
-    value: Annotated[list[str], typer.Option(help="A value of the record, such as emp=12; give one for each column.")],
+    value: Annotated[
+        list[str], typer.Option(help="A value of the record, such as emp=12; give one for each column.")
+    ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
     """Tell what a record with these values loses, in numbers and in plain words."""
@@ -214,11 +259,15 @@ def explain(
     else:
         made = read_release(source)
         policy, protected = made.policy, made.facts["protect"]
-    record = {}
+    record: dict[str, float] = {}
+    needed = f"give one --value for each of {', '.join(policy.columns)}"
     for name, amount in map(_assigned, value):
         if name in record or name not in policy.columns:
-            raise ParameterError(f"give one --value for each of {', '.join(policy.columns)}, got {name}={amount:g}")
+            raise ParameterError(f"{needed}, got {name}={amount:g}")
         record[name] = amount
+    missing = [name for name in policy.columns if name not in record]
+    if missing:
+        raise ParameterError(f"{needed}, such as --value {missing[0]}=12; {', '.join(missing)} is missing")
     loss = policy(record)
     if not math.isfinite(loss):
         raise ParameterError("a record of these values loses more than a number can tell")
@@ -239,9 +288,11 @@ def explain(
     typer.echo(
         f"  {loss:.4g} in all ({policy.notion}), which is ({epsilon(loss, 1e-6):.4g}, 10⁻⁶)-differential privacy."
     )
+    percent = math.ceil(sure * 1000) / 10
+    certainty = f"at most {percent:.1f} %" if percent < 100 else "more than 99.9 %"
     typer.echo(
-        "In words: someone who thinks it as likely as not that this record is there can, by this release, become at "
-        f"most {math.ceil(sure * 1000) / 10:.1f} % sure, except in 1 % of cases."
+        "In words: someone who thinks it as likely as not that this record is there can, by this release, become "
+        f"{certainty} sure, except in 1 % of cases."
     )
 
 
@@ -251,6 +302,7 @@ def compare(
     at: Annotated[float, typer.Option(help="The sum at which root and log have it; a typical record, say.")],
     sizes: Sizes = "1,100,10000,1000000",
     chart: Annotated[Path | None, typer.Option(help="Draw the policies: a .png, .svg or .html file.")] = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Set mechanisms of the same error side by side: what records of each size lose."""
@@ -262,7 +314,8 @@ def compare(
     if chart is not None:
         from slowscale.report.comparison import write_chart
 
-        typer.echo(f"wrote {write_chart(candidates, chart)}", err=True)
+        _target(chart, "", overwrite)
+        typer.echo(f"wrote {write_chart(candidates, chart, overwrite)}", err=True)
     if as_json:
         rows = {
             name: {"mechanism": m.to_dict(), "losses": dict(zip(influences, m.policy(influences), strict=True))}
@@ -378,11 +431,18 @@ def ledger_verify(
 
 def _ledger(path: Path) -> Any:
     from slowscale.accounting import Ledger
-    from slowscale.errors import LedgerError
+    from slowscale.errors import LedgerError, ParameterError
 
     if not path.exists():
         raise LedgerError(f"there is no ledger {path}")
-    return Ledger(path)
+    try:
+        return Ledger(path)
+    except ParameterError as error:  # a function, which only a Python program can pass
+        words = str(error).partition(": pass ")[0]
+        raise LedgerError(
+            f"ledger {path} cannot be opened by the command: {words}. In Python, pass the function: "
+            f'ss.Ledger("{path}", functions={{name: function}}), then call describe(), history() or verify()'
+        ) from None
 
 
 def _entry_words(entry: dict[str, Any]) -> str:
@@ -484,7 +544,10 @@ def _report_error(error: Exception) -> int:
     from slowscale.errors import SlowscaleError
 
     if isinstance(error, SlowscaleError):
-        typer.echo(f"error: {error}", err=True)
+        words = str(error)
+        for pattern, replacement in PLAN_WORDS:
+            words = re.sub(pattern, replacement, words)
+        typer.echo(f"error: {words}", err=True)
         return CODES.get(type(error).__name__, 2)
     if hasattr(error, "format_message"):  # a wrong command or option
         typer.echo(f"error: {error.format_message()} (see slowscale --help)", err=True)

@@ -19,6 +19,7 @@ from datetime import date
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from urllib.parse import quote, urlencode
 
 from pydantic import (
     AfterValidator,
@@ -445,6 +446,8 @@ def _model(annotation: Any) -> Any:
 
 # An address, which may hold a password; but not the example that errors give.
 ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
+# Settings of a PostgreSQL address that hold no secret.
+PUBLIC_OPTIONS = ("sslmode", "sslrootcert", "connect_timeout", "application_name", "target_session_attrs")
 CHOICES = ("mechanism", "estimator", "nulls", "negatives")
 TAGS = ("str", "int", "bool", "date", "list[str]")
 
@@ -804,7 +807,28 @@ def _stand_ins(plan: Plan, session: "Session") -> "Keys":
     return Keys.from_frame({name: [STAND_INS[kinds.get(name) or "text"]] for name in plan.keys.by})
 
 
-def starting_plan(place: str, columns: Mapping[str, str], guess: "Guess | None" = None) -> str:
+def plan_address(address: str, folder: Path) -> tuple[str, bool]:
+    """Return an address as a plan in a folder can hold it, without its password, and whether it had one."""
+    from slowscale.tables.sources import Address
+
+    place, _, table = address.rpartition("#")
+    parts = Address.of(place)
+    if address.lower().startswith(DATABASE_FILES):
+        return f"{parts.scheme}://{os.path.relpath(parts.place, folder)}#{table}", False
+    if str(parts).endswith("…"):  # something in it could be a password in the wrong place
+        raise ParameterError(
+            "data must be an address such as postgresql://user@host/database#table; write other characters in it as "
+            "%40 for @ and %23 for #"
+        )
+    options = {name: value for name, value in parts.options.items() if name in PUBLIC_OPTIONS}
+    owner = f"{quote(parts.user, safe='')}@" if parts.user else ""
+    query = f"?{urlencode(options)}" if options else ""
+    return f"{parts.scheme}://{owner}{parts.place}{query}#{table}", bool(parts.password) or options != parts.options
+
+
+def starting_plan(
+    place: str, columns: Mapping[str, str], guess: "Guess | None" = None, has_password: bool = False
+) -> str:
     """Return a plan for some data, in which what to publish is still to be chosen.
 
     Parameters
@@ -815,8 +839,12 @@ def starting_plan(place: str, columns: Mapping[str, str], guess: "Guess | None" 
         The columns, with the types that they have or that are proposed for them.
     guess
         The proposed types and CSV settings, for files.
+    has_password
+        Whether a password was left out of the address.
     """
     lines = ["[data]", f"{'database' if '://' in place else 'path'} = {_toml(place)}"]
+    if has_password:
+        lines.append("# the password is not written here: set PGPASSWORD, or add a line to ~/.pgpass")
     if guess is not None and guess.csv:
         lines.append(f"csv = {_toml(guess.csv)}")
     notes = {} if guess is None else dict(guess.notes)

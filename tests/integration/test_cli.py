@@ -1,6 +1,7 @@
 """The command as a new user runs it: the real program, in a folder of its own."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -246,6 +247,46 @@ def test_a_cap_refuses(folder):
     run("release", plan, "--yes", folder=folder)
     for command in (["check", plan], ["release", plan, "--yes", "--overwrite"]):
         assert "the cap on 'emp' would be exceeded" in run(*command, folder=folder, code=4).stderr
+    history = run("ledger", "history", "census.ledger", folder=folder).stdout.splitlines()
+    assert len(history) == 3
+    assert "refused or failed: CapError" in history[-1]
+
+
+def test_errors_speak_of_the_plan(tmp_path):
+    (tmp_path / "plan.toml").write_text(
+        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nsigma = 1\n[output]\ncsv = "o.csv"\n'
+    )
+    for content, words in {
+        b"g,x\na,\n": 'nulls = "zero" in [options]',
+        b"g,x\n\xe9,1\n": 'csv = { encoding = "latin-1" } in [data]',
+        b'g,x\n"a,1\n': 'csv = { quote = "" } in [data]',
+        b"g,x\na,1,2\n": "csv = { delimiter = …, quote = … } in [data]",
+    }.items():
+        (tmp_path / "d.csv").write_bytes(content)
+        assert words in run("release", "plan.toml", "--yes", folder=tmp_path, code=3).stderr
+
+
+def test_a_ledger_with_a_function_needs_python(tmp_path):
+    policy = ss.Transformation(math.log1p, math.expm1, 1, 0, "median").policy
+    ss.Ledger(tmp_path / "f.ledger", {"x": policy}, functions={"math.log1p": math.log1p}).close()
+    for command in ("show", "history", "verify"):
+        error = run("ledger", command, "f.ledger", folder=tmp_path, code=5).stderr
+        assert "the policy uses the function 'math.log1p'. In Python, pass the function: ss.Ledger(" in error
+
+
+def test_a_certainty_that_is_no_bound(folder):
+    words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
+    assert "become more than 99.9 % sure" in words
+    assert "100" not in words.partition("In words")[2]
+
+
+def test_charts_are_not_overwritten(tmp_path):
+    (tmp_path / "c.svg").write_text("mine")
+    arguments = ["compare", "--std", 75, "--at", 106, "--chart", "c.svg"]
+    assert "c.svg exists: choose another name, or --overwrite" in run(*arguments, folder=tmp_path, code=2).stderr
+    assert (tmp_path / "c.svg").read_text() == "mine"
+    run(*arguments, "--overwrite", folder=tmp_path)
+    assert "<svg" in (tmp_path / "c.svg").read_text()
 
 
 @pytest.mark.parametrize(
@@ -256,13 +297,18 @@ def test_a_cap_refuses(folder):
         (["ledger", "show", "cells.csv"], 5, "could not be opened: file is not a database"),
         (["explain", "cells.csv", "--value", "emp=1"], 2, "there is no file"),
         (["explain", "plan.toml", "--value", "emp"], 2, "such as emp=12, got 'emp'"),
-        (["explain", "plan.toml", "--value", "emp=1"], 2, "record must have a value for payann"),
+        (["explain", "plan.toml", "--value", "emp=1"], 2, "such as --value payann=12; payann is missing"),
+        (["explain", "plan.toml"], 2, "give one --value for each of emp, payann"),
         (["explain", "plan.toml", "--value", "emp=1", "--value", "emp=2"], 2, "one --value for each of emp, payann"),
         (["explain", "plan.toml", "--value", "xx=1"], 2, "one --value for each of emp, payann, got xx=1"),
         (["calibrate", "root", "--std", "3", "--at", "9", "--param", "k=2.7"], 2, "k must be a whole number"),
         (["calibrate", "gaussian", "--std", "3", "--param", "cls=2"], 2, "param must be one of sigma, p"),
         (["compare", "--std", "75", "--at", "106", "--chart", "none/a.png"], 2, "none/a.png"),
-        (["init", "none/plan.toml"], 2, "none/plan.toml"),
+        (["init", "none/plan.toml"], 2, "none/plan.toml cannot be written: there is no folder none"),
+        (["init", "establishments.parquet", "none/plan.toml"], 2, "there is no folder none"),
+        (["init", "establishments.parquet", "plan.txt"], 2, "must end in .toml"),
+        (["init", "duckdb://plan.toml#t", "plan.toml", "--overwrite"], 2, "plan.toml is the data itself"),
+        (["compare", "--std", "75", "--at", "106", "--chart", "cells.csv"], 2, "cells.csv exists: choose another name"),
         (["release"], 2, "Missing argument"),
         (["calibrate", "gausian", "--std", "3"], 2, "mechanism must be one of gaussian"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "1,x"], 2, "numbers separated by commas"),

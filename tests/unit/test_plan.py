@@ -26,8 +26,10 @@ from slowscale.plan import (
     check_room,
     locate,
     open_account,
+    plan_address,
     read_plan,
     run_plan,
+    starting_plan,
 )
 
 PLAN = """
@@ -195,6 +197,32 @@ def test_database_files_are_relative_to_the_plan(tmp_path):
         assert plan.data.database == f"{scheme}://{tmp_path}/{place}"
     plan = read_plan(written(tmp_path, PLAN.replace('path = "x.parquet"', 'database = "postgresql://host/db#t"')))
     assert plan.data.database == "postgresql://host/db#t"
+
+
+@pytest.mark.parametrize(
+    ("address", "written"),
+    [
+        ("postgresql://bob:hunter2@h:5432/db#s.t", ("postgresql://bob@h:5432/db#s.t", True)),
+        ("postgresql://b%40b:hun@ter2@h/db#t", ("postgresql://b%40b@h/db#t", True)),
+        ("postgresql://h/db?password=hunter2&sslmode=require#t", ("postgresql://h/db?sslmode=require#t", True)),
+        ("postgresql://bob@h/db?sslmode=require#t", ("postgresql://bob@h/db?sslmode=require#t", False)),
+        ("postgresql://%2Frun%2Fpostgresql/db#t", ("postgresql://%2Frun%2Fpostgresql/db#t", False)),
+        ("duckdb://data/census.duckdb#t", ("duckdb://../data/census.duckdb#t", False)),
+    ],
+)
+def test_plans_are_written_without_passwords(address, written):
+    place, has_password = plan_address(address, Path("plans"))
+    assert (place, has_password) == written
+    text = starting_plan(place, {}, has_password=has_password)
+    assert tomllib.loads(text)["data"]["database"] == place
+    assert ("PGPASSWORD" in text) == has_password
+    assert "hunter2" not in text
+
+
+def test_addresses_that_cannot_be_written_without_their_password():
+    with pytest.raises(ss.ParameterError, match="must be an address") as caught:
+        plan_address("postgresql://h/hunter2#x/db#t", Path())
+    assert "hunter2" not in str(caught.value)
 
 
 RECORDS = "county,opened,emp\n1,31/01/2020,10\n3,29/02/2020,20\n"

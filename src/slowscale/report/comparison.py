@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from slowscale.errors import ParameterError
+from slowscale.files import write_files
 from slowscale.mechanisms import Mechanism
 from slowscale.report.charts import INK, Axis, render, spec, tools
 
 SIZES = np.geomspace(1, 1e7, 141)
 
 
-def write_chart(mechanisms: Mapping[str, Mechanism], path: Path) -> Path:
-    """Draw what a record loses against its size, one line a mechanism."""
+def write_chart(mechanisms: Mapping[str, Mechanism], path: Path, overwrite: bool = False) -> Path:
+    """Draw what a record loses against its size, one line per mechanism."""
     if path.suffix not in (".png", ".svg", ".html"):
         raise ParameterError(f"chart must be a .png, .svg or .html file, got {path}")
     lines = {name: list(zip(SIZES, mechanism.policy(SIZES), strict=True)) for name, mechanism in mechanisms.items()}
@@ -23,9 +24,9 @@ def write_chart(mechanisms: Mapping[str, Mechanism], path: Path) -> Path:
     described["config"]["legend"]["labelLimit"] = 400
     _, vl_convert = tools()
     if path.suffix == ".png":
-        path.write_bytes(vl_convert.svg_to_png(render(described), scale=2))
+        content = vl_convert.svg_to_png(render(described), scale=2)
     elif path.suffix == ".svg":
-        path.write_text(render(described), encoding="utf-8")
+        content = render(described).encode()
     else:
-        path.write_text(vl_convert.vegalite_to_html(described, bundle=True), encoding="utf-8")
-    return path
+        content = vl_convert.vegalite_to_html(described, bundle=True).encode()
+    return write_files({path: lambda place: place.write_bytes(content)}, overwrite=overwrite)
