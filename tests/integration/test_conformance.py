@@ -18,7 +18,7 @@ from slowscale.errors import DataError
 from slowscale.policy import ConstantPolicy
 from slowscale.tables.losses import loss_expression
 from slowscale.tables.sources import open_table
-from slowscale.tables.sums import FINER, Column, exact_sums
+from slowscale.tables.sums import FINER, FINER_BITS, Column, exact_sums
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
 
@@ -74,7 +74,7 @@ def counted(values, unit):
     if isinstance(values[0], float):
         power = math.floor(math.log2(unit))  # of the largest power of two that is at most the unit
         assert Fraction(2) ** power <= unit < Fraction(2) ** (power + 1)
-        return [int(math.ldexp(value, 40 - power)) for value in values], Fraction(2) ** power / FINER
+        return [int(math.ldexp(value, FINER_BITS - power)) for value in values], Fraction(2) ** power / FINER
     if isinstance(values[0], Decimal):
         digits = max(0, -min(value.as_tuple().exponent for value in values))
         return [int(value.scaleb(digits)) for value in values], Fraction(1, 10**digits)

@@ -2,7 +2,7 @@
 
 Floating-point sums depend on the order of the records, so a record could change them by more than its own value, and
 two engines would disagree. Here every record becomes a whole number of grains, and whole numbers are summed. Integers
-and decimals count in their own grain (1, 0.01…). A float counts in grains of 2⁻⁴⁰·U, where U is the largest power of
+and decimals count in their own grain (1, 0.01…). A float counts in grains of 2⁻³⁰·U, where U is the largest power of
 two that is at most the unit. It is cut towards zero, so that a record's influence is never more than its value. Scaling
 by a power of two and cutting are exact in IEEE arithmetic, so every engine counts the same. Rounding to the unit
 happens once, when the noise is in.
@@ -33,8 +33,9 @@ from slowscale.tables.keys import Keys, label_kind
 Integers = Any  # an array of int64, or of Python integers where those do not fit
 Run = Callable[[ir.Table], pa.Table]
 
-# A float counts in 2⁻⁴⁰ of a power of two of units, and may have up to 2⁵⁵ of those.
-FINER_BITS, MOST_BITS = 40, 55
+# A float counts in 2⁻³⁰ of a power of two of units, and may have up to 2⁵⁵ of those. So a hundred million records of a
+# cell lose a tenth of a unit at most, and a record of up to 8·10⁹ units is counted in one number of 64 bits.
+FINER_BITS, MOST_BITS = 30, 55
 FINER = 2**FINER_BITS
 # Digits after the point kept of a decimal that has no fixed number of them, and of a number written as text.
 DIGITS = 12
