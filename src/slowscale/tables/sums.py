@@ -139,8 +139,10 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
         most = _double(2.0 ** (MOST_BITS + exponent))
         checks.append((value < most) & (value > -most))  # not so for NaN
     value = engine.without_underflow(_checked(value, checks), 2.0 ** (exponent - FINER_BITS))
-    limbs = _float_limbs(engine, value * _double(2.0**-exponent), careful)
-    return Counted(value, limbs, Fraction(2) ** exponent / FINER, exact=False, valid=limbs[0][0])
+    limbs = _float_limbs(engine, value, exponent, careful)
+    # Without care, a float that cannot be counted has stopped the query.
+    valid = limbs[0][0] if careful else value
+    return Counted(value, limbs, Fraction(2) ** exponent / FINER, exact=False, valid=valid)
 
 
 def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
@@ -194,14 +196,14 @@ def _rescaled(value: ir.Value, digits: int) -> ir.Value:
     return forced(value, dt.Decimal(38, digits))
 
 
-def _float_limbs(engine: Engine, scaled: ir.Value, careful: bool) -> tuple[tuple[ir.Value, int], ...]:
-    """Return the whole numbers of grains that floats, given in powers of two of units, count as."""
+def _float_limbs(engine: Engine, value: ir.Value, exponent: int, careful: bool) -> tuple[tuple[ir.Value, int], ...]:
+    """Return the whole numbers of grains that floats count as, where a unit has at least so many powers of two."""
     if not careful:
-        return ((engine.truncated(scaled * _double(FINER), careful), 1),)
+        return ((engine.truncated(value * _double(2.0 ** (FINER_BITS - exponent)), careful), 1),)
     # Each limb is what is left by the ones before it; all of these products and differences are exact. Where sums have
     # 64 bits only, limbs have 32, so that two billion records of one key do not overflow.
     bits = (0, FINER_BITS) if engine.wide_sums else (-24, 8, FINER_BITS)
-    limbs, rest = [], scaled
+    limbs, rest = [], value * _double(2.0**-exponent)
     for place in bits:
         number = engine.truncated(rest * _double(2.0**place), careful)
         limbs.append((number, 2 ** (FINER_BITS - place)))
