@@ -25,6 +25,8 @@ def private_duckdb() -> Any:
     with suppress(duckdb.Error):
         connection.con.execute("LOAD httpfs")
         connection.con.execute("SET temp_file_encryption = true")
+    with suppress(duckdb.Error):  # refused in a notebook without ipywidgets
+        connection.con.execute("SET enable_progress_bar = false")  # DuckDB would print its bar to a file, too
     # Records are read once; keeping files in memory would let the peak grow with them.
     connection.con.execute("SET enable_external_file_cache = false")
     connection.folder = folder

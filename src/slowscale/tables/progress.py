@@ -30,10 +30,10 @@ def watched(backend: Any, label: str) -> Iterator[None]:
 @contextmanager
 def _quiet(backend: Any) -> Iterator[None]:
     """Let DuckDB tell how far it is, and keep its own bar off the screen: it would be printed to a file, too."""
-    if backend.name != "duckdb" or not sys.stderr.isatty():
+    if backend.name != "duckdb":
         yield
         return
-    settings = {"enable_progress_bar": True, "enable_progress_bar_print": False}
+    settings = {"enable_progress_bar_print": False, "enable_progress_bar": sys.stderr.isatty()}
     asked = ", ".join(f"current_setting('{name}')" for name in settings)
     before = dict(zip(settings, backend.con.execute(f"SELECT {asked}").fetchone(), strict=True))
     try:
