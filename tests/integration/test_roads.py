@@ -394,3 +394,15 @@ def test_an_empty_cell_is_told_after_the_charge(tmp_path):
     with pytest.raises(ss.ConfidentialWarning):  # pytest turns warnings into errors
         session.sum({"x": ss.Gaussian(1)}, keys=ss.Keys.cross({"k": ["b"]}))
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge"]
+
+
+def test_a_view_is_not_taken_for_a_table_of_the_same_name(tmp_path):
+    """A stored table elsewhere with the view's name let a file's statistics decide again."""
+    path, found = tmp_path / "a.parquet", []
+    for values in ([1.0, math.nan], [1.0, math.nan, 500.0]):
+        pa.parquet.write_table(pa.table({"x": [1, 10, 100][: len(values)], "f": values}), path)
+        connection = ibis.duckdb.connect()
+        connection.con.execute("CREATE SCHEMA other; CREATE TABLE other.v AS SELECT 1 AS x")
+        connection.con.execute(f"CREATE VIEW v AS SELECT x FROM read_parquet('{path}') WHERE f <= 10")
+        found.append(ss.Session(connection.table("v"), bits=Recorded(1)).sum({"x": TINY}).table["x"][0].as_py())
+    assert found[0] == found[1]

@@ -162,7 +162,7 @@ class DuckDB(Engine):
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query; DuckDB has Arrow's own types."""
         backend._run_pre_execute_hooks(query)
-        with nullcontext() if self.is_stored(backend, query) else _without_statistics(backend):
+        with nullcontext() if self.statistics_hold(backend, query) else _without_statistics(backend):
             return backend.con.sql(backend.compile(query)).to_arrow_table()
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
@@ -174,19 +174,22 @@ class DuckDB(Engine):
             sql and not re.fullmatch(r"CREATE (TEMP )?VIEW .* AS SELECT \* FROM \w+\(.*\);", sql) for (sql,) in found
         )
 
-    def is_stored(self, backend: Any, query: ir.Table) -> bool:
+    def statistics_hold(self, backend: Any, query: ir.Table) -> bool:
         """Whether a query reads only tables that are stored in DuckDB's own format, whose statistics know of NaN."""
         tables = {table.name for table in query.op().find(ops.DatabaseTable)}
-        marks = ", ".join("?" * len(tables))
-        found = f"SELECT count(DISTINCT table_name) FROM duckdb_tables() WHERE table_name IN ({marks})"
-        return bool(tables) and backend.con.execute(found, list(tables)).fetchone()[0] == len(tables)
+        stored, views = backend.con.execute(
+            "SELECT (SELECT count(DISTINCT table_name) FROM duckdb_tables() WHERE list_contains($1, table_name)), "
+            "(SELECT count(*) FROM duckdb_views() WHERE list_contains($1, view_name))",
+            [list(tables)],
+        ).fetchone()
+        return bool(tables) and stored == len(tables) and not views
 
 
 class PrivateDuckDB(DuckDB):
     """The DuckDB that files and frames are read into: it has no collations, so that text is compared by its bytes."""
 
-    def is_stored(self, backend: Any, query: ir.Table) -> bool:
-        """Whether statistics cannot mislead: they do so where a filter or a derived column computes with floats."""
+    def statistics_hold(self, backend: Any, query: ir.Table) -> bool:
+        """Whether no filter and no derived column computes with floats: only those could be misled."""
         return not _computes_with_floats(query)
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:

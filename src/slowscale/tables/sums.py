@@ -197,7 +197,7 @@ def _rescaled(value: ir.Value, digits: int) -> ir.Value:
 
 
 def _float_limbs(engine: Engine, value: ir.Value, exponent: int, careful: bool) -> tuple[tuple[ir.Value, int], ...]:
-    """Return the whole numbers of grains that floats count as, where a unit has at least so many powers of two."""
+    """Return the whole numbers of grains that floats count as; 2**exponent is U, the unit's power of two."""
     if not careful:
         return ((engine.truncated(value * _double(2.0 ** (FINER_BITS - exponent)), careful), 1),)
     # Each limb is what is left by the ones before it; all of these products and differences are exact. Where sums have
