@@ -1,6 +1,7 @@
 """What every mechanism answers: its policies, its error, its intervals, and the parameters that meet a target."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Self
 
@@ -11,6 +12,8 @@ from slowscale.mechanisms.release import Noisy
 from slowscale.parameters import Declared, check_flag, domains
 from slowscale.policy import Policy, function_name, number
 from slowscale.sampling import BitSource
+
+ESTIMATORS = ("mean", "median")  # of transformations, by name
 
 
 class Mechanism(Declared, ABC):
@@ -135,6 +138,39 @@ class Mechanism(Declared, ABC):
         named = {name: function_name(value) if callable(value) else value for name, value in values.items()}
         return {"type": type(self).__name__, **named}
 
+    @staticmethod
+    def from_dict(
+        description: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> "Mechanism":
+        """Return the mechanism that `to_dict` described.
+
+        Parameters
+        ----------
+        description
+            What `to_dict` returned, perhaps by way of JSON.
+        functions
+            User-given functions by their name ("module.function"): a description names them, and never runs code.
+        """
+        kinds = {cls.__name__: cls for cls in _concrete(Mechanism)}
+        if not isinstance(description, Mapping) or description.get("type") not in kinds:
+            raise ParameterError(
+                f"description must be a mapping with a type among {', '.join(sorted(kinds))}, got {description!r:.80}"
+            )
+        cls = kinds[description["type"]]
+        given = {name: value for name, value in description.items() if name != "type"}
+        known = [f.name for f in fields(cls)]
+        if set(given) != set(known):
+            raise ParameterError(f"a {cls.__name__} has the entries {', '.join(known)}, got {', '.join(given)}")
+        for name, value in given.items():
+            if isinstance(value, str) and value not in ESTIMATORS:
+                if value not in (functions or {}):
+                    raise ParameterError(
+                        f"the {cls.__name__} uses the function {value!r}: pass it, functions={{{value!r}: function}}"
+                    )
+                given[name] = (functions or {})[value]
+        made: Mechanism = cls(**given)
+        return made
+
     def __str__(self) -> str:
         parts = []
         for f in fields(self):  # type: ignore[arg-type]
@@ -142,3 +178,12 @@ class Mechanism(Declared, ABC):
             text = number(value) if isinstance(value, float) else getattr(value, "__name__", str(value))
             parts.append(f"{f.name}={text}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _concrete(cls: Any) -> Iterator[Any]:
+    """Yield the mechanisms that can be made: the subclasses without further ones."""
+    below = cls.__subclasses__()
+    if not below:
+        yield cls
+    for one in below:
+        yield from _concrete(one)

@@ -16,7 +16,7 @@ from scipy import special
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.formulas import check_concave, log1p_ratio, probes, root, root_rise
-from slowscale.mechanisms.base import Mechanism
+from slowscale.mechanisms.base import ESTIMATORS, Mechanism
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
 from slowscale.mechanisms.release import FINENESS, Noisy, release_transformed
 from slowscale.parameters import Array, apply, evaluate, level_quantile, real, whole
@@ -200,7 +200,7 @@ def _with_ends(points: Array, middle: Array, half: float) -> Array:
 
 
 def _check_estimator(estimator: Any) -> None:
-    if not isinstance(estimator, str) or estimator not in ("mean", "median"):
+    if not isinstance(estimator, str) or estimator not in ESTIMATORS:
         raise ParameterError(f'estimator must be "mean" or "median", got {estimator!r}')
 
 

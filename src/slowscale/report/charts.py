@@ -12,8 +12,9 @@ from html import escape
 from typing import Any
 
 from slowscale.errors import EngineError
+from slowscale.figures import figure, power_of_ten
 from slowscale.report.page import Html, cell, head, html, paragraph, row, table, tag
-from slowscale.report.words import MISSING, figure, power_of_ten
+from slowscale.report.words import MISSING
 
 INK = "currentColor"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)

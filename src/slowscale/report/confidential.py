@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slowscale.errors import ParameterTypeError
+from slowscale.figures import figure
 from slowscale.files import free_target, write_files
 from slowscale.release import Release
 from slowscale.report.charts import Axis, LineChart, tools
 from slowscale.report.page import Html, Section, cell, facts, head, page, paragraph, row, table, tag
-from slowscale.report.words import figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,11 +5,12 @@ import math
 import numpy as np
 
 from slowscale.accounting import RecordPolicy, Spent, epsilon, odds_factor, posterior
+from slowscale.figures import figure, share
 from slowscale.policy import Policy
 from slowscale.release import Release
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Section, caption, cell, head, paragraph, row, table, tag
-from slowscale.report.words import figure, growth, mathml, share
+from slowscale.report.words import growth, mathml
 
 SIZES = (1, 10, 100, 1_000, 10_000, 1_000_000)
 DELTA = 1e-6

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import ParameterTypeError
+from slowscale.figures import percent
 from slowscale.files import free_target, write_files
 from slowscale.release import Release
 from slowscale.report.assumptions import assumptions_section, versions_section
@@ -15,7 +16,7 @@ from slowscale.report.charts import tools
 from slowscale.report.guarantee import attacker_section, guarantee_section, ledger_section
 from slowscale.report.page import Html, page, paragraph, tag
 from slowscale.report.published import error_section, group_columns, published_section
-from slowscale.report.words import listed, percent, upper
+from slowscale.report.words import listed, upper
 
 NOT_PRIVATE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 

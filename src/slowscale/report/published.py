@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-import slowscale.mechanisms
-from slowscale.errors import SlowscaleError
+from slowscale.errors import ParameterError
+from slowscale.figures import grid, percent, published
 from slowscale.mechanisms import Mechanism
 from slowscale.release import Release
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
-from slowscale.report.words import ESTIMATORS, MECHANISMS, grid, listed, percent, published
+from slowscale.report.words import ESTIMATORS, MECHANISMS, listed
 
 VALUES = (1, 100, 10_000, 1_000_000, 100_000_000)
 ROWS, COLUMNS = 10, 6  # of the table, as an example
@@ -138,11 +138,7 @@ def _rounding(column: dict[str, Any]) -> float:
 
 def rebuilt(description: Any) -> Mechanism | None:
     """Return the mechanism that a release's facts describe, or None where it has a function that only has a name."""
-    kinds = {name: getattr(slowscale.mechanisms, name) for name in MECHANISMS}
     try:
-        parameters = dict(description)
-        made = kinds[parameters.pop("type")](**parameters)
-    except (SlowscaleError, KeyError, TypeError):
+        return Mechanism.from_dict(description)
+    except ParameterError:
         return None
-    assert isinstance(made, Mechanism)
-    return made

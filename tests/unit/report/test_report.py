@@ -15,9 +15,10 @@ from bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import epsilon, odds_factor, posterior
+from slowscale.figures import figure, grid, power_of_ten, published, share
 from slowscale.report import write_confidential_report, write_report
 from slowscale.report.published import rebuilt
-from slowscale.report.words import figure, grid, growth, mathml, power_of_ten, published, share
+from slowscale.report.words import growth, mathml
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 KEYS = ss.Keys.cross({"county": ["01001", "01003", "01005"]})

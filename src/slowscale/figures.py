@@ -1,0 +1,63 @@
+"""Numbers as people read them: the same on the terminal, in reports and in messages."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def figure(x: float) -> str:
+    """Write a number for people, to three digits: 0.0123, 4.57, 213,555,556."""
+    if not math.isfinite(x):
+        return "unknown" if math.isnan(x) else "∞" if x > 0 else "−∞"
+    size, sign = abs(x), "−" if x < 0 else ""
+    if size == 0 or 1e-4 <= size < 999.5:
+        return f"{sign}{float(f'{size:.3g}'):g}"
+    if 999.5 <= size < 1e12:
+        return f"{sign}{size:,.0f}"
+    digits, exponent = f"{size:.2e}".split("e")
+    return f"{sign}{digits}\u00a0×\u00a0{power_of_ten(int(exponent))}"
+
+
+def power_of_ten(exponent: int) -> str:
+    """Write 10 to a power: 0.01, 1,000, 10⁸."""
+    if -4 <= exponent <= 6:
+        return f"{10**exponent:,}" if exponent >= 0 else f"{10.0**exponent:.{-exponent}f}"
+    return f"10{str(exponent).translate(SUPERSCRIPTS)}"
+
+
+def share(x: float) -> str:
+    """Write a share, rounded up, but never to certainty."""
+    if x > 0.9999:
+        return "> 99.99 %"
+    return f"{math.ceil(x * 1000) / 10:.1f} %" if x <= 0.999 else f"{math.ceil(x * 10_000) / 100:.2f} %"
+
+
+def grid(unit: Fraction) -> str:
+    """Write a unit: 1, 1,000, 0.01, 1/3."""
+    places = _places(unit)
+    return str(unit) if places is None else f"{float(unit):,.{places}f}" if places else f"{unit.numerator:,}"
+
+
+def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
+    """Write a published number on the grid it has; the ends of an interval are rounded outwards (side −1 or 1)."""
+    if value is None:
+        return "unknown"
+    places = _places(unit)
+    if isinstance(value, float) and (places is None or not abs(value) < 1e15):
+        return figure(value)
+    scaled = Fraction(value) * 10 ** (places or 0)
+    whole = math.floor(scaled) if side < 0 else math.ceil(scaled) if side > 0 else round(scaled)
+    text = f"{abs(whole) / 10**places:,.{places}f}" if places else f"{abs(whole):,}"
+    return f"−{text}" if whole < 0 else text
+
+
+def _places(unit: Fraction | None) -> int | None:
+    """Return how many decimal places a unit has, or None where they are too many."""
+    return next((n for n in range(7) if unit is not None and (unit * 10**n).denominator == 1), None)
+
+
+def percent(level: float) -> str:
+    """Write the level of an interval."""
+    return f"{100 * level:.6g} %"

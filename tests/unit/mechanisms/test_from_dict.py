@@ -1,0 +1,38 @@
+"""A mechanism's description can be turned back, by way of JSON."""
+
+import json
+
+import numpy as np
+import pytest
+
+import slowscale as ss
+from slowscale.mechanisms import Mechanism
+
+MADE = [
+    ss.Gaussian(3),
+    ss.GeneralizedGaussian(2, 0.5),
+    ss.ExponentialPolylog(0.3, sigma=2, p=1.5),
+    ss.UnitSplitting(10, 7),
+    ss.Root(4, 0.5, a=1, estimator="median"),
+    ss.Log(0.5),
+]
+
+
+@pytest.mark.parametrize("mechanism", MADE, ids=lambda m: type(m).__name__)
+def test_description_reads_back(mechanism: Mechanism) -> None:
+    assert Mechanism.from_dict(json.loads(json.dumps(mechanism.to_dict()))) == mechanism
+
+
+def test_functions_are_given_by_name() -> None:
+    made = ss.Transformation(np.arcsinh, np.sinh, sigma=0.5, a=0)
+    described = made.to_dict()
+    with pytest.raises(ss.ParameterError, match="functions="):
+        Mechanism.from_dict(described)
+    functions = {described["f"]: np.arcsinh, described["inverse"]: np.sinh}
+    assert Mechanism.from_dict(described, functions) == made
+
+
+@pytest.mark.parametrize("wrong", [None, {}, {"type": "Mechanism"}, {"type": "Gaussian"}, {"type": "Gaussian", "s": 1}])
+def test_other_descriptions_are_refused(wrong: object) -> None:
+    with pytest.raises(ss.ParameterError):
+        Mechanism.from_dict(wrong)  # type: ignore[arg-type]
