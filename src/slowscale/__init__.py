@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ParameterError,
         ParameterTypeError,
         SlowscaleError,
+        UnitWarning,
     )
     from slowscale.mechanisms import (
         Comparison,
@@ -50,7 +51,7 @@ _HOMES = {
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
-        "ParameterError", "ParameterTypeError", "SlowscaleError",
+        "ParameterError", "ParameterTypeError", "SlowscaleError", "UnitWarning",
     ),
     "slowscale.mechanisms": (
         "Comparison", "Crossover", "ExponentialPolylog", "Gaussian", "GeneralizedGaussian", "Log", "Mechanism", "Root",
@@ -91,6 +92,7 @@ __all__ = [
     "SlowscaleError",
     "Transformation",
     "UnitSplitting",
+    "UnitWarning",
     "compare",
     "guess_types",
     "read_release",

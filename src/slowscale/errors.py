@@ -25,6 +25,10 @@ class EngineError(SlowscaleError, RuntimeError):
     """A file that cannot be read, a database that cannot be reached, or a query that the engine gave up on."""
 
 
+class UnitWarning(UserWarning):
+    """A unit that is coarser than the noise, so that rounding to it biases the results."""
+
+
 class ConfidentialWarning(UserWarning):
     """Something the curator should know about the data, and nobody else."""
 

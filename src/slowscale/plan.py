@@ -46,7 +46,7 @@ from slowscale.errors import (
     SlowscaleError,
 )
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.release import as_unit
+from slowscale.mechanisms.grid import as_unit
 from slowscale.policy import ConstantPolicy, Policy
 
 if TYPE_CHECKING:

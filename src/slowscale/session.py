@@ -36,7 +36,8 @@ from slowscale.errors import (
     ParameterTypeError,
 )
 from slowscale.mechanisms import Mechanism, TransformationMechanism
-from slowscale.mechanisms.release import Exact, Noisy, as_unit
+from slowscale.mechanisms.grid import as_unit
+from slowscale.mechanisms.release import Exact, Noisy
 from slowscale.parameters import check_flag, level_quantile
 from slowscale.policy import ConstantPolicy, Policy
 from slowscale.release import FORMAT, Release, check_interval

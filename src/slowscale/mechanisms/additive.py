@@ -5,6 +5,7 @@ here too: it is Gaussian noise with another account of what it costs.
 """
 
 import math
+import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,10 +15,14 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from slowscale.errors import ParameterError
+from slowscale.errors import ParameterError, UnitWarning
+from slowscale.figures import figure
+from slowscale.figures import grid as grid_text
 from slowscale.formulas import check_polylog, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
-from slowscale.mechanisms.release import NORMAL, Noisy, release_additive
+from slowscale.mechanisms.grid import add, as_unit, floors, outward, shaped, shift, values
+from slowscale.mechanisms.release import NORMAL, Noisy, Sums, release_additive
+from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.logconcave import LogConcave
 from slowscale.parameters import evaluate, lazy, level_quantile, real
@@ -33,6 +38,9 @@ from slowscale.sampling.samplers import (
     Sampler,
     build_envelope,
 )
+
+# Rounding is warned of where it biases results by more than this share of their standard error.
+BIASED = 0.1
 
 
 class AdditiveMechanism(Mechanism):
@@ -53,18 +61,75 @@ class AdditiveMechanism(Mechanism):
         assert self.pure_policy is not None
         return self.pure_policy.to_zcdp()
 
-    def variance(self, q: Any = None) -> Any:
-        """Return the variance, which is the same for every q."""
-        return _constant(self.noise.var(), q)
+    def variance(self, q: Any = None, unit: Any = None) -> Any:
+        """Return the variance: of the ideal output, which is the same for every q, or of what is published.
 
-    def std(self, q: Any = None) -> Any:
-        """Return the standard deviation, which is the same for every q."""
-        return _constant(self.noise.std(), q)
+        With a `unit` it is that of the rounded result when the sum is q, or the largest over all sums.
+        """
+        if unit is None:
+            return _constant(self.noise.var(), q)
+        return self._rounded(q, as_unit(unit))[1]
 
-    def prediction_interval(self, q: Any = 0.0, level: float = 0.95) -> tuple[Any, Any]:
-        """Return q ± the noise's quantile (Theorem additive_bounds); the probability is `level` exactly."""
-        half = self.noise.interval(level)[1]
-        return evaluate("q", q, lambda q: q - half), evaluate("q", q, lambda q: q + half)
+    def std(self, q: Any = None, unit: Any = None) -> Any:
+        """Return the standard deviation: of the ideal output, which is the same for every q, or of what is published.
+
+        With a `unit` it is that of the rounded result when the sum is q, or the largest over all sums.
+        """
+        return _constant(self.noise.std(), q) if unit is None else np.sqrt(self.variance(q, unit))[()]
+
+    def bias(self, q: Any = None, unit: Any = None) -> Any:
+        """E[published] − q: 0 for the ideal output; rounding to a `unit` coarser than the noise adds some.
+
+        Without q it is the largest over all sums.
+        """
+        return _constant(0.0, q) if unit is None else self._rounded(q, as_unit(unit))[0]
+
+    def _rounded(self, q: Any, unit: Fraction) -> tuple[Any, Any]:
+        """Return bias and variance of the rounded result."""
+        if q is None:
+            bias, variance = rounded_error(self.noise, unit, PLACES)
+            return float(np.abs(bias).max()), float(variance.max())
+        sums = Sums.of(q, unit)
+        place = np.zeros(sums.whole.size) if sums.rest is None else np.broadcast_to(sums.rest.mid, sums.whole.shape)
+        known, at = np.unique(np.where(place > 0.5, place - 1, place), return_inverse=True)
+        bias, variance = (found[at].reshape(sums.shape)[()] for found in rounded_error(self.noise, unit, known))
+        return (bias, variance) if sums.shape else (float(bias), float(variance))
+
+    def prediction_interval(self, q: Any = 0.0, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
+        """Return q ± the noise's quantile (Theorem additive_bounds), rounded outwards; or what that is rounded to.
+
+        Without a `unit` the probability of the ideal output is `level`. With one, the ends are whole numbers of it, and
+        what is published lies between them with probability `level` or a little more.
+        """
+        half = _half_width(self.noise, level)
+        if unit is None:
+            return (
+                evaluate("q", q, lambda q: outward(q, half, -1)),
+                evaluate("q", q, lambda q: outward(q, half, 1)),
+            )
+        sums = Sums.of(q, as_unit(unit))
+        low, high = (shaped(add(sums.whole, steps), sums.shape) for steps in self._steps(sums, half))
+        return values(low, sums.unit, -1), values(high, sums.unit, 1)
+
+    def _steps(self, sums: Sums, half: float) -> tuple[Any, Any]:
+        """Return the ends of a prediction interval, in units from the whole units of the sums."""
+        width = half / float(sums.unit)
+        rest = np.zeros(sums.whole.size) if sums.rest is None else sums.rest.mid
+        slack = 1e-14 * (1 + width)
+        return floors(rest - width - slack + 0.5), floors(rest + width + slack + 0.5)
+
+    def coverage(self, q: Any = None, level: float = 0.95, unit: Any = None) -> Any:
+        """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`.
+
+        That is `level` for the ideal output.
+        """
+        if unit is None:
+            return _constant(1 - 2 * level_quantile(level), q)
+        sums = Sums.of(0 if q is None else q, as_unit(unit))
+        low, high = (steps.astype(float) for steps in self._steps(sums, _half_width(self.noise, level)))
+        rest, u = (0.0 if sums.rest is None else sums.rest.mid), float(sums.unit)
+        outside = self.noise.sf(u * (high + 0.5 - rest)) + self.noise.cdf(u * (low - 0.5 - rest))
+        return shaped(1 - outside, sums.shape)
 
     @property
     @abstractmethod
@@ -72,30 +137,53 @@ class AdditiveMechanism(Mechanism):
         """What draws |Z|/σ, or Z/σ."""
 
     def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
-        """Return q + Z, rounded exactly to the nearest multiple of `unit`; see `Mechanism.release`."""
+        """Return q + Z, rounded exactly to the nearest multiple of `unit`; see `Mechanism.release`.
+
+        A `UnitWarning` says so where the unit is coarser than the noise, so that rounding biases the results.
+        """
+        noisy = self._release(q, unit, level, bits)
+        warning = self._unit_warning(noisy.unit, noisy.on_grid)
+        if warning is not None:
+            warnings.warn(warning, UnitWarning, stacklevel=2)
+        return noisy
+
+    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
         return release_additive(self, q, unit, level, bits)
 
+    def _unit_warning(self, unit: Fraction, on_grid: bool) -> str | None:
+        error = largest_error(self.noise, unit, on_grid)
+        if error.bias <= BIASED * error.rmse:
+            return None
+        return (
+            f"unit {grid_text(unit)} is coarser than the noise of {self}: rounding biases results by up to "
+            f"{figure(error.bias)}. Take a finer unit, or more noise"
+        )
+
     def _standard_error(self, noisy: Noisy) -> Any:
-        error = math.hypot(_std(self.noise), float(noisy.unit) / math.sqrt(12))
+        error = largest_error(self.noise, noisy.unit, noisy.on_grid).rmse
         return error if noisy.single else np.full(noisy.units.shape, error)
 
+    def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> float:
+        return largest_error(self.noise, unit, on_grid).rmse ** 2
+
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
-        # The rounded output is at most half a unit from the ideal one.
-        half = _half_width(self.noise, noisy.level) + float(noisy.unit) / 2
-        value, most = np.asarray(noisy.floats), np.finfo(float).max
-        low = np.where(value == -math.inf, -math.inf, np.minimum(value, most) - half)
-        high = np.where(value == math.inf, math.inf, np.maximum(value, -most) + half)
-        return (float(low), float(high)) if noisy.single else (low, high)
+        steps = self._half_steps(noisy.unit, noisy.level, noisy.on_grid)
+        if steps is None:
+            endless = np.full(np.shape(noisy.units), math.inf)[()]
+            return -endless, endless
+        return shift(noisy.units, -steps), shift(noisy.units, steps)
 
-    def coverage(self, q: Any = None, level: float = 0.95) -> Any:
-        """Return `level`: the interval of an additive mechanism is exact."""
-        return _constant(1 - 2 * level_quantile(level), q)
+    def _half_steps(self, unit: Fraction, level: float, on_grid: bool) -> int | None:
+        """Return how many units from the result an interval for the true sum reaches, or None if without end.
 
-
-@lru_cache(maxsize=1024)
-def _std(noise: SymmetricNoise) -> float:
-    return noise.std()
+        The result n has |n·u − q − Z| <= u/2. Where q itself is on the grid, so is its distance from the result.
+        """
+        half = _half_width(self.noise, level)
+        if not math.isfinite(half):
+            return None
+        width = Fraction(half * (1 + 1e-14)) / unit
+        return max(math.ceil(width - Fraction(1, 2) if on_grid else width + Fraction(1, 2)), 0)
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 from slowscale.bounded import BoundedPolicy
@@ -35,20 +36,23 @@ class Mechanism(Declared, ABC):
         """The PRDP policy, or None where the mechanism has none."""
 
     @abstractmethod
-    def variance(self, q: Any) -> Any:
-        """Return the variance of what is published when the sum is q."""
+    def variance(self, q: Any, unit: Any = None) -> Any:
+        """Return the variance when the sum is q: of the ideal output, or of what a `unit` makes of it."""
 
     @abstractmethod
-    def std(self, q: Any) -> Any:
-        """Return the standard deviation of what is published when the sum is q."""
+    def std(self, q: Any, unit: Any = None) -> Any:
+        """Return the standard deviation when the sum is q: of the ideal output, or of what a `unit` makes of it."""
 
     @abstractmethod
-    def prediction_interval(self, q: Any, level: float = 0.95) -> tuple[Any, Any]:
-        """Return the ends of an interval that what is published lies in with probability `level` or more."""
+    def prediction_interval(self, q: Any, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
+        """Return the ends of an interval that the output lies in with probability `level` or more.
+
+        It is about the ideal output; with a `unit`, about what is published, rounded to that unit.
+        """
 
     @abstractmethod
-    def coverage(self, q: Any, level: float = 0.95) -> Any:
-        """Return the exact probability that what is published lies in `prediction_interval(q, level)`."""
+    def coverage(self, q: Any, level: float = 0.95, unit: Any = None) -> Any:
+        """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`."""
 
     @abstractmethod
     def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
@@ -73,7 +77,11 @@ class Mechanism(Declared, ABC):
 
     @abstractmethod
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
-        """Return an interval for the true sum, from what was released."""
+        """Return the ends of an interval for the true sum, from what was released, in whole numbers of units."""
+
+    @abstractmethod
+    def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
+        """Return an unbiased estimate of the variance of what was released, or a public bound on it."""
 
     def bounded_policy(
         self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False

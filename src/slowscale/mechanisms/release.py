@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.mechanisms.grid import add, as_unit, directed, elementwise, floats, largest, shaped, values
 from slowscale.parameters import as_number, lazy
 from slowscale.sampling import SECRET, BitSource
 from slowscale.sampling.balls import ROUNDING, SMALLEST, Ball
@@ -31,27 +32,7 @@ FINENESS = 2.0**-16
 NORMAL = Normal()
 
 
-def as_unit(unit: Any) -> Fraction:
-    """Return the grid step as an exact number."""
-    allowed = 'a number > 0: an int, a Decimal, a Fraction or text such as "0.01"'
-    if isinstance(unit, str):
-        try:
-            value = Fraction(unit)
-        except (ValueError, ZeroDivisionError):
-            raise ParameterError(f"unit must be {allowed}, got {unit!r}") from None
-    else:
-        number = as_number("unit", unit, allowed)
-        if not math.isfinite(number):
-            raise ParameterError(f"unit must be {allowed}, got {unit}")
-        value = Fraction(unit if isinstance(unit, int | Decimal | Fraction) else number)
-        if isinstance(unit, float | np.floating) and value.denominator > 2**20:
-            raise ParameterError(f'unit must be exact: give "{unit}" or Decimal("{unit}") instead of the float {unit}')
-    if not Fraction(1, 10**300) < value < 10**300:
-        raise ParameterError(f"unit must be {allowed}, got {unit}")
-    return value
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Exact:
     """Exact sums given as whole numbers of a grain: what a release takes where numbers would be slow or rounded.
 
@@ -63,8 +44,11 @@ class Exact:
     rest: Integers | None = None
     parts: int = 1
 
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Sums:
     """Exact sums as whole numbers of units and what is left of a unit, from 0 to 1."""
 
@@ -73,6 +57,10 @@ class Sums:
     rest: Ball | None  # None: all are whole numbers of units
     exact_rest: Callable[[int], Fraction]
     shape: tuple[int, ...]
+    on_grid: bool = False  # by their type, whatever the values: all are whole numbers of units
+
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
 
     @staticmethod
     def of(q: Any, unit: Fraction) -> "Sums":
@@ -83,6 +71,7 @@ class Sums:
                 return Sums._with_rest(q, unit)
             q, grain = q.counts, q.grain
         ratio = grain / unit
+        on_grid = ratio.denominator == 1 and _is_whole(q)
         if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
             raise ParameterTypeError("q must not hold masked values")
         array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with rules of its own
@@ -91,12 +80,13 @@ class Sums:
             raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {flat.dtype}")
         if flat.dtype.kind == "f" and not np.isfinite(flat).all():
             raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
-        if flat.dtype.kind in "iu" and max((_largest(flat) + 1) * ratio.numerator, ratio.denominator) < 2**62:
+        if flat.dtype.kind in "iu" and max((largest(flat) + 1) * ratio.numerator, ratio.denominator) < 2**62:
             whole, over = np.divmod(flat.astype(np.int64) * ratio.numerator, ratio.denominator)
             rest = over / ratio.denominator
             ball = Ball(rest, ROUNDING * rest) if over.any() else None
-            return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), ratio.denominator), array.shape)
-        if unit == 1 and flat.dtype.kind == "f" and _largest(flat) < 2**52:
+            exact = lambda row: Fraction(int(over[row]), ratio.denominator)  # noqa: E731
+            return Sums(unit, whole, ball, exact, array.shape, on_grid)
+        if unit == 1 and flat.dtype.kind == "f" and largest(flat) < 2**52:
             wide = flat.astype(np.float64)
             floor = np.floor(wide)
             rest = wide - floor
@@ -111,7 +101,7 @@ class Sums:
         if any(rest for _, rest in parts):
             mids = np.array([float(rest) for _, rest in parts])
             ball = Ball(mids, ROUNDING * mids + SMALLEST * np.array([rest != 0 for _, rest in parts]))
-        return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape)
+        return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape, on_grid)
 
     @staticmethod
     def _with_rest(q: Exact, unit: Fraction) -> "Sums":
@@ -121,7 +111,7 @@ class Sums:
         parts = ratio.denominator * q.parts
         if (ratio.numerator + ratio.denominator) * q.parts >= 2**62:
             return Sums.of(Exact(q.counts.astype(object) * q.parts + q.rest.astype(object), q.grain / q.parts), unit)
-        small = q.counts.dtype != object and _largest(q.counts) * ratio.numerator < 2**62
+        small = q.counts.dtype != object and largest(q.counts) * ratio.numerator < 2**62
         counts = (q.counts if small else q.counts.astype(object)) * ratio.numerator
         over = (counts % ratio.denominator).astype(np.int64) * q.parts + q.rest * ratio.numerator
         whole, over = counts // ratio.denominator + over // parts, over % parts
@@ -148,8 +138,13 @@ class Sums:
         return ball
 
 
-def _largest(array: Any) -> int:
-    return max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
+def _is_whole(q: Any) -> bool:
+    """Whether q is, or holds, nothing but whole numbers by type."""
+    if isinstance(q, np.ndarray):
+        return q.dtype.kind in "iu" or (q.dtype == object and all(isinstance(item, int) for item in q.flat))
+    if isinstance(q, list | tuple):
+        return all(map(_is_whole, q))
+    return isinstance(q, int | np.integer)
 
 
 def _is_exact(q: Any) -> bool:
@@ -224,7 +219,7 @@ class TransformationTask(Task):
         return [estimate + (extra[0] if extra else 0.5), transformed * lift(1 / Fraction(self.step)) + 0.5]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Noisy:
     """A released sum, or an array of them, with what a reader needs to judge it.
 
@@ -236,8 +231,12 @@ class Noisy:
         The public grid step.
     transformed
         The noisy transformed value of a transformation mechanism, on its own fine grid; else None.
+    level
+        The level of the interval from `low` to `high`.
     private
         Whether the noise came from secret bits. If not, this is a test result and must not be published.
+    on_grid
+        Whether the true sums are whole numbers of units by their type, such as counts with a unit of 1.
     """
 
     mechanism: "Mechanism"
@@ -246,15 +245,22 @@ class Noisy:
     transformed: Any
     level: float
     private: bool
+    on_grid: bool = False
+    _fine: Integers | None = None  # the transformed values as whole numbers of their grid's step
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Noisy):
+            return NotImplemented
+        known = [(n.mechanism, n.unit, n.level, n.private, n.on_grid, n.single) for n in (self, other)]
+        arrays = [(self.units, other.units), (self.transformed, other.transformed)]
+        return known[0] == known[1] and all(np.array_equal(one, two) for one, two in arrays)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @lazy
     def value(self) -> Any:
         """units × unit: integers when the unit is one, else floats."""
-        if self.unit.denominator == 1:
-            size = max(1, 0 if self.single else _largest(self.units)) * self.unit.numerator
-            fits = self.single or size < 2**63
-            return (self.units if fits else self.units.astype(object)) * self.unit.numerator
-        return self.floats
+        return values(self.units, self.unit)
 
     @property
     def single(self) -> bool:
@@ -264,30 +270,34 @@ class Noisy:
     @lazy
     def floats(self) -> Any:
         """units × unit as floats, infinite where a float cannot hold it."""
-        if self.single:
-            return _as_float(self.units * self.unit)
-        if self.units.dtype == object or self.unit.numerator > 1:
-            return np.array([_as_float(int(n) * self.unit) for n in self.units.flat], float).reshape(self.units.shape)
-        return self.units / self.unit.denominator
+        return elementwise(lambda units: floats(units, self.unit), self.units)
 
     @lazy
     def se(self) -> Any:
-        """The standard error, rounding included; for a transformation estimated from the released value."""
+        """The standard error, rounding included.
+
+        Additive noise has one for all sums. For a transformation it is the standard deviation at the median estimate of
+        the sum: as likely too large as too small, and never below that of an empty cell.
+        """
         return self.mechanism._standard_error(self)
 
     @lazy
-    def _interval(self) -> tuple[Any, Any]:
+    def ends(self) -> tuple[Any, Any]:
+        """The ends of the interval in whole numbers of units, floats where one is infinite."""
         return self.mechanism._confidence_interval(self)
 
-    @property
+    @lazy
     def low(self) -> Any:
-        """The lower end of an interval that holds the true sum with probability `level` or a little more."""
-        return self._interval[0]
+        """The lower end of an interval that holds the true sum with probability `level` or more.
 
-    @property
+        Both ends lie on the grid, rounded outwards: integers when the unit is one, else floats.
+        """
+        return values(self.ends[0], self.unit, -1)
+
+    @lazy
     def high(self) -> Any:
         """The upper end of that interval."""
-        return self._interval[1]
+        return values(self.ends[1], self.unit, 1)
 
     def __repr__(self) -> str:
         warning = "" if self.private else "NOT PRIVATE (drawn from test bits): "
@@ -299,7 +309,8 @@ def release_additive(mechanism: "AdditiveMechanism", q: Any, unit: Any, level: f
     sums = Sums.of(q, as_unit(unit))
     source = bits if bits is not None else SECRET
     (noise,) = draw(AdditiveTask(mechanism, sums), sums.whole.size, source)
-    return Noisy(mechanism, _shaped(_add(sums.whole, noise), sums.shape), sums.unit, None, level, source.private)
+    units = shaped(add(sums.whole, noise), sums.shape)
+    return Noisy(mechanism, units, sums.unit, None, level, source.private, sums.on_grid)
 
 
 def release_transformed(
@@ -310,37 +321,20 @@ def release_transformed(
     if (sums.whole < 0).any():
         raise ParameterError(f"q must be >= 0 for {type(mechanism).__name__}, got a negative sum")
     source = bits if bits is not None else SECRET
-    step = 2.0 ** (math.frexp(mechanism.sigma)[1] - 1) * FINENESS
+    step = fine_step(mechanism.sigma)
     if step < 1e-290:
         raise ParameterError(f"sigma must be larger than 1e-280 to release anything, got {mechanism.sigma:g}")
-    units, transformed = draw(TransformationTask(mechanism, sums, step), sums.whole.size, source)
-    fine = transformed.astype(np.float64) * step
-    noisy = _shaped(fine, sums.shape)
-    return Noisy(mechanism, _shaped(units, sums.shape), sums.unit, noisy, level, source.private)
+    units, fine = draw(TransformationTask(mechanism, sums, step), sums.whole.size, source)
+    transformed = shaped(fine.astype(np.float64) * step, sums.shape)
+    return Noisy(
+        mechanism, shaped(units, sums.shape), sums.unit, transformed, level, source.private, sums.on_grid, fine
+    )
+
+
+def fine_step(sigma: float) -> float:
+    """Return the step of the grid that the noisy transformed value is published on: a power of two."""
+    return float(2.0 ** (math.frexp(sigma)[1] - 1) * FINENESS)
 
 
 def _floats(whole: Integers) -> Any:
-    return whole.astype(np.float64) if whole.dtype != object else np.array([_as_float(n) for n in whole], float)
-
-
-def _as_float(value: Fraction | int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def _add(whole: Integers, more: Integers) -> Integers:
-    """Add whole numbers without wrap-around."""
-    if whole.dtype != object and more.dtype != object:
-        total: Integers = whole + more
-        if not (((whole ^ total) & (more ^ total)) < 0).any():
-            return total
-    summed: Integers = whole.astype(object) + more.astype(object)
-    # The type tells no more than the result does.
-    fits = all(-(2**63) <= number < 2**63 for number in summed)
-    return summed.astype(np.int64) if fits else summed
-
-
-def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
-    return values.reshape(shape) if shape else values[0].item() if hasattr(values[0], "item") else values[0]
+    return whole.astype(np.float64) if whole.dtype != object else np.array([directed(n, 0) for n in whole], float)

@@ -8,7 +8,10 @@ an estimate is computed from the noisy transformed value, not from q.
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,16 +20,24 @@ from scipy import special
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.formulas import check_concave, log1p_ratio, probes, root, root_rise
 from slowscale.mechanisms.base import ESTIMATORS, Mechanism
+from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floors, shaped, values
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
-from slowscale.mechanisms.release import FINENESS, Noisy, release_transformed
+from slowscale.mechanisms.release import Noisy, fine_step, release_transformed
 from slowscale.parameters import Array, apply, evaluate, level_quantile, real, whole
 from slowscale.policy import Function, LogPolicy, Policy, RootPolicy, TransformationPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.balls import Ball, exact_root
+from slowscale.sampling.exact import exact_bounds
 from slowscale.sampling.samplers import Lift, Number
 
 # How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
 FARTHEST = 12.0
+# From so many units on, the ideal standard deviation counts as wide.
+WIDE = 20.0
+# What floating-point formulas may be off by, relatively: interval ends are moved outwards by it.
+MARGIN = 2.0**-46
+# Transformed values this many standard deviations of the noise large are inverted in Arb: floats are too coarse.
+FINE = 2.0**30
 
 
 class TransformationMechanism(Mechanism):
@@ -94,13 +105,41 @@ class TransformationMechanism(Mechanism):
         """E[published] − q: 0 for a mean-unbiased estimator."""
         return evaluate("q", q, lambda q: self._moments(q)[0], low=0)
 
-    def variance(self, q: Any) -> Any:
-        """Return the variance of what is published when the sum is q."""
-        return evaluate("q", q, lambda q: self._std(q) ** 2, low=0)
+    def variance(self, q: Any, unit: Any = None) -> Any:
+        """Return the variance when the sum is q: of the ideal output, or of what a `unit` makes of it."""
+        return evaluate("q", q, lambda q: self._published_std(q, unit) ** 2, low=0)
 
-    def std(self, q: Any) -> Any:
-        """Return the standard deviation of what is published when the sum is q."""
-        return evaluate("q", q, self._std, low=0)
+    def std(self, q: Any, unit: Any = None) -> Any:
+        """Return the standard deviation when the sum is q: of the ideal output, or of what a `unit` makes of it."""
+        return evaluate("q", q, lambda q: self._published_std(q, unit), low=0)
+
+    def _published_std(self, q: Array, unit: Any) -> Array:
+        ideal = self._std(q)
+        if unit is None:
+            return ideal
+        u = float(as_unit(unit))
+        # Where the noise is wide, what is cut off a unit is uniform: rounding adds 1/6 of a squared unit at random, and
+        # 1/12 to nearest.
+        wide = np.hypot(ideal, u / math.sqrt(6 if self._rounds_at_random else 12))
+        narrow = np.flatnonzero(ideal < WIDE * u)
+        for row in narrow:
+            wide[row] = self._narrow_std(q[row], float(ideal[row]), u)
+        return wide
+
+    def _narrow_std(self, q: float, ideal: float, u: float) -> float:
+        """Return the standard deviation of the rounded result, by summing over a fine grid of the noise."""
+        noise, weights = _normal_grid()
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = self._error(np.array([q]), self.sigma * noise) / u
+            where = error + q / u
+            part = where - np.floor(where)
+            if self._rounds_at_random:  # E[part·(1 − part)] is the variance that rounding adds
+                return math.hypot(ideal, u * math.sqrt(float(np.nansum(weights * part * (1 - part)))))
+            moved = np.where(np.isfinite(part), np.floor(part + 0.5) - part, 0.0)
+            # Var(X + R) = Var(X) + 2·Cov(X, R) + Var(R), with X the ideal error and R what rounding adds to it.
+            mean, moved_mean = float(weights @ error), float(weights @ moved)
+            more = float(weights @ (moved * (moved + 2 * (error - mean)))) - moved_mean**2
+        return u * math.sqrt(max((ideal / u) ** 2 + more, 0.0))
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
         """Return the bias and the standard deviation, by quadrature over the noise."""
@@ -119,16 +158,32 @@ class TransformationMechanism(Mechanism):
     def _variance_estimate(self, v: Array) -> Array:
         return self._std(np.maximum(self._estimate(v), 0)) ** 2
 
-    def prediction_interval(self, q: Any, level: float = 0.95) -> tuple[Any, Any]:
+    def prediction_interval(self, q: Any, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
         """Return the least and largest estimate over the central `level` of the noise (Theorem transformation_bounds).
 
-        Where the estimator is monotone the probability is exactly `level`; for roots it can be more: see `coverage`.
+        Where the estimator is monotone the ideal output lies between them with probability `level`; for roots it can be
+        more: see `coverage`. With a `unit` the ends are whole numbers of it, and the interval is about what is
+        published. Ends are rounded outwards.
         """
         half = -special.ndtri(level_quantile(level)) * self.sigma
-        return (
-            evaluate("q", q, lambda q: self._extremes(self._transform(q), half)[0], low=0),
-            evaluate("q", q, lambda q: self._extremes(self._transform(q), half)[1], low=0),
+        step = None if unit is None else as_unit(unit)
+        ends = (
+            evaluate("q", q, lambda q: self._predicted(q, half, step)[0], low=0),
+            evaluate("q", q, lambda q: self._predicted(q, half, step)[1], low=0),
         )
+        if step is None:
+            return ends
+        low, high = (elementwise(floors, end) for end in ends)
+        return values(low, step, -1), values(high, step, 1)
+
+    def _predicted(self, q: Array, half: float, unit: Fraction | None) -> tuple[Array, Array]:
+        """Return the ends of a prediction interval, in units where there is one."""
+        low, high = self._extremes(self._transform(q), half)
+        low, high = low - MARGIN * (np.abs(low) + q), high + MARGIN * (np.abs(high) + q)
+        if unit is None:
+            return low, high
+        low, high = low / float(unit), high / float(unit)
+        return (np.floor(low), np.ceil(high)) if self._rounds_at_random else (np.floor(low + 0.5), np.floor(high + 0.5))
 
     def _extremes(self, v: Array, half: float) -> tuple[Array, Array]:
         points = _with_ends(self._turns(v), v, half)
@@ -147,38 +202,90 @@ class TransformationMechanism(Mechanism):
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         """g(v), in balls."""
 
+    @abstractmethod
+    def _exact_inverse(self, v: Number, lift: Lift) -> Number:
+        """f⁻¹(max(v, f(a))) − a, in balls: the median estimate."""
+
     def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
         """Return g(f(q + a) + N(0, σ²)), rounded exactly to a multiple of `unit`; see `Mechanism.release`.
 
         A mean estimate is rounded up or down at random, so that it stays unbiased; a median estimate to nearest.
         """
+        return self._release(q, unit, level, bits)
+
+    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
         return release_transformed(self, q, unit, level, bits)
 
     def _standard_error(self, noisy: Noisy) -> Any:
-        unit = float(noisy.unit)
-        rounding = unit * unit / (4 if self._rounds_at_random else 12)
+        """Return the standard deviation at the median estimate of the sum, with the most that rounding can add.
+
+        The median estimate is as likely above the sum as below, and so is the result above and below its target.
+        """
+        half_unit = float(noisy.unit) / 2
+        empty = self._std(np.zeros(1))[0]
         return evaluate(
-            "transformed", noisy.transformed, lambda v: np.sqrt(np.maximum(self._variance_estimate(v), 0) + rounding)
+            "transformed",
+            noisy.transformed,
+            lambda v: np.hypot(np.maximum(self._std(self._invert(v)), empty), half_unit),
         )
 
+    def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
+        rounding = float(unit) ** 2 / (6 if self._rounds_at_random else 12)
+        return evaluate("transformed", transformed, lambda v: self._variance_estimate(v) + rounding)
+
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
-        # The transformed value lies within z·σ of f(q + a), and was moved by rounding half a grid step at most.
-        half = -special.ndtri(level_quantile(noisy.level)) * self.sigma + self.sigma * FINENESS / 2
-        return (
-            evaluate("transformed", noisy.transformed, lambda v: self._invert(v - half)),
-            evaluate("transformed", noisy.transformed, lambda v: self._invert(v + half)),
-        )
+        flat = np.ravel(noisy.transformed)
+        low, high = self._ends(flat, noisy.level, noisy.unit)
+        coarse = noisy._fine is not None and (np.abs(flat) >= FINE * self.sigma).any()
+        if coarse and low.dtype.kind != "f" and high.dtype.kind != "f":
+            low, high = self._with_exact_ends(low, high, noisy)
+        shape = np.shape(noisy.transformed)
+        return shaped(low, shape), shaped(high, shape)
+
+    def _ends(self, v: Array, level: float, unit: Fraction) -> tuple[Any, Any]:
+        """Return the ends of an interval for the sum in units, rounded outwards.
+
+        The noisy transformed value lies within z·σ of f(q + a); it was moved by half a grid step at most when it was
+        rounded to its grid, and by half of the last bit when it was made a float.
+        """
+        half = self._reach(level) + MARGIN * np.abs(v)
+        with np.errstate(over="ignore"):
+            low, high = (self._invert(v + side * half) * (1 + side * MARGIN) / float(unit) for side in (-1, 1))
+        return floors(np.maximum(low, 0)), ceilings(high)
+
+    def _reach(self, level: float) -> float:
+        reach: float = -special.ndtri(level_quantile(level)) * self.sigma * (1 + 1e-14)
+        return reach + fine_step(self.sigma) / 2
+
+    def _with_exact_ends(self, low: Any, high: Any, noisy: Noisy) -> tuple[Any, Any]:
+        """Return the ends with those put in exactly for which floats are too coarse."""
+        assert noisy._fine is not None
+        step, reach = Fraction(fine_step(self.sigma)), Fraction(self._reach(noisy.level))
+        low, high = low.astype(object), high.astype(object)
+        with suppress(ParameterError, ParameterTypeError):  # where a user-given function takes floats only
+            for row in np.flatnonzero(np.abs(np.ravel(noisy.transformed)) >= FINE * self.sigma):
+                middle = int(noisy._fine[row]) * step
+                low[row] = max(self._exact_bounds(middle - reach, noisy.unit)[0], 0)
+                high[row] = self._exact_bounds(middle + reach, noisy.unit)[1]
+        return compact(low), compact(high)
+
+    def _exact_bounds(self, v: Fraction, unit: Fraction) -> tuple[int, int]:
+        """Return whole numbers of units below and above the sum whose transformed value is v."""
+        return exact_bounds(lambda lift: self._exact_inverse(lift(v), lift), unit)
 
     def _invert(self, v: Array) -> Array:
         """Return the sum q >= 0 whose transformed value is nearest to v."""
         # The error of the median estimate from a sum of 0, whose transformed value is f(a).
         return self._median_error(np.zeros_like(v), np.maximum(v - self._floor, 0))
 
-    def coverage(self, q: Any, level: float = 0.95) -> Any:
-        """Return the exact probability that what is published lies in `prediction_interval(q, level)`."""
+    def coverage(self, q: Any, level: float = 0.95, unit: Any = None) -> Any:
+        """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`."""
         tail = level_quantile(level)
         half = -special.ndtri(tail) * self.sigma
+        if unit is not None:
+            step = as_unit(unit)
+            return evaluate("q", q, lambda q: self._published_coverage(q, half, step), low=0)
 
         def covered(q: Array) -> Array:
             v = self._transform(q)
@@ -191,6 +298,27 @@ class TransformationMechanism(Mechanism):
             return 1 - 2 * tail + outside[0] + outside[1]
 
         return evaluate("q", q, covered, low=0)
+
+    def _published_coverage(self, q: Array, half: float, unit: Fraction) -> Array:
+        """P(low <= published <= high): a result is published as an end from up to so many units beyond it."""
+        u, v = float(unit), self._transform(q)
+        low, high = (u * end for end in self._predicted(q, half, unit))
+        ends = _with_ends(self._turns(v), v, FARTHEST * self.sigma)
+        if self._rounds_at_random:  # what is s units beyond an end is rounded to it with probability 1 − s
+            nodes, weights = special.roots_legendre(32)
+            beyond, weights = (nodes + 1) / 2, weights / 2
+        else:
+            beyond, weights = np.array([0.5]), np.ones(1)
+        found = [exact_coverage(self._estimate, ends, v, self.sigma, low - s * u, high + s * u) for s in beyond]
+        return np.asarray(weights @ np.array(found))
+
+
+@cache
+def _normal_grid() -> tuple[Array, Array]:
+    """Return many standard normal values, evenly spaced, with their weights."""
+    n = np.linspace(-10, 10, 1 << 17)
+    weights = np.exp(-(n**2) / 2)
+    return n, weights / weights.sum()
 
 
 def _with_ends(points: Array, middle: Array, half: float) -> Array:
@@ -245,8 +373,11 @@ class Root(TransformationMechanism):
 
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         if self.estimator == "median":
-            return v.max(exact_root(lift(self.a), self.k)) ** self.k - self.a
+            return self._exact_inverse(v, lift)
         return self._hermite(v, lift(1.0)) - self.a
+
+    def _exact_inverse(self, v: Number, lift: Lift) -> Number:
+        return v.max(exact_root(lift(self.a), self.k)) ** self.k - self.a
 
     def _mean_estimate(self, v: Array) -> Array:
         return np.asarray(self._hermite(v, np.ones_like(v)) - self.a)
@@ -277,10 +408,15 @@ class Root(TransformationMechanism):
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._variance_estimate(v)
-        i = np.arange(self.k)
-        polynomials = special.eval_hermitenorm(2 * i, (v / self.sigma)[:, None])
-        scale = np.float64(self.sigma) ** (2 * self.k)
-        return np.asarray(scale * (np.exp(self._log_coefficients()) * polynomials).sum(axis=1))
+        # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), with the polynomials scaled by σ, so that nothing overflows by itself.
+        coefficients = np.exp(self._log_coefficients() + 2 * (self.k - np.arange(self.k)) * math.log(self.sigma))
+        total = np.full_like(v, coefficients[0])
+        before, now = np.ones_like(v), v
+        for n in range(1, 2 * self.k - 1):
+            before, now = now, v * now - n * self.sigma**2 * before
+            if n % 2:
+                total += coefficients[(n + 1) // 2] * now
+        return total
 
     def _log_coefficients(self) -> Array:
         """ln of C(k, i)²·(k − i)! for i < k."""
@@ -328,8 +464,11 @@ class Log(TransformationMechanism):
 
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         if self.estimator == "median":
-            return v.exp().max(lift(self.a)) - self.a
+            return self._exact_inverse(v, lift)
         return (v - lift(self.sigma) * self.sigma * 0.5).exp() - self.a
+
+    def _exact_inverse(self, v: Number, lift: Lift) -> Number:
+        return v.exp().max(lift(self.a)) - self.a
 
     def _mean_estimate(self, v: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -416,6 +555,9 @@ class Transformation(TransformationMechanism):
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         if self._rounds_at_random:
             return self._in_arb("estimator", self.estimator, v)
+        return self._exact_inverse(v, lift)
+
+    def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         least = self._in_arb("f", self.f, lift(self.a))
         return self._in_arb("inverse", self.inverse, v.max(least)) - self.a
 

@@ -202,6 +202,26 @@ def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Str
     return _settle(decide)
 
 
+def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int, int]:
+    """Return whole numbers of units next to the value of a formula: one not above it, one not below it."""
+    from flint import ctx
+
+    bits = 256
+    while True:
+        with _LOCK:
+            before, ctx.prec = ctx.prec, bits
+            try:
+                number = formula(lift_arb) * lift_arb(1 / unit)
+                low, high = number.lower().floor().unique_fmpz(), number.upper().ceil().unique_fmpz()
+            finally:
+                ctx.prec = before
+        if low is not None and high is not None and (high - low <= 2 or bits >= MOST_BITS):
+            return int(low), int(high)
+        if bits >= MOST_BITS:
+            raise SlowscaleError("the ends of an interval could not be worked out: they have too many digits")
+        bits *= 2
+
+
 # Arb's working precision is one for the whole process.
 _LOCK = threading.Lock()
 

@@ -1,0 +1,85 @@
+"""What rounding to the unit adds to the error of additive noise.
+
+The published number is ⌊(q + Z)/u + ½⌋·u for a unit u. Where the noise is wide, rounding adds u²/12 to the variance and
+no bias. Where it is not, both depend on where q lies between two grid points, which is confidential; what is told
+publicly is then the largest over all places, unless q is known to be on the grid.
+"""
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from slowscale.noise import SymmetricNoise
+from slowscale.parameters import Array
+
+# From so many units on (the median of |Z|), the noise counts as wide.
+WIDE = 30
+# Places between two grid points that are looked at for the largest error.
+PLACES = np.linspace(0, 0.5, 17)
+# Cells of one unit that are followed at most, and Gauss-Legendre nodes in each.
+CELLS, NODES = 2000, 8
+
+
+class RoundingError(NamedTuple):
+    """The error of what is published, rounding included."""
+
+    bias: float
+    variance: float
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square error."""
+        return math.hypot(self.bias, math.sqrt(self.variance))
+
+
+def rounded_error(noise: SymmetricNoise, unit: Fraction, place: Array) -> tuple[Array, Array]:
+    """Return bias and variance of what is published, for sums at these places (in units) from the nearest grid point.
+
+    With X = ⌊t + Z/u + ½⌋ and S(x) = P(Z > x): E X = Σ_j S(u(j+½−t)) − S(u(j+½+t)), and
+    E X² = Σ_j (2j+1)(S(u(j+½−t)) + S(u(j+½+t))). The second is worked out as Var(Z)/u² = ∫ 4x·S(ux) dx plus the
+    difference in every cell from j to j+1, which vanishes quickly.
+    """
+    u, variance = float(unit), noise.var()
+    if not noise.isf(0.25) < WIDE * u:
+        return np.zeros_like(place), np.full_like(place, variance + u * u / 12)
+    j = np.arange(min(CELLS, math.ceil(min(noise.isf(1e-20) / u, CELLS)) + 2))
+    t = place[:, None]
+    with np.errstate(over="ignore", under="ignore"):
+        above, below = noise.sf(u * (j + 0.5 - t)), noise.sf(u * (j + 0.5 + t))
+        left_out = noise.sf(u * (j[-1] + 1.0))
+        mean = (above - below).sum(axis=1) + 2 * place * left_out
+        followed = ((2 * j + 1) * (above + below)).sum(axis=1) - _second_moment(noise, u, j.size)
+    square = variance / u**2 + followed if math.isfinite(variance) else math.inf
+    bias = u * (mean - place)
+    return bias, np.maximum(u**2 * (square - mean**2), 0.0)
+
+
+def _second_moment(noise: SymmetricNoise, u: float, cells: int) -> float:
+    """∫ 4x·P(Z > ux) dx over so many cells; the first one in ever smaller pieces, for noise narrower than a unit."""
+    ends = np.concatenate([[0.0], 2.0 ** np.arange(-40, 0), np.arange(1.0, cells + 1)])
+    widths = np.diff(ends)
+    nodes, weights = special.roots_legendre(NODES)
+    x = ends[:-1, None] + widths[:, None] * (nodes + 1) / 2
+    return float(widths @ (4 * x * noise.sf(u * x)) @ (weights / 2))
+
+
+@lru_cache(maxsize=1024)
+def largest_error(noise: SymmetricNoise, unit: Fraction, on_grid: bool) -> RoundingError:
+    """Return the largest bias, and the variance that makes up the largest root mean square error with it.
+
+    Parameters
+    ----------
+    noise
+        The noise.
+    unit
+        The unit that results are rounded to.
+    on_grid
+        Whether the true sums are known to be whole numbers of units.
+    """
+    bias, variance = rounded_error(noise, unit, PLACES[:1] if on_grid else PLACES)
+    worst = float(np.abs(bias).max())
+    return RoundingError(worst, max(float((bias**2 + variance).max()) - worst**2, 0.0))
