@@ -4,6 +4,8 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -61,3 +63,14 @@ def _places(unit: Fraction | None) -> int | None:
 def percent(level: float) -> str:
     """Write the level of an interval."""
     return f"{100 * level:.6g} %"
+
+
+def rounded(values: Any, digits: int, side: int = 0) -> Any:
+    """Return floats rounded to so many significant digits: to nearest, or down (side −1) or up (side 1)."""
+    values = np.asarray(values, float)
+    step = {-1: np.floor, 0: np.rint, 1: np.ceil}[side]
+    with np.errstate(all="ignore"):
+        places = digits - 1 - np.floor(np.log10(np.abs(values)))
+        usual = np.isfinite(places) & (np.abs(places) <= 22)  # powers of ten that floats hold
+        up, down = 10.0 ** np.where(usual, np.maximum(places, 0), 0), 10.0 ** np.where(usual, np.maximum(-places, 0), 0)
+        return np.where(usual, step(values * up / down) * down / up, values)

@@ -8,7 +8,9 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,11 @@ from slowscale.accounting import RecordPolicy
 from slowscale.accounting.record import read_policies
 from slowscale.arrays import to_numpy
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
+from slowscale.figures import rounded
 from slowscale.files import free_target, write_files
+from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.mechanisms.grid import floats, outward
 from slowscale.parameters import level_quantile
 
 if TYPE_CHECKING:
@@ -36,7 +42,8 @@ TYPES: dict[str, pa.DataType] = {
     str(dtype): dtype
     for dtype in (pa.string(), pa.int64(), pa.bool_(), pa.date32(), pa.float64(), pa.decimal128(38, 0))
 }
-INTERVALS = ("fieller", "delta")
+DIGITS, ERROR_DIGITS = 6, 4  # of ratios, and of standard errors
+INTERVALS = ("box", "fieller", "delta")
 # Text that a spreadsheet takes for a formula when it opens a CSV file, unless it is a number.
 FORMULA = r"^[=+\-@\t\r]"
 NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
@@ -57,12 +64,16 @@ class Release:
         What a record may lose by this release, as PRzCDP: call it on a record, such as {"emp": 12}.
     pure_policy
         The same as PRDP, or None where a mechanism has no such guarantee.
+    mechanisms
+        The mechanism of each column, as far as it is known: one with a function that has no name, or that was not
+        given to `read_release`, is missing.
     """
 
     table: pa.Table
     facts: dict[str, Any]
     policy: RecordPolicy
     pure_policy: RecordPolicy | None
+    mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -76,7 +87,8 @@ class Release:
             bias = ", clipped at 0 and so biased upwards" if column["nonnegative"] else ""
             lines.append(f"  {name}: {column['described']}, unit {column['unit']}{bias}")
         for name, ratio in self.facts["ratios"].items():
-            lines.append(f"  {name}: {ratio['numerator']} / {ratio['denominator']}, approximate")
+            approximate = ", with an approximate interval" if ratio["approximate"] else ""
+            lines.append(f"  {name}: {ratio['numerator']} / {ratio['denominator']}{approximate}")
         lines.append(f"  A record may lose ({self.facts['notion']}), added up:")
         return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
 
@@ -129,13 +141,52 @@ class Release:
 
         return write_report(self, path, spent=spent, overwrite=overwrite)
 
+    def interval(self, column: str, level: float = 0.95) -> tuple[Any, Any]:
+        """Return the ends of intervals for the true sums of a column, at any level, from what was published.
+
+        Parameters
+        ----------
+        column
+            A released column that is not a ratio.
+        level
+            The level. Intervals are never narrower than the published ones.
+        """
+        level_quantile(level)
+        facts, mechanism = self._facts_of("column", column), self._mechanism(column)
+        low, high = (self._floats(f"{column}{end}") for end in ("_low", "_high"))
+        if level <= facts["level"]:
+            return low, high
+        unit = Fraction(facts["unit"])
+        if isinstance(mechanism, TransformationMechanism):
+            ends = mechanism._ends(self._floats(f"{column}_transformed"), level, unit)
+            return tuple(floats(end, unit, side) for end, side in zip(ends, (-1, 1), strict=True))
+        assert isinstance(mechanism, AdditiveMechanism)
+        on_grid = facts.get("on_grid", False)
+        narrow, wide = (mechanism._half_steps(unit, one, on_grid) for one in (facts["level"], level))
+        more = math.inf if narrow is None or wide is None else float((wide - narrow) * unit)
+        low, high = outward(low, more, -1), outward(high, more, 1)
+        return (low, high) if _at_least(facts) is None else (np.maximum(low, 0), high)
+
+    def unbiased_variance(self, column: str) -> Any:
+        """Return estimates of the variances of a column's numbers that are right on average, for adding and averaging.
+
+        They add up over cells as variances do. For roots and logs a single one may be far off, or below 0; for what a
+        single number may be off by, use its interval. Additive noise has one variance for all, rounding included.
+        """
+        facts, mechanism = self._facts_of("column", column), self._mechanism(column)
+        transformed = self._floats(f"{column}_transformed") if mechanism._error_grows else None
+        found = mechanism._variance_from(transformed, Fraction(facts["unit"]), facts.get("on_grid", False))
+        return np.broadcast_to(found, len(self)).copy()
+
     def ratio(
-        self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "fieller"
+        self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "box"
     ) -> "Release":
         """Return the release with a further column: the ratio of two released ones, such as pay per employee.
 
-        It is computed from what was released, so no record loses more by it. Its standard error (delta method) and
-        interval are approximate: they treat the noise as normal.
+        It is computed from what was released, so no record loses more by it. Both parts are first brought to what their
+        intervals allow, and a denominator such as a count, which is 0 or at least one unit, to at least one unit: where
+        it is 0 there is no ratio. The ratio lies within its interval then, but for small denominators it is biased, and its standard
+        error (delta method) is approximate: use the interval.
 
         Parameters
         ----------
@@ -146,12 +197,13 @@ class Release:
         level
             The level of the interval.
         interval
-            "fieller", which is infinite where the denominator may be 0, or "delta".
+            "box": all ratios of a value in an interval for the numerator and one in an interval for the denominator,
+            each at the level (1 + level)/2. It holds the true ratio with probability `level` or more. "fieller" and
+            "delta" are approximate: they treat the noise as normal, and may cover much less.
         """
         name = f"{numerator}_per_{denominator}" if name is None else name
         for argument, column in (("numerator", numerator), ("denominator", denominator)):
-            if not isinstance(column, str) or column not in self.facts["columns"]:
-                raise ParameterError(f"{argument} must be one of {', '.join(self.facts['columns'])}, got {column!r}")
+            self._facts_of(argument, column)
         if numerator == denominator:
             raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
         if not isinstance(name, str) or not name or {name, *_beside(name)} & set(self.table.column_names):
@@ -161,26 +213,72 @@ class Release:
         x, y = (self._floats(column) for column in (numerator, denominator))
         x_se, y_se = (self._floats(f"{column}_se") for column in (numerator, denominator))
         with np.errstate(all="ignore"):
+            if interval == "box":
+                x_ends, (y_low, y_high) = (self.interval(one, (1 + level) / 2) for one in (numerator, denominator))
+                y_low = np.maximum(y_low, self._least(denominator))
+                low, high = box(x_ends, (y_low, y_high))
+                x, y = np.clip(x, *x_ends), np.where(y_low <= y_high, np.clip(y, y_low, y_high), 0.0)
             value = x / y
             se = np.hypot(x_se / y, x * y_se / y**2)
-            low, high = (value - z * se, value + z * se) if interval == "delta" else fieller(x, x_se, y, y_se, z)
+            if interval == "delta":
+                low, high = value - z * se, value + z * se
+            elif interval == "fieller":
+                low, high = fieller(x, x_se, y, y_se, z)
         known = y != 0
-        columns = [np.where(known, value, np.nan), np.where(known, se, np.nan)]
-        columns += [np.where(known, low, -math.inf), np.where(known, high, math.inf)]
+        low, high = (
+            rounded(np.where(known, low, -math.inf), DIGITS, -1),
+            rounded(np.where(known, high, math.inf), DIGITS, 1),
+        )
+        columns = [
+            rounded(np.where(known, value, np.nan), DIGITS),
+            rounded(np.where(known, se, np.nan), ERROR_DIGITS),
+            low,
+            high,
+        ]
         table = self.table
-        for column, values in zip([name, *_beside(name)], columns, strict=True):
-            table = table.append_column(column, pa.array(values, from_pandas=True))
+        for column, numbers in zip([name, *_beside(name)], columns, strict=True):
+            table = table.append_column(column, pa.array(numbers, from_pandas=True))
         note = {
             "numerator": numerator,
             "denominator": denominator,
             "level": float(level),
             "interval": interval,
-            "approximate": True,
+            "approximate": interval != "box",
         }
         return replace(self, table=table, facts={**self.facts, "ratios": {**self.facts["ratios"], name: note}})
 
+    def _facts_of(self, argument: str, column: Any) -> dict[str, Any]:
+        """Return the facts of a released column, or raise."""
+        known = self.facts["columns"]
+        if not isinstance(column, str) or column not in known:
+            raise ParameterError(f"{argument} must be one of {', '.join(known)}, got {column!r}")
+        facts: dict[str, Any] = known[column]
+        return facts
+
+    def _mechanism(self, column: str) -> Mechanism:
+        if column not in self.mechanisms:
+            raise ParameterError(
+                f"the mechanism of {column!r} has a function that is not known here: read the release with "
+                "ss.read_release(path, functions={name: function})"
+            )
+        return self.mechanisms[column]
+
+    def _least(self, column: str) -> float:
+        """Return the least that a denominator can be, as long as there is a ratio."""
+        facts = self.facts["columns"][column]
+        if _at_least(facts) is None:
+            return -math.inf
+        return float(Fraction(facts["unit"])) if facts.get("on_grid", facts["kind"] == "count") else 0.0
+
     def _floats(self, column: str) -> Any:
         return to_numpy(self.table[column].cast(pa.float64(), safe=False))
+
+
+def _at_least(facts: Mapping[str, Any]) -> int | None:
+    """Return the least that the true sums of a column can be; releases of earlier versions do not say."""
+    transforms = (facts["mechanism"] or {}).get("type") in ("Root", "Log", "Transformation")
+    known: int | None = facts.get("at_least", 0 if facts["kind"] == "count" or transforms else None)
+    return known
 
 
 def _beside(name: str) -> list[str]:
@@ -191,6 +289,21 @@ def check_interval(interval: Any) -> None:
     """Raise unless an interval for ratios is one that we know."""
     if interval not in INTERVALS:
         raise ParameterError(f"interval must be one of {', '.join(INTERVALS)}, got {interval!r}")
+
+
+def box(x: tuple[Any, Any], y: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the least and largest ratio of a number in one interval to a number other than 0 in another.
+
+    It is the whole line where the second interval reaches to both sides of 0, or is empty.
+    """
+    flipped = y[1] <= 0  # a ratio of two numbers is that of their negatives
+    x_low, x_high = np.where(flipped, -x[1], x[0]), np.where(flipped, -x[0], x[1])
+    y_low, y_high = np.where(flipped, -y[1], y[0]), np.where(flipped, -y[0], y[1])
+    with np.errstate(all="ignore"):
+        low = np.where(x_low >= 0, x_low / y_high, x_low / y_low)
+        high = np.where(x_high > 0, x_high / y_low, x_high / y_high)
+    endless = (y_low < 0) | (y_high <= 0) | (y_low > y_high) | np.isnan(low) | np.isnan(high)
+    return np.where(endless, -math.inf, low), np.where(endless, math.inf, high)
 
 
 def fieller(x: Any, x_se: Any, y: Any, y_se: Any, z: float) -> tuple[Any, Any]:
@@ -230,7 +343,18 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
         raise EngineError(f"{source} is no release that slowscale wrote: {type(error).__name__}") from error
     if described is None:
         raise EngineError(f"{source} was released with a nested function or lambda, which cannot be read back")
-    return Release(table, facts, *read_policies(facts, functions))
+    return Release(table, facts, *read_policies(facts, functions), _read_mechanisms(facts, functions))
+
+
+def _read_mechanisms(
+    facts: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None
+) -> dict[str, Mechanism]:
+    """Return the mechanisms that can be made again."""
+    found = {}
+    for name, column in facts["columns"].items():
+        with suppress(ParameterError):
+            found[name] = Mechanism.from_dict(column["mechanism"], functions)
+    return found
 
 
 def _escape(table: pa.Table) -> tuple[pa.Table, list[str]]:
@@ -241,15 +365,15 @@ def _escape(table: pa.Table) -> tuple[pa.Table, list[str]]:
     import pyarrow.compute as pc
 
     escaped = []
-    for i, field in enumerate(table.schema):
-        if not pa.types.is_string(field.type):
+    for i, entry in enumerate(table.schema):
+        if not pa.types.is_string(entry.type):
             continue
         text = table[i]
         runs = pc.and_not(pc.match_substring_regex(text, FORMULA), pc.match_substring_regex(text, NUMBER))
         if pc.any(runs).as_py():
             marked = pc.or_(runs, pc.starts_with(text, "'"))
-            table = table.set_column(i, field, pc.if_else(marked, pc.binary_join_element_wise("'", text, ""), text))
-            escaped.append(field.name)
+            table = table.set_column(i, entry, pc.if_else(marked, pc.binary_join_element_wise("'", text, ""), text))
+            escaped.append(entry.name)
     return table, escaped
 
 

@@ -34,20 +34,22 @@ from slowscale.errors import (
     LedgerError,
     ParameterError,
     ParameterTypeError,
+    UnitWarning,
 )
+from slowscale.figures import rounded
 from slowscale.mechanisms import Mechanism, TransformationMechanism
-from slowscale.mechanisms.grid import as_unit
+from slowscale.mechanisms.grid import as_unit, floats, largest, values
 from slowscale.mechanisms.release import Exact, Noisy
 from slowscale.parameters import check_flag, level_quantile
 from slowscale.policy import ConstantPolicy, Policy
-from slowscale.release import FORMAT, Release, check_interval
+from slowscale.release import ERROR_DIGITS, FORMAT, Release, check_interval
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
 from slowscale.tables.engines import engine_of
 from slowscale.tables.keys import Keys
 from slowscale.tables.losses import Losses, record_losses
 from slowscale.tables.sources import open_source
-from slowscale.tables.sums import Column, ExactSums, Sum, check_labels, exact_sums
+from slowscale.tables.sums import Column, ExactSums, Sum, check_labels, counted, exact_sums
 
 PROTECTS = "one record (one row of the table): whether it is there, and what it holds"
 ENTITIES = (
@@ -57,6 +59,12 @@ ENTITIES = (
 COMBINES = "; the table is itself a query that combines rows, and a record is a row of its result"
 SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
 TREATMENTS = ("error", "zero")
+# What the published standard error is, by whether the error grows with the sum.
+STANDARD_ERRORS = {
+    False: "the root mean square error, rounding included; the same for every sum",
+    True: "the standard deviation at the median estimate of the sum, rounding included: as likely too large as too "
+    "small, and never below that of an empty cell",
+}
 
 # Which records a release is about: a column, its labels and what those are; None, () and None for all records.
 Part = tuple[str | None, tuple[Any, ...], str | None]
@@ -91,6 +99,26 @@ class Query:
         found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
         terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
         return RecordPolicy(terms, filtered=self.filtered) if len(terms) == len(found) else None
+
+    def on_grid(self, name: str) -> bool:
+        """Whether the true sums of a column are whole numbers of its unit, by the column's type."""
+        if name == self.count:
+            return True
+        number = counted(self.table, self.columns[name])
+        return number.exact and (number.grain / self.units[name]).denominator == 1
+
+    def at_least(self, name: str) -> int | None:
+        """Return the least that a true sum of a column can be, where that is known."""
+        return 0 if name == self.count or isinstance(self.mechanisms[name], TransformationMechanism) else None
+
+    @property
+    def unit_warnings(self) -> list[str]:
+        """What to say about units that are coarser than the noise."""
+        found = [
+            (name, mechanism._unit_warning(self.units[name], self.on_grid(name)))
+            for name, mechanism in self.mechanisms.items()
+        ]
+        return [f"column {name!r}: {warning}" for name, warning in found if warning is not None]
 
     def _term(self, name: str, policy: Policy) -> tuple[str | None, Policy]:
         # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
@@ -316,12 +344,13 @@ class Session:
         *,
         count: Mechanism,
         level: float = 0.95,
-        interval: str = "fieller",
+        interval: str = "box",
         **options: Any,
     ) -> Release:
-        """Release sums and counts, and the means as their ratios `x_mean`, whose intervals are approximate.
+        """Release sums and counts, and the means as their ratios `x_mean`.
 
-        See `sum` for the arguments and `Release.ratio` for the intervals.
+        See `sum` for the arguments and `Release.ratio` for the intervals, which hold at their level unless an
+        approximate one is asked for.
         """
         check_interval(interval)
         mechanisms = _mechanisms(columns)
@@ -409,6 +438,8 @@ class Session:
         kind = keys.kinds[partition] if keys is not None and partition is not None else None
         self._check_derived(columns, texts)
         dry_run(query)
+        for warning in query.unit_warnings:
+            warnings.warn(warning, UnitWarning, stacklevel=3)
         facts = self._facts(query, partition, labels)
         part = (partition, labels, kind)
         with self._attempt(facts, part):
@@ -561,9 +592,10 @@ class Session:
             columns = {name: query.keys.table[name] for name in query.keys.columns}
         for name, mechanism in query.mechanisms.items():
             exact = Exact(sums.rows, Fraction(1)) if name == query.count else _exact(sums.sums[name])
-            noisy = mechanism.release(exact, query.units[name], query.level, self._bits)
-            columns |= {f"{name}{suffix}": values for suffix, values in _published(noisy, query.nonnegative).items()}
-        return Release(pa.table(columns), facts, query.policy, query.pure_policy)
+            noisy = mechanism._release(exact, query.units[name], query.level, self._bits)
+            published = _published(noisy, query.nonnegative, query.at_least(name))
+            columns |= {f"{name}{suffix}": values for suffix, values in published.items()}
+        return Release(pa.table(columns), facts, query.policy, query.pure_policy, dict(query.mechanisms))
 
 
 def _exact(total: Sum) -> Exact:
@@ -583,10 +615,9 @@ class KnownBits:
 def dry_run(query: Query) -> None:
     """Try every mechanism on a sum of 0, so that one which cannot draw fails before anything is charged."""
     for name, mechanism in query.mechanisms.items():
-        noisy = mechanism.release(
-            Exact(np.zeros(1, np.int64), Fraction(1)), query.units[name], query.level, KnownBits()
-        )
-        _published(noisy, query.nonnegative)
+        zero = Exact(np.zeros(1, np.int64), Fraction(1))
+        noisy = mechanism._release(zero, query.units[name], query.level, KnownBits())
+        _published(noisy, query.nonnegative, query.at_least(name))
 
 
 def errors_by_size(query: Query, sums: ExactSums, release: Release) -> tuple[SizeClass, ...]:
@@ -605,22 +636,34 @@ def errors_by_size(query: Query, sums: ExactSums, release: Release) -> tuple[Siz
     return tuple(classes)
 
 
-def _published(noisy: Noisy, nonnegative: bool) -> dict[str, Any]:
-    """Return the columns that are published of a release."""
+def _published(noisy: Noisy, nonnegative: bool, at_least: int | None) -> dict[str, Any]:
+    """Return the columns that are published of a release.
 
-    def raised(values: Any) -> Any:
-        return np.maximum(values, 0) if nonnegative else values
-
-    estimate = raised(np.asarray(noisy.value))
-    if estimate.dtype == object:  # beyond 64 bits
-        fits = max(abs(number) for number in estimate) < 10**38
-        value = pa.array(estimate, pa.decimal128(38, 0)) if fits else pa.array(raised(noisy.floats), pa.float64())
-    else:
-        value = to_arrow(estimate)
-    columns = {"_se": noisy.se, "_low": raised(noisy.low), "_high": raised(noisy.high)}
+    The interval is raised to what the true sum is known to be at least. An estimate is raised to 0 only where that was
+    asked for, as it is biased then.
+    """
+    units = [noisy.units, *noisy.ends]
+    for i, raised in enumerate((nonnegative, at_least is not None, at_least is not None)):
+        if raised:
+            units[i] = np.maximum(units[i], 0)
+    estimate, low, high = (_numbers(some, noisy.unit, side) for some, side in zip(units, (0, -1, 1), strict=True))
+    error = rounded(noisy.se, ERROR_DIGITS)
+    if noisy.transformed is not None:  # rounding must not bring it below that of an empty cell
+        error = np.where(error < noisy.mechanism.std(0), rounded(noisy.se, ERROR_DIGITS, 1), error)
+    columns = {"": estimate, "_se": to_arrow(error), "_low": low, "_high": high}
     if noisy.transformed is not None:
-        columns["_transformed"] = noisy.transformed
-    return {"": value, **{suffix: to_arrow(numbers) for suffix, numbers in columns.items()}}
+        columns["_transformed"] = to_arrow(noisy.transformed)
+    return columns
+
+
+def _numbers(units: Any, unit: Fraction, side: int) -> pa.Array:
+    """Return whole numbers of units as a column: integers, decimals beyond 64 bits, or floats rounded to a side."""
+    numbers = values(units, unit, side)
+    if numbers.dtype != object:
+        return to_arrow(numbers)
+    if largest(numbers) < 10**38:
+        return pa.array(numbers, pa.decimal128(38, 0))
+    return to_arrow(floats(units, unit, side))
 
 
 def _column_facts(query: Query, name: str) -> dict[str, Any]:
@@ -633,6 +676,10 @@ def _column_facts(query: Query, name: str) -> dict[str, Any]:
         "level": query.level,
         "nonnegative": query.nonnegative,
         "estimator": "biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
+        "se": STANDARD_ERRORS[mechanism._error_grows],
+        "at_least": query.at_least(name),
+        "on_grid": query.on_grid(name),
+        "rounding_bias": mechanism._rounding_bias(query.units[name], query.on_grid(name)),
     }
     if name == query.count:
         return facts

@@ -90,7 +90,8 @@ def test_means(session):
     assert frame.loc["IA", "cattle_mean"] == 2060
     assert frame.loc["IA", "weight_mean"] == pytest.approx(0.875, abs=0.01)
     assert math.isnan(frame.loc["NV", "cattle_mean"])
-    assert release.facts["ratios"]["cattle_mean"]["approximate"] is True
+    assert release.facts["ratios"]["cattle_mean"]["approximate"] is False
+    assert frame.loc["NV", "cattle_mean_low"] == -math.inf
     assert session.losses(release).records == 3
 
 
@@ -112,7 +113,10 @@ def test_results_below_zero_are_raised_on_request(session):
         session.sum({"change": ss.Gaussian(100)}, keys=KEYS, nonnegative=wish).to_pandas() for wish in (False, True)
     )
     assert (plain["change_low"] < 0).all()
-    assert (raised[["change", "change_low", "change_high"]] >= 0).all(axis=None)
+    assert (raised["change"] >= 0).all()
+    # The true sum may be below 0, so the interval stays where it is.
+    assert (raised["change_high"] - raised["change_low"] == plain["change_high"] - plain["change_low"]).all()
+    assert (raised["change_low"] < 0).all()
     release = session.sum({"change": TINY}, nonnegative=True)
     assert "biased" in repr(release)
     assert release.facts["columns"]["change"]["estimator"].startswith("biased")
@@ -120,8 +124,8 @@ def test_results_below_zero_are_raised_on_request(session):
 
 def test_intervals_follow_the_level(session):
     wide, narrow = (session.sum({"cattle": ss.Gaussian(5)}, level=level).to_pandas() for level in (0.99, 0.5))
-    assert (wide["cattle_high"] - wide["cattle_low"]).iloc[0] == pytest.approx(2 * (5 * 2.5758293 + 0.5))
-    assert (narrow["cattle_high"] - narrow["cattle_low"]).iloc[0] == pytest.approx(2 * (5 * 0.6744898 + 0.5))
+    assert (wide["cattle_high"] - wide["cattle_low"]).iloc[0] == 2 * 13  # |Z| < 5·2.576 = 12.9
+    assert (narrow["cattle_high"] - narrow["cattle_low"]).iloc[0] == 2 * 3  # |Z| < 5·0.674 = 3.4
 
 
 def test_cells_have_independent_noise():

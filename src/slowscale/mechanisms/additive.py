@@ -68,14 +68,14 @@ class AdditiveMechanism(Mechanism):
         """
         if unit is None:
             return _constant(self.noise.var(), q)
-        return self._rounded(q, as_unit(unit))[1]
+        return self._rounded(q, as_unit(unit))[1] ** 2
 
     def std(self, q: Any = None, unit: Any = None) -> Any:
         """Return the standard deviation: of the ideal output, which is the same for every q, or of what is published.
 
         With a `unit` it is that of the rounded result when the sum is q, or the largest over all sums.
         """
-        return _constant(self.noise.std(), q) if unit is None else np.sqrt(self.variance(q, unit))[()]
+        return _constant(self.noise.std(), q) if unit is None else self._rounded(q, as_unit(unit))[1]
 
     def bias(self, q: Any = None, unit: Any = None) -> Any:
         """E[published] − q: 0 for the ideal output; rounding to a `unit` coarser than the noise adds some.
@@ -85,15 +85,14 @@ class AdditiveMechanism(Mechanism):
         return _constant(0.0, q) if unit is None else self._rounded(q, as_unit(unit))[0]
 
     def _rounded(self, q: Any, unit: Fraction) -> tuple[Any, Any]:
-        """Return bias and variance of the rounded result."""
+        """Return bias and standard deviation of the rounded result."""
         if q is None:
-            bias, variance = rounded_error(self.noise, unit, PLACES)
-            return float(np.abs(bias).max()), float(variance.max())
+            return tuple(float(np.abs(found).max()) for found in rounded_error(self.noise, unit, PLACES))  # type: ignore[return-value]
         sums = Sums.of(q, unit)
-        place = np.zeros(sums.whole.size) if sums.rest is None else np.broadcast_to(sums.rest.mid, sums.whole.shape)
+        place = np.zeros(sums.whole.size) if sums.rest is None else sums.rest.mid
         known, at = np.unique(np.where(place > 0.5, place - 1, place), return_inverse=True)
-        bias, variance = (found[at].reshape(sums.shape)[()] for found in rounded_error(self.noise, unit, known))
-        return (bias, variance) if sums.shape else (float(bias), float(variance))
+        bias, std = rounded_error(self.noise, unit, known)
+        return shaped(bias[at], sums.shape), shaped(std[at], sums.shape)
 
     def prediction_interval(self, q: Any = 0.0, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
         """Return q ± the noise's quantile (Theorem additive_bounds), rounded outwards; or what that is rounded to.
@@ -150,6 +149,9 @@ class AdditiveMechanism(Mechanism):
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
         return release_additive(self, q, unit, level, bits)
+
+    def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
+        return largest_error(self.noise, unit, on_grid).bias
 
     def _unit_warning(self, unit: Fraction, on_grid: bool) -> str | None:
         error = largest_error(self.noise, unit, on_grid)

@@ -72,6 +72,18 @@ class Mechanism(Declared, ABC):
         """
 
     @abstractmethod
+    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
+        """Do what `release` does, without its warnings."""
+
+    def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
+        """Return the largest bias that rounding to the unit adds, where sums may be off the grid."""
+        return 0.0
+
+    def _unit_warning(self, unit: Fraction, on_grid: bool) -> str | None:
+        """Return what to say where the unit is so coarse that rounding biases the results, else None."""
+        return None
+
+    @abstractmethod
     def _standard_error(self, noisy: Noisy) -> Any:
         """Return the standard error of a release, from what was released."""
 

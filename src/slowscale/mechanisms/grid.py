@@ -94,7 +94,7 @@ def values(units: Any, unit: Fraction, side: int = 0) -> Any:
     if units.dtype.kind == "f":
         return units * float(unit)
     if unit.denominator == 1:
-        fits = units.dtype != object and largest(units) * unit.numerator < 2**63
+        fits = units.dtype != object and max(1, largest(units)) * unit.numerator < 2**63
         return (units if fits else units.astype(object)) * unit.numerator
     return floats(units, unit, side)
 
@@ -123,8 +123,9 @@ def directed(value: Fraction | int, side: int) -> float:
 def outward(q: Any, half: float, side: int) -> Any:
     """Return q + side·half as floats that are rounded away from q."""
     far = q + side * half
-    back = far - q  # the rounding error of a sum, by Knuth's TwoSum
-    dropped = (q - (far - back)) + (side * half - back)
+    with np.errstate(invalid="ignore"):
+        back = far - q  # the rounding error of a sum, by Knuth's TwoSum
+        dropped = (q - (far - back)) + (side * half - back)
     return np.where(side * dropped > 0, np.nextafter(far, side * math.inf), far)
 
 

@@ -18,44 +18,40 @@ from slowscale.parameters import Array
 
 # From so many units on (the median of |Z|), the noise counts as wide.
 WIDE = 30
-# Places between two grid points that are looked at for the largest error.
-PLACES = np.linspace(0, 0.5, 17)
+# Places between two grid points that are looked at for the largest error: evenly, and ever closer to halfway.
+PLACES = np.concatenate([np.linspace(0, 0.5, 17), 0.5 - 2.0 ** -np.arange(6, 41)])
 # Cells of one unit that are followed at most, and Gauss-Legendre nodes in each.
 CELLS, NODES = 2000, 8
 
 
 class RoundingError(NamedTuple):
-    """The error of what is published, rounding included."""
+    """The largest bias and the largest root mean square error of what is published, rounding included."""
 
     bias: float
-    variance: float
-
-    @property
-    def rmse(self) -> float:
-        """The root mean square error."""
-        return math.hypot(self.bias, math.sqrt(self.variance))
+    rmse: float
 
 
 def rounded_error(noise: SymmetricNoise, unit: Fraction, place: Array) -> tuple[Array, Array]:
-    """Return bias and variance of what is published, for sums at these places (in units) from the nearest grid point.
+    """Return bias and standard deviation of what is published, for sums at these places from the nearest grid point.
 
     With X = ⌊t + Z/u + ½⌋ and S(x) = P(Z > x): E X = Σ_j S(u(j+½−t)) − S(u(j+½+t)), and
     E X² = Σ_j (2j+1)(S(u(j+½−t)) + S(u(j+½+t))). The second is worked out as Var(Z)/u² = ∫ 4x·S(ux) dx plus the
-    difference in every cell from j to j+1, which vanishes quickly.
+    difference in every cell from j to j+1, which vanishes quickly. Places are in units, from −½ to ½.
     """
-    u, variance = float(unit), noise.var()
+    u, std = float(unit), noise.std()
+    wide = np.full_like(place, math.hypot(std, u / math.sqrt(12)))
     if not noise.isf(0.25) < WIDE * u:
-        return np.zeros_like(place), np.full_like(place, variance + u * u / 12)
-    j = np.arange(min(CELLS, math.ceil(min(noise.isf(1e-20) / u, CELLS)) + 2))
+        return np.zeros_like(place), wide
+    j = np.arange(math.ceil(min(noise.isf(1e-20) / u, CELLS)) + 2)
     t = place[:, None]
     with np.errstate(over="ignore", under="ignore"):
         above, below = noise.sf(u * (j + 0.5 - t)), noise.sf(u * (j + 0.5 + t))
-        left_out = noise.sf(u * (j[-1] + 1.0))
-        mean = (above - below).sum(axis=1) + 2 * place * left_out
-        followed = ((2 * j + 1) * (above + below)).sum(axis=1) - _second_moment(noise, u, j.size)
-    square = variance / u**2 + followed if math.isfinite(variance) else math.inf
-    bias = u * (mean - place)
-    return bias, np.maximum(u**2 * (square - mean**2), 0.0)
+        mean = (above - below).sum(axis=1) + 2 * place * noise.sf(u * j.size)
+        bias = u * (mean - place)
+        if not std < 1e6 * u:
+            return bias, wide
+        more = ((2 * j + 1) * (above + below)).sum(axis=1) - _second_moment(noise, u, j.size)
+        return bias, u * np.sqrt(np.maximum((std / u) ** 2 + more - mean**2, 0.0))
 
 
 def _second_moment(noise: SymmetricNoise, u: float, cells: int) -> float:
@@ -69,7 +65,7 @@ def _second_moment(noise: SymmetricNoise, u: float, cells: int) -> float:
 
 @lru_cache(maxsize=1024)
 def largest_error(noise: SymmetricNoise, unit: Fraction, on_grid: bool) -> RoundingError:
-    """Return the largest bias, and the variance that makes up the largest root mean square error with it.
+    """Return the largest error over all sums, or over those on the grid if all sums are known to be on it.
 
     Parameters
     ----------
@@ -80,6 +76,5 @@ def largest_error(noise: SymmetricNoise, unit: Fraction, on_grid: bool) -> Round
     on_grid
         Whether the true sums are known to be whole numbers of units.
     """
-    bias, variance = rounded_error(noise, unit, PLACES[:1] if on_grid else PLACES)
-    worst = float(np.abs(bias).max())
-    return RoundingError(worst, max(float((bias**2 + variance).max()) - worst**2, 0.0))
+    bias, std = rounded_error(noise, unit, PLACES[:1] if on_grid else PLACES)
+    return RoundingError(float(np.abs(bias).max()), float(np.hypot(bias, std).max()))

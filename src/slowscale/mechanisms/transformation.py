@@ -34,8 +34,9 @@ from slowscale.sampling.samplers import Lift, Number
 FARTHEST = 12.0
 # From so many units on, the ideal standard deviation counts as wide.
 WIDE = 20.0
-# What floating-point formulas may be off by, relatively: interval ends are moved outwards by it.
-MARGIN = 2.0**-46
+# What floating-point formulas may be off by, relatively, from a sum and from a transformed value: interval ends are
+# moved outwards by it.
+ROUNDOFF, MARGIN = 2.0**-50, 2.0**-46
 # Transformed values this many standard deviations of the noise large are inverted in Arb: floats are too coarse.
 FINE = 2.0**30
 
@@ -179,7 +180,8 @@ class TransformationMechanism(Mechanism):
     def _predicted(self, q: Array, half: float, unit: Fraction | None) -> tuple[Array, Array]:
         """Return the ends of a prediction interval, in units where there is one."""
         low, high = self._extremes(self._transform(q), half)
-        low, high = low - MARGIN * (np.abs(low) + q), high + MARGIN * (np.abs(high) + q)
+        slack = ROUNDOFF * q
+        low, high = low - slack - ROUNDOFF * np.abs(low), high + slack + ROUNDOFF * np.abs(high)
         if unit is None:
             return low, high
         low, high = low / float(unit), high / float(unit)
@@ -408,15 +410,18 @@ class Root(TransformationMechanism):
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._variance_estimate(v)
-        # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), with the polynomials scaled by σ, so that nothing overflows by itself.
-        coefficients = np.exp(self._log_coefficients() + 2 * (self.k - np.arange(self.k)) * math.log(self.sigma))
-        total = np.full_like(v, coefficients[0])
+        # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), in units of the larger of v and σ, so that no term overflows by itself.
+        unit = np.maximum(np.abs(v), self.sigma)
+        v, square = v / unit, (self.sigma / unit) ** 2
+        coefficients = np.exp(self._log_coefficients())
+        total = coefficients[0] * square**self.k
         before, now = np.ones_like(v), v
         for n in range(1, 2 * self.k - 1):
-            before, now = now, v * now - n * self.sigma**2 * before
+            before, now = now, v * now - n * square * before
             if n % 2:
-                total += coefficients[(n + 1) // 2] * now
-        return total
+                i = (n + 1) // 2
+                total += coefficients[i] * square ** (self.k - i) * now
+        return np.asarray(total * unit ** (2 * self.k))
 
     def _log_coefficients(self) -> Array:
         """ln of C(k, i)²·(k − i)! for i < k."""
