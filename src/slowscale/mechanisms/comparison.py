@@ -200,7 +200,7 @@ def _sizes(influences: Any) -> tuple[tuple[str, ...], Array]:
     if isinstance(influences, Mapping):
         if not influences:
             raise ParameterError('influences must hold at least one size, such as {"median firm": 12}, got none')
-        labels = tuple(map(str, influences))
+        labels = tuple(_label(name, size) for name, size in influences.items())
         sizes = np.array([as_number(f"influences[{name!r}]", size) for name, size in influences.items()])
     else:
         sizes = np.atleast_1d(as_array("influences", influences)).ravel()
@@ -211,6 +211,14 @@ def _sizes(influences: Any) -> tuple[tuple[str, ...], Array]:
         where = f" for {name!r}" if name else ""
         raise ParameterError(f"influences must be record sizes, finite and > 0, got {sizes[wrong][0]:g}{where}")
     return labels, sizes
+
+
+def _label(name: Any, size: Any) -> str:
+    """Return the name of a size, or "" where that is only the number again."""
+    try:
+        return "" if float(name) == size else str(name)
+    except (TypeError, ValueError):
+        return str(name)
 
 
 def _values(name: str, values: Iterable[float]) -> Array:
@@ -336,7 +344,7 @@ def _refined(difference: _Difference, grid: Array) -> Array:
     for _ in range(2):
         cells = np.zeros(grid.size - 1, bool)
         signs = difference.signs(grid)
-        changes = signs[:-1] * signs[1:] < 0
+        changes = np.asarray(signs[:-1] * signs[1:] < 0)
         dips = _dips(difference.relative(grid), signs)
         for cell in (changes, dips[:-1], dips[1:]):
             cells |= cell
@@ -346,11 +354,11 @@ def _refined(difference: _Difference, grid: Array) -> Array:
         left, width = grid[:-1][cells], np.diff(grid)[cells]
         grid = np.unique(np.concatenate([grid, (left[:, None] + width[:, None] * inside).ravel()]))
     signs = difference.signs(grid)
-    dips = np.flatnonzero(_dips(difference.relative(grid), signs))
-    if not dips.size:
+    lows = np.flatnonzero(_dips(difference.relative(grid), signs))
+    if not lows.size:
         return grid
-    left, right = np.maximum(dips - 1, 0), np.minimum(dips + 1, grid.size - 1)
-    side = np.where(signs[dips] != 0, signs[dips], np.where(signs[left] != 0, signs[left], signs[right]))
+    left, right = np.maximum(lows - 1, 0), np.minimum(lows + 1, grid.size - 1)
+    side = np.where(signs[lows] != 0, signs[lows], np.where(signs[left] != 0, signs[left], signs[right]))
     return np.unique(np.append(grid, _lowest(difference, side, grid[left], grid[right])))
 
 
@@ -373,7 +381,7 @@ def _lowest(difference: _Difference, side: Signs, left: Array, right: Array) -> 
     ratio = (math.sqrt(5) - 1) / 2
     one, two = right - ratio * (right - left), left + ratio * (right - left)
     at_one, at_two = side * difference.relative(one), side * difference.relative(two)
-    for _ in range(50):
+    for _ in range(40):
         lower = at_one < at_two
         left, right = np.where(lower, left, one), np.where(lower, two, right)
         one, two = right - ratio * (right - left), left + ratio * (right - left)
@@ -392,12 +400,11 @@ def _changes(difference: _Difference, grid: Array) -> tuple[Array, Signs]:
         return np.empty(0), before
     # From here to there the difference is too small to tell. If it is in fact 0, the change is where that ends.
     left = _bisect(lambda x: difference.signs(x) == before, grid[first], grid[last])[0]
-    right = _bisect(lambda x: difference.signs(x) != -before, left, grid[last])[1]
+    last_equal, right = _bisect(lambda x: difference.signs(x) != -before, left, grid[last])
     quarters = [np.abs(difference.relative(left + part * (right - left))) for part in (0.25, 0.5, 0.75)]
     equal = (right > left * (1 + 1e-9)) & (np.max(quarters, axis=0) < EQUAL / 50)
-    low, high = _bisect(lambda x: np.sign(difference.relative(x)) == before, left, right)
-    places = np.where(difference.relative(high) == 0, high, low)
-    return np.where(equal, right, places), before
+    places = _bisect(lambda x: np.sign(difference.relative(x)) != -before, left, right)[0]
+    return np.where(equal, last_equal, places), before
 
 
 def _edges(difference: _Difference, grid: Array) -> Array:
@@ -414,6 +421,8 @@ def _bisect(holds: Callable[[Array], Any], low: Array, high: Array) -> tuple[Arr
     """Return neighbouring floats of which the condition holds for the first only, if it holds for `low` only."""
     for _ in range(64):
         middle = low + (high - low) / 2
+        if ((middle <= low) | (middle >= high)).all():
+            break
         held = holds(middle)
         low, high = np.where(held, middle, low), np.where(held, high, middle)
     return low, high
@@ -465,7 +474,7 @@ def _best(policies: dict[str, Policy], ends: Array) -> list[tuple[float, float, 
             signs = _difference(policies[one], policies[two]).signs(x)
             least[i] &= signs <= 0
             least[j] &= signs >= 0
-    # For each policy and start, how far it goes on being the least one: of equal ones the last to be overtaken is named.
+    # How far each policy goes on being the least one. Of equal ones, that which is overtaken last is named.
     places = np.where(least, starts.size, np.arange(starts.size))
     until = np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
     stretches: list[tuple[float, float, str]] = []
