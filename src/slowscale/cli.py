@@ -34,7 +34,14 @@ app.add_typer(ledger_app, name="ledger")
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML); `slowscale init` writes one.")]
 LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Sizes = Annotated[str, typer.Option(help="Record sizes, separated by commas.")]
+Sizes = Annotated[
+    str | None,
+    typer.Option(
+        help='Record sizes, with or without names: "median firm=12,largest firm=4e10" or "1,100,4e10". '
+        "If not given, powers of ten around --std and --at.",
+        show_default=False,
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}
 FEW = 12  # rows shown of a table
@@ -300,31 +307,74 @@ def explain(
 def compare(
     std: Annotated[float, typer.Option(help="The standard deviation that all mechanisms are given.")],
     at: Annotated[float, typer.Option(help="The sum at which root and log have it; a typical record, say.")],
-    sizes: Sizes = "1,100,10000,1000000",
+    sizes: Sizes = None,
     chart: Annotated[Path | None, typer.Option(help="Draw the policies: a .png, .svg or .html file.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Set mechanisms of the same error side by side: what records of each size lose."""
     import slowscale as ss
+    from slowscale.figures import figure
     from slowscale.study import same_error
 
     candidates = same_error(std, at)
-    influences = _numbers("sizes", sizes)
+    named = _default_sizes(std, at) if sizes is None else _named_sizes(sizes)
+    influences = [size for _, size in named]
+    if chart is not None:
+        _target(chart, "", overwrite)
+    compared = ss.compare(
+        candidates,
+        influences=dict(named) if any(name for name, _ in named) else influences,
+        queries=[at, 100 * at, 10_000 * at],
+    )
     if chart is not None:
         from slowscale.report.comparison import write_chart
 
-        _target(chart, "", overwrite)
-        typer.echo(f"wrote {write_chart(candidates, chart, overwrite)}", err=True)
+        written = write_chart(candidates, chart, compared.searched, influences, overwrite)
+        typer.echo(f"wrote {written}", err=True)
     if as_json:
         rows = {
-            name: {"mechanism": m.to_dict(), "losses": dict(zip(influences, m.policy(influences), strict=True))}
-            for name, m in candidates.items()
+            name: {
+                "mechanism": m.to_dict(),
+                "losses": {label or size: loss for (label, size), loss in zip(named, losses, strict=True)},
+            }
+            for (name, m), losses in zip(candidates.items(), compared.losses.tolist(), strict=True)
         }
         _print_json(rows)
         return
-    typer.echo(f"Every mechanism has a standard deviation of {std:g} for a sum of {at:g}. PRzCDP losses:\n")
-    typer.echo(str(ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at])))
+    typer.echo(f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}. PRzCDP losses:\n")
+    typer.echo(str(compared))
+
+
+def _default_sizes(std: float, at: float) -> list[tuple[str, float]]:
+    """Return powers of ten from below the error and the typical sum to far beyond, without names."""
+    exponents = [math.log10(size) for size in (std, at) if size > 0]
+    low, high = math.floor(min(exponents)) - 1, math.ceil(max(exponents)) + 3
+    low, high = max(low, -300), min(high, 300)
+    step = math.ceil((high - low) / 5)
+    return [("", 10.0**exponent) for exponent in range(high, low - 1, -step)][::-1]
+
+
+def _named_sizes(text: str) -> list[tuple[str, float]]:
+    """Read record sizes with names ("median firm=12,largest firm=4e10"), or without ("1,100,4e10"; the name is "")."""
+    from slowscale.errors import ParameterError
+
+    allowed = 'sizes must be numbers > 0, such as "1,100,4e10" or "median firm=12,largest firm=4e10"'
+    found: list[tuple[str, float]] = []
+    for part in text.split(","):
+        name, equals, number = (piece.strip() for piece in part.rpartition("="))
+        try:
+            size = float(number)
+        except ValueError:
+            raise ParameterError(f"{allowed}, got {part.strip()!r}") from None
+        if not 0 < size < math.inf or (equals and not name):
+            raise ParameterError(f"{allowed}, got {part.strip()!r}")
+        if name and name in (other for other, _ in found):
+            raise ParameterError(f"sizes must have different names, got {name!r} twice")
+        found.append((name, size))
+    if any(name for name, _ in found):  # a size without a name is then called what it is
+        found = list({name or str(size): (name or str(size), size) for name, size in found}.values())
+    return found
 
 
 @app.command()
@@ -505,15 +555,6 @@ def _assigned(text: str) -> tuple[str, float]:
         return name, float(number)
     except ValueError:
         raise ParameterError(f"give a name and a number such as emp=12, got {text!r}") from None
-
-
-def _numbers(argument: str, text: str) -> list[float]:
-    from slowscale.errors import ParameterError
-
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ParameterError(f"{argument} must be numbers separated by commas, got {text!r}") from None
 
 
 def _print_json(value: Any) -> None:

@@ -289,6 +289,29 @@ def test_charts_are_not_overwritten(tmp_path):
     assert "<svg" in (tmp_path / "c.svg").read_text()
 
 
+def test_compare_speaks_of_the_sizes_given(tmp_path):
+    arguments = ["compare", "--std", 75, "--at", 106, "--sizes", "median firm=12,largest firm=4e10,500"]
+    done = run(*arguments, "--chart", "c.svg", folder=tmp_path)
+    names, sizes = done.stdout.splitlines()[2:4]
+    assert names.split("  ")[-1].strip() == ""  # a size without a name has none
+    assert names.split() == ["median", "firm", "largest", "firm"]
+    assert sizes.split()[-3:] == ["12", "40,000,000,000", "500"]
+    assert "10¹¹" in (tmp_path / "c.svg").read_text()  # on the axis
+    losses = json.loads(run(*arguments, "--json", folder=tmp_path).stdout)["log"]["losses"]
+    assert list(losses) == ["median firm", "largest firm", "500.0"]
+
+
+def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
+    for std, at, expected in [
+        (75, 106, ["1", "100", "10,000", "1,000,000"]),
+        (0.002, 0.01, ["0.0001", "0.001", "0.01", "0.1", "1", "10"]),
+        (1e6, 3e9, ["100,000", "10,000,000", "1,000,000,000", "100,000,000,000", "1.00", "×", "10¹³"]),
+    ]:
+        text = run("compare", "--std", std, "--at", at, folder=tmp_path).stdout
+        (head,) = [line for line in text.splitlines() if line.startswith("PRzCDP loss of a record of size")]
+        assert head.split()[7:] == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -311,7 +334,11 @@ def test_charts_are_not_overwritten(tmp_path):
         (["compare", "--std", "75", "--at", "106", "--chart", "cells.csv"], 2, "cells.csv exists: choose another name"),
         (["release"], 2, "Missing argument"),
         (["calibrate", "gausian", "--std", "3"], 2, "mechanism must be one of gaussian"),
-        (["compare", "--std", "75", "--at", "106", "--sizes", "1,x"], 2, "numbers separated by commas"),
+        (["compare", "--std", "75", "--at", "106", "--sizes", "1,x"], 2, "sizes must be numbers > 0"),
+        (["compare", "--std", "75", "--at", "106", "--sizes", "a=1,a=2"], 2, "different names, got 'a' twice"),
+        (["compare", "--std", "75", "--at", "106", "--sizes", "small=0"], 2, 'numbers > 0, such as "1,100,4e10"'),
+        (["compare", "--std", "75", "--at", "106", "--sizes", ""], 2, "sizes must be numbers > 0"),
+        (["compare", "--std", "75", "--at", "106", "--sizes", "1e999"], 2, "got '1e999'"),
         (["nosuch"], 2, "No such command"),
     ],
 )

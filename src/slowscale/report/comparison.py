@@ -1,7 +1,7 @@
 """The policies of several mechanisms in one picture, as a file: .png, .svg or .html."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,36 @@ from slowscale.files import write_files
 from slowscale.mechanisms import Mechanism
 from slowscale.report.charts import INK, Axis, render, spec, tools
 
-SIZES = np.geomspace(1, 1e7, 141)
+POINTS = 241  # on each line
 
 
-def write_chart(mechanisms: Mapping[str, Mechanism], path: Path, overwrite: bool = False) -> Path:
-    """Draw what a record loses against its size, one line per mechanism."""
+def write_chart(
+    mechanisms: Mapping[str, Mechanism],
+    path: Path,
+    span: tuple[float, float],
+    sizes: Iterable[float] = (),
+    overwrite: bool = False,
+) -> Path:
+    """Draw what a record loses against its size, one line per mechanism.
+
+    Parameters
+    ----------
+    mechanisms
+        The mechanisms by name.
+    path
+        Where to write: a .png, .svg or .html file.
+    span
+        The smallest and the largest record size to show.
+    sizes
+        Further record sizes; the chart is widened so that it shows them all.
+    overwrite
+        Whether to replace a file that exists.
+    """
     if path.suffix not in (".png", ".svg", ".html"):
         raise ParameterError(f"chart must be a .png, .svg or .html file, got {path}")
-    lines = {name: list(zip(SIZES, mechanism.policy(SIZES), strict=True)) for name, mechanism in mechanisms.items()}
-    described = spec(Axis("size of the record"), Axis("loss (PRzCDP)"), lines)
+    shown = [*span, *sizes]
+    x = np.union1d(np.geomspace(min(shown), max(shown), POINTS), shown)
+    described = spec(Axis("size of the record"), Axis("loss (PRzCDP)"), _lines(mechanisms, x))
     described = json.loads(json.dumps(described, default=float).replace(INK, "black").replace("transparent", "white"))
     described["config"]["legend"]["labelLimit"] = 400
     _, vl_convert = tools()
@@ -30,3 +51,18 @@ def write_chart(mechanisms: Mapping[str, Mechanism], path: Path, overwrite: bool
     else:
         content = vl_convert.vegalite_to_html(described, bundle=True).encode()
     return write_files({path: lambda place: place.write_bytes(content)}, overwrite=overwrite)
+
+
+def _lines(mechanisms: Mapping[str, Mechanism], x: np.ndarray) -> dict[str, list[tuple[float, float]]]:
+    """Return the points of each line that logarithmic axes can show."""
+    lines = {}
+    for name, mechanism in mechanisms.items():
+        losses = mechanism.policy(x)
+        points = zip(x.tolist(), losses.tolist(), strict=True)
+        lines[name] = [(size, loss) for size, loss in points if 0 < loss < np.inf]
+    if not any(lines.values()):
+        raise ParameterError(
+            f"the chart cannot show losses that are too small or too large for a float: give other sizes than "
+            f"{x[0]:g} to {x[-1]:g}"
+        )
+    return lines

@@ -73,6 +73,31 @@ def test_text():
     assert "Crossovers" not in alone
 
 
+def test_named_sizes():
+    named = ss.compare([ss.Gaussian(75)], influences={"median firm": 12, "largest firm": 4e10, "500": 500})
+    assert named.influences == (12, 4e10, 500)
+    assert named.labels == ("median firm", "largest firm", "")
+    assert list(named.to_pandas().columns) == [("loss", "median firm"), ("loss", "largest firm"), ("loss", 500.0)]
+    names, sizes, rule, losses = str(named).splitlines()[:4]
+    assert names.split() == ["median", "firm", "largest", "firm"]
+    assert sizes.split()[-3:] == ["12", "40,000,000,000", "500"]
+    for head in ("median firm", "largest firm"):  # right-aligned over its size
+        assert sizes[names.index(head) + len(head) - 1] != " "
+    assert set(rule) == {"-"}
+    assert losses.startswith("Gaussian(sigma=75)")
+    assert named.searched == (0.12, 4e12)
+
+
+def test_the_default_span_comes_from_the_policies():
+    for scale in (1e-30, 1, 1e30):
+        found = ss.compare([ss.Gaussian(scale), ss.Root(2, scale**0.5)])
+        assert found.searched == pytest.approx((1e-4 * scale, 1e3 * scale))
+        assert [c.influence for c in found.crossovers] == pytest.approx([scale])
+    low, high = ss.compare([ss.UnitSplitting(1e6, 1e5)]).searched
+    assert low <= 1e6 <= high
+    assert ss.compare([ss.Log(100)]).searched[1] == 1e300
+
+
 def test_mechanisms_that_look_alike_are_both_shown():
     names = ss.compare([ss.Gaussian(1), ss.Gaussian(1.0000001), ss.Gaussian(1)]).names
     assert names == ("Gaussian(sigma=1)", "Gaussian(sigma=1) (2)", "Gaussian(sigma=1) (3)")
@@ -103,7 +128,14 @@ def test_unit_splitting_jumps_are_crossovers_too():
         (lambda: ss.compare([3]), "mechanisms must be mechanisms, got 3"),
         (lambda: ss.compare(3), "mechanisms must be a list or a mapping of mechanisms, got 3"),
         (lambda: ss.compare([ss.Gaussian(1)], within=(1, 2, 3)), "within must be two finite numbers"),
-        (lambda: ss.compare([ss.Gaussian(1)], influences=[-1]), "influences must be finite and >= 0, got -1"),
+        (
+            lambda: ss.compare([ss.Gaussian(1)], influences=[-1]),
+            "influences must be record sizes, finite and > 0, got -1",
+        ),
+        (lambda: ss.compare([ss.Gaussian(1)], influences=[1, 0]), "finite and > 0, got 0"),
+        (lambda: ss.compare([ss.Gaussian(1)], influences={"big": 1e999}), "got inf for 'big'"),
+        (lambda: ss.compare([ss.Gaussian(1)], influences={"big": "9"}), r"influences\['big'\] must be a finite number"),
+        (lambda: ss.compare([ss.Gaussian(1)], influences={}), "at least one size"),
         (lambda: ss.compare([ss.Gaussian(1)], queries=["a"]), "queries must be"),
         (lambda: ss.compare([ss.Gaussian(1)], within=(5, 1)), "within must be two finite numbers 0 < low < high"),
     ],
