@@ -73,8 +73,8 @@ MEANS_TEXT = f"""
 ## Means
 
 Each group has so many records, all of the value {MEAN}, so that the true mean is {MEAN}. Sum and count are released by
-the same mechanism, or by two, and the mean is their ratio. The first share is that of the default interval, "box". In brackets are
-"fieller", "delta" (±1.96 standard errors of the ratio), and the share of default intervals that are finite.
+the same mechanism, or by two, and the mean is their ratio. The first share is that of the default interval, "box". In
+brackets are "fieller", "delta" (±1.96 standard errors of the ratio), and the share of default intervals that are finite.
 """
 
 

@@ -10,6 +10,7 @@ import math
 import re
 import sys
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -532,11 +533,16 @@ def _show_release(made: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from slowscale.figures import published
+
     keys = list(made.facts["keys"]["columns"]) if made.facts["keys"] else []
-    columns = [*made.facts["columns"]]
+    columns = {name: Fraction(column["unit"]) for name, column in made.facts["columns"].items()}
     table = Table(*map(escape, [*keys, *columns]))
     for row in made.table.slice(0, FEW).to_pylist():
-        cells = [f"{row[name]:,} ({row[f'{name}_low']:,.0f} to {row[f'{name}_high']:,.0f})" for name in columns]
+        cells = []
+        for name, unit in columns.items():
+            low, high = (published(row[f"{name}_{end}"], unit, side) for end, side in (("low", -1), ("high", 1)))
+            cells.append(f"{published(row[name], unit)} ({low} to {high})")
         table.add_row(*(escape(str(row[name])) for name in keys), *cells)
     if len(made) > FEW:
         table.add_row(*("…" for _ in [*keys, *columns]))

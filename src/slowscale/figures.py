@@ -50,7 +50,9 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
     if isinstance(value, float) and (places is None or not abs(value) < 1e15):
         return figure(value)
     scaled = Fraction(value) * 10 ** (places or 0)
-    whole = math.floor(scaled) if side < 0 else math.ceil(scaled) if side > 0 else round(scaled)
+    whole = round(scaled)
+    if abs(scaled - whole) > 1e-6:  # a float for a number on the grid, such as 0.07, is not quite on it
+        whole = math.floor(scaled) if side < 0 else math.ceil(scaled) if side > 0 else whole
     text = f"{abs(whole) / 10**places:,.{places}f}" if places else f"{abs(whole):,}"
     return f"−{text}" if whole < 0 else text
 

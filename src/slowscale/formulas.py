@@ -154,6 +154,14 @@ def check_polylog(d: float, a: float, p: float) -> None:
         )
 
 
+def check_splitting(threshold: float, sigma: float) -> None:
+    """Raise unless ρ = threshold²/(2σ²) is a number that floats hold: a loss must not vanish by underflow."""
+    if not 1e-150 <= threshold / sigma <= 1e150:
+        raise ParameterError(
+            f"threshold must be between 1e-150 and 1e150 times sigma, got {threshold:g} with sigma = {sigma:g}"
+        )
+
+
 def probes(a: float) -> Array:
     """Return the points from a on at which a user-given function is looked at."""
     return np.unique(a + np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 481)]))

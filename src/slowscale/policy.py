@@ -25,6 +25,7 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.formulas import (
     check_concave,
     check_polylog,
+    check_splitting,
     log1p_ratio,
     log_gap,
     polylog_offset,
@@ -534,11 +535,13 @@ class UnitSplittingPolicy(Policy):
     threshold: float = real(above=0, typical=(1, 1e6))
     sigma: float = real(above=0, typical=(1e-6, 1e9))
 
+    def _check(self) -> None:
+        check_splitting(self.threshold, self.sigma)
+
     @property
     def rho(self) -> float:
         """The loss of a record that is not split."""
-        with np.errstate(over="ignore", under="ignore"):
-            return float((np.float64(self.threshold) / self.sigma) ** 2 / 2)
+        return (self.threshold / self.sigma) ** 2 / 2
 
     def _loss(self, influence: Array) -> Array:
         return self.rho * np.ceil(influence / self.threshold) ** 2

@@ -185,8 +185,8 @@ class Release:
 
         It is computed from what was released, so no record loses more by it. Both parts are first brought to what their
         intervals allow, and a denominator such as a count, which is 0 or at least one unit, to at least one unit: where
-        it is 0 there is no ratio. The ratio lies within its interval then, but for small denominators it is biased, and its standard
-        error (delta method) is approximate: use the interval.
+        it is 0 there is no ratio. So the ratio lies within its interval. For small denominators it is biased, and its
+        standard error (delta method) is approximate: use the interval.
 
         Parameters
         ----------
@@ -298,7 +298,7 @@ def box(x: tuple[Any, Any], y: tuple[Any, Any]) -> tuple[Any, Any]:
     """
     flipped = y[1] <= 0  # a ratio of two numbers is that of their negatives
     x_low, x_high = np.where(flipped, -x[1], x[0]), np.where(flipped, -x[0], x[1])
-    y_low, y_high = np.where(flipped, -y[1], y[0]), np.where(flipped, -y[0], y[1])
+    y_low, y_high = np.where(flipped, -y[1], y[0]) + 0.0, np.where(flipped, -y[0], y[1])  # a 0 without a sign
     with np.errstate(all="ignore"):
         low = np.where(x_low >= 0, x_low / y_high, x_low / y_low)
         high = np.where(x_high > 0, x_high / y_low, x_high / y_high)

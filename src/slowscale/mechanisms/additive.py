@@ -18,7 +18,7 @@ from scipy import special
 from slowscale.errors import ParameterError, UnitWarning
 from slowscale.figures import figure
 from slowscale.figures import grid as grid_text
-from slowscale.formulas import check_polylog, polylog_offset, smallest_offset
+from slowscale.formulas import check_polylog, check_splitting, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.grid import add, as_unit, floors, outward, shaped, shift, values
 from slowscale.mechanisms.release import NORMAL, Noisy, Sums, release_additive
@@ -350,6 +350,9 @@ class UnitSplitting(AdditiveMechanism):
 
     threshold: float = real(above=0, typical=(1, 1e6))
     sigma: float = real(above=0, typical=(1e-6, 1e9))
+
+    def _check(self) -> None:
+        check_splitting(self.threshold, self.sigma)
 
     @lazy
     def noise(self) -> GaussianNoise:
