@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.figures import rounded
 from slowscale.mechanisms.grid import add, as_unit, directed, elementwise, floats, largest, shaped, values
 from slowscale.parameters import as_number, lazy
 from slowscale.sampling import SECRET, BitSource
@@ -301,7 +302,7 @@ class Noisy:
 
     def __repr__(self) -> str:
         warning = "" if self.private else "NOT PRIVATE (drawn from test bits): "
-        return f"<{warning}{self.value} ± {self.se} by {self.mechanism}>"
+        return f"<{warning}{self.value} ± {rounded(self.se, 4)} by {self.mechanism}>"
 
 
 def release_additive(mechanism: "AdditiveMechanism", q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
