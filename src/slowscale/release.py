@@ -170,10 +170,16 @@ class Release:
     def unbiased_variance(self, column: str) -> Any:
         """Return estimates of the variances of a column's numbers that are right on average, for adding and averaging.
 
-        They add up over cells as variances do. For roots and logs a single one may be far off, or below 0; for what a
-        single number may be off by, use its interval. Additive noise has one variance for all, rounding included.
+        They add up over cells as variances do. For roots and logs a single one may be far off, or below 0; to judge a
+        single number, use its interval. Additive noise has one variance for all numbers, rounding included. A column
+        with a median estimator has none: its numbers are biased.
         """
         facts, mechanism = self._facts_of("column", column), self._mechanism(column)
+        if facts["estimator"] != "mean":
+            raise ParameterError(
+                f"column must have an unbiased estimate, but {column!r} is released with the estimator "
+                f"{facts['estimator']!r}; use its intervals"
+            )
         transformed = self._floats(f"{column}_transformed") if mechanism._error_grows else None
         found = mechanism._variance_from(transformed, Fraction(facts["unit"]), facts.get("on_grid", False))
         return np.broadcast_to(found, len(self)).copy()

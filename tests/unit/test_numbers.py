@@ -86,6 +86,13 @@ class TestStandardErrors:
         # The twin: 5 % more would be seen.
         assert abs(found.mean() - 1.05 * true) > 6 * found.std() / math.sqrt(found.size)
 
+    def test_a_biased_estimate_has_no_unbiased_variance(self):
+        session = ss.Session(pd.DataFrame({"x": [100]}), bits=Recorded(4))
+        made = session.sum({"x": ss.Root(2, 2, estimator="median")}, count=ss.Gaussian(1), nonnegative=True)
+        for column in ("x", "count"):
+            with pytest.raises(ss.ParameterError, match="column must have an unbiased estimate"):
+                made.unbiased_variance(column)
+
 
 class TestIntervals:
     @pytest.mark.parametrize("power", [16, 17, 20, 25, 40])
@@ -178,6 +185,23 @@ class TestPredictions:
         spread = noisy.value.std()
         assert m.std(q, unit) == pytest.approx(spread, rel=0.05, abs=0.02 * float(Fraction(unit)))
         assert m.variance(q, unit) == pytest.approx(m.std(q, unit) ** 2)
+
+    @pytest.mark.parametrize(
+        "m", [ss.Root(2, 0.5, estimator="median"), ss.Log(0.3, estimator="median"), ss.Gaussian(2)], ids=str
+    )
+    @pytest.mark.parametrize(("q", "unit"), [(13, 10), (140, 100), (5, 1)])
+    def test_bias_of_rounding(self, m, q, unit):
+        noisy = m._release(np.full(MANY, q), unit, 0.95, Recorded(15))
+        error = noisy.value - float(q)
+        assert abs(error.mean() - m.bias(q, unit)) < 6 * error.std() / math.sqrt(MANY) + 2e-4 * unit
+        assert m.bias(q) == pytest.approx(m.bias(q, "0.001"), abs=1e-3)
+
+    def test_a_median_estimate_is_rounded_to_nearest(self):
+        with pytest.warns(ss.UnitWarning, match="rounding biases results by up to 50"):
+            noisy = ss.Root(2, 0.05, estimator="median").release(140.0, unit=100)
+        assert noisy.value == 100
+        assert ss.Root(2, 0.05, estimator="median").bias(140, unit=100) == pytest.approx(-40)
+        assert ss.Root(2, 0.05).bias(140, unit=100) == pytest.approx(0, abs=1e-9)
 
     def test_the_ideal_ones_are_another_matter(self):
         """Gaussian(0.5) with a unit of 1 stays within the ideal interval in 68 % of cases only."""

@@ -5,7 +5,6 @@ here too: it is Gaussian noise with another account of what it costs.
 """
 
 import math
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,9 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from slowscale.errors import ParameterError, UnitWarning
-from slowscale.figures import figure
-from slowscale.figures import grid as grid_text
+from slowscale.errors import ParameterError
 from slowscale.formulas import check_polylog, check_splitting, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.grid import add, as_unit, floors, outward, shaped, shift, values
@@ -140,11 +137,7 @@ class AdditiveMechanism(Mechanism):
 
         A `UnitWarning` says so where the unit is coarser than the noise, so that rounding biases the results.
         """
-        noisy = self._release(q, unit, level, bits)
-        warning = self._unit_warning(noisy.unit, noisy.on_grid)
-        if warning is not None:
-            warnings.warn(warning, UnitWarning, stacklevel=2)
-        return noisy
+        return self._warn_of_unit(self._release(q, unit, level, bits))
 
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
@@ -157,10 +150,7 @@ class AdditiveMechanism(Mechanism):
         error = largest_error(self.noise, unit, on_grid)
         if error.bias <= BIASED * error.rmse:
             return None
-        return (
-            f"unit {grid_text(unit)} is coarser than the noise of {self}: rounding biases results by up to "
-            f"{figure(error.bias)}. Take a finer unit, or more noise"
-        )
+        return self._coarse(unit, error.bias)
 
     def _standard_error(self, noisy: Noisy) -> Any:
         error = largest_error(self.noise, noisy.unit, noisy.on_grid).rmse

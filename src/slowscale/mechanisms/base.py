@@ -1,5 +1,6 @@
 """What every mechanism answers: its policies, its error, its intervals, and the parameters that meet a target."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -7,7 +8,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 from slowscale.bounded import BoundedPolicy
-from slowscale.errors import ParameterError
+from slowscale.errors import ParameterError, UnitWarning
+from slowscale.figures import figure, grid
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.release import Noisy
 from slowscale.parameters import Declared, check_flag, domains
@@ -42,6 +44,10 @@ class Mechanism(Declared, ABC):
     @abstractmethod
     def std(self, q: Any, unit: Any = None) -> Any:
         """Return the standard deviation when the sum is q: of the ideal output, or of what a `unit` makes of it."""
+
+    @abstractmethod
+    def bias(self, q: Any, unit: Any = None) -> Any:
+        """Return E[output] − q: for the ideal output, or for what is published with a `unit`."""
 
     @abstractmethod
     def prediction_interval(self, q: Any, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
@@ -83,6 +89,19 @@ class Mechanism(Declared, ABC):
         """Return what to say where the unit is so coarse that rounding biases the results, else None."""
         return None
 
+    def _coarse(self, unit: Fraction, bias: float) -> str:
+        return (
+            f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to {figure(bias)}. "
+            "Take a finer unit, or more noise"
+        )
+
+    def _warn_of_unit(self, noisy: Noisy) -> Noisy:
+        """Warn, where the unit is too coarse; for the caller of `release`."""
+        warning = self._unit_warning(noisy.unit, noisy.on_grid)
+        if warning is not None:
+            warnings.warn(warning, UnitWarning, stacklevel=3)
+        return noisy
+
     @abstractmethod
     def _standard_error(self, noisy: Noisy) -> Any:
         """Return the standard error of a release, from what was released."""
@@ -93,7 +112,7 @@ class Mechanism(Declared, ABC):
 
     @abstractmethod
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
-        """Return an unbiased estimate of the variance of what was released, or a public bound on it."""
+        """Return an unbiased estimate of the variance of what was released; the largest one for additive noise."""
 
     def bounded_policy(
         self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False

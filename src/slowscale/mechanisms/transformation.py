@@ -102,9 +102,9 @@ class TransformationMechanism(Mechanism):
             return np.where(inside, self._median_error(q, np.where(inside, shift, 0)), -q)
         return self._estimate(self._transform(q) + shift) - q
 
-    def bias(self, q: Any) -> Any:
-        """E[published] − q: 0 for a mean-unbiased estimator."""
-        return evaluate("q", q, lambda q: self._moments(q)[0], low=0)
+    def bias(self, q: Any, unit: Any = None) -> Any:
+        """Return E[output] − q: 0 for a mean-unbiased estimator, also with a `unit`, as it is rounded at random."""
+        return evaluate("q", q, lambda q: self._moments(q)[0] + self._rounding(q, unit)[0], low=0)
 
     def variance(self, q: Any, unit: Any = None) -> Any:
         """Return the variance when the sum is q: of the ideal output, or of what a `unit` makes of it."""
@@ -118,29 +118,37 @@ class TransformationMechanism(Mechanism):
         ideal = self._std(q)
         if unit is None:
             return ideal
+        more = self._rounding(q, unit)[1]  # rounding to nearest can also lessen the variance
+        return np.where(more >= 0, np.hypot(ideal, np.sqrt(np.abs(more))), np.sqrt(np.maximum(ideal**2 + more, 0.0)))
+
+    def _rounding(self, q: Array, unit: Any) -> tuple[Array, Array]:
+        """Return what rounding to a unit adds to the bias and to the variance."""
+        if unit is None:
+            return np.zeros_like(q), np.zeros_like(q)
         u = float(as_unit(unit))
         # Where the noise is wide, what is cut off a unit is uniform: rounding adds 1/6 of a squared unit at random, and
         # 1/12 to nearest.
-        wide = np.hypot(ideal, u / math.sqrt(6 if self._rounds_at_random else 12))
-        narrow = np.flatnonzero(ideal < WIDE * u)
-        for row in narrow:
-            wide[row] = self._narrow_std(q[row], float(ideal[row]), u)
-        return wide
+        bias, variance = np.zeros_like(q), np.full_like(q, u * u / (6 if self._rounds_at_random else 12))
+        for row in np.flatnonzero(self._std(q) < WIDE * u):
+            bias[row], variance[row] = self._narrow_rounding(q[row], u)
+        return bias, variance
 
-    def _narrow_std(self, q: float, ideal: float, u: float) -> float:
-        """Return the standard deviation of the rounded result, by summing over a fine grid of the noise."""
+    def _narrow_rounding(self, q: float, u: float) -> tuple[float, float]:
+        """Return what rounding adds to bias and variance, by summing over a fine grid of the noise."""
         noise, weights = _normal_grid()
         with np.errstate(over="ignore", invalid="ignore"):
             error = self._error(np.array([q]), self.sigma * noise) / u
-            where = error + q / u
-            part = where - np.floor(where)
+            part = error + q / u
+            part -= np.floor(part)
+            known = np.isfinite(part)
+            error, part, weights = error[known], part[known], weights[known]
             if self._rounds_at_random:  # E[part·(1 − part)] is the variance that rounding adds
-                return math.hypot(ideal, u * math.sqrt(float(np.nansum(weights * part * (1 - part)))))
-            moved = np.where(np.isfinite(part), np.floor(part + 0.5) - part, 0.0)
-            # Var(X + R) = Var(X) + 2·Cov(X, R) + Var(R), with X the ideal error and R what rounding adds to it.
-            mean, moved_mean = float(weights @ error), float(weights @ moved)
-            more = float(weights @ (moved * (moved + 2 * (error - mean)))) - moved_mean**2
-        return u * math.sqrt(max((ideal / u) ** 2 + more, 0.0))
+                return 0.0, u * u * float(weights @ (part * (1 - part)))
+            moved = np.floor(part + 0.5) - part
+            # Var(X + R) − Var(X) = 2·Cov(X, R) + Var(R), with X the ideal error and R what rounding adds to it.
+            mean = float(weights @ moved)
+            more = float(weights @ (moved * (moved + 2 * (error - weights @ error))))
+        return u * mean, u * u * (more - mean**2)
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
         """Return the bias and the standard deviation, by quadrature over the noise."""
@@ -213,7 +221,7 @@ class TransformationMechanism(Mechanism):
 
         A mean estimate is rounded up or down at random, so that it stays unbiased; a median estimate to nearest.
         """
-        return self._release(q, unit, level, bits)
+        return self._warn_of_unit(self._release(q, unit, level, bits))
 
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
@@ -233,8 +241,25 @@ class TransformationMechanism(Mechanism):
         )
 
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
-        rounding = float(unit) ** 2 / (6 if self._rounds_at_random else 12)
-        return evaluate("transformed", transformed, lambda v: self._variance_estimate(v) + rounding)
+        if self.estimator != "mean":
+            raise ParameterError("only a mean-unbiased estimate has an unbiased estimate of its variance")
+        u = float(unit)
+
+        def variance(v: Array) -> Array:
+            part = self._estimate(v) / u
+            part -= np.floor(part)
+            return self._variance_estimate(v) + u * u * part * (1 - part)  # that of rounding at random
+
+        return evaluate("transformed", transformed, variance)
+
+    def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
+        return 0.0 if self._rounds_at_random or on_grid else float(unit) / 2
+
+    def _unit_warning(self, unit: Fraction, on_grid: bool) -> str | None:
+        bias = self._rounding_bias(unit, on_grid)
+        if not bias or self.std(float(unit)) > bias:
+            return None
+        return self._coarse(unit, bias)
 
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
         flat = np.ravel(noisy.transformed)

@@ -265,8 +265,8 @@ def test_too_many_crossovers_end_the_search():
         (ss.Gaussian(1e160), ss.Gaussian(2e160), 0),
         (ss.UnitSplitting(1, 1), ss.Log(1), 0),
         (ss.UnitSplitting(1, 2), ss.Log(0.5), 4),
-        (ss.UnitSplitting(1e-200, 1), ss.Gaussian(1), 0),
-        (ss.UnitSplitting(1e200, 1), ss.Gaussian(1), 0),
+        (ss.UnitSplitting(1e-140, 1), ss.Gaussian(1), 0),
+        (ss.UnitSplitting(1e140, 1), ss.Gaussian(1), 0),
         (ss.GeneralizedGaussian(1, 0.5), ss.Root(4, 1), 1),
     ],
 )
