@@ -10,7 +10,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -39,6 +39,7 @@ from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.release import Exact, Noisy, as_unit
 from slowscale.parameters import check_flag, level_quantile
 from slowscale.policy import ConstantPolicy, Policy
+from slowscale.refusals import explained
 from slowscale.release import FORMAT, Release, check_interval
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
@@ -151,6 +152,9 @@ class Session:
     >>> round(release.policy({"cattle": 31_000}), 1)
     352.1
     """
+
+    # How a cap that is not a ledger's can be changed.
+    _remedy = "open the session with a higher cap, Session(data, caps=…)"
 
     def __init__(
         self,
@@ -447,17 +451,32 @@ class Session:
             raise
 
     def _check_charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
-        if self.ledger is not None:
-            self.ledger.check(facts, *part, query.policy)
-            self.ledger.ready()  # what could not be recorded is not looked at
-        else:
-            self._account.check(Charge(query.policy, query.pure_policy, *part, self.protect))
+        with self._refusals(query, part):
+            if self.ledger is not None:
+                self.ledger.check(facts, *part, query.policy)
+                self.ledger.ready()  # what could not be recorded is not looked at
+            else:
+                self._account.check(self._as_charge(query, part))
 
     def _charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
-        if self.ledger is not None:
-            facts["ledger"] = self.ledger.charge(facts, *part, query.policy)
-        else:
-            self._account.charge(Charge(query.policy, query.pure_policy, *part, self.protect))
+        with self._refusals(query, part):
+            if self.ledger is not None:
+                facts["ledger"] = self.ledger.charge(facts, *part, query.policy)
+            else:
+                self._account.charge(self._as_charge(query, part))
+
+    def _as_charge(self, query: Query, part: Part) -> Charge:
+        return Charge(query.policy, query.pure_policy, *part, self.protect)
+
+    def _refusals(self, query: Query, part: Part) -> AbstractContextManager[None]:
+        """Say in every refusal what would still fit."""
+        ledger = self.ledger
+        return explained(
+            lambda: self._account if ledger is None else ledger.account,
+            lambda: self._as_charge(query, part),
+            query.mechanisms,
+            self._remedy if ledger is None else None,
+        )
 
     def _check_readable(self, query: Query, where: Any, derive: Mapping[str, Any] | None) -> None:
         """Raise where a column is computed with that has values which are not of its declared type."""
