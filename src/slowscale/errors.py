@@ -43,7 +43,7 @@ class CapError(SlowscaleError):
     column
         The column whose cap would be exceeded; "count" for the number of records.
     influence, spent, cap
-        A record size at which it would be exceeded, the total loss of such a record with this charge, and the cap there.
+        A record size at which it would be exceeded, the total loss of such a record with this charge, the cap there.
     before
         What such a record has lost without this charge, or None where that is not known.
     low, high
@@ -91,7 +91,7 @@ class CapError(SlowscaleError):
             return "for every record"
         if self.low == 0 and self.high == math.inf:
             return "for records of every size" if self.protects is None else f"for every {self.protects}"
-        low, high = figure(self.low), figure(self.high)
+        low, high = (figure(float(f"{end:.3g}")) for end in (self.low, self.high))
         if low == high:
             place = f"of about {low}"
         elif self.high == math.inf:
@@ -101,18 +101,17 @@ class CapError(SlowscaleError):
         else:
             place = f"between about {low} and {high}"
         if self.protects is not None:
-            return f"where the {self._total} of one {self.protects} in a cell is {place.removeprefix('of ')}"
-        return f"for small records, {place}" if self.low == 0 else f"for records {place}"
-
-    @property
-    def _total(self) -> str:
-        return "number of records" if self.column == "count" else "total"
+            total = "number of records" if self.column == "count" else "total"
+            return f"where the {total} of one {self.protects} in a cell is {place.removeprefix('of ')}"
+        return f"for small records, {place}" if self.high < 1 else f"for records {place}"
 
     @property
     def _record(self) -> str:
         """The record that the numbers are about."""
+        if self.protects is not None and self.column == "count":
+            return f"a {self.protects} with {figure(self.influence)} records in a cell"
         if self.protects is not None:
-            return f"a {self.protects} with a {self._total} of {figure(self.influence)} in a cell"
+            return f"a {self.protects} with a total of {figure(self.influence)} in a cell"
         return "a record" if self.column == "count" else f"a record of size {figure(self.influence)}"
 
     def __str__(self) -> str:
@@ -128,7 +127,7 @@ class CapError(SlowscaleError):
         if self.fits is None:
             return f"{words}. Make the release less precise, or {change}"
         if self.full:
-            return f"{words}. {self.fits}; {change}"
+            return f"{words}. {self.fits}. To go on, {'use another mechanism, or ' * (self.made is None)}{change}"
         return f"{words}. {self.fits}. Release that, or {change}"
 
     @property
@@ -143,7 +142,9 @@ class CapError(SlowscaleError):
         if self.made is not None:
             made, have = f"{self.made:,}", "has" if self.made == 1 else "have"
             if self.before > self.cap * (1 + 1e-6):  # the cap was lowered
-                used = f"{made} such {'release' if self.made == 1 else 'releases'} {have} been made, more than it allows"
+                used = (
+                    f"{made} such {'release' if self.made == 1 else 'releases'} {have} been made, more than it allows"
+                )
             else:
                 used = f"{made} of {made} such releases {have} been made"
             return f"{used}; with one more, {self._record} would {more}"

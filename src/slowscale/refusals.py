@@ -68,8 +68,8 @@ def _advice(
     kind = type(mechanism).__name__
     found = [best for knob in _knobs(mechanism) if (best := _best(mechanism, *knob, fits, matters)) is not None]
     if not found:
-        left = "what is left of the cap" if error.before else "the cap, whose losses rise in another way with the size"
-        return {"fits": f"No {kind} fits under {left}, however large its noise", "full": True}
+        left = "what is left of the cap" if error.before else "the cap"
+        return {"fits": f"No {kind} fits under {left} at every size, however large its noise", "full": True}
     best = min(found, key=_error)
     if mechanism._error_grows:
         words = f"with sigma {figure(_sigma(best))} in place of {figure(_sigma(mechanism))}"
@@ -138,7 +138,7 @@ def _round_values(first: float, last: float) -> list[float]:
     exponent = math.floor(math.log10(min(first, last))) - 2
     rises = last >= first
     at = math.floor(first / 10.0**exponent) if rises else math.ceil(first / 10.0**exponent)
-    values = []
+    values: list[float] = []
     while len(values) < 20:
         value = float(f"{at}e{exponent}")
         values.append(value)

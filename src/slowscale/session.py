@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
+from slowscale.accounting.ledger import dataset_name
 from slowscale.accounting.record import COUNT, folded, plain_label
 from slowscale.arrays import to_arrow
 from slowscale.errors import (
@@ -123,6 +124,9 @@ class Session:
         for this session only.
     caps
         The most that a record may lose, by column, when the ledger is made: {"payann": policy, "*": policy}.
+    dataset
+        The name of the data set, such as "cbp-2024". A ledger that is made by this session keeps it; one that has a
+        name accepts no records of another name, nor of none. Blanks around the name do not count.
     protect
         A column that tells which records belong to one entity, such as a firm: then entities are protected, and the
         policy is that of an entity's total in a cell, added over cells.
@@ -154,7 +158,7 @@ class Session:
     """
 
     # How a cap that is not a ledger's can be changed.
-    _remedy = "open the session with a higher cap, Session(data, caps=…)"
+    _remedy: str | None = "open the session with a higher cap, Session(data, caps=…)"
 
     def __init__(
         self,
@@ -162,6 +166,7 @@ class Session:
         ledger: str | os.PathLike[str] | Ledger | None = None,
         caps: Mapping[str, Policy] | None = None,
         *,
+        dataset: str | None = None,
         protect: str | None = None,
         types: Mapping[str, str] | None = None,
         csv: Mapping[str, Any] | None = None,
@@ -169,6 +174,12 @@ class Session:
     ) -> None:
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
+        self.dataset = dataset_name(dataset)
+        # Before the records are opened: those of another data set are not looked at.
+        if isinstance(ledger, Ledger):
+            ledger.check_dataset(self.dataset)
+        elif isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
+            Ledger(ledger).check_dataset(self.dataset)
         with self._recorded(ledger):
             self._source = open_source(data, types, csv)
         self.table = self._source.table
@@ -186,7 +197,11 @@ class Session:
                 raise ParameterError(
                     f"caps names {name!r}, which is not a column; there are {', '.join(self.table.columns)}"
                 )
-        self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps)
+        self.ledger = (
+            ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps, dataset=self.dataset)
+        )
+        if self.ledger is not None:
+            self.ledger.check_dataset(self.dataset)  # another process may have made it meanwhile
         if isinstance(ledger, Ledger) and caps is not None:
             raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
         self._account = Account(check_caps(caps))
@@ -512,6 +527,7 @@ class Session:
             "slowscale": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "private": self._bits is None or self._bits.private,
+            "dataset": self.dataset,
             "protect": self.protect,
             "protects": protects + COMBINES * self._combines,
             "notion": "PRzCDP",

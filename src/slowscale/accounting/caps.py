@@ -155,11 +155,10 @@ def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], s
             return
         size = float(starts.min())
         raise CapError(column, size, _spent(spent, size), cap(size), close=True)
-    low, high, size = min(
-        ((*ends, _example(left, right, *ends, cap)) for ends in _ranges(left, right, lows > highs, worst)),
-        key=lambda found: _distance(cap, found[2]),
-    )
-    raise CapError(column, size, _spent(spent, size), cap(size), low=low, high=high)
+    ranges = _ranges(left, right, lows > highs, worst)
+    examples = [_example(left, right, *ends, cap) for ends in ranges]
+    size, (least, most) = min(zip(examples, ranges, strict=True), key=lambda found: float(_distance(cap, found[0])))
+    raise CapError(column, size, _spent(spent, size), cap(size), low=least, high=most)
 
 
 def _ranges(
@@ -195,8 +194,9 @@ def _distance(cap: Policy, size: Any) -> Any:
 
 
 def _example(left: dict[Policy, float], right: dict[Policy, float], low: float, high: float, cap: Policy) -> float:
-    """Return a size in a range where a cap is exceeded: one that people recognise, with a cap of about 1 if possible."""
-    sizes = GRID[(GRID >= max(low, 1 / HORIZON)) & (GRID <= min(high, HORIZON))]
+    """Return a size in a range where a cap is exceeded: a round one, at which the cap is about 1, if possible."""
+    first, last = max(low, 1 / HORIZON), min(high, HORIZON)
+    sizes = GRID[np.logical_and(first <= GRID, last >= GRID)]
     if low == high or not sizes.size:
         return low if low > 0 else high
     far = _distance(cap, sizes)
