@@ -138,7 +138,7 @@ class CapError(SlowscaleError):
         if self.before is None:
             return f"{self._record} would {more}"
         if self.before == 0:
-            return f"nothing was charged to it before; by this release alone, {self._record} would {more}"
+            return f"by this release alone, {self._record} would {more}"
         if self.made is not None:
             made, have = f"{self.made:,}", "has" if self.made == 1 else "have"
             if self.before > self.cap * (1 + 1e-6):  # the cap was lowered
@@ -150,10 +150,9 @@ class CapError(SlowscaleError):
             return f"{used}; with one more, {self._record} would {more}"
         if self.cap == 0:
             return f"{self._record} would {more}"
-        return (
-            f"what was released before uses {figure(100 * self.before / self.cap)} % of the cap for {self._record}; "
-            f"with this release, it would {more}"
-        )
+        share = 100 * self.before / self.cap
+        used = f"{figure(share)} %" if share >= 0.01 else "less than 0.01 %"
+        return f"what was released before uses {used} of the cap for {self._record}; with this release, it would {more}"
 
 
 class LedgerError(SlowscaleError):

@@ -88,6 +88,7 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
     written = tomllib.loads(plan.read_text())
     assert written["data"] == {
         "path": "data/farms.csv",
+        "name": "farms",
         "csv": {"delimiter": ";", "encoding": "latin-1", "dates": "%d.%m.%Y", "decimal": ","},
         "types": {
             "county": "string",
@@ -128,7 +129,10 @@ def test_a_plan_that_starts_from_data_with_types(folder):
         file.execute("CREATE TABLE t AS SELECT 'TX' AS state, 1.5 AS pay")
     done = run("init", "duckdb://census.duckdb#t", "database.toml", folder=folder)
     assert "confidential" not in done.stdout
-    assert tomllib.loads((folder / "database.toml").read_text())["data"] == {"database": "duckdb://census.duckdb#t"}
+    assert tomllib.loads((folder / "database.toml").read_text())["data"] == {
+        "database": "duckdb://census.duckdb#t",
+        "name": "t",
+    }
     assert "no file matches none.csv" in run("init", "none.csv", "none.toml", folder=folder, code=2).stderr
     assert not (folder / "none.toml").exists()
 
@@ -266,7 +270,7 @@ def test_a_cap_of_a_ledger_that_is_not_made_yet(folder):
     plan.write_text(plan.read_text().replace("times = 10", "times = 1"))
     for command in (["check", plan], ["release", plan, "--yes"]):
         words = run(*command, folder=folder, code=4).stderr
-        assert "nothing was charged to it before" in words
+        assert "by this release alone" in words
         assert "would still fit, with a standard deviation of" in words
         assert "or raise the cap in [ledger.caps] of the plan: the ledger is not made yet" in words
 

@@ -20,7 +20,7 @@ from slowscale.policy import ZCDP, Policy
 SIZES = (1, 100, 10_000, 1_000_000)
 RARELY = 0.01
 TOTALS = (0.001, 0.01, 0.1, 1)
-MANY = 200  # totals that are tried one by one when it is asked what would still fit
+MANY = 200  # the most totals that are tried one by one, and policies in one, when it is asked what would still fit
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,10 @@ class Account:
     def copy(self) -> "Account":
         """Return an account of the same charges and caps."""
         other = Account(self.caps)
-        for charge in list(self.charges):
-            other.record(charge)
+        with self._lock:
+            for charge in self.charges:
+                other.record(charge)
+            other._totals, other._counted = self._totals, self._counted
         return other
 
     def _spelled(self, charge: Charge) -> Charge:
@@ -161,12 +163,16 @@ class Account:
             raise ParameterError(f"partition {charge.by!r} has {charge.kind} here, and had {kind} before")
         if not self.caps:
             return None
-        self._totals = _plus(self._totals, self.charges[self._counted :])
-        self._counted = len(self.charges)
-        after = _plus(self._totals, [charge])
+        after = _plus(self._counted_totals(), [charge])
         for column in _columns(charge):
             self._check(column, charge, after)
         return after
+
+    def _counted_totals(self) -> Totals:
+        """Return the totals of all charges so far."""
+        self._totals = _plus(self._totals, self.charges[self._counted :])
+        self._counted = len(self.charges)
+        return self._totals
 
     def record(self, charge: Charge) -> None:
         """Add a charge that was made before, without asking whether it may be."""
@@ -212,7 +218,7 @@ class Account:
     def fits(self, charge: Charge, column: str | None) -> Callable[[Policy], bool]:
         """Return a function that tells whether a charge could have another policy on a column (None: counts).
 
-        It asks for the caps of this column only.
+        It asks for the caps of this column only. Raise where the answer would take long.
         """
         _check_columns(charge)
         with self._lock:
@@ -220,9 +226,11 @@ class Account:
             if column is not None:
                 column = next(name for name in charge.policy.columns if folded(name) == folded(column))
             caps = self._caps(column)
-            totals = _plus({}, self.charges)
+            totals = self._counted_totals()
         parts = {frozenset(total.shapes.items()): total for total in _possible(column, charge, totals)}
         before = list(parts.values()) if len(parts) <= MANY else [Total.largest(list(parts.values()))]
+        if any(len(total.shapes) > MANY for total in before):
+            raise ParameterError(f"too many different policies were charged to {column!r} to tell soon what would fit")
 
         def fits(policy: Policy) -> bool:
             try:
