@@ -1,7 +1,7 @@
 """The command `slowscale`: thin; it parses, calls and prints.
 
 Exit codes: 0 done; 1 a mistake in slowscale itself; 2 a wrong command or plan; 3 data or an engine that cannot be used;
-4 refused by a cap; 5 a ledger that cannot be used or does not verify; 6 not released because nobody agreed; 130
+4 refused by a cap; 5 a ledger that cannot be used or does not verify; 6 not done because nobody agreed; 130
 interrupted.
 """
 
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slowscale.figures import figure
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -29,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-ledger_app = typer.Typer(help="Look at a ledger.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Look at a ledger, or raise a cap.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML); `slowscale init` writes one.")]
@@ -57,6 +59,7 @@ PLAN_WORDS = (
     (r'\b(nulls|negatives)="(\w+)"', r'\1 = "\2" in [options]'),
     (r"\b(types|csv|where|derive|protect)=(?!\w)", r"\1 in [data]"),
     (r"ss\.Ledger\(path, caps\)", "in [ledger.caps] of the plan"),
+    (r"\bdataset='([^']*)'", r'name = "\1" in [data]'),
 )
 
 
@@ -440,7 +443,7 @@ def ledger_show(path: LedgerFile, as_json: AsJson = False) -> None:
     ledger = _ledger(path)
     if as_json:
         caps = {name: cap.to_dict() for name, cap in ledger.caps.items()}
-        _print_json({"head": ledger.head, "spent": ledger.spent.to_dict(), "caps": caps})
+        _print_json({"dataset": ledger.dataset, "head": ledger.head, "spent": ledger.spent.to_dict(), "caps": caps})
         return
     typer.echo(ledger.describe())
 
@@ -454,6 +457,78 @@ def ledger_history(path: LedgerFile, as_json: AsJson = False) -> None:
         return
     for number, entry in enumerate(entries, 1):
         typer.echo(f"{number:>5}  {entry['time']}  {_entry_words(entry)}")
+
+
+@ledger_app.command("raise-cap")
+def ledger_raise_cap(
+    path: LedgerFile,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help='The column whose cap is changed; "*" or "count".')],
+    mechanism: Annotated[str, typer.Option(help="The new cap is what releases by this mechanism cost: root, log, …")],
+    reason: Annotated[str, typer.Option(help="Why, in words: it stays in the history.")],
+    param: Annotated[list[str], typer.Option(help="A parameter of the mechanism, such as sigma=2 or k=4.")] = [],  # noqa: B006
+    std: Annotated[float | None, typer.Option(help="Solve for this standard deviation.")] = None,
+    loss: Annotated[float | None, typer.Option(help="Solve for this loss of a record of size --at.")] = None,
+    at: Annotated[float | None, typer.Option(help="The sum, or the record size, that is meant.")] = None,
+    times: Annotated[int, typer.Option(help="How many such releases the cap has room for, in all.")] = 1,
+    plus: Annotated[float, typer.Option(help="So much more, for records of any size.")] = 0.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the cap is changed.")] = False,
+) -> None:
+    """Put another cap in place of a column's. The change and its reason stay in the history for good."""
+    from slowscale.accounting.caps import describe_change
+    from slowscale.accounting.record import folded
+    from slowscale.errors import ParameterError
+
+    ledger = _ledger(path)
+    caps = ledger.caps
+    old = next((cap for name, cap in caps.items() if folded(name) == folded(column)), None)
+    if old is None:
+        raise ParameterError(
+            f"{column!r} has no cap of its own; the ledger has caps on {', '.join(caps) or 'nothing'}, and caps can be "
+            'added only when a ledger is made. A column without one is under the cap on "*", if there is that'
+        )
+    if not reason.strip():
+        raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
+    new = _cap(
+        {"mechanism": mechanism, "std": std, "loss": loss, "at": at, "times": times, "plus": plus}
+        | dict(map(_assigned, param))
+    )
+    typer.echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
+    for name, cap in (("now", old), ("new", new)):
+        losses = ", ".join(f"{figure(loss)} at {size:,}" for size, loss in _at(cap, (1, 100, 10_000, 1_000_000)))
+        typer.echo(f"  {name}, by the size of a record: {losses}")
+    typer.echo(f"{describe_change(column, old, new)}.")
+    if not yes:
+        if not sys.stdin.isatty():
+            typer.echo("error: nobody is there to agree: pass --yes to change the cap without asking", err=True)
+            raise typer.Exit(6)
+        if not typer.confirm("\nChange the cap? The change stays in the history for good.", default=False):
+            typer.echo("not changed")
+            raise typer.Exit(6)
+    ledger.raise_cap(column, new, reason)
+    typer.echo(f"changed the cap on {column} in {path}")
+
+
+def _cap(values: dict[str, Any]) -> Any:
+    """Return a cap from the fields that it has in a plan, or raise in the command's words."""
+    from pydantic import ValidationError
+
+    from slowscale.errors import ParameterError
+    from slowscale.plan import PARAMETERS, CapPlan
+
+    try:
+        return CapPlan.model_validate({name: value for name, value in values.items() if value is not None}).policy()
+    except ValidationError as error:
+        mistakes = []
+        for mistake in error.errors():
+            words = mistake["msg"].removeprefix("Value error, ")
+            name = ".".join(map(str, mistake["loc"]))
+            if mistake["type"] == "extra_forbidden":
+                words = f"there is no such parameter; there are {', '.join(PARAMETERS[:-1])}"
+            option = (
+                f"--{name}: " if name in ("mechanism", "std", "loss", "at", "times", "plus") else f"--param {name}: "
+            )
+            mistakes.append(f"{option if name else ''}{words}")
+        raise ParameterError("; ".join(mistakes)) from None
 
 
 @ledger_app.command("verify")
@@ -502,10 +577,17 @@ def _entry_words(entry: dict[str, Any]) -> str:
         columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
         return f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
     if entry["kind"] == "cap":
-        return f"the cap on {entry['column']} was raised: {entry['reason']}"
+        return f"the cap on {entry['column']} was changed to {_cap_words(entry['cap'])}: {entry['reason']}"
     if entry["kind"] == "attempt":
         return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
-    return f"the ledger was made, with caps on {', '.join(entry['caps']) or 'nothing'}"
+    dataset = f" for the data set {entry['dataset']}" if "dataset" in entry else ""
+    return f"the ledger was made{dataset}, with caps on {', '.join(entry['caps']) or 'nothing'}"
+
+
+def _cap_words(description: dict[str, Any]) -> str:
+    from slowscale.policy import Policy
+
+    return str(Policy.from_dict(description))
 
 
 def _show_plan(plan: "Plan") -> None:

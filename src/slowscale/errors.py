@@ -1,5 +1,11 @@
 """The errors slowscale raises. Each names the argument, what was given and what is allowed."""
 
+import math
+from inspect import signature
+from typing import Any
+
+from slowscale.figures import figure
+
 
 class SlowscaleError(Exception):
     """The base of every error that slowscale raises on purpose."""
@@ -34,7 +40,19 @@ class ConfidentialWarning(UserWarning):
 
 
 class CapError(SlowscaleError):
-    """A charge that would exceed a cap. Nothing was charged."""
+    """A charge that would exceed a cap. Nothing was charged.
+
+    Attributes
+    ----------
+    column
+        The column whose cap would be exceeded; "count" for the number of records.
+    influence, spent, cap
+        A record size at which it would be exceeded, the total loss of such a record with this charge, the cap there.
+    before
+        What such a record has lost without this charge, or None where that is not known.
+    low, high
+        The cap would be exceeded for sizes between these; 0 and infinity where there is no such end.
+    """
 
     def __init__(
         self,
@@ -42,24 +60,103 @@ class CapError(SlowscaleError):
         influence: float,
         spent: float,
         cap: float,
+        before: float | None = None,
+        low: float = 0.0,
+        high: float = math.inf,
+        made: int | None = None,
+        cap_name: str | None = None,
+        protects: str | None = None,
         close: bool = False,
-        until: float | None = None,
-        example: float | None = None,
+        fits: str | None = None,
+        full: bool = False,
+        remedy: str | None = None,
     ) -> None:
+        # All arguments are kept, and __str__ words them, so that copies and pickles say the same.
+        super().__init__(
+            column, influence, spent, cap, before, low, high, made, cap_name, protects, close, fits, full, remedy
+        )
         self.column, self.influence, self.spent, self.cap = column, influence, spent, cap
-        if close:
-            words = f"the total of {column!r} is too close to its cap to tell, for a record of size {influence:.6g}"
-            super().__init__(f"{words}: {spent:.9g} of {cap:.9g}")
-            return
-        size = f"{influence if example is None else example:.6g}"
-        if until is None:
-            where = f"first for a record of size {size}: it"
-        elif until < float("inf"):
-            where = f"for records smaller than about {until:.3g}: one of size {size}"
+        self.before, self.low, self.high = before, low, high
+        # So many releases like this one were made, if all were like it; whose cap it is ("*"); what is protected.
+        self.made, self.cap_name, self.protects = made, cap_name, protects
+        self.close = close  # whether it cannot be told if the cap is exceeded
+        # A sentence on what would still fit, whether that is nothing, and how the cap can be changed.
+        self.fits, self.full, self.remedy = fits, full, remedy
+
+    def with_facts(self, **facts: Any) -> "CapError":
+        """Return the same refusal with further facts: those that `__init__` takes."""
+        names = list(signature(CapError.__init__).parameters)[1:]
+        return CapError(**{**dict(zip(names, self.args, strict=True)), **facts})
+
+    @property
+    def sizes(self) -> str:
+        """For which records the cap would be exceeded, in words."""
+        if self.protects is None and self.column == "count":
+            return "for every record"
+        if self.low == 0 and self.high == math.inf:
+            return "for records of every size" if self.protects is None else f"for every {self.protects}"
+        low, high = (figure(float(f"{end:.3g}")) for end in (self.low, self.high))
+        if low == high:
+            place = f"of about {low}"
+        elif self.high == math.inf:
+            place = f"above {low}"
+        elif self.low == 0:
+            place = f"below about {high}"
         else:
-            where = f"for records of any size: one of size {size}"
-        more = f"{spent - cap:.3g} more than the cap of {cap:.6g}"
-        super().__init__(f"the cap on {column!r} would be exceeded, {where} would have lost {spent:.6g}, {more}")
+            place = f"between about {low} and {high}"
+        if self.protects is not None:
+            total = "number of records" if self.column == "count" else "total"
+            return f"where the {total} of one {self.protects} in a cell is {place.removeprefix('of ')}"
+        return f"for small records, {place}" if self.high < 1 else f"for records {place}"
+
+    @property
+    def _record(self) -> str:
+        """The record that the numbers are about."""
+        if self.protects is not None and self.column == "count":
+            return f"a {self.protects} with {figure(self.influence)} records in a cell"
+        if self.protects is not None:
+            return f"a {self.protects} with a total of {figure(self.influence)} in a cell"
+        return "a record" if self.column == "count" else f"a record of size {figure(self.influence)}"
+
+    def __str__(self) -> str:
+        if self.close:
+            words = f"the total of {self.column!r} is too close to its cap to tell whether it is exceeded"
+            words += f", for {self._record}: {self.spent:.9g} of {self.cap:.9g}"
+        else:
+            words = f"the cap on {self.column!r} would be exceeded, {self.sizes}: {self._usage}"
+        name = self.column if self.cap_name is None else self.cap_name
+        change = self.remedy or (
+            f"raise the cap on {name!r}, with a reason, by `slowscale ledger raise-cap` or Ledger.raise_cap"
+        )
+        if self.fits is None:
+            return f"{words}. Make the release less precise, or {change}"
+        if self.full:
+            return f"{words}. {self.fits}. To go on, {'use another mechanism, or ' * (self.made is None)}{change}"
+        return f"{words}. {self.fits}. Release that, or {change}"
+
+    @property
+    def _usage(self) -> str:
+        """How much of the cap is used, and how much would be."""
+        cap, spent = figure(self.cap), figure(self.spent)
+        more = f"lose {spent} in all, and the cap is {cap}" if spent != cap else f"lose just over the cap of {cap}"
+        if self.before is None:
+            return f"{self._record} would {more}"
+        if self.before == 0:
+            return f"by this release alone, {self._record} would {more}"
+        if self.made is not None:
+            made, have = f"{self.made:,}", "has" if self.made == 1 else "have"
+            if self.before > self.cap * (1 + 1e-6):  # the cap was lowered
+                used = (
+                    f"{made} such {'release' if self.made == 1 else 'releases'} {have} been made, more than it allows"
+                )
+            else:
+                used = f"{made} of {made} such releases {have} been made"
+            return f"{used}; with one more, {self._record} would {more}"
+        if self.cap == 0:
+            return f"{self._record} would {more}"
+        share = 100 * self.before / self.cap
+        used = f"{figure(share)} %" if share >= 0.01 else "less than 0.01 %"
+        return f"what was released before uses {used} of the cap for {self._record}; with this release, it would {more}"
 
 
 class LedgerError(SlowscaleError):

@@ -96,6 +96,11 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 }
 ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
 DATABASE_FILES = ("duckdb://", "sqlite://")
+# What a data set's name leaves out of a file's.
+FILE_ENDINGS = (
+    *(".parquet", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".xz", ".zst"),
+    *(".xlsx", ".xls", ".dta", ".sav", ".zsav", ".por", ".sas7bdat", ".xpt"),
+)
 JOURNALS = ("-wal", "-shm", "-journal")  # what SQLite writes beside a database
 PARAMETERS = ("sigma", "p", "d", "a", "k", "threshold", "estimator")
 
@@ -135,6 +140,9 @@ class DataPlan(_Part):
         description="Parquet, CSV, Excel, Stata, SPSS or SAS files: a path, a glob, a folder. Relative to the plan.",
     )
     database: str | None = Field(None, description='A database table, as "postgresql://host/database#table".')
+    name: str | None = Field(
+        None, description="The name of the data set; a ledger that has one is used with data of that name only."
+    )
     types: Types = Field({}, description='Declared types, as { emp = "int64" }; a CSV column without one is text.')
     csv: CsvPlan | None = Field(None, description='How CSV files are written, as { delimiter = ";" }.')
     protect: str | None = Field(
@@ -152,6 +160,13 @@ class DataPlan(_Part):
         if any("://" in item for item in (path if isinstance(path, list) else [path])):
             raise ValueError('must be files; for a database table use database = "postgresql://host/database#table"')
         return path
+
+    @field_validator("name")
+    @classmethod
+    def _no_blank_name(cls, name: str | None) -> str | None:
+        if name is not None and not name.strip():
+            raise ValueError('must be a name such as "cbp-2024"; leave it out for none')
+        return name
 
     @model_validator(mode="after")
     def _one_source(self) -> "DataPlan":
@@ -512,7 +527,9 @@ def _existing_ledger(plan: Plan) -> Ledger | None:
     # A symbolic link that leads nowhere counts as existing: opening it raises, as it would when the ledger is made.
     if plan.ledger is None or not os.path.lexists(plan.ledger.path):
         return None
-    return Ledger(plan.ledger.path, plan.caps or None)
+    ledger = Ledger(plan.ledger.path, plan.caps or None)
+    ledger.check_dataset(plan.data.name)
+    return ledger
 
 
 @contextmanager
@@ -537,19 +554,30 @@ def check_room(plan: Plan) -> None:
 
 def check_charge(plan: Plan, account: Account) -> bool:
     """Raise a `CapError` if the account has no room for the release; return whether that can be known yet."""
-    keys = plan.keys
-    if keys is None or keys.partition is None:
-        account.check(Charge(plan.policy, protects=plan.data.protect))
-        return True
-    if keys.cross is None:
-        return False  # which records the release is about is known when its keys are read
-    from slowscale.tables.keys import Keys
+    from slowscale.refusals import explained
 
-    cells = Keys.cross(keys.cross)
-    labels = tuple(plain_label(label) for (label,) in cells.project(keys.partition))
-    kind = cells.kinds[keys.partition]
-    account.check(Charge(plan.policy, None, keys.partition, labels, kind, plan.data.protect))
+    keys = plan.keys
+    charge = Charge(plan.policy, protects=plan.data.protect)
+    if keys is not None and keys.partition is not None:
+        if keys.cross is None:
+            return False  # which records the release is about is known when its keys are read
+        from slowscale.tables.keys import Keys
+
+        cells = Keys.cross(keys.cross)
+        labels = tuple(plain_label(label) for (label,) in cells.project(keys.partition))
+        kind = cells.kinds[keys.partition]
+        charge = Charge(plan.policy, None, keys.partition, labels, kind, plan.data.protect)
+    with explained(lambda: account, lambda: charge, plan.mechanisms, _remedy(plan)):
+        account.check(charge)
     return True
+
+
+PLAN_REMEDY = "raise the cap in [ledger.caps] of the plan: the ledger is not made yet, so its caps are not fixed"
+
+
+def _remedy(plan: Plan) -> str | None:
+    """Return how a cap can be changed, or None where the ledger fixes it."""
+    return None if plan.ledger is not None and os.path.lexists(plan.ledger.path) else PLAN_REMEDY
 
 
 def check_columns(plan: Plan, account: Account) -> bool:
@@ -568,6 +596,7 @@ def check_columns(plan: Plan, account: Account) -> bool:
         warnings.simplefilter("ignore", ConfidentialWarning)  # no record has any of the keys, since there are none
         session = Session(**given, protect=plan.data.protect, bits=KnownBits())
         session._account = account.copy()
+        session._remedy = _remedy(plan)
         keys = _stand_ins(plan, session) if plan.keys is not None and plan.keys.public_in_data else _keys(plan, session)
         _check_caps(plan, session)
         _release(plan, session, keys)
@@ -686,7 +715,8 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
 
         def _charge(self, *arguments: Any) -> None:
             if self.ledger is None and plan.ledger is not None:
-                self.ledger = Ledger(plan.ledger.path, plan.caps or None)
+                self.ledger = Ledger(plan.ledger.path, plan.caps or None, dataset=self.dataset)
+                self.ledger.check_dataset(self.dataset)
             super()._charge(*arguments)
 
     check_outputs(plan, overwrite, confidential)
@@ -695,7 +725,10 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     account = open_account(plan) if ledger is None else ledger.account
     with _refusals_recorded(plan, ledger):
         check_columns(plan, account)
-    session = FirstRelease(plan.data.place, ledger, protect=plan.data.protect, **plan.data.reading)
+    session = FirstRelease(
+        plan.data.place, ledger, dataset=plan.data.name, protect=plan.data.protect, **plan.data.reading
+    )
+    session._remedy = PLAN_REMEDY
     session._account = account  # with the caps that a new ledger will have
     keys = _keys(plan, session)
     _check_caps(plan, session)
@@ -843,6 +876,9 @@ def starting_plan(
         Whether a password was left out of the address.
     """
     lines = ["[data]", f"{'database' if '://' in place else 'path'} = {_toml(place)}"]
+    lines.append(
+        f"{f'name = {_toml(_dataset_name(place))}':<38} # of the data set: the ledger is for data of this name only"
+    )
     if has_password:
         lines.append("# the password is not written here: set PGPASSWORD, or add a line to ~/.pgpass")
     if guess is not None and guess.csv:
@@ -861,6 +897,14 @@ def starting_plan(
             line = f"# {line}"
         lines.append(f"{line:<38} # {notes[name]}" if name in notes else line)
     return START.replace("DATA", "\n".join(lines), 1)
+
+
+def _dataset_name(place: str) -> str:
+    """Return a name for the data at a path or an address: that of the file or the table."""
+    name = place.rpartition("#")[2] if "://" in place else PurePath(place).name
+    while "://" not in place and PurePath(name).suffix.lower() in FILE_ENDINGS:
+        name = PurePath(name).stem
+    return re.sub(r"[*?\[\]]+", "", name).strip(" -_.") or "data"
 
 
 def _toml(value: Any) -> str:
@@ -906,6 +950,7 @@ EXAMPLE = """# A plan for slowscale: what to publish, from which records, with w
 
 [data]
 path = "establishments.parquet"        # Parquet, CSV, Excel, Stata, SPSS or SAS; globs such as "2024-*.csv" too
+name = "establishments-2024"           # of the data set: the ledger is for data of this name only
 # database = "postgresql://host/database#table"      # instead of path
 # types = { emp = "int64", opened = "date" }         # a CSV column without a declared type is text as written
 # csv = { delimiter = ";", encoding = "latin-1", dates = "%d/%m/%Y" }

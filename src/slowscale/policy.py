@@ -544,7 +544,8 @@ class UnitSplittingPolicy(Policy):
         return (self.threshold / self.sigma) ** 2 / 2
 
     def _loss(self, influence: Array) -> Array:
-        return self.rho * np.ceil(influence / self.threshold) ** 2
+        # Squared last: the number of pieces alone may be too large to be squared.
+        return np.asarray((np.ceil(influence / self.threshold) * (self.threshold / self.sigma)) ** 2 / 2)
 
     def _between(self, low: Array, gap: Array) -> Array:
         # The pieces are summed again, so a changed value shifts one Gaussian.

@@ -10,7 +10,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
+from slowscale.accounting.ledger import dataset_name
 from slowscale.accounting.record import COUNT, folded, plain_label
 from slowscale.arrays import to_arrow
 from slowscale.errors import (
@@ -42,6 +43,7 @@ from slowscale.mechanisms.grid import as_unit, floats, largest, values
 from slowscale.mechanisms.release import Exact, Noisy
 from slowscale.parameters import check_flag, level_quantile
 from slowscale.policy import ConstantPolicy, Policy
+from slowscale.refusals import explained
 from slowscale.release import ERROR_DIGITS, FORMAT, Release, check_interval
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
@@ -151,6 +153,9 @@ class Session:
         for this session only.
     caps
         The most that a record may lose, by column, when the ledger is made: {"payann": policy, "*": policy}.
+    dataset
+        The name of the data set, such as "cbp-2024". A ledger that is made by this session keeps it; one that has a
+        name accepts no records of another name, nor of none. Blanks around the name do not count.
     protect
         A column that tells which records belong to one entity, such as a firm: then entities are protected, and the
         policy is that of an entity's total in a cell, added over cells.
@@ -181,12 +186,16 @@ class Session:
     352.1
     """
 
+    # How a cap that is not a ledger's can be changed.
+    _remedy: str | None = "open the session with a higher cap, Session(data, caps=…)"
+
     def __init__(
         self,
         data: Any,
         ledger: str | os.PathLike[str] | Ledger | None = None,
         caps: Mapping[str, Policy] | None = None,
         *,
+        dataset: str | None = None,
         protect: str | None = None,
         types: Mapping[str, str] | None = None,
         csv: Mapping[str, Any] | None = None,
@@ -194,6 +203,12 @@ class Session:
     ) -> None:
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
+        self.dataset = dataset_name(dataset)
+        # Before the records are opened: those of another data set are not looked at.
+        if isinstance(ledger, Ledger):
+            ledger.check_dataset(self.dataset)
+        elif isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
+            Ledger(ledger).check_dataset(self.dataset)
         with self._recorded(ledger):
             self._source = open_source(data, types, csv)
         self.table = self._source.table
@@ -211,7 +226,11 @@ class Session:
                 raise ParameterError(
                     f"caps names {name!r}, which is not a column; there are {', '.join(self.table.columns)}"
                 )
-        self.ledger = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps)
+        self.ledger = (
+            ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps, dataset=self.dataset)
+        )
+        if self.ledger is not None:
+            self.ledger.check_dataset(self.dataset)  # another process may have made it meanwhile
         if isinstance(ledger, Ledger) and caps is not None:
             raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
         self._account = Account(check_caps(caps))
@@ -479,17 +498,32 @@ class Session:
             raise
 
     def _check_charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
-        if self.ledger is not None:
-            self.ledger.check(facts, *part, query.policy)
-            self.ledger.ready()  # what could not be recorded is not looked at
-        else:
-            self._account.check(Charge(query.policy, query.pure_policy, *part, self.protect))
+        with self._refusals(query, part):
+            if self.ledger is not None:
+                self.ledger.check(facts, *part, query.policy)
+                self.ledger.ready()  # what could not be recorded is not looked at
+            else:
+                self._account.check(self._as_charge(query, part))
 
     def _charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
-        if self.ledger is not None:
-            facts["ledger"] = self.ledger.charge(facts, *part, query.policy)
-        else:
-            self._account.charge(Charge(query.policy, query.pure_policy, *part, self.protect))
+        with self._refusals(query, part):
+            if self.ledger is not None:
+                facts["ledger"] = self.ledger.charge(facts, *part, query.policy)
+            else:
+                self._account.charge(self._as_charge(query, part))
+
+    def _as_charge(self, query: Query, part: Part) -> Charge:
+        return Charge(query.policy, query.pure_policy, *part, self.protect)
+
+    def _refusals(self, query: Query, part: Part) -> AbstractContextManager[None]:
+        """Say in every refusal what would still fit."""
+        ledger = self.ledger
+        return explained(
+            lambda: self._account if ledger is None else ledger.account,
+            lambda: self._as_charge(query, part),
+            query.mechanisms,
+            self._remedy if ledger is None else None,
+        )
 
     def _check_readable(self, query: Query, where: Any, derive: Mapping[str, Any] | None) -> None:
         """Raise where a column is computed with that has values which are not of its declared type."""
@@ -525,6 +559,7 @@ class Session:
             "slowscale": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "private": self._bits is None or self._bits.private,
+            "dataset": self.dataset,
             "protect": self.protect,
             "protects": protects + COMBINES * self._combines,
             "notion": "PRzCDP",

@@ -88,6 +88,7 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
     written = tomllib.loads(plan.read_text())
     assert written["data"] == {
         "path": "data/farms.csv",
+        "name": "farms",
         "csv": {"delimiter": ";", "encoding": "latin-1", "dates": "%d.%m.%Y", "decimal": ","},
         "types": {
             "county": "string",
@@ -128,7 +129,10 @@ def test_a_plan_that_starts_from_data_with_types(folder):
         file.execute("CREATE TABLE t AS SELECT 'TX' AS state, 1.5 AS pay")
     done = run("init", "duckdb://census.duckdb#t", "database.toml", folder=folder)
     assert "confidential" not in done.stdout
-    assert tomllib.loads((folder / "database.toml").read_text())["data"] == {"database": "duckdb://census.duckdb#t"}
+    assert tomllib.loads((folder / "database.toml").read_text())["data"] == {
+        "database": "duckdb://census.duckdb#t",
+        "name": "t",
+    }
     assert "no file matches none.csv" in run("init", "none.csv", "none.toml", folder=folder, code=2).stderr
     assert not (folder / "none.toml").exists()
 
@@ -246,10 +250,78 @@ def test_a_cap_refuses(folder):
     plan.write_text(plan.read_text().replace("times = 10", "times = 1"))
     run("release", plan, "--yes", folder=folder)
     for command in (["check", plan], ["release", plan, "--yes", "--overwrite"]):
-        assert "the cap on 'emp' would be exceeded" in run(*command, folder=folder, code=4).stderr
+        words = run(*command, folder=folder, code=4).stderr
+        assert "the cap on 'emp' would be exceeded, for records of every size: 1 of 1 such releases has" in words
+        assert "No ExponentialPolylog fits under what is left of the cap" in words
+        assert "raise the cap on 'emp', with a reason, by `slowscale ledger raise-cap`" in words
     history = run("ledger", "history", "census.ledger", folder=folder).stdout.splitlines()
     assert len(history) == 3
     assert "refused or failed: CapError" in history[-1]
+    cap = ["--mechanism", "exponential-polylog", "--std", 20, "--times", 2, "--reason", "a second year"]
+    run("ledger", "raise-cap", "census.ledger", "emp", *cap, "--yes", folder=folder)
+    root = ["--mechanism", "root", "--param", "k=4", "--loss", 1, "--at", 106, "--times", 2, "--reason", "the same"]
+    run("ledger", "raise-cap", "census.ledger", "payann", *root, "--yes", folder=folder)
+    run("release", plan, "--yes", "--overwrite", folder=folder)
+
+
+def test_a_cap_of_a_ledger_that_is_not_made_yet(folder):
+    plan = folder / "plan.toml"
+    plan.write_text(plan.read_text().replace("std = 20                  ", "std = 2                   "))
+    plan.write_text(plan.read_text().replace("times = 10", "times = 1"))
+    for command in (["check", plan], ["release", plan, "--yes"]):
+        words = run(*command, folder=folder, code=4).stderr
+        assert "by this release alone" in words
+        assert "would still fit, with a standard deviation of" in words
+        assert "or raise the cap in [ledger.caps] of the plan: the ledger is not made yet" in words
+
+
+def test_a_cap_is_raised(tmp_path):
+    ss.Ledger(tmp_path / "l", {"emp": 2 * ss.Gaussian(10).policy, "*": ss.Gaussian(1).policy}, dataset="cbp").close()
+    command = ["ledger", "raise-cap", "l", "EMP", "--mechanism", "gaussian", "--param", "sigma=10"]
+    reason = ["--reason", "a second year"]
+    before = run("ledger", "history", "l", folder=tmp_path).stdout
+    assert "the ledger was made for the data set cbp, with caps on *, emp" in before
+    refused = run(*command, *reason, "--times", 3, folder=tmp_path, code=6)
+    assert "pass --yes" in refused.stderr
+    for words in ("now: 2·(Δ² / (2·10²))", "3·(Δ² / (2·10²))", "The new cap is nowhere lower than the old one."):
+        assert words in refused.stdout
+    for options, words in [
+        ([], "Missing option '--reason'"),
+        (["--reason", " "], "--reason must say in words why"),
+        ([*reason, "--times", 0], "--times: Input should be greater than or equal to 1"),
+        ([*reason, "--param", "j=1"], "--param j: there is no such parameter; there are sigma, p"),
+        ([*reason, "--param", "k=4"], "gaussian has no k; it has sigma"),
+    ]:
+        assert words in run(*command, *options, "--yes", folder=tmp_path, code=2).stderr
+    wrong = ["ledger", "raise-cap", "l", "pay", *command[4:], *reason, "--yes"]
+    assert "'pay' has no cap of its own; the ledger has caps on *, emp" in run(*wrong, folder=tmp_path, code=2).stderr
+    assert run("ledger", "history", "l", folder=tmp_path).stdout == before
+    lower = run(*command, *reason, "--times", 1, "--plus", 0.1, "--yes", folder=tmp_path).stdout
+    assert "The new cap is LOWER than the old one for records above 4.47, and higher for records below" in lower
+    assert ss.Ledger(tmp_path / "l").caps["emp"](10) == pytest.approx(0.6)
+    history = run("ledger", "history", "l", folder=tmp_path).stdout
+    assert "the cap on emp was changed to Δ² / (2·10²) + 0.1: a second year" in history
+    shown = run("ledger", "show", "l", folder=tmp_path).stdout
+    assert shown.startswith("Data set: cbp.\n")
+    assert "from 2·(Δ² / (2·10²)) to Δ² / (2·10²) + 0.1: a second year" in shown
+    assert json.loads(run("ledger", "show", "l", "--json", folder=tmp_path).stdout)["dataset"] == "cbp"
+
+
+def test_a_ledger_is_for_one_data_set(folder):
+    plan = folder / "plan.toml"
+    assert tomllib.loads(plan.read_text())["data"]["name"] == "establishments-2024"
+    run("release", plan, "--yes", folder=folder)
+    assert ss.Ledger(folder / "census.ledger").dataset == "establishments-2024"
+    assert ss.read_release(folder / "published.parquet").facts["dataset"] == "establishments-2024"
+    for name, words in [
+        ('name = "establishments-2023"', "belongs to the data set 'establishments-2024', not to 'establishments-2023'"),
+        ("", 'if these records are its, say name = "establishments-2024" in [data]'),
+    ]:
+        other = folder / "other.toml"
+        other.write_text(plan.read_text().replace('name = "establishments-2024"', name))
+        (folder / "establishments.parquet").unlink(missing_ok=True)  # nothing is read
+        for command in (["check", other], ["release", other, "--yes", "--overwrite"]):
+            assert words in run(*command, folder=folder, code=5).stderr
 
 
 def test_errors_speak_of_the_plan(tmp_path):

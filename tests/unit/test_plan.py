@@ -129,7 +129,7 @@ def test_the_schema_is_published():
         (("[data]", "[dataa]"), r"line 2, dataa: there is no such field; did you mean data\?"),
         (
             ("[data]", "[data]\nbackup = 3"),
-            r"data.backup: there is no such field; there are path, database, types, csv",
+            r"data.backup: there is no such field; there are path, database, name, types, csv",
         ),
         (("[data]", '[data]\ntypes = { x = "number" }'), r"line 3, data.types: types\['x'\] must be a type such as"),
         (("[data]", '[data]\ncsv = { delimiter = ";;" }'), r"line 3, data.csv: csv delimiter must be one character"),
@@ -312,6 +312,25 @@ def test_unreadable_data_is_recorded_in_a_ledger_that_exists(tmp_path):
     with pytest.raises(ss.DataError, match="quote"):
         run_plan(plan, overwrite=True)
     assert [entry["kind"] for entry in ss.Ledger(plan.ledger.path).history()] == ["created", "charge", "attempt"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("../data/cbp 2024.csv.gz", "cbp 2024"),
+        ("cbp.2024.parquet", "cbp.2024"),
+        ("2024-*.csv", "2024"),
+        ("*.csv", "data"),
+        ("postgresql://host/db#public.firms", "public.firms"),
+    ],
+)
+def test_a_plan_for_some_data_names_the_data_set(place, name):
+    assert tomllib.loads(starting_plan(place, {"x": "int64"}))["data"]["name"] == name
+
+
+def test_a_data_set_has_a_name(tmp_path):
+    with pytest.raises(PlanError, match=r'line 3, data.name: must be a name such as "cbp-2024"'):
+        farms(tmp_path, change=("[data]", '[data]\nname = " "'))
 
 
 def test_a_ledger_is_made_last(tmp_path):

@@ -5,20 +5,22 @@ case, surrounding blanks and invisible characters, so that another spelling has 
 read keeps the spelling that was given first.
 """
 
+import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slowscale.accounting.caps import Total, check, check_at
+from slowscale.accounting.caps import Total, check, check_at, coefficients
 from slowscale.accounting.record import ANY, COUNT, Parallel, RecordPolicy, check_column_name, folded
 from slowscale.accounting.semantics import odds_factor, posterior
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.errors import CapError, ParameterError, ParameterTypeError
 from slowscale.policy import ZCDP, Policy
 
 SIZES = (1, 100, 10_000, 1_000_000)
 RARELY = 0.01
 TOTALS = (0.001, 0.01, 0.1, 1)
+MANY = 200  # the most totals that are tried one by one, and policies in one, when it is asked what would still fit
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,10 @@ class Account:
     def copy(self) -> "Account":
         """Return an account of the same charges and caps."""
         other = Account(self.caps)
-        for charge in list(self.charges):
-            other.record(charge)
+        with self._lock:
+            for charge in self.charges:
+                other.record(charge)
+            other._totals, other._counted = self._totals, self._counted
         return other
 
     def _spelled(self, charge: Charge) -> Charge:
@@ -159,12 +163,16 @@ class Account:
             raise ParameterError(f"partition {charge.by!r} has {charge.kind} here, and had {kind} before")
         if not self.caps:
             return None
-        self._totals = _plus(self._totals, self.charges[self._counted :])
-        self._counted = len(self.charges)
-        after = _plus(self._totals, [charge])
+        after = _plus(self._counted_totals(), [charge])
         for column in _columns(charge):
             self._check(column, charge, after)
         return after
+
+    def _counted_totals(self) -> Totals:
+        """Return the totals of all charges so far."""
+        self._totals = _plus(self._totals, self.charges[self._counted :])
+        self._counted = len(self.charges)
+        return self._totals
 
     def record(self, charge: Charge) -> None:
         """Add a charge that was made before, without asking whether it may be."""
@@ -181,18 +189,69 @@ class Account:
 
     def _check(self, column: str | None, charge: Charge, totals: Totals) -> None:
         """Raise if a column's cap would be exceeded for records of any part."""
-        name = COUNT if column is None else column
-        caps = self._caps(name) or self._caps(ANY)
-        for total in _possible(column, charge, totals) if caps else ():
-            for cap in caps:
-                if column is None:  # every record counts as 1
-                    check_at(name, float(total.losses[0]), cap, 1.0)
-                else:
-                    check(name, total, cap)
+        caps = self._caps(column)
+        try:
+            for total in _possible(column, charge, totals) if caps else ():
+                for cap in caps:
+                    _check_total(column, total, cap)
+        except CapError as error:
+            loss = charge.policy.column(column)(0.0 if column is None else error.influence)
+            before = error.spent - loss if error.spent < math.inf else None
+            if before is not None and before <= 1e-12 * error.spent:  # rounding
+                before = 0.0
+            raise error.with_facts(
+                before=before,
+                made=self._made(column, charge, before, loss),
+                cap_name=self._cap_name(column),
+                protects=charge.protects,
+            ) from None
 
-    def _caps(self, name: str) -> list[Policy]:
-        """Return the caps of a name: a ledger of an earlier version may have several that count as one; all hold."""
-        return [cap for other, cap in self.caps.items() if folded(other) == folded(name)]
+    def _made(self, column: str | None, charge: Charge, before: float | None, loss: float) -> int | None:
+        """Return how many such charges a record has had, if all those of the column were like this one."""
+        charges = [other for other in self.charges if column in _columns(other)]
+        same = coefficients(charge.policy.column(column))
+        if not before or any(coefficients(other.policy.column(column)) != same for other in charges):
+            return None
+        times = round(before / loss)
+        return times if times and math.isclose(before, times * loss, rel_tol=1e-6) else None
+
+    def fits(self, charge: Charge, column: str | None) -> Callable[[Policy], bool]:
+        """Return a function that tells whether a charge could have another policy on a column (None: counts).
+
+        It asks for the caps of this column only. Raise where the answer would take long.
+        """
+        _check_columns(charge)
+        with self._lock:
+            charge = self._spelled(charge)
+            if column is not None:
+                column = next(name for name in charge.policy.columns if folded(name) == folded(column))
+            caps = self._caps(column)
+            totals = self._counted_totals()
+        parts = {frozenset(total.shapes.items()): total for total in _possible(column, charge, totals)}
+        before = list(parts.values()) if len(parts) <= MANY else [Total.largest(list(parts.values()))]
+        if any(len(total.shapes) > MANY for total in before):
+            raise ParameterError(f"too many different policies were charged to {column!r} to tell soon what would fit")
+
+        def fits(policy: Policy) -> bool:
+            try:
+                for total in before:
+                    for cap in caps:
+                        _check_total(column, total + policy, cap)
+            except (CapError, ParameterError):
+                return False
+            return True
+
+        return fits
+
+    def _caps(self, column: str | None) -> list[Policy]:
+        """Return the caps of a column: a ledger of an earlier version may have several that count as one; all hold."""
+        used = folded(self._cap_name(column))
+        return [cap for name, cap in self.caps.items() if folded(name) == used]
+
+    def _cap_name(self, column: str | None) -> str:
+        """Return by which name a column has its cap: its own, or "*"."""
+        own = COUNT if column is None else column
+        return next((name for name in self.caps if folded(name) == folded(own)), ANY)
 
     @property
     def spent(self) -> Spent:
@@ -205,6 +264,14 @@ class Account:
         object.__setattr__(spent, "pure_policy", pure)
         object.__setattr__(spent, "protects", self.charges[0].protects if self.charges else None)
         return spent
+
+
+def _check_total(column: str | None, total: Total, cap: Policy) -> None:
+    """Raise a `CapError` where a total exceeds a cap."""
+    if column is None:  # every record counts as 1
+        check_at(COUNT, float(total.losses[0]), cap, 1.0)
+    else:
+        check(column, total, cap)
 
 
 def _check_columns(charge: Charge) -> None:

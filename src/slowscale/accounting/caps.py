@@ -24,6 +24,7 @@ from slowscale.policy import ConstantPolicy, LogPolicy, Policy, RootPolicy, SumP
 TOLERANCE = 1e-9
 SMALLEST, LARGEST, PER_OCTAVE = 1e-60, 1e100, 4
 GRID = np.concatenate([[0.0], np.geomspace(SMALLEST, LARGEST, int(math.log2(LARGEST / SMALLEST) * PER_OCTAVE) + 1)])
+HORIZON = 1e30  # larger record sizes, and those below its inverse, are checked but not spoken of
 # The most values that are worked out before a charge is refused as too close to the cap to tell.
 MOST = 1 << 22
 
@@ -109,7 +110,7 @@ def check_at(column: str, spent: float, cap: Policy, influence: float) -> None:
     """Raise a `CapError` unless a loss is at most the cap at one record size."""
     allowed = cap(influence)
     if spent > allowed * (1 + TOLERANCE):
-        raise CapError(column, influence, spent, allowed)
+        raise CapError(column, influence, spent, allowed, low=influence, high=influence)
 
 
 def _residuals(spent: Total, cap: Policy) -> tuple[dict[Policy, float], dict[Policy, float]]:
@@ -154,13 +155,87 @@ def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], s
             return
         size = float(starts.min())
         raise CapError(column, size, _spent(spent, size), cap(size), close=True)
-    if 0 < worst <= SMALLEST * 2:  # from the smallest sizes on: say up to where
-        below = lows[1:] <= highs[1:]
-        first = int(below.argmax()) if below.any() else GRID.size
-        most = float(GRID[1 + first]) if below.any() else math.inf
-        example = float(GRID[first]) if below.any() else float(GRID[1:][np.abs(np.log(GRID[1:])).argmin()])
-        raise CapError(column, worst, _spent(spent, example), cap(example), until=most, example=example)
-    raise CapError(column, worst, _spent(spent, worst), cap(worst))
+    ranges = _ranges(left, right, lows > highs, worst)
+    examples = [_example(left, right, *ends, cap) for ends in ranges]
+    size, (least, most) = min(zip(examples, ranges, strict=True), key=lambda found: float(_distance(cap, found[0])))
+    raise CapError(column, size, _spent(spent, size), cap(size), low=least, high=most)
+
+
+def _ranges(
+    left: dict[Policy, float], right: dict[Policy, float], exceeded: Any, worst: float
+) -> list[tuple[float, float]]:
+    """Return the ranges of sizes in which a cap is exceeded, from the grid points where it is and the smallest size."""
+
+    def edge(inside: float, outside: float) -> float:
+        while abs(math.log(outside / inside)) > 1e-4:
+            middle = math.sqrt(inside) * math.sqrt(outside)
+            inside, outside = (middle, outside) if _exceeds(left, right, middle) else (inside, middle)
+        return inside
+
+    places = np.flatnonzero(exceeded[1:]) + 1
+    found = []
+    if not places.size or worst < GRID[places[0] - 1]:  # between two points of the grid, or at 0 only
+        found.append((worst, worst))
+    for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if places.size else ():
+        low, high = float(GRID[run[0]]), float(GRID[run[-1]])
+        low = low if run[0] == 1 else edge(low, float(GRID[run[0] - 1]))
+        high = high if run[-1] == GRID.size - 1 else edge(high, float(GRID[run[-1] + 1]))
+        # Nobody has records beyond the horizon: a range that reaches there has no end.
+        found.append((0.0 if low < 1 / HORIZON else low, math.inf if high > HORIZON else high))
+    return found
+
+
+def _distance(cap: Policy, size: Any) -> Any:
+    """Return how far a cap is from 1 at some sizes, as factors' logarithms; infinite where nobody has records."""
+    with np.errstate(all="ignore"):
+        caps = cap(size)
+        spoken_of = (caps > 0) & np.isfinite(caps) & (size >= 1 / HORIZON) & (size <= HORIZON)
+        return np.where(spoken_of, np.abs(np.log(caps)), math.inf)
+
+
+def _example(left: dict[Policy, float], right: dict[Policy, float], low: float, high: float, cap: Policy) -> float:
+    """Return a size in a range where a cap is exceeded: a round one, at which the cap is about 1, if possible."""
+    first, last = max(low, 1 / HORIZON), min(high, HORIZON)
+    sizes = GRID[np.logical_and(first <= GRID, last >= GRID)]
+    if low == high or not sizes.size:
+        return low if low > 0 else high
+    far = _distance(cap, sizes)
+    nearest = sizes[far <= far.min() + 1e-9]
+    size = float(nearest[np.abs(np.log(nearest)).argmin()])  # where the cap is constant, near 1
+    # Just inside the range the excess would be too small to be seen.
+    start = size
+    size = max(size, 2 * low) if 2 * low <= high else size
+    size = min(size, high / 2) if high / 2 >= low else size
+    for candidate in (float(f"{size:.0e}"), float(f"{size:.1e}"), size):
+        if low <= candidate <= high and _exceeds(left, right, candidate):
+            return candidate
+    return start  # a point of the grid, within the range
+
+
+def _exceeds(left: dict[Policy, float], right: dict[Policy, float], size: float) -> bool:
+    at = np.array([size])
+    return bool((_value(left, at) > _value(right, at))[0])
+
+
+def describe_change(column: str, old: Policy, new: Policy) -> str:
+    """Return in words where a new cap is above the old one, and where below it."""
+
+    def excess(policy: Policy, other: Policy) -> CapError | None:
+        """Return where a policy is above another one."""
+        try:
+            check(column, Total.zero() + policy, other)
+        except CapError as error:
+            return error
+        return None
+
+    lower, higher = excess(old, new), excess(new, old)
+    if lower is None and higher is None:
+        return "The new cap is the same as the old one"
+    if lower is None:
+        return "The new cap is nowhere lower than the old one"
+    if higher is None:
+        return "The new cap is LOWER than the old one, and nowhere higher"
+    return f"The new cap is LOWER than the old one {lower.sizes}, and higher {higher.sizes}"
 
 
 def _first(points: Array, exceeded: Any) -> float:

@@ -74,6 +74,9 @@ class Ledger:
         "count": the number of records). Fixed when the ledger is made.
     functions
         User-given transformations by name, where charged policies use any.
+    dataset
+        The name of the data set that the ledger belongs to, such as "cbp-2024": kept when the ledger is made, and
+        compared exactly, apart from blanks around it. Sessions on the ledger must then give the same name.
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
@@ -83,19 +86,25 @@ class Ledger:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], caps: Mapping[str, Policy] | None = None, functions: Functions | None = None
+        self,
+        path: str | os.PathLike[str],
+        caps: Mapping[str, Policy] | None = None,
+        functions: Functions | None = None,
+        *,
+        dataset: str | None = None,
     ) -> None:
         if not isinstance(path, str | os.PathLike):
             raise ParameterTypeError(f"ledger must be a path, got {type(path).__name__}")
         self._functions = functions
         self._broken: LedgerError | None = None
         wanted = check_caps(caps)
+        name = dataset_name(dataset)
         self.path = Path(path)
         self._fresh()
         with self._here(), self._errors("opened"):
             self.path = self.path.absolute()
             if not os.path.lexists(self.path):
-                self._create(wanted)
+                self._create(wanted, name)
             self._check_file()
             try:
                 self._snapshot()
@@ -104,6 +113,8 @@ class Ledger:
         known = [_by_name(some) for some in (self._state.account.caps, self._first_caps())]
         if self._broken is None and caps is not None and _by_name(wanted) not in known:
             raise ParameterError(f"caps differ from those that {self.path} was made with: leave them out, or raise one")
+        if self._broken is None and name is not None:
+            self.check_dataset(name)
 
     def __reduce__(self) -> Any:
         return Ledger, (str(self.path), None, self._functions)
@@ -137,6 +148,30 @@ class Ledger:
         return dict(self._refreshed().account.caps)
 
     @property
+    def dataset(self) -> str | None:
+        """The name of the data set that the ledger belongs to, or None where it was made without one."""
+        entries = self._refreshed().entries
+        return entries[0].get("dataset") if entries else None
+
+    def check_dataset(self, dataset: str | None) -> None:
+        """Raise a `LedgerError` unless records of a data set of this name may be charged here.
+
+        A ledger without a name accepts any; one with a name accepts no other, nor records without one.
+        """
+        given, own = dataset_name(dataset), self.dataset
+        if own is None or given == own:
+            return
+        if given is None:
+            raise LedgerError(
+                f"ledger {self.path} belongs to the data set {own!r}, and no data set was named; if these records are "
+                f"its, say dataset={own!r}, else use another ledger"
+            )
+        raise LedgerError(
+            f"ledger {self.path} belongs to the data set {own!r}, not to {given!r}; use the ledger of {given!r}, or "
+            f"correct the name"
+        )
+
+    @property
     def head(self) -> dict[str, Any]:
         """The number and the hash of the newest entry: what to compare with later, to see that nothing was cut off."""
         state = self._refreshed()
@@ -151,13 +186,17 @@ class Ledger:
         """Return the total in plain words, with the caps."""
         state = self._refreshed()
         spent = state.account.spent
-        lines = [str(spent)]
+        dataset = state.entries[0].get("dataset")
+        lines = [] if dataset is None else [f"Data set: {dataset}."]
+        lines.append(str(spent))
         for name, cap in state.account.caps.items():
             what = "any other column" if folded(name) == ANY else name
             thing = f"{spent.protects}, in one cell," if spent.protects else "record"
             lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
-        raised = [entry for entry in state.entries if entry["kind"] == "cap"]
-        lines += [f"The cap on {entry['column']} was changed on {entry['time']}: {entry['reason']}" for entry in raised]
+        lines += [
+            f"The cap on {column} was changed on {entry['time']}, from {old} to {new}: {entry['reason']}"
+            for entry, column, old, new in _cap_changes(state.entries)
+        ]
         attempts = sum(entry["kind"] == "attempt" for entry in state.entries)
         if attempts:
             failed = "1 attempt was" if attempts == 1 else f"{attempts:,} attempts were"
@@ -287,14 +326,30 @@ class Ledger:
         return self._append("attempt", {**_asked(facts, by, labels, kind), "error": reason})
 
     def raise_cap(self, column: str, cap: Policy, reason: str) -> None:
-        """Put another cap in place of a column's, for good and visible in the history."""
+        """Put another cap in place of a column's, for good and visible in the history.
+
+        The new cap may also be lower, at some or all record sizes. What was charged stays, so that a total may then be
+        above the cap; nothing more is charged there.
+
+        Parameters
+        ----------
+        column
+            The column, "*" or "count": one that has a cap.
+        cap
+            The new cap, a PRzCDP policy.
+        reason
+            Why it is changed, in words.
+        """
         check_caps({column: cap} if isinstance(column, str) else None)
         if not isinstance(reason, str) or not reason.strip():
             raise ParameterError("reason must say in words why the cap is raised: it stays in the history")
         caps = self.caps
         found = [name for name in caps if isinstance(column, str) and folded(name) == folded(column)]
         if not found:
-            raise ParameterError(f"column must be one that has a cap ({', '.join(caps) or 'none has'}), got {column!r}")
+            raise ParameterError(
+                f"column must be one that has a cap ({', '.join(caps) or 'none has'}), got {column!r}; caps can be "
+                "added only when a ledger is made"
+            )
         self._append("cap", {"column": column if column in found else found[0], "cap": cap.to_dict(), "reason": reason})
 
     def _parsed(
@@ -375,7 +430,7 @@ class Ledger:
 
     # The file
 
-    def _create(self, caps: Mapping[str, Policy]) -> None:
+    def _create(self, caps: Mapping[str, Policy], dataset: str | None) -> None:
         """Make the file beside its place and link it there, so that it is never half made, nor made twice."""
         for left in ("-wal", "-shm", "-journal"):
             # Another process may have made the ledger meanwhile, and be writing to it.
@@ -388,6 +443,8 @@ class Ledger:
             name = new_file(self.path, 0o660)
             try:
                 entry = {"kind": "created", "time": _now(), "caps": payload_caps}
+                if dataset is not None:
+                    entry["dataset"] = dataset
                 payload = json.dumps(entry, sort_keys=True)
                 digest = _hash(START, 1, payload)
                 connection = sqlite3.connect(name, isolation_level=None)
@@ -534,6 +591,28 @@ def _apply(account: Account, entry: Mapping[str, Any], checked: bool = True) -> 
             account.forget()
 
     return undo
+
+
+def dataset_name(dataset: Any) -> str | None:
+    """Return the name of a data set without the blanks around it, or raise."""
+    if dataset is None:
+        return None
+    if not isinstance(dataset, str):
+        raise ParameterTypeError(f'dataset must be text such as "cbp-2024", got {type(dataset).__name__}')
+    if not dataset.strip():
+        raise ParameterError('dataset must be a name such as "cbp-2024", got blank text; leave it out for none')
+    return dataset.strip()
+
+
+def _cap_changes(entries: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Policy | None, Policy]]:
+    """Yield the entries that changed a cap, with the column, the cap before and the cap after."""
+    caps: dict[str, Policy] = {}
+    for entry in entries:
+        if entry["kind"] == "created":
+            caps = dict(entry["parsed"])
+        elif entry["kind"] == "cap":
+            yield entry, entry["column"], caps.get(entry["column"]), entry["parsed"]
+            caps[entry["column"]] = entry["parsed"]
 
 
 def _by_name(caps: Mapping[str, Policy]) -> dict[str, Policy]:

@@ -21,6 +21,7 @@ RECORDS, GROUPS = 323_402, 1_095
 DEMO = """\
 [data]
 path = "establishments.parquet"
+name = "simulated-establishments"
 
 [keys]
 by = ["county", "naics3"]

@@ -188,7 +188,7 @@ def _polylog(policy: PolylogPolicy, x: Any) -> ir.Value:
 @expression.register
 def _unit_splitting(policy: UnitSplittingPolicy, x: Any) -> ir.Value:
     pieces = (x / policy.threshold).ceil().cast("float64")
-    return pieces * pieces * policy.rho
+    return _half_square(pieces * policy.threshold, policy.sigma)
 
 
 @expression.register

@@ -332,6 +332,53 @@ def test_entities(path):
         ss.Session(RECORDS, protect="none")
 
 
+def test_a_ledger_knows_its_data_set(path):
+    ledger = ss.Ledger(path, {"x": ss.Gaussian(10).policy}, dataset=" cbp-2024 ")
+    assert ledger.dataset == ss.Ledger(path).dataset == ss.Ledger(path, dataset="cbp-2024").dataset == "cbp-2024"
+    assert pickle.loads(pickle.dumps(ledger)).dataset == "cbp-2024"
+    assert ledger.history()[0]["dataset"] == "cbp-2024"
+    assert ledger.describe().startswith("Data set: cbp-2024.\n")
+    assert ledger.verify() == []
+    with pytest.raises(ss.LedgerError, match=r"belongs to the data set 'cbp-2024', not to 'CBP-2024'; use the ledger"):
+        ss.Ledger(path, dataset="CBP-2024")
+
+
+@pytest.mark.parametrize(("dataset", "error"), [("", ss.ParameterError), (" ", ss.ParameterError), (3, TypeError)])
+def test_a_data_set_has_a_name(path, dataset, error):
+    for make in (lambda: ss.Ledger(path, dataset=dataset), lambda: ss.Session(RECORDS, path, dataset=dataset)):
+        with pytest.raises(error, match=r'dataset must be .* such as "cbp-2024"'):
+            make()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        ("cbp-2023", "belongs to the data set 'cbp-2024', not to 'cbp-2023'; use the ledger of 'cbp-2023'"),
+        (None, "belongs to the data set 'cbp-2024', and no data set was named; .* say dataset='cbp-2024'"),
+    ],
+)
+def test_records_of_another_data_set_are_not_looked_at(path, tmp_path, by_path, dataset, words):
+    ss.Session(RECORDS, path, dataset="cbp-2024")
+    ledger = path if by_path else ss.Ledger(path)
+    with pytest.raises(ss.LedgerError, match=words):
+        ss.Session(tmp_path / "no such file.csv", ledger, dataset=dataset)
+    assert len(ss.Ledger(path).history()) == 1
+    release = ss.Session(RECORDS, ledger, dataset="cbp-2024 ", bits=Recorded(1)).sum({"x": ss.Gaussian(10)})
+    assert release.facts["dataset"] == "cbp-2024"
+    assert ss.Ledger(path).history()[-1]["facts"]["dataset"] == "cbp-2024"
+
+
+def test_a_ledger_without_a_name_accepts_any_session(path):
+    ss.Ledger(path)
+    for dataset in (None, "cbp-2024", "cbp-2023"):
+        release = ss.Session(RECORDS, path, dataset=dataset, bits=Recorded(1)).sum({"x": ss.Gaussian(10)})
+        assert release.facts["dataset"] == dataset
+    assert ss.Ledger(path, dataset="cbp-2022").dataset is None
+    assert "Data set" not in ss.Ledger(path).describe()
+
+
 def test_raising_a_cap_stays_visible(path):
     ledger = ss.Ledger(path, {"x": ss.Gaussian(10).policy})
     ledger.charge(FACTS)
@@ -340,7 +387,7 @@ def test_raising_a_cap_stays_visible(path):
     ledger.raise_cap("x", 2 * ss.Gaussian(10).policy, "a second year")
     ledger.charge(FACTS)
     assert "The cap on x was changed on" in ledger.describe()
-    assert "a second year" in ledger.describe()
+    assert "from Δ² / (2·10²) to 2·(Δ² / (2·10²)): a second year" in ledger.describe()
     assert ss.Ledger(path).caps == {"x": 2 * ss.Gaussian(10).policy}
     with pytest.raises(ss.ParameterError, match="reason must say in words"):
         ledger.raise_cap("x", ss.Gaussian(1).policy, " ")

@@ -1,0 +1,148 @@
+"""Refusals: what a cap that refuses a release would still allow.
+
+Accounts know policies, and mechanisms know their error; here they meet. The advice depends on what was charged and on
+the caps, never on the records.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
+from typing import Any
+
+from slowscale.accounting import Account, Charge
+from slowscale.accounting.record import COUNT, folded
+from slowscale.errors import CapError, SlowscaleError
+from slowscale.figures import figure
+from slowscale.mechanisms import Mechanism
+from slowscale.policy import ConstantPolicy, Policy
+
+LEAST = 1e-4  # what uses a smaller share of the cap is not worth a release, and may be rounding
+STEPS = 12  # how often a parameter is changed by twice the factor before, until a release fits
+
+
+@contextmanager
+def explained(
+    account: Callable[[], Account],
+    charge: Callable[[], Charge],
+    mechanisms: Mapping[str, Mechanism],
+    remedy: str | None = None,
+) -> Iterator[None]:
+    """Add to a `CapError` the largest such release that would still fit.
+
+    Parameters
+    ----------
+    account, charge
+        Return the account as it stands, and the charge that was refused.
+    mechanisms
+        The mechanism of each column.
+    remedy
+        How the cap can be changed, where that is not by the ledger.
+    """
+    try:
+        yield
+    except CapError as error:
+        facts: dict[str, Any] = {}
+        with suppress(Exception):  # the refusal stands, without advice
+            facts = _advice(error, account(), charge(), mechanisms)
+        raise error.with_facts(**facts, remedy=remedy) from None
+
+
+def _advice(
+    error: CapError, account: Account, charge: Charge, mechanisms: Mapping[str, Mechanism]
+) -> dict[str, str | bool]:
+    """Return what would still fit in a column, as facts of the refusal."""
+    name, mechanism = next(found for found in mechanisms.items() if folded(found[0]) == folded(error.column))
+    counts = name == COUNT and charge.protects is None
+    test = account.fits(charge, None if counts else name)
+
+    def policy(found: Mechanism) -> Policy:
+        return ConstantPolicy(found.policy(1)) if counts else found.policy
+
+    def fits(found: Mechanism) -> bool:
+        return test(policy(found))
+
+    def matters(found: Mechanism) -> bool:
+        return bool(policy(found)(error.influence) >= LEAST * error.cap)
+
+    kind = type(mechanism).__name__
+    found = [best for knob in _knobs(mechanism) if (best := _best(mechanism, *knob, fits, matters)) is not None]
+    if not found:
+        left = "what is left of the cap" if error.before else "the cap"
+        return {"fits": f"No {kind} fits under {left} at every size, however large its noise", "full": True}
+    best = min(found, key=_error)
+    if mechanism._error_grows:
+        words = f"with sigma {figure(_sigma(best))} in place of {figure(_sigma(mechanism))}"
+    else:
+        words = f"with a standard deviation of {figure(_error(best))} in place of {figure(_error(mechanism))}"
+    return {"fits": f"{best} would still fit, {words}"}
+
+
+def _sigma(mechanism: Any) -> float:
+    return float(mechanism.sigma)
+
+
+def _error(mechanism: Mechanism) -> float:
+    """Return the standard deviation; for mechanisms whose error depends on the sum, at 0."""
+    return float(mechanism.std(0))
+
+
+def _knobs(mechanism: Mechanism) -> list[tuple[str, bool]]:
+    """Return the parameters by which a mechanism can be made less precise, each with whether it must rise."""
+    # The policy of an exponential polylog tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
+    return [("sigma", True), *([("d", False)] if any(field.name == "d" for field in fields(mechanism)) else [])]  # type: ignore[arg-type]
+
+
+def _best(
+    mechanism: Mechanism,
+    name: str,
+    rises: bool,
+    fits: Callable[[Mechanism], bool],
+    matters: Callable[[Mechanism], bool],
+) -> Mechanism | None:
+    """Return the mechanism that fits with a parameter as near as possible to its own, to three digits, or None."""
+
+    def changed(factor: float) -> Mechanism | None:
+        try:
+            return replace(mechanism, **{name: start * factor if rises else start / factor})  # type: ignore[type-var]
+        except SlowscaleError:  # outside the parameter's domain
+            return None
+
+    start = float(getattr(mechanism, name))
+    low, high = 1.0, 2.0
+    for _ in range(STEPS):
+        found = changed(high)
+        if found is None:
+            return None
+        if fits(found):
+            break
+        if not matters(found):  # nor does anything less precise
+            return None
+        low, high = high, high**2
+    else:
+        return None
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        found = changed(middle)
+        low, high = (low, middle) if found is not None and fits(found) else (middle, high)
+    ends = (start * low, start * high) if rises else (start / low, start / high)
+    for value in _round_values(*ends):
+        found = replace(mechanism, **{name: value})  # type: ignore[type-var]
+        if fits(found) and math.isfinite(_error(found)):
+            return found if matters(found) else None
+    return None
+
+
+def _round_values(first: float, last: float) -> list[float]:
+    """Return the numbers of three digits from one number to another, and one beyond the last."""
+    exponent = math.floor(math.log10(min(first, last))) - 2
+    rises = last >= first
+    at = math.floor(first / 10.0**exponent) if rises else math.ceil(first / 10.0**exponent)
+    values: list[float] = []
+    while len(values) < 20:
+        value = float(f"{at}e{exponent}")
+        values.append(value)
+        if (value >= last) if rises else (value <= last):
+            break
+        at += 1 if rises else -1
+    return values
