@@ -454,11 +454,13 @@ def test_a_mechanism_that_cannot_draw_costs_nothing(path):
     assert len(session.ledger.history()) == 1
 
 
-@pytest.mark.parametrize("mechanism", [ss.UnitSplitting(1e-170, 1e-3), ss.Gaussian(1e-170), ss.UnitSplitting(1e200, 1)])
-def test_extreme_parameters_are_not_free(mechanism):
+@pytest.mark.parametrize(
+    "make", [lambda: ss.UnitSplitting(1e-170, 1e-3), lambda: ss.Gaussian(1e-170), lambda: ss.UnitSplitting(1e200, 1)]
+)
+def test_extreme_parameters_are_not_free(make):
     session = ss.Session(RECORDS, caps={"x": ss.Gaussian(1e6).policy})
     with pytest.raises((ss.ParameterError, ss.CapError)):
-        session.sum({"x": mechanism})
+        session.sum({"x": make()})
 
 
 @pytest.mark.parametrize(
