@@ -140,7 +140,9 @@ def _sizes(sizes: Any, argument: str) -> Iterable[RecordSize]:
 def _entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
     """Return a size that is written as one table, with its name inside."""
     if "name" not in item:
-        raise ParameterError(f'{argument} must have a name for each size, such as {{ name = "largest firm", emp = 12 }}')
+        raise ParameterError(
+            f'{argument} must have a name for each size, such as {{ name = "largest firm", emp = 12 }}'
+        )
     rest = {key: value for key, value in item.items() if key != "name"}
     if set(rest) == {"size"}:
         return _named(item["name"], rest["size"], argument)

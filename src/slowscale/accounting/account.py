@@ -99,17 +99,8 @@ class Spent(RecordPolicy):
             lines.append(f"There is a pure guarantee (PRDP), too: {self.pure_policy}")
         return "\n".join(lines)
 
-    def loss(self, size: RecordSize) -> Loss | None:
-        """Return what an example record may have lost in all, or None where it has no value in one of the columns."""
-        record = {column: size.value(column) for column in self.columns}
-        if None in record.values():
-            return None
-        with np.errstate(all="ignore"):
-            pure = None if self.pure_policy is None else float(self.pure_policy(record))
-            return Loss(float(self(record)), pure)
-
     def _totals_in_words(self, sizes: Sequence[RecordSize], thing: str) -> list[str]:
-        known = [(size, loss) for size in sizes if (loss := self.loss(size)) is not None]
+        known = [(size, loss) for size in sizes if (loss := total_loss(self, size)) is not None]
         if not self.columns:
             known = known[:1]  # all lose the same
         if not known:
@@ -123,6 +114,16 @@ class Spent(RecordPolicy):
             f"at most this sure ({exceptions}):",
             f"  {', '.join(f'{one}{name}' for one, name in zip(sure, names, strict=True))}",
         ]
+
+
+def total_loss(policy: RecordPolicy, size: RecordSize) -> Loss | None:
+    """Return what an example record loses over all columns, or None where it has no value in one of them."""
+    record = {column: size.value(column) for column in policy.columns}
+    if None in record.values():
+        return None
+    pure = policy.pure_policy if isinstance(policy, Spent) else None
+    with np.errstate(all="ignore"):
+        return Loss(float(policy(record)), None if pure is None else float(pure(record)))
 
 
 Part = tuple[str, Any] | None  # a column and a label, or None for releases about all records

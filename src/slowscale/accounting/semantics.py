@@ -159,8 +159,8 @@ def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delt
         pure = math.fsum(epsilon for epsilon, _ in pures[:taken])
         # Summed without rounding to less: the order of the terms must not make a bound smaller.
         rho = _sum([*rest, *(rho for _, rho in pures[taken:])])
-        if rho == 0:
-            bounds.append(Bound(pure, 0.0, PURE if pures else ZCDP))
+        if taken and rho == 0:
+            bounds.append(Bound(pure, 0.0, PURE))
         else:
             value = pure + convert(rho, delta) if math.isfinite(rho) else math.inf
             bounds.append(Bound(value, delta, f"{PURE} and {ZCDP}" if taken else ZCDP))

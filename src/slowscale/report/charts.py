@@ -33,8 +33,18 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A point on a line, with or without a name."""
+
+    line: str
+    x: float
+    y: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class LineChart:
-    """Lines over one another: a name and its points for each."""
+    """Lines over one another: a name and its points for each; and marks on them."""
 
     anchor: str
     title: str
@@ -42,6 +52,7 @@ class LineChart:
     x: Axis
     y: Axis
     lines: Mapping[str, Sequence[tuple[float, float]]]
+    marks: tuple[Mark, ...] = ()
 
     def figure(self, shown: Sequence[float]) -> Html:
         """Return the chart with its text alternative; the points at the x `shown` are told as a table, too."""
@@ -58,7 +69,8 @@ class LineChart:
         )
 
     def _svg(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Html:
-        drawn = render(spec(self.x, self.y, lines))
+        marks = [mark for mark in self.marks if self._visible((mark.x, mark.y))]
+        drawn = render(spec(self.x, self.y, lines, marks))
         title, told = f"{self.anchor}-title", f"{self.anchor}-told"
         opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", drawn)
         assert opening is not None
@@ -92,7 +104,9 @@ class LineChart:
         return table(html(self.y.title), [top], [tag("tbody", *rows)], self.title)
 
 
-def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Any]:
+def spec(
+    across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[Mark] = ()
+) -> dict[str, Any]:
     """Return the chart's Vega-Lite description."""
     alt, _ = tools()
     points = [(name, *point) for name, line in lines.items() for point in line]
@@ -100,6 +114,7 @@ def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
     dashes = [list(DASHES[i % len(DASHES)]) for i in range(len(names))]
     legend = alt.Legend(title=None, symbolType="stroke", symbolSize=900, symbolStrokeWidth=2.5, columns=4)
+    x_axis, y_axis = _scaled(across, [x for _, x, _ in points]), _scaled(up, [y for _, _, y in points])
     chart = (
         alt.Chart(
             alt.InlineData(values=[dict(zip(("line", "x", "y"), point, strict=True)) for point in points]),
@@ -108,12 +123,14 @@ def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float
         )
         .mark_line(strokeWidth=2.5)
         .encode(
-            x=alt.X("x:Q", **_scaled(across, [x for _, x, _ in points])),
-            y=alt.Y("y:Q", **_scaled(up, [y for _, _, y in points])),
+            x=alt.X("x:Q", **x_axis),
+            y=alt.Y("y:Q", **y_axis),
             color=alt.Color("line:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
             strokeDash=alt.StrokeDash("line:N", scale=alt.Scale(domain=names, range=dashes), legend=legend),
         )
     )
+    if marks:
+        chart = alt.layer(chart, *_marked(marks, dict(zip(names, colours, strict=True)), x_axis, y_axis))
     ink = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
     text = {"labelFont": FONT, "titleFont": FONT, "labelFontSize": 13, "titleFontSize": 13}
     chart = (
@@ -125,6 +142,26 @@ def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float
     with alt.theme.enable("none"):  # whatever theme the session has
         described: dict[str, Any] = chart.to_dict()
     return described
+
+
+def _marked(
+    marks: Sequence[Mark], colours: Mapping[str, str], x_axis: dict[str, Any], y_axis: dict[str, Any]
+) -> list[Any]:
+    """Return layers with a point for each mark, and the names beside them: inside the chart, whichever end is near."""
+    alt, _ = tools()
+    low, high = x_axis["scale"].domain
+    layers = []
+    for mark in marks:
+        value = {"x": mark.x, "y": mark.y, "name": mark.name}
+        right = math.log(mark.x / low) > math.log(high / low) / 2 if low < high else False
+        base = alt.Chart(alt.InlineData(values=[value]))
+        x, y = alt.X("x:Q", **x_axis), alt.Y("y:Q", **y_axis)
+        layers.append(base.mark_point(filled=True, opacity=1, size=90, color=colours[mark.line]).encode(x=x, y=y))
+        if mark.name:
+            side = {"align": "right", "dx": -9, "dy": -9} if right else {"align": "left", "dx": 9, "dy": 12}
+            text = base.mark_text(font=FONT, fontSize=13, color=INK, limit=220, **side)
+            layers.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
+    return layers
 
 
 def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Formulas and policies in words."""
 
-import math
 import re
 from collections.abc import Sequence
 from html import escape
@@ -59,29 +58,26 @@ def mathml(policy: Policy, column: str | None) -> Html:
 
 def growth(policy: Policy, low: float, high: float) -> str:
     """Say how the loss grows between two sizes; every number in the words is computed from the policy itself."""
-    edges = np.geomspace(low, max(high, 10 * low), 25)
+    last = max(high / 10, low)
+    starts = np.geomspace(low, last, 25)
     with np.errstate(all="ignore"):
-        losses = np.asarray(policy(edges))
-        steps = np.asarray(policy(10 * edges)) / losses
-    steep = steps[np.isfinite(steps)]
-    if losses[0] == losses[-1] and (losses == losses[0]).all():
-        said = "From size {} to {} every record loses the same.".format(*map(figure, edges[[0, -1]]))
-    elif steep.size == steps.size and steep.max() <= 1.005 * steep.min():
-        said = f"Ten times the size means {_times(float(steep[0]))}, at every size shown."
+        before, after = np.asarray(policy(starts)), np.asarray(policy(10 * starts))
+        factors = after / before
+    if np.isinf(before).any():
+        said = "The loss is more than a number can hold."
+    elif (before == before[0]).all() and (after == before[0]).all():
+        said = f"Every record from size {figure(low)} to {figure(10 * last)} loses the same."
+    elif np.isfinite(factors).all() and factors.max() <= 1.004 * factors.min():
+        said = f"Ten times the size means {figure(factors[0])} times the loss, at every size shown."
     else:
-        low_end, high_end = (edges[0], 10 * edges[0]), (edges[-1] / 10, edges[-1])
-        ends = [low_end] if high_end[0] < 10 * edges[0] else [low_end, high_end]
-        parts = []
-        for start, end in ends:
-            before, after = (float(loss) for loss in policy(np.array([start, end])))
-            if before > 0 and math.isfinite(after):
-                parts.append(f"from size {figure(start)} to {figure(end)} {_times(after / before)}")
-        said = f"Ten times the size means, {'; '.join(parts)}." if parts else ""
+        known = [(starts[i], factors[i]) for i in (0, -1) if np.isfinite(factors[i])]
+        parts = [f"from size {figure(start)} to {figure(10 * start)} {_grows(factor)}" for start, factor in known]
+        said = f"{upper('; '.join(dict.fromkeys(parts)))}." if parts else ""
     if isinstance(policy, UnitSplittingPolicy):
         said = f"Records up to {figure(policy.threshold)} lose the same, and larger ones in steps. {said}"
     return said.strip()
 
 
-def _times(ratio: float) -> str:
-    written = figure(ratio)
-    return "the same loss" if written == "1" else f"{written} times the loss"
+def _grows(factor: float) -> str:
+    written = figure(factor)
+    return "the loss stays the same" if written == "1" else f"the loss grows {written}-fold"
