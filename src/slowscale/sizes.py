@@ -54,8 +54,12 @@ class RecordSize:
     named: bool = True
 
     def value(self, column: str) -> float | None:
-        """Return the value in a column, or None where none was given."""
-        return dict(self.values).get(column, self.everywhere)
+        """Return the value in a column, or None where none was given; a ledger may spell the name otherwise."""
+        found = dict(self.values)
+        if column in found:
+            return found[column]
+        spelled = {name.strip().casefold(): value for name, value in self.values}
+        return spelled.get(column.strip().casefold(), self.everywhere)
 
     def words(self, column: str) -> str:
         """Return the value in a column, with the name where it has one: "12 (median firm)"."""

@@ -17,6 +17,7 @@ from slowscale.report.page import Html, cell, head, html, paragraph, row, table,
 from slowscale.report.words import MISSING
 
 INK = "currentColor"
+PAPER = "#fffffe"  # stands for the page's paper, which is light or dark
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES = ((1, 0), (9, 4), (2, 3), (12, 4, 2, 4), (5, 2), (16, 6))
 FONT = '"Source Sans 3", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
@@ -61,7 +62,8 @@ class LineChart:
         svg = self._svg(drawn) if drawn else paragraph("There is nothing that such axes could show.")
         caption = tag("figcaption", self.title, " ", tag("span", self.note))
         data = tag("details", tag("summary", "The numbers of this chart"), self._table(shown))
-        return tag("figure", caption, "\n", svg, "\n", data, id=self.anchor)
+        drawing = tag("div", svg, class_="scroll", role="region", tabindex="0", aria_label=self.title)
+        return tag("figure", caption, "\n", drawing, "\n", data, id=self.anchor)
 
     def _visible(self, point: tuple[float, float]) -> bool:
         return all(
@@ -77,7 +79,7 @@ class LineChart:
         return Html(
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{title} {told}"{opening[1] or ""}>'
             f'<title id="{title}">{escape(self.title)}</title><desc id="{told}">{escape(self._told(lines))}</desc>'
-            f"{drawn[opening.end() :]}"
+            f"{drawn[opening.end() :].replace(PAPER, 'var(--paper)')}"
         )
 
     def _told(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -159,8 +161,15 @@ def _marked(
         layers.append(base.mark_point(filled=True, opacity=1, size=90, color=colours[mark.line]).encode(x=x, y=y))
         if mark.name:
             side = {"align": "right", "dx": -9, "dy": -9} if right else {"align": "left", "dx": 9, "dy": 12}
-            text = base.mark_text(font=FONT, fontSize=13, color=INK, limit=220, **side)
-            layers.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
+            around = {
+                "color": PAPER,
+                "stroke": PAPER,
+                "strokeWidth": 5,
+                "strokeJoin": "round",
+            }  # so that lines do not cross letters
+            for look in (around, {"color": INK}):
+                text = base.mark_text(font=FONT, fontSize=13, limit=220, **side, **look)
+                layers.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
     return layers
 
 
@@ -178,6 +187,8 @@ def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
         "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
         "axis": alt.Axis(
             values=[10.0**exponent for exponent in range(low, high + 1, step)],
+            labelOverlap=False,  # the ticks are few enough
+            labelFlush=False,
             labelExpr=f"{labels}[round(log(datum.value) / LN10) - ({low})]",
         ),
     }

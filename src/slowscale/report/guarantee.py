@@ -189,7 +189,7 @@ def _group(
 ) -> Html:
     """Return the part of the attacker's table for one column; a single number spans all sizes."""
     lines: dict[str, list[str]] = {} if values is None else {"Value in this column": values}
-    lines["PRzCDP loss"], lines[shift], lines["An attacker is at most so sure"] = [], [], []
+    lines["PRzCDP loss"], lines[shift], lines["Highest certainty of an attacker"] = [], [], []
     for one in found:
         if one is None:
             for what in list(lines)[-3:]:
@@ -198,7 +198,7 @@ def _group(
         epsilon, sure = best_epsilon(one, DELTA), certainty(one, delta=RARELY)
         lines["PRzCDP loss"].append(figure(sum(loss.rho for loss in one)))
         lines[shift].append(figure(epsilon.value) + used.mark(epsilon))
-        lines["An attacker is at most so sure"].append(share(sure.value) + used.mark(sure))
+        lines["Highest certainty of an attacker"].append(share(sure.value) + used.mark(sure))
     span = width if len(found) == 1 else 1
     rows = [row(head(what, "row"), *(cell(text, colspan=str(span)) for text in texts)) for what, texts in lines.items()]
     return tag("tbody", row(head(name, "rowgroup", colspan=str(width + 1))), *rows, class_="group")
@@ -250,7 +250,7 @@ def _spent_table(spent: RecordPolicy, scope: Scope) -> Html:
     sure = ["not stated" if bound is None else share(bound.value) + used.mark(bound) for bound in bounds]
     last = [
         row(head("All columns together", "row"), *map(cell, told)),
-        row(head("An attacker is at most so sure", "row"), *map(cell, sure)),
+        row(head("Highest certainty of an attacker", "row"), *map(cell, sure)),
     ]
     top = row(head(scope.heading), *(head(size.name, numeric=True) for size in sizes))
     note = used.choose(

@@ -56,7 +56,8 @@ def write_report(
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
     if spent is not None and not isinstance(spent, RecordPolicy):
         raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
-    others = () if spent is None else spent.columns
+    # A plan's sizes were read before the release was charged: what passed then must not fail now.
+    others = None if isinstance(sizes, tuple) else () if spent is None else spent.columns
     read = read_sizes(sizes, release.policy.columns, others)
     target = free_target(path, ".html", overwrite)
     text = public_page(release, spent, read)
