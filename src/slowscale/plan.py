@@ -322,7 +322,7 @@ class ReportPlan(_Part):
         # Checked as a whole: pydantic would report a mistake once for each form that sizes may have.
         if not isinstance(sizes, list | dict):
             raise ValueError('must be a list such as [{ name = "largest firm", emp = 150_000 }]')
-        _allowed(lambda: read_sizes(sizes, others=None))
+        _allowed(lambda: read_sizes(sizes))
         return sizes
 
 

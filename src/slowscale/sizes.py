@@ -25,7 +25,7 @@ from slowscale.policy import Policy
 
 COUNT = "count"
 LARGEST = re.compile(r"\blargest\b", re.IGNORECASE)
-MOST, LONGEST = 12, 60  # sizes, and letters of a name: what a table has room for
+MOST, LONGEST = 8, 60  # sizes, and letters of a name: what a table has room for
 BIGGEST = 1e30
 EXAMPLE = '{"median firm": 12, "largest firm": {"emp": 150_000, "payann": 4e10}}'
 LITTLE, MUCH = 0.01, 50.0  # losses between which the sizes lie that nobody stated
@@ -73,7 +73,7 @@ class RecordSize:
 
 
 def read_sizes(
-    sizes: Any, columns: Sequence[str] = (), others: Sequence[str] | None = (), argument: str = "sizes"
+    sizes: Any, columns: Sequence[str] = (), others: Sequence[str] | None = None, argument: str = "sizes"
 ) -> tuple[RecordSize, ...]:
     """Return sizes in any form that they may be given in, checked.
 
@@ -194,14 +194,15 @@ def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[st
     if size.everywhere is not None:
         return
     given = [column for column, _ in size.values]
-    if COUNT in given and COUNT not in columns and (others is None or COUNT not in others):
+    if columns and COUNT in given and COUNT not in (*columns, *(others or ())):
         raise ParameterError(f"{argument}: {size.name!r} has a count, but every record counts as 1; leave it out")
     missing = [column for column in columns if column not in given]
     unknown = [] if others is None else [column for column in given if column not in (*columns, *others)]
     if missing or not given:
+        also = f", and {unknown[0]!r} is not released" if unknown else ""
         raise ParameterError(
             f"{argument}: {size.name!r} must have a value for each of {', '.join(columns) or 'the columns'}; "
-            f"{', '.join(missing) or 'every value'} is missing{f', and {unknown[0]!r} is not a column' * bool(unknown)}"
+            f"{', '.join(missing) or 'every value'} is missing{also}"
         )
     if unknown:
         raise ParameterError(

@@ -44,7 +44,8 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
     pure = [column.name for column in scope.columns if column.pure is not None]
     if pure:
         notes.append(
-            f"{listed(pure)} {'has' if len(pure) == 1 else 'have'} a pure guarantee (PRDP), too: to an attacker the "
+            f"{f'The column {pure[0]} has' if len(pure) == 1 else f'The columns {listed(pure)} have'} a "
+            "pure guarantee (PRDP), too. There ε is a guarantee by itself: to an attacker the "
             "odds that the record is there shift by a factor of at most exp(ε), without exception."
         )
     parts = [
