@@ -133,7 +133,9 @@ def attacker_section(release: Release, scope: Scope) -> Section:
         groups.append(("All columns together", None, [losses(columns, size) for size in sizes]))
     known = [one for _, _, found in groups for one in found if one is not None]
     used = _Bounds([bound for one in known for bound in (best_epsilon(one, DELTA), certainty(one, delta=RARELY))])
-    shift = "ε" + used.choose(", with δ = 10⁻⁶", ", with δ = 0", f", with δ = 10⁻⁶ ({MARK.strip()}: δ = 0)")
+    shift = "ε" + used.choose(
+        ", with δ = 10⁻⁶", ", with δ = 0", f", with δ = 10⁻⁶ ({MARK.strip()}:\u00a0δ\u00a0=\u00a00)"
+    )
     bodies = [_group(name, values, found, len(sizes), shift, used) for name, values, found in groups]
     sizes_head = scope.heading if any(not column.single for column in columns) else ""
     top = row(head(sizes_head), *(head(size.name, numeric=True) for size in sizes))
