@@ -6,7 +6,7 @@ Ito's, which colour-blind people tell apart) and in dashes.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -23,6 +23,7 @@ DASHES = ((1, 0), (9, 4), (2, 3), (12, 4, 2, 4), (5, 2), (16, 6))
 FONT = '"Source Sans 3", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
 WIDTH, HEIGHT = 800, 330
 MOST_TICKS = 10
+LETTERS = 13  # the size of names
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class LineChart:
     y: Axis
     lines: Mapping[str, Sequence[tuple[float, float]]]
     marks: tuple[Mark, ...] = ()
+    floor: float = 0.0  # what is below is not drawn, so that the rest is seen
 
     def figure(self, shown: Sequence[float]) -> Html:
         """Return the chart with its text alternative; the points at the x `shown` are told as a table, too."""
@@ -66,7 +68,7 @@ class LineChart:
         return tag("figure", caption, "\n", drawing, "\n", data, id=self.anchor)
 
     def _visible(self, point: tuple[float, float]) -> bool:
-        return all(
+        return point[1] >= self.floor and all(
             math.isfinite(at) and (at > 0 or not axis.log) for at, axis in zip(point, (self.x, self.y), strict=True)
         )
 
@@ -149,28 +151,50 @@ def spec(
 def _marked(
     marks: Sequence[Mark], colours: Mapping[str, str], x_axis: dict[str, Any], y_axis: dict[str, Any]
 ) -> list[Any]:
-    """Return layers with a point for each mark, and the names beside them: inside the chart, whichever end is near."""
+    """Return layers with a point for each mark, and the names beside them where they have room."""
     alt, _ = tools()
-    low, high = x_axis["scale"].domain
-    layers = []
-    for mark in marks:
-        value = {"x": mark.x, "y": mark.y, "name": mark.name}
-        right = math.log(mark.x / low) > math.log(high / low) / 2 if low < high else False
-        base = alt.Chart(alt.InlineData(values=[value]))
-        x, y = alt.X("x:Q", **x_axis), alt.Y("y:Q", **y_axis)
-        layers.append(base.mark_point(filled=True, opacity=1, size=90, color=colours[mark.line]).encode(x=x, y=y))
-        if mark.name:
-            side = {"align": "right", "dx": -9, "dy": -9} if right else {"align": "left", "dx": 9, "dy": 12}
-            around = {
-                "color": PAPER,
-                "stroke": PAPER,
-                "strokeWidth": 5,
-                "strokeJoin": "round",
-            }  # so that lines do not cross letters
-            for look in (around, {"color": INK}):
-                text = base.mark_text(font=FONT, fontSize=13, limit=220, **side, **look)
-                layers.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
-    return layers
+    x, y = alt.X("x:Q", **x_axis), alt.Y("y:Q", **y_axis)
+    dots, names = [], []
+    sides = _sides(marks, _place(x_axis["scale"].domain, WIDTH), _place(y_axis["scale"].domain, HEIGHT))
+    for mark, side in zip(marks, sides, strict=True):
+        base = alt.Chart(alt.InlineData(values=[{"x": mark.x, "y": mark.y, "name": mark.name}]))
+        dots.append(base.mark_point(filled=True, opacity=1, size=90, color=colours[mark.line]).encode(x=x, y=y))
+        # First in the paper's colour and wider, so that lines do not cross letters.
+        around = {"color": PAPER, "stroke": PAPER, "strokeWidth": 5, "strokeJoin": "round"}
+        for look in (around, {"color": INK}) if side is not None else ():
+            text = base.mark_text(font=FONT, fontSize=LETTERS, **(side or {}), **look)
+            names.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
+    return [*names, *dots]
+
+
+def _place(domain: Sequence[float], length: int) -> Callable[[float], float]:
+    """Return where a value is on a logarithmic axis of some length, from its beginning."""
+    low, high = (math.log(end) for end in domain)
+    return lambda value: (math.log(value) - low) / (high - low) * length
+
+
+def _sides(
+    marks: Sequence[Mark], across: Callable[[float], float], up: Callable[[float], float]
+) -> list[dict[str, Any] | None]:
+    """Return on which side of its point each name is put, or None where it would cover another name or a point."""
+    dots = [(across(mark.x), up(mark.y)) for mark in marks]
+    taken = [(x - 6, x + 6, y - 6, y + 6) for x, y in dots]
+    sides: list[dict[str, Any] | None] = [None] * len(marks)
+    for i in reversed(range(len(marks))):  # the largest comes last, and is named first
+        (x, y), width = dots[i], 0.56 * LETTERS * len(marks[i].name)
+        for align, dx, dy in (("left", 9, 13), ("right", -9, -11), ("left", 9, -11), ("right", -9, 13)):
+            left = x + dx if align == "left" else x + dx - width
+            box = (left, left + width, y - dy - 8, y - dy + 8)  # up is up here, and down in the chart
+            inside = box[0] >= 0 and box[1] <= WIDTH and box[2] >= 0 and box[3] <= HEIGHT
+            if marks[i].name and inside and not any(_overlap(box, other) for other in taken):
+                sides[i] = {"align": align, "baseline": "middle", "dx": dx, "dy": dy}
+                taken.append(box)
+                break
+    return sides
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from slowscale.report.words import growth, listed, mathml
 DELTA = 1e-6
 RARELY = 0.01
 LABELS = 8  # names in a chart, at most
+LEAST = 1e-4  # losses below are not drawn, unless a stated size has one
 NOTION = (
     "PRzCDP: per-record zero-concentrated differential privacy. For every record, the table would come out much the "
     "same with it as without it. How much the same is told by the record's loss: at 0 nothing can be learned about it, "
@@ -91,6 +92,7 @@ def _policy_chart(scope: Scope) -> Html:
             for column in sized
             if size.named and (value := size.value(column.name))
         ]
+    most = max(loss for line in lines.values() for _, loss in line)
     named = len(marks) <= LABELS
     chart = LineChart(
         "figure-policy",
@@ -100,6 +102,7 @@ def _policy_chart(scope: Scope) -> Html:
         Axis("PRzCDP loss"),
         lines,
         tuple(mark if named else Mark(mark.line, mark.x, mark.y) for mark in marks),
+        min([LEAST, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST else 0.0,
     )
     return chart.figure(sorted(values or sizes[:: len(sizes) // 3]))
 

@@ -35,6 +35,7 @@ from slowscale.policy import (
     UnitSplittingPolicy,
 )
 from slowscale.report import write_confidential_report, write_report
+from slowscale.report.charts import Mark, _sides
 from slowscale.report.words import growth, mathml
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -540,6 +541,27 @@ def test_charts_reach_the_stated_sizes(dollars):
     assert "pay: from 0.0008 at 1 to 253 at 100,000,000,000." in read.words
     error = ss.Root(4, 25).std(1e13)
     assert re.search(rf"pay: from \S+ at 1 to {figure(error)} at 1\.00\u00a0×\u00a010¹³", read.words)
+
+
+def test_names_in_charts_do_not_cover_one_another():
+    """Names that have no room are left out: the table has them all."""
+    near = [
+        Mark("a", 10.0**x, 10.0**y, "firm at the 99th percentile") for x in (1, 1.01, 1.02) for y in (0, 0.01, 0.02)
+    ]
+    apart = [Mark("a", 1e3, 1e2, "median firm"), Mark("a", 1e9, 1e2, "largest firm")]
+    place = lambda value: 80 * math.log10(value)  # noqa: E731
+    named = [side for side in _sides(near, place, place) if side is not None]
+    assert 1 <= len(named) <= 4
+    assert len({(side["align"], side["dy"]) for side in named}) == len(named)
+    assert all(_sides(apart, place, place))
+    assert _sides([Mark("a", 1e8, 1e2, "largest firm")], place, place)[0]["align"] == "left"
+    assert _sides([Mark("a", 9e9, 1e2, "largest firm")], place, place)[0]["align"] == "right"  # near the end
+
+
+def test_a_small_count_is_still_drawn(tmp_path):
+    made = ss.Session(records(1, 10), bits=Recorded(1)).count(mechanism=ss.Gaussian(1e6))
+    read = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert len(read.found("svg")) == 2
 
 
 def test_a_count_is_one_number(dollars):
