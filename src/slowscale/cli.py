@@ -19,10 +19,12 @@ import typer
 from slowscale.figures import figure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from slowscale.mechanisms import Mechanism
+    from slowscale.accounting import Bound, Loss
+    from slowscale.columns import ColumnPolicy
     from slowscale.plan import Plan
+    from slowscale.sizes import RecordSize
 
 # Everything heavy is imported where it is used: `slowscale --help` answers at once.
 app = typer.Typer(
@@ -37,17 +39,16 @@ app.add_typer(ledger_app, name="ledger")
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML); `slowscale init` writes one.")]
 LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Sizes = Annotated[
+RecordSizes = Annotated[
     str | None,
     typer.Option(
-        help='Record sizes, with or without names: "median firm=12,largest firm=4e10" or "1,100,4e10". '
-        "If not given, powers of ten around --std and --at.",
-        show_default=False,
+        "--sizes", help='Sizes of records: 100,1e6,4e10 or "median firm=12,largest firm=4e10". Public knowledge only.'
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}
 FEW = 12  # rows shown of a table
+DELTA = 1e-6  # of the (ε, δ) that losses are converted to
 PASSWORD = (
     "The plan has the address without its password. Set the environment variable PGPASSWORD, or add a line to the file "
     "~/.pgpass, before you check or release it."
@@ -173,13 +174,14 @@ def schema() -> None:
 
 
 @app.command()
-def check(plan: PlanFile, as_json: AsJson = False) -> None:
+def check(plan: PlanFile, sizes: RecordSizes = None, as_json: AsJson = False) -> None:
     """Tell all that can be known before the records are read: columns, policies, error, the ledger's room."""
     from slowscale.accounting.record import folded
     from slowscale.errors import CapError
     from slowscale.plan import check_charge, check_columns, check_outputs, existing_outputs, open_account, read_plan
 
     read = read_plan(plan)
+    stated = read.sizes if sizes is None else read.check_sizes(sizes)
     account = open_account(read)
     check_outputs(read, overwrite=True)
     refusal, known, tried = None, True, True
@@ -193,14 +195,16 @@ def check(plan: PlanFile, as_json: AsJson = False) -> None:
             {
                 "mechanisms": {name: mechanism.to_dict() for name, mechanism in read.mechanisms.items()},
                 "policy": read.policy.to_dict(),
+                "sizes": _sizes_as_json(read, stated),
                 "columns_checked": tried,
                 "allowed": refusal is None,
                 "refusal": None if refusal is None else str(refusal),
             }
         )
     else:
-        _show_plan(read)
-        typer.echo(f"\nBefore this release:\n{account.spent}" if account.charges else "\nNothing was released before.")
+        _show_plan(read, stated)
+        before = f"Before this release:\n{account.spent.describe(stated)}"
+        typer.echo(f"\n{before}" if account.charges else "\nNothing was released before.")
         if not known:
             typer.echo("Whether a cap is in the way depends on the keys, which are read when the release is made.")
         elif refusal is None:
@@ -237,7 +241,7 @@ def release(
         if not sys.stdin.isatty():
             typer.echo("error: nobody is there to agree: pass --yes to release without asking", err=True)
             raise typer.Exit(6)
-        _show_plan(read)
+        _show_plan(read, read.sizes)
         if not typer.confirm("\nRelease? What is spent cannot be taken back.", default=False):
             typer.echo("not released, nothing spent")
             raise typer.Exit(6)
@@ -259,17 +263,19 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Tell what a record with these values loses, in numbers and in plain words."""
-    from slowscale.accounting import epsilon, odds_factor, posterior
+    from slowscale.accounting import best_epsilon, certainty
+    from slowscale.columns import released_columns
     from slowscale.errors import ParameterError
+    from slowscale.figures import figure, share
     from slowscale.plan import read_plan
     from slowscale.release import read_release
 
     if source.suffix == ".toml":
         plan = read_plan(source)
-        policy, protected = plan.policy, plan.data.protect
+        policy, columns, protected = plan.policy, plan.columns, plan.data.protect
     else:
         made = read_release(source)
-        policy, protected = made.policy, made.facts["protect"]
+        policy, columns, protected = made.policy, released_columns(made.policy, made.facts), made.facts["protect"]
     record: dict[str, float] = {}
     needed = f"give one --value for each of {', '.join(policy.columns)}"
     for name, amount in map(_assigned, value):
@@ -282,36 +288,65 @@ def explain(
     loss = policy(record)
     if not math.isfinite(loss):
         raise ParameterError("a record of these values loses more than a number can tell")
-    sure = posterior(0.5, odds_factor(loss, 0.01))
-    parts = {name: policy.column(name)(abs(record[name])) for name in policy.columns}
-    counted = policy.column(None)(0)
+    parts = {column.name: column.loss(abs(record.get(column.name, 0.0))) for column in columns}
+    counted = [column.name for column in columns if column.single]
+    together = list(parts.values())
+    epsilon, sure = best_epsilon(together, DELTA), certainty(together)
     if as_json:
-        facts = {"loss": loss, "columns": parts, "counts": counted, "epsilon": epsilon(loss, 1e-6), "posterior": sure}
-        _print_json({"record": record, "notion": policy.notion, **facts})
+        _print_json(
+            {
+                "record": record,
+                "notion": policy.notion,
+                "loss": loss,
+                "columns": {name: part.rho for name, part in parts.items() if name not in counted},
+                "counts": sum(parts[name].rho for name in counted),
+                "pure": {name: part.pure for name, part in parts.items()},
+                **_bounds_as_json(epsilon, sure),
+            }
+        )
         return
     if protected is not None:
         typer.echo(f"Here a record stands for all that one {protected} has in one cell; its cells add up.")
     typer.echo(f"A record with {', '.join(f'{name} = {amount:g}' for name, amount in record.items())}:")
     for name, part in parts.items():
-        typer.echo(f"  loses {part:.4g} through {name}")
-    if counted:
-        typer.echo(f"  loses {counted:.4g} by being counted")
+        pure = "" if part.pure is None else f" (PRDP: {figure(part.pure)})"
+        typer.echo(f"  loses {figure(part.rho)} {'by being counted' if name in counted else f'through {name}'}{pure}")
+    within = "ε" if epsilon.exception == 0 else "(ε, 10⁻⁶)"
     typer.echo(
-        f"  {loss:.4g} in all ({policy.notion}), which is ({epsilon(loss, 1e-6):.4g}, 10⁻⁶)-differential privacy."
+        f"  {figure(loss)} in all ({policy.notion}). By {epsilon.guarantee} this is {within}-differential privacy with "
+        f"ε = {figure(epsilon.value)}."
     )
-    percent = math.ceil(sure * 1000) / 10
-    certainty = f"at most {percent:.1f} %" if percent < 100 else "more than 99.9 %"
+    written = share(sure.value)
+    most = written.replace("> ", "more than ") if written.startswith(">") else f"at most {written}"
     typer.echo(
         "In words: someone who thinks it as likely as not that this record is there can, by this release, become "
-        f"{certainty} sure, except in 1 % of cases."
+        f"{most} sure{_exceptions(sure)}."
     )
+
+
+def _exceptions(bound: "Bound") -> str:
+    """Return when a certainty may be exceeded, and by which guarantee that is known."""
+    if bound.exception == 0:
+        return ", without exception (the pure guarantee, PRDP)"
+    return f", except in {bound.exception * 100:g} % of cases ({bound.guarantee})"
+
+
+def _bounds_as_json(epsilon: "Bound", sure: "Bound") -> dict[str, Any]:
+    return {
+        "epsilon": epsilon.value if math.isfinite(epsilon.value) else None,
+        "delta": epsilon.exception,
+        "epsilon_guarantee": epsilon.guarantee,
+        "posterior": sure.value,
+        "posterior_exception": sure.exception,
+        "posterior_guarantee": sure.guarantee,
+    }
 
 
 @app.command()
 def compare(
     std: Annotated[float, typer.Option(help="The standard deviation that all mechanisms are given.")],
     at: Annotated[float, typer.Option(help="The sum at which root and log have it; a typical record, say.")],
-    sizes: Sizes = None,
+    sizes: RecordSizes = None,
     chart: Annotated[Path | None, typer.Option(help="Draw the policies: a .png, .svg or .html file.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -360,25 +395,11 @@ def _default_sizes(std: float, at: float) -> list[tuple[str, float]]:
 
 
 def _named_sizes(text: str) -> list[tuple[str, float]]:
-    """Read record sizes with names ("median firm=12,largest firm=4e10"), or without ("1,100,4e10"; the name is "")."""
-    from slowscale.errors import ParameterError
+    """Read record sizes with names, or without; the name is then ""."""
+    from slowscale.sizes import read_sizes
 
-    allowed = 'sizes must be numbers > 0, such as "1,100,4e10" or "median firm=12,largest firm=4e10"'
-    found: list[tuple[str, float]] = []
-    for part in text.split(","):
-        name, equals, number = (piece.strip() for piece in part.rpartition("="))
-        try:
-            size = float(number)
-        except ValueError:
-            raise ParameterError(f"{allowed}, got {part.strip()!r}") from None
-        if not 0 < size < math.inf or (equals and not name):
-            raise ParameterError(f"{allowed}, got {part.strip()!r}")
-        if name and name in (other for other, _ in found):
-            raise ParameterError(f"sizes must have different names, got {name!r} twice")
-        found.append((name, size))
-    if any(name for name, _ in found):  # a size without a name is then called what it is
-        found = list({name or str(size): (name or str(size), size) for name, size in found}.values())
-    return found
+    sizes = read_sizes(text)
+    return [(size.name if size.named else "", size.everywhere or 0.0) for size in sizes]
 
 
 @app.command()
@@ -388,11 +409,15 @@ def calibrate(
     loss: Annotated[float | None, typer.Option(help="Wanted: this loss for a record of size --at.")] = None,
     at: Annotated[float | None, typer.Option(help="The sum, or the record size, that is meant.")] = None,
     param: Annotated[list[str], typer.Option(help="A fixed parameter, such as p=0.5 or k=4.")] = [],  # noqa: B006
+    sizes: RecordSizes = None,
     as_json: AsJson = False,
 ) -> None:
     """Solve for the parameter that meets a target, and tell what records then lose."""
+    from slowscale.accounting import RecordPolicy
+    from slowscale.columns import column_policies, shown_sizes
     from slowscale.errors import ParameterError
     from slowscale.plan import MECHANISMS, PARAMETERS
+    from slowscale.sizes import read_sizes
 
     if mechanism not in MECHANISMS:
         raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
@@ -401,11 +426,16 @@ def calibrate(
         if name not in PARAMETERS or name == "estimator":
             raise ParameterError(f"param must be one of {', '.join(PARAMETERS[:-1])}, got {name!r}")
         fixed[name] = int(number) if number.is_integer() and name == "k" else number
+    stated = read_sizes(sizes)
     found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
     if as_json:
         _print_json({"mechanism": found.to_dict(), "policy": found.policy.to_dict()})
         return
-    _show_mechanism(mechanism, found)
+    columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {})
+    shown = shown_sizes(columns, stated)
+    if loss is not None and at is not None and not stated:
+        shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
+    _show_mechanism(columns[0], shown)
 
 
 @app.command()
@@ -477,6 +507,7 @@ def ledger_raise_cap(
     from slowscale.accounting.caps import describe_change
     from slowscale.accounting.record import folded
     from slowscale.errors import ParameterError
+    from slowscale.sizes import default_sizes
 
     ledger = _ledger(path)
     caps = ledger.caps
@@ -493,8 +524,9 @@ def ledger_raise_cap(
         | dict(map(_assigned, param))
     )
     typer.echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
+    sizes = default_sizes([(old, None), (new, None)])
     for name, cap in (("now", old), ("new", new)):
-        losses = ", ".join(f"{figure(loss)} at {size:,}" for size, loss in _at(cap, (1, 100, 10_000, 1_000_000)))
+        losses = ", ".join(f"{figure(cap(size.everywhere))} at {size.name}" for size in sizes)
         typer.echo(f"  {name}, by the size of a record: {losses}")
     typer.echo(f"{describe_change(column, old, new)}.")
     if not yes:
@@ -590,24 +622,93 @@ def _cap_words(description: dict[str, Any]) -> str:
     return str(Policy.from_dict(description))
 
 
-def _show_plan(plan: "Plan") -> None:
-    for name, mechanism in plan.mechanisms.items():
-        _show_mechanism(name, mechanism)
+def _show_plan(plan: "Plan", stated: "Sequence[RecordSize]") -> None:
+    from slowscale.columns import shown_sizes
+
+    columns = plan.columns
+    sizes = shown_sizes(columns, stated)
+    for column in columns:
+        _show_mechanism(column, sizes)
+    _show_totals(columns, sizes)
+    if not stated and any(not column.single for column in columns):
+        typer.echo(
+            "These sizes follow from the noise and the units, not from the records: the largest record may be larger. "
+            "State sizes that are public knowledge with --sizes, or with [report] in the plan."
+        )
     protected = f"one {plan.data.protect}" if plan.data.protect else "one record"
     typer.echo(f"Protected: {protected}.")
 
 
-def _show_mechanism(name: str, mechanism: "Mechanism") -> None:
-    typer.echo(f"{name}: {mechanism}")
-    typer.echo(f"  policy: {mechanism.policy}")
-    losses = ", ".join(f"{loss:.3g} at {size:,}" for size, loss in _at(mechanism.policy, (1, 100, 10_000, 1_000_000)))
-    typer.echo(f"  a record's loss (PRzCDP) by its size: {losses}")
-    errors = ", ".join(f"{error:.4g} at {size:,}" for size, error in _at(mechanism.std, (100, 10_000, 1_000_000)))
-    typer.echo(f"  standard error by the size of the sum: {errors}")
+def _show_mechanism(column: "ColumnPolicy", sizes: "Sequence[RecordSize]") -> None:
+    from slowscale.figures import figure
+
+    typer.echo(f"{column.name}: {column.mechanism}")
+    typer.echo(f"  policy: {column.policy}")
+    if column.single:
+        typer.echo(f"  every record counts as 1 and loses {figure(column.policy(0))} (PRzCDP)")
+    else:
+        losses = [
+            f"{figure(column.loss(size.value(column.name) or 0).rho)} at {size.words(column.name)}" for size in sizes
+        ]
+        typer.echo(f"  a record's loss (PRzCDP) by its size: {', '.join(losses)}")
+    typer.echo(f"  standard error: {', '.join(_errors_told(column, sizes))}")
 
 
-def _at(function: Any, sizes: "Iterable[int]") -> list[tuple[int, float]]:
-    return [(size, float(function(size))) for size in sizes]
+def _errors_told(column: "ColumnPolicy", sizes: "Sequence[RecordSize]") -> list[str]:
+    """Return the standard error of a column: one number, or how it grows with the sum."""
+    from slowscale.columns import sums_told
+    from slowscale.figures import figure
+
+    assert column.mechanism is not None  # a plan and a calibration know theirs
+    found = [(at, float(column.mechanism.std(at))) for at in sums_told(column, sizes)]
+    if len({error for _, error in found}) == 1:
+        return [f"{figure(found[0][1])} for every sum"]
+    return [f"{figure(error)} for a sum of {figure(at)}" for at, error in found]
+
+
+def _show_totals(columns: "Sequence[ColumnPolicy]", sizes: "Sequence[RecordSize]") -> None:
+    """Print what a record loses over all columns, and what that means for it."""
+    from slowscale.accounting import certainty
+    from slowscale.accounting.semantics import told
+    from slowscale.columns import losses
+    from slowscale.figures import figure, share
+
+    known = [(size.name, found) for size in sizes if (found := losses(columns, size)) is not None]
+    sure, exceptions = told([certainty(found) for _, found in known], share)
+    typer.echo("All columns together: a record's loss (PRzCDP), and the highest certainty that an attacker who thinks")
+    typer.echo(f"it as likely as not that the record is there can reach ({exceptions}):")
+    for (name, found), certain in zip(known, sure, strict=True):
+        typer.echo(f"  {name}: {figure(_total(found))}, {certain}")
+
+
+def _total(losses: "Iterable[Loss]") -> float:
+    return sum(loss.rho for loss in losses)
+
+
+def _sizes_as_json(plan: "Plan", stated: "Sequence[RecordSize]") -> list[dict[str, Any]]:
+    """Return what example records lose, through each column and in all."""
+    from slowscale.accounting import best_epsilon, certainty
+    from slowscale.columns import losses, shown_sizes
+
+    columns = plan.columns
+    rows = []
+    for size in shown_sizes(columns, stated):
+        found = losses(columns, size) or []
+        rows.append(
+            {
+                "name": size.name,
+                "stated": bool(stated),
+                "record": {column.name: size.value(column.name) for column in columns if not column.single},
+                # More than a number can hold is null: JSON has no infinity.
+                "losses": {
+                    column.name: one.rho if math.isfinite(one.rho) else None
+                    for column, one in zip(columns, found, strict=True)
+                },
+                "loss": total if math.isfinite(total := _total(found)) else None,
+                **_bounds_as_json(best_epsilon(found, DELTA), certainty(found)),
+            }
+        )
+    return rows
 
 
 def _show_release(made: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+EXACT = 1e18  # floats below are written with all their digits, where their unit has few decimal places
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -43,18 +44,34 @@ def grid(unit: Fraction) -> str:
 
 
 def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
-    """Write a published number on the grid it has; the ends of an interval are rounded outwards (side −1 or 1)."""
+    """Write a published number on the grid it has; the ends of an interval are rounded outwards (side −1 or 1).
+
+    A number that is on the grid is written with all its digits, whatever the side.
+    """
     if value is None:
         return "unknown"
     places = _places(unit)
-    if isinstance(value, float) and (places is None or not abs(value) < 1e15):
+    if isinstance(value, float) and (places is None or not abs(value) < EXACT):
         return figure(value)
-    scaled = Fraction(value) * 10 ** (places or 0)
+    scale = 10 ** (places or 0)
+    scaled = Fraction(value) * scale
     whole = round(scaled)
-    if abs(scaled - whole) > 1e-6:  # a float for a number on the grid, such as 0.07, is not quite on it
-        whole = math.floor(scaled) if side < 0 else math.ceil(scaled) if side > 0 else whole
-    text = f"{abs(whole) / 10**places:,.{places}f}" if places else f"{abs(whole):,}"
+    # A float on a decimal grid is the float next to it, so it is compared as one.
+    if side and (float(Fraction(whole, scale)) if isinstance(value, float) else Fraction(whole, scale)) != value:
+        whole = math.floor(scaled) if side < 0 else math.ceil(scaled)
+    units, parts = divmod(abs(whole), scale)
+    text = f"{units:,}.{parts:0{places}}" if places else f"{units:,}"
     return f"−{text}" if whole < 0 else text
+
+
+def is_on_grid(value: Any, unit: Fraction | None) -> bool:
+    """Return whether a number is a multiple of a unit with few decimal places: `published` writes it exactly."""
+    places = _places(unit)
+    if value is None or unit is None or places is None or not math.isfinite(value):
+        return False
+    if not isinstance(value, float):
+        return (Fraction(value) / unit).denominator == 1
+    return float(round(Fraction(value) / unit) * unit) == value
 
 
 def _places(unit: Fraction | None) -> int | None:

@@ -36,6 +36,7 @@ from slowscale import mechanisms
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import COUNT, folded, plain_label
+from slowscale.columns import ColumnPolicy, column_policies
 from slowscale.errors import (
     CapError,
     ConfidentialWarning,
@@ -44,10 +45,12 @@ from slowscale.errors import (
     ParameterError,
     PlanError,
     SlowscaleError,
+    UnitWarning,
 )
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.grid import as_unit
 from slowscale.policy import ConstantPolicy, Policy
+from slowscale.sizes import RecordSize, read_sizes
 
 if TYPE_CHECKING:
     from slowscale.session import Session
@@ -321,6 +324,24 @@ class OutputPlan(_Part):
         return self
 
 
+class ReportPlan(_Part):
+    """What the report and `slowscale check` speak of. It is published: state what is public knowledge only."""
+
+    sizes: list[float | dict[str, str | float]] | dict[str, float | dict[str, float]] = Field(
+        description='Example records, as { name = "largest firm", emp = 150_000 } or { name = "largest firm", size = '
+        "4e10 } for all columns; one must be called the largest. Never look them up in the records."
+    )
+
+    @field_validator("sizes", mode="before")
+    @classmethod
+    def _possible(cls, sizes: Any) -> Any:
+        # Checked as a whole: pydantic would report a mistake once for each form that sizes may have.
+        if not isinstance(sizes, list | dict):
+            raise ValueError('must be a list such as [{ name = "largest firm", emp = 150_000 }]')
+        _allowed(lambda: read_sizes(sizes))
+        return sizes
+
+
 class OptionsPlan(_Part):
     """How results are worked out."""
 
@@ -340,6 +361,7 @@ class Plan(_Part):
     count: MechanismPlan | None = Field(None, description="How to release the number of records.")
     source: str | None = Field(None, exclude=True, description="Where the plan was read from.")
     options: OptionsPlan = Field(default_factory=lambda: OptionsPlan.model_validate({}))
+    report: ReportPlan | None = Field(None, description="Sizes of example records, for the report and for check.")
     output: OutputPlan
 
     @model_validator(mode="after")
@@ -369,6 +391,10 @@ class Plan(_Part):
             path = getattr(self.output, field)
             if path is not None and not path.lower().endswith(ending):
                 raise _mistake_at(["output", field], f"must end in {ending}")
+        try:
+            self.check_sizes(None if self.report is None else self.report.sizes)
+        except SlowscaleError as error:
+            raise _mistake_at(["report", "sizes"], str(error)) from None
         return self
 
     @property
@@ -385,6 +411,20 @@ class Plan(_Part):
             policy = self.count.build().policy
             terms.append(("count", policy) if self.data.protect else (None, ConstantPolicy(policy(1))))
         return RecordPolicy(tuple(terms), filtered=self.data.where is not None)
+
+    @property
+    def columns(self) -> tuple[ColumnPolicy, ...]:
+        """The columns that are released, with what a record loses through each."""
+        return column_policies(self.policy, self.mechanisms, {part.column: as_unit(part.unit) for part in self.sums})
+
+    @property
+    def sizes(self) -> tuple[RecordSize, ...]:
+        """The example records that the plan states; none where it has no [report]."""
+        return self.check_sizes(None if self.report is None else self.report.sizes)
+
+    def check_sizes(self, sizes: Any) -> tuple[RecordSize, ...]:
+        """Return sizes for the columns of the plan; with a ledger they may have values for other columns, too."""
+        return read_sizes(sizes, self.policy.columns, None if self.ledger is not None else ())
 
     @property
     def caps(self) -> dict[str, Policy]:
@@ -723,7 +763,8 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     # Opened before the data, so that data which cannot be read is recorded as an attempt.
     ledger = _existing_ledger(plan)
     account = open_account(plan) if ledger is None else ledger.account
-    with _refusals_recorded(plan, ledger):
+    with _refusals_recorded(plan, ledger), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnitWarning)  # the release itself gives it
         check_columns(plan, account)
     session = FirstRelease(
         plan.data.place, ledger, dataset=plan.data.name, protect=plan.data.protect, **plan.data.reading
@@ -740,7 +781,8 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
         files.append(release.to_csv(plan.output.csv, overwrite))
     if plan.output.report is not None:
         total = session.spent if session.ledger is not None else None
-        files.append(release.report(plan.output.report, total, overwrite))
+        sizes = plan.sizes or None
+        files.append(release.report(plan.output.report, total, overwrite, sizes))
     if confidential is not None:
         from slowscale.report import write_confidential_report
 
@@ -1000,6 +1042,12 @@ at = 106                               # ... for a record of this size
 level = 0.95                           # of the intervals
 nulls = "error"                        # or "zero"
 negatives = "error"                    # or "zero", for root and log
+
+# [report]                             # sizes that the report speaks of: published, so public knowledge only,
+# sizes = [                            # never looked up in the records; one must be called the largest
+#   { name = "median establishment", emp = 12, payann = 400 },
+#   { name = "largest establishment", emp = 150_000, payann = 4e7 },
+# ]
 
 [output]
 parquet = "published.parquet"

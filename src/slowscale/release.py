@@ -135,11 +135,32 @@ class Release:
             overwrite=overwrite,
         )
 
-    def report(self, path: str | os.PathLike[str], spent: RecordPolicy | None = None, overwrite: bool = False) -> Path:
-        """Write a report that everyone may read: one HTML file that opens offline, with `spent` the ledger's total."""
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        spent: RecordPolicy | None = None,
+        overwrite: bool = False,
+        sizes: Any = None,
+    ) -> Path:
+        """Write a report that everyone may read: one HTML file that opens offline.
+
+        Parameters
+        ----------
+        path
+            Where to; it must end in .html.
+        spent
+            What records may have lost in all after the release, such as `session.spent`.
+        overwrite
+            Whether another file may be lost.
+        sizes
+            Example records by name, with a value for each column or one number for all columns, such as
+            {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": 4e10}; one name must contain "largest". They
+            are published, so they must be public knowledge, never looked up in the records. Without them the report
+            speaks of powers of ten.
+        """
         from slowscale.report import write_report
 
-        return write_report(self, path, spent=spent, overwrite=overwrite)
+        return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes)
 
     def interval(self, column: str, level: float = 0.95) -> tuple[Any, Any]:
         """Return the ends of intervals for the true sums of a column, at any level, from what was published.

@@ -17,6 +17,8 @@ import pyarrow.parquet
 import pytest
 
 import slowscale as ss
+from slowscale.accounting import Loss, best_epsilon, certainty, posterior
+from slowscale.figures import figure, share
 from slowscale.study import simulated_establishments
 
 COMMAND = Path(sys.executable).with_name("slowscale")
@@ -55,7 +57,7 @@ def test_the_whole_path(folder):
     assert len(release) == 40
     assert set(release.facts["columns"]) == {"emp", "payann"}
     words = run("explain", "published.parquet", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
-    assert f"{release.policy({'emp': 12, 'payann': 400}):.4g} in all (PRzCDP)" in words
+    assert f"{figure(release.policy({'emp': 12, 'payann': 400}))} in all (PRzCDP)" in words
     assert words == run("explain", "plan.toml", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
     assert "1 release so far" in run("ledger", "show", "census.ledger", folder=folder).stdout
     assert "emp by ExponentialPolylog" in run("ledger", "history", "census.ledger", folder=folder).stdout
@@ -348,8 +350,107 @@ def test_a_ledger_with_a_function_needs_python(tmp_path):
 
 def test_a_certainty_that_is_no_bound(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
-    assert "become more than 99.9 % sure" in words
+    assert "become more than 99.99 % sure, except in 1 % of cases" in words
     assert "100" not in words.partition("In words")[2]
+
+
+DOLLARS = (
+    '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "emp"\nmechanism = "exponential-polylog"\nstd = 20\n'
+    '[[sums]]\ncolumn = "pay"\nmechanism = "root"\nk = 4\nsigma = 25\n[count]\nmechanism = "gaussian"\nsigma = 3\n'
+    '[ledger]\npath = "l.ledger"\n[output]\ncsv = "o.csv"\nreport = "o.html"\n'
+)
+FIRMS = (
+    '[report]\nsizes = [\n  { name = "median firm", emp = 12, pay = 400_000 },\n'
+    '  { name = "largest firm", emp = 150_000, pay = 4e10 },\n]\n'
+)
+
+
+@pytest.fixture
+def dollars(tmp_path):
+    (tmp_path / "d.csv").write_text("emp,pay\n3,90000\n")
+    (tmp_path / "plan.toml").write_text(DOLLARS + FIRMS)
+    return tmp_path
+
+
+def test_check_tells_the_losses_of_the_stated_sizes(dollars):
+    """The largest record's loss, that over all columns, and a count as one number."""
+    polylog, root, count = ss.ExponentialPolylog.calibrate(std=20), ss.Root(4, 25), ss.Gaussian(3)
+    words = run("check", "plan.toml", folder=dollars).stdout
+    losses = [
+        f"{figure(polylog.policy(x))} at {figure(x)} ({who})"
+        for x, who in ((12, "median firm"), (150_000, "largest firm"))
+    ]
+    assert ", ".join(losses) in words
+    assert f"{figure(root.policy(4e10))} at 40,000,000,000 (largest firm)" in words
+    assert (
+        f"every record counts as 1 and loses {figure(count.policy(1))} (PRzCDP)\n  standard error: 3 for every sum"
+        in words
+    )
+    assert f"{figure(root.std(1e11))} for a sum of 100,000,000,000" in words
+    parts = [Loss(polylog.policy(12), polylog.pure_policy(12)), Loss(root.policy(4e5)), Loss(count.policy(1))]
+    total = figure(sum(one.rho for one in parts))
+    assert f"  median firm: {total}, {share(certainty(parts).value)}\n" in words
+    assert "e+" not in words
+    assert "not from the records" not in words
+    found = json.loads(run("check", "plan.toml", "--json", folder=dollars).stdout)["sizes"]
+    assert [size["name"] for size in found] == ["median firm", "largest firm"]
+    assert found[0]["loss"] == pytest.approx(sum(one.rho for one in parts))
+    assert found[0]["epsilon"] == best_epsilon(parts, 1e-6).value
+    assert found[0]["posterior_guarantee"] == "PRDP and PRzCDP"
+
+
+def test_check_takes_other_sizes(dollars):
+    words = run("check", "plan.toml", "--sizes", "100,4e10", folder=dollars).stdout
+    assert "median" not in words
+    assert " at 40,000,000,000\n" in words
+    words = run("check", "plan.toml", "--sizes", "small=1,the largest=4e10", folder=dollars).stdout
+    assert "at 40,000,000,000 (the largest)" in words
+    error = run("check", "plan.toml", "--sizes", "small=1", folder=dollars, code=2).stderr
+    assert "exactly one size whose name contains the word 'largest'" in error
+    (dollars / "plan.toml").write_text(DOLLARS)
+    words = run("check", "plan.toml", folder=dollars).stdout
+    assert "at 10¹⁰" in words
+    assert "not from the records: the largest record may be larger" in words
+    (dollars / "plan.toml").write_text(DOLLARS + FIRMS.replace("largest", "big"))
+    assert "plan.toml, line 21, report.sizes: " in run("check", "plan.toml", folder=dollars, code=2).stderr
+
+
+def test_sizes_after_a_release(dollars):
+    run("release", "plan.toml", "--yes", folder=dollars)
+    assert "40,000,000,000 (largest firm)" in (dollars / "o.html").read_text()
+    words = run("check", "plan.toml", "--sizes", "largest=7e10", folder=dollars).stdout
+    assert "at 70,000,000,000 (largest)" in words.partition("Before this release")[2]
+    shown = run("ledger", "show", "l.ledger", folder=dollars).stdout
+    assert "all columns together: " in shown
+    assert "at 10¹⁰" in shown
+
+
+def test_explain_uses_the_pure_guarantee(tmp_path):
+    """ε 1.30 and 78.6 % are true, where zCDP would say 6.55 and 98.8 % except in 1 % of cases."""
+    (tmp_path / "d.csv").write_text("emp\n3\n")
+    (tmp_path / "plan.toml").write_text(
+        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "emp"\nmechanism = "exponential-polylog"\nstd = 75\n'
+        '[output]\ncsv = "o.csv"\n'
+    )
+    run("release", "plan.toml", "--yes", folder=tmp_path)
+    epsilon = ss.ExponentialPolylog.calibrate(std=75).pure_policy(10)
+    for source in ("plan.toml", "o.csv"):
+        words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
+        assert "By PRDP this is ε-differential privacy with ε = 1.3." in words
+        assert "become at most 78.6 % sure, without exception (the pure guarantee, PRDP)." in words
+        found = json.loads(run("explain", source, "--value", "emp=10", "--json", folder=tmp_path).stdout)
+        assert (found["epsilon"], found["delta"], found["posterior_exception"]) == (pytest.approx(epsilon), 0, 0)
+        assert found["posterior"] == pytest.approx(posterior(0.5, epsilon))
+        assert found["posterior_guarantee"] == "PRDP"
+
+
+def test_calibrate_tells_of_fitting_sizes(tmp_path):
+    words = run("calibrate", "gaussian", "--loss", 1, "--at", 4e10, folder=tmp_path).stdout
+    assert "1 at 40,000,000,000" in words
+    assert "10¹²" in words
+    assert "e+" not in words.partition("by its size")[2]
+    words = run("calibrate", "gaussian", "--std", 5, "--sizes", "largest=7", folder=tmp_path).stdout
+    assert "0.98 at 7 (largest)" in words
 
 
 def test_charts_are_not_overwritten(tmp_path):

@@ -30,6 +30,11 @@ COLOURS = {  # of the banner and the paper
     "light": ((0xA4, 0x0E, 0x26), (0xFF, 0xFF, 0xFF)),
     "dark": ((0xB3, 0x15, 0x2D), (0x12, 0x17, 0x1D)),
 }
+# As many as there may be, of data in dollars.
+SIZES = {
+    **{f"{place}th percentile of firms": {"emp": place, "payann": 4e10 - 100 + place} for place in range(1, 99, 14)},
+    "largest firm": {"emp": 150_000, "payann": 4e10},
+}
 BLUE, VERMILION = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)
 
 
@@ -56,7 +61,9 @@ def pages(folder):
     mechanisms = {"emp": ss.ExponentialPolylog.calibrate(std=2), "payann": ss.Root(4, 0.5)}
     release = session.sum(mechanisms, keys=ss.Keys.cross({"county": ["a", "b", "c"]}))
     public = release.report(folder / "public.html", spent=session.spent)
-    return {"public": public, "confidential": write_confidential_report(session, release, folder / "secret.html")}
+    sized = release.report(folder / "sized.html", spent=session.spent, sizes=SIZES)
+    secret = write_confidential_report(session, release, folder / "secret.html")
+    return {"public": public, "confidential": secret, "sized": sized}
 
 
 def browse(chromium, page, folder, *flags):
@@ -120,6 +127,29 @@ def test_prints(chromium, poppler, pages, tmp_path, scheme):
     places = [text.index(said) for said in ("What was published", "Figure 1", "Figure 2", "Table 3", "Table 4")]
     assert places == sorted(places)
     assert "NOT PRIVATE" in text
+
+
+def test_stated_sizes_are_drawn(chromium, pages, tmp_path):
+    """The sizes are points on the lines; few of them have their names beside, on the paper's colour."""
+    dom, complaints, asked = browse(chromium, pages["sized"], tmp_path, "--dump-dom")
+    assert not complaints
+    assert not asked
+    drawn = re.search(r'<figure id="figure-policy">.*?(<svg.*?</svg>)', dom, re.DOTALL)[1]
+    assert len(re.findall(r'<path[^>]*fill="#(?:0072B2|D55E00)"', drawn)) == 2 * len(SIZES)
+    assert "largest firm</text>" not in drawn  # too many
+
+
+@pytest.mark.parametrize("kind", ["public", "sized"])
+def test_nothing_is_cut_off_in_print(chromium, poppler, pages, tmp_path, kind):
+    """Every word lies on its sheet, also in a table of as many sizes as there may be."""
+    paper = tmp_path / "report.pdf"
+    browse(chromium, pages[kind], tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={paper}")
+    boxes = subprocess.run(["pdftotext", "-bbox", paper, "-"], capture_output=True, text=True, check=True).stdout
+    width = float(re.search(r'<page width="([\d.]+)"', boxes)[1])
+    ends = [float(end) for end in re.findall(r'xMax="([\d.]+)"', boxes)]
+    assert len(ends) > 500
+    assert max(ends) < width - 36
+    assert "40,000,000,000" in boxes or kind == "public"
 
 
 def corner(png):

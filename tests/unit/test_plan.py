@@ -151,6 +151,70 @@ def test_mistakes_name_line_and_field(tmp_path, change, words):
         read_plan(written(tmp_path, PLAN.replace(*change, 1)))
 
 
+SIZES = """
+[report]
+sizes = [
+  { name = "median firm", x = 12, y = 400_000 },
+  { name = "largest firm", x = 150_000, y = 4e10 },
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("largest firm", "big firm"), r"line 30, report.sizes: sizes must have exactly one size .* 'largest'"),
+        (("y = 400_000", "y = 5e10"), r"line 30, report.sizes: .* 'median firm' is larger in y: 50,000,000,000, not"),
+        ((", y = 400_000", ""), r"line 30, report.sizes: sizes: 'median firm' must have a value .* y is missing$"),
+        (("y = 400_000", "yy = 3"), r"y is missing, and 'yy' is not released$"),
+        (("y = 400_000", "y = 'much'"), r"line 30, report.sizes: sizes: 'median firm', y must be a number .* 'much'"),
+        (("x = 12", "x = -12"), r"line 30, report.sizes: .* without its sign, got -12"),
+        (("x = 12", "x = 12, count = 3"), r"every record counts as 1; leave it out"),
+        (("x = 12", "x = 12, size = 3"), r"has size, which is the value in every column"),
+        (("sizes = [", "sizez = ["), r"report.sizez: there is no such field; did you mean sizes\?"),
+        ((SIZES, "[report]\nsizes = 12"), r"line 29, report.sizes: must be a list such as"),
+        ((SIZES, "[report]"), r"line 28, report.sizes: Field required"),
+    ],
+)
+def test_mistakes_in_sizes(tmp_path, change, words):
+    with pytest.raises(PlanError, match=words) as caught:
+        read_plan(written(tmp_path, (PLAN + SIZES).replace(*change, 1)))
+    assert len(str(caught.value).splitlines()) == 1 or "sizez" in change[1]
+
+
+def test_sizes_of_a_plan(tmp_path):
+    plan = read_plan(written(tmp_path, PLAN + SIZES))
+    assert [(size.name, size.value("y")) for size in plan.sizes] == [("median firm", 4e5), ("largest firm", 4e10)]
+    for text in (
+        '[report]\nsizes = [{ name = "largest firm", size = 4e10 }]',
+        '[report.sizes]\n"largest firm" = 4e10',
+        '[[report.sizes]]\nname = "largest firm"\nx = 1\ny = 4e10',
+        '[report.sizes."largest firm"]\nx = 1\ny = 4e10',
+    ):
+        (size,) = read_plan(written(tmp_path, f"{PLAN}\n{text}\n")).sizes
+        assert (size.name, size.value("y")) == ("largest firm", 4e10)
+    assert read_plan(written(tmp_path, PLAN)).sizes == ()
+
+
+def test_sizes_of_entities(tmp_path):
+    text = (PLAN + SIZES).replace("[data]", '[data]\nprotect = "firm"')
+    with pytest.raises(PlanError, match="count is missing"):
+        read_plan(written(tmp_path, text))
+    text = text.replace("x = 12,", "x = 12, count = 1,").replace("x = 150_000,", "x = 150_000, count = 30,")
+    assert read_plan(written(tmp_path, text)).sizes[1].value("count") == 30
+
+
+def test_sizes_come_into_the_report(tmp_path):
+    """Also with values for columns that only the ledger knows, or nobody: what was read is not refused once charged."""
+    pd.DataFrame({"k": ["a"], "x": [1], "y": [2.5]}).to_parquet(tmp_path / "x.parquet")
+    text = PLAN.replace("[output]", '[output]\nreport = "r.html"') + '[ledger]\npath = "l"\n'
+    text += SIZES.replace("x = 12", "x = 12, earlier = 3")
+    run_plan(read_plan(written(tmp_path, text)))
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "at size 40,000,000,000 (largest firm)" in page
+    assert "stated by the curator" in page
+
+
 def test_a_derived_column_without_a_cap(tmp_path):
     text = PLAN.replace("[keys]", 'derive = { y = "x" }\n[keys]')
     text += '[ledger]\npath = "l"\n[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 1\n'

@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from slowscale.accounting.caps import Total, check, check_at, coefficients
 from slowscale.accounting.record import ANY, COUNT, Parallel, RecordPolicy, check_column_name, folded
-from slowscale.accounting.semantics import odds_factor, posterior
+from slowscale.accounting.semantics import Loss, certainty, told
 from slowscale.errors import CapError, ParameterError, ParameterTypeError
+from slowscale.figures import figure, share
 from slowscale.policy import ZCDP, Policy
+from slowscale.sizes import RecordSize, default_sizes
 
-SIZES = (1, 100, 10_000, 1_000_000)
-RARELY = 0.01
-TOTALS = (0.001, 0.01, 0.1, 1)
 MANY = 200  # the most totals that are tried one by one, and policies in one, when it is asked what would still fit
 
 
@@ -70,29 +71,62 @@ class Spent(RecordPolicy):
         return super().entity(cells)
 
     def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, sizes: Sequence[RecordSize] = ()) -> str:
+        """Return in plain words what records of these sizes may have lost; without sizes, of powers of ten."""
         if not self.releases:
             return "Nothing has been released yet: no record has lost anything."
         thing = "record" if self.protects is None else self.protects
         size = "its size" if self.protects is None else "its total in a cell, and adds up over the cells it is in"
+        shown = tuple(sizes) or default_sizes([(self.column(column), None) for column in self.columns])
         lines = [
             f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
             f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:",
         ]
         for column in self.columns:
             policy = self.column(column)
-            lines.append(f"  {column}: " + ", ".join(f"{policy(size):.3g} at {size:,}" for size in SIZES))
+            losses = [
+                f"{figure(policy(value))} at {one.words(column)}"
+                for one in shown
+                if (value := one.value(column)) is not None
+            ]
+            lines.append(f"  {column}: {', '.join(losses) or 'no size is stated'}")
         counts = self.column(None)(0)
         if counts:
-            lines.append(f"  being counted: {counts:.3g} for every record")
-        sure = [f"{posterior(0.5, odds_factor(loss, RARELY)):.1%} at a total of {loss:g}" for loss in TOTALS]
-        lines += [
-            f"Add up the columns of a {thing}. What a total means for someone who thinks it as likely as not that",
-            f"the {thing} is there: after all releases, but for one time in a hundred, they are at most this sure:",
-            f"  {', '.join(sure)}",
-        ]
+            lines.append(f"  being counted: {figure(counts)} for every record")
+        lines += self._totals_in_words(shown, thing)
+        if self.columns and not sizes:
+            lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
         if self.pure_policy is not None:
             lines.append(f"There is a pure guarantee (PRDP), too: {self.pure_policy}")
         return "\n".join(lines)
+
+    def _totals_in_words(self, sizes: Sequence[RecordSize], thing: str) -> list[str]:
+        known = [(size, loss) for size in sizes if (loss := total_loss(self, size)) is not None]
+        if not self.columns:
+            known = known[:1]  # all lose the same
+        if not known:
+            return ["No size has a value for every column, so totals over the columns are not told."]
+        names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
+        totals = [f"{figure(loss.rho)}{name}" for (_, loss), name in zip(known, names, strict=True)]
+        sure, exceptions = told([certainty([loss]) for _, loss in known], share)
+        return [
+            *([f"  all columns together: {', '.join(totals)}"] if self.columns else []),
+            f"Someone who thinks it as likely as not that the {thing} is there can, by all releases together, become "
+            f"at most this sure ({exceptions}):",
+            f"  {', '.join(f'{one}{name}' for one, name in zip(sure, names, strict=True))}",
+        ]
+
+
+def total_loss(policy: RecordPolicy, size: RecordSize) -> Loss | None:
+    """Return what an example record loses over all columns, or None where it has no value in one of them."""
+    record = {column: size.value(column) for column in policy.columns}
+    if None in record.values():
+        return None
+    pure = policy.pure_policy if isinstance(policy, Spent) else None
+    with np.errstate(all="ignore"):
+        return Loss(float(policy(record)), None if pure is None else float(pure(record)))
 
 
 Part = tuple[str, Any] | None  # a column and a label, or None for releases about all records

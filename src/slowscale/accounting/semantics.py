@@ -1,15 +1,22 @@
 """What a loss means: conversions of PRzCDP and PRDP losses to statements about an attacker.
 
 Every function takes a loss, which for a record is the policy at its size; so each statement is about records of that
-size. Sources: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Proposition 12 and
+size. Where a loss is known both as PRzCDP and as PRDP, the functions that take a `Loss` use whichever says more.
+
+Sources: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Proposition 12 and
 Corollary 13, for (ε, δ); Bun and Steinke, "Concentrated Differential Privacy" (2016), for the tail of the privacy loss.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from slowscale.errors import ParameterError
 from slowscale.parameters import as_number
+from slowscale.policy import PURE, ZCDP
+
+MARK = "\u00a0†"
+ALWAYS = "without exception, by the pure guarantee (PRDP)"
 
 
 def epsilon(rho: float, delta: float) -> float:
@@ -69,6 +76,102 @@ def posterior(prior: float, epsilon: float) -> float:
     start, most = _probability("prior", prior), _loss("epsilon", epsilon)
     odds = math.log1p(-start) - math.log(start) - most  # against it, as a logarithm
     return 1 / (1 + math.exp(min(odds, 700.0)))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a record loses through one column or release: as PRzCDP (ρ) and, where that guarantee holds, as PRDP (ε)."""
+
+    rho: float
+    pure: float | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A statement about an attacker, by the best of the guarantees that hold.
+
+    Attributes
+    ----------
+    value
+        What is bounded: ε, a shift of the odds as a logarithm, or a certainty.
+    exception
+        The probability with which it may fail: 0 where only pure guarantees (PRDP) were used.
+    guarantee
+        What was used: "PRDP", "PRzCDP" or, for several columns, "PRDP and PRzCDP".
+    """
+
+    value: float
+    exception: float
+    guarantee: str
+
+
+def best_epsilon(losses: Sequence[Loss], delta: float) -> Bound:
+    """Return the least ε of (ε, δ)-DP that several losses imply together, with δ = 0 where all can be taken as pure.
+
+    >>> best_epsilon([Loss(0.75, 1.3)], 1e-6)
+    Bound(value=1.3, exception=0.0, guarantee='PRDP')
+    """
+    return _best(losses, epsilon, delta)
+
+
+def best_odds_factor(losses: Sequence[Loss], delta: float) -> Bound:
+    """Return by how much, as a logarithm, several losses together may shift an attacker's odds."""
+    return _best(losses, odds_factor, delta)
+
+
+def certainty(losses: Sequence[Loss], prior: float = 0.5, delta: float = 0.01) -> Bound:
+    """Return the highest certainty that an attacker can reach from a prior, by several losses together.
+
+    It holds except with probability `delta`, and always where the pure guarantees alone give the least bound.
+
+    >>> bound = certainty([Loss(0.75, 1.3)])
+    >>> round(bound.value, 3), bound.exception
+    (0.786, 0.0)
+    """
+    shift = best_odds_factor(losses, delta)
+    reached = posterior(prior, shift.value) if math.isfinite(shift.value) else 1.0
+    return Bound(reached, shift.exception, shift.guarantee)
+
+
+def told(bounds: Sequence[Bound], write: Callable[[float], str]) -> tuple[list[str], str]:
+    """Return bounds as text, those that hold without exception marked, and what is to be said about exceptions."""
+    always = [bound.exception == 0 for bound in bounds]
+    if all(always):
+        return [write(bound.value) for bound in bounds], ALWAYS
+    rarely = f"except in {max(bound.exception for bound in bounds) * 100:g} % of cases"
+    texts = [f"{write(bound.value)}{MARK * (bound.exception == 0)}" for bound in bounds]
+    return texts, f"{rarely}; {MARK.strip()} {ALWAYS}" if any(always) else rarely
+
+
+def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delta: float) -> Bound:
+    """Return the least of the bounds that take some losses as pure and convert the sum of the other ones from zCDP.
+
+    Privacy losses add, so each such bound holds. A conversion is concave in ρ, so the best set of losses to take as
+    pure has the least ε for its ρ: it is among the beginnings of this order.
+    """
+    pures = sorted(
+        ((one.pure, one.rho) for one in losses if one.pure is not None and math.isfinite(one.pure)),
+        key=lambda pair: (pair[0] / pair[1] if pair[1] else math.inf, pair),
+    )
+    rest = [one.rho for one in losses if one.pure is None or not math.isfinite(one.pure)]
+    bounds = []
+    for taken in range(len(pures), -1, -1):  # where two are equal, the one without exceptions stays
+        pure = math.fsum(epsilon for epsilon, _ in pures[:taken])
+        # Summed without rounding to less: the order of the terms must not make a bound smaller.
+        rho = _sum([*rest, *(rho for _, rho in pures[taken:])])
+        if taken and rho == 0:
+            bounds.append(Bound(pure, 0.0, PURE))
+        else:
+            value = pure + convert(rho, delta) if math.isfinite(rho) else math.inf
+            bounds.append(Bound(value, delta, f"{PURE} and {ZCDP}" if taken else ZCDP))
+    return min(bounds, key=lambda bound: bound.value)
+
+
+def _sum(numbers: Sequence[float]) -> float:
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return math.inf
 
 
 def _least(bound: Callable[[float], float]) -> float:

@@ -6,7 +6,7 @@ Ito's, which colour-blind people tell apart) and in dashes.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -17,11 +17,13 @@ from slowscale.report.page import Html, cell, head, html, paragraph, row, table,
 from slowscale.report.words import MISSING
 
 INK = "currentColor"
+PAPER = "#fffffe"  # stands for the page's paper, which is light or dark
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES = ((1, 0), (9, 4), (2, 3), (12, 4, 2, 4), (5, 2), (16, 6))
 FONT = '"Source Sans 3", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
 WIDTH, HEIGHT = 800, 330
 MOST_TICKS = 10
+LETTERS = 13  # the size of names
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,18 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A point on a line, with or without a name."""
+
+    line: str
+    x: float
+    y: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class LineChart:
-    """Lines over one another: a name and its points for each."""
+    """Lines over one another: a name and its points for each; and marks on them."""
 
     anchor: str
     title: str
@@ -42,6 +54,8 @@ class LineChart:
     x: Axis
     y: Axis
     lines: Mapping[str, Sequence[tuple[float, float]]]
+    marks: tuple[Mark, ...] = ()
+    floor: float = 0.0  # what is below is not drawn, so that the rest is seen
 
     def figure(self, shown: Sequence[float]) -> Html:
         """Return the chart with its text alternative; the points at the x `shown` are told as a table, too."""
@@ -50,22 +64,24 @@ class LineChart:
         svg = self._svg(drawn) if drawn else paragraph("There is nothing that such axes could show.")
         caption = tag("figcaption", self.title, " ", tag("span", self.note))
         data = tag("details", tag("summary", "The numbers of this chart"), self._table(shown))
-        return tag("figure", caption, "\n", svg, "\n", data, id=self.anchor)
+        drawing = tag("div", svg, class_="scroll", role="region", tabindex="0", aria_label=self.title)
+        return tag("figure", caption, "\n", drawing, "\n", data, id=self.anchor)
 
     def _visible(self, point: tuple[float, float]) -> bool:
-        return all(
+        return point[1] >= self.floor and all(
             math.isfinite(at) and (at > 0 or not axis.log) for at, axis in zip(point, (self.x, self.y), strict=True)
         )
 
     def _svg(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Html:
-        drawn = render(spec(self.x, self.y, lines))
+        marks = [mark for mark in self.marks if self._visible((mark.x, mark.y))]
+        drawn = render(spec(self.x, self.y, lines, marks))
         title, told = f"{self.anchor}-title", f"{self.anchor}-told"
         opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", drawn)
         assert opening is not None
         return Html(
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{title} {told}"{opening[1] or ""}>'
             f'<title id="{title}">{escape(self.title)}</title><desc id="{told}">{escape(self._told(lines))}</desc>'
-            f"{drawn[opening.end() :]}"
+            f"{drawn[opening.end() :].replace(PAPER, 'var(--paper)')}"
         )
 
     def _told(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -92,7 +108,9 @@ class LineChart:
         return table(html(self.y.title), [top], [tag("tbody", *rows)], self.title)
 
 
-def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Any]:
+def spec(
+    across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[Mark] = ()
+) -> dict[str, Any]:
     """Return the chart's Vega-Lite description."""
     alt, _ = tools()
     points = [(name, *point) for name, line in lines.items() for point in line]
@@ -100,6 +118,7 @@ def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
     dashes = [list(DASHES[i % len(DASHES)]) for i in range(len(names))]
     legend = alt.Legend(title=None, symbolType="stroke", symbolSize=900, symbolStrokeWidth=2.5, columns=4)
+    x_axis, y_axis = _scaled(across, [x for _, x, _ in points]), _scaled(up, [y for _, _, y in points])
     chart = (
         alt.Chart(
             alt.InlineData(values=[dict(zip(("line", "x", "y"), point, strict=True)) for point in points]),
@@ -108,12 +127,14 @@ def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float
         )
         .mark_line(strokeWidth=2.5)
         .encode(
-            x=alt.X("x:Q", **_scaled(across, [x for _, x, _ in points])),
-            y=alt.Y("y:Q", **_scaled(up, [y for _, _, y in points])),
+            x=alt.X("x:Q", **x_axis),
+            y=alt.Y("y:Q", **y_axis),
             color=alt.Color("line:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
             strokeDash=alt.StrokeDash("line:N", scale=alt.Scale(domain=names, range=dashes), legend=legend),
         )
     )
+    if marks:
+        chart = alt.layer(chart, *_marked(marks, dict(zip(names, colours, strict=True)), x_axis, y_axis))
     ink = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
     text = {"labelFont": FONT, "titleFont": FONT, "labelFontSize": 13, "titleFontSize": 13}
     chart = (
@@ -125,6 +146,55 @@ def spec(across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float
     with alt.theme.enable("none"):  # whatever theme the session has
         described: dict[str, Any] = chart.to_dict()
     return described
+
+
+def _marked(
+    marks: Sequence[Mark], colours: Mapping[str, str], x_axis: dict[str, Any], y_axis: dict[str, Any]
+) -> list[Any]:
+    """Return layers with a point for each mark, and the names beside them where they have room."""
+    alt, _ = tools()
+    x, y = alt.X("x:Q", **x_axis), alt.Y("y:Q", **y_axis)
+    dots, names = [], []
+    sides = _sides(marks, _place(x_axis["scale"].domain, WIDTH), _place(y_axis["scale"].domain, HEIGHT))
+    for mark, side in zip(marks, sides, strict=True):
+        base = alt.Chart(alt.InlineData(values=[{"x": mark.x, "y": mark.y, "name": mark.name}]))
+        dots.append(base.mark_point(filled=True, opacity=1, size=90, color=colours[mark.line]).encode(x=x, y=y))
+        # First in the paper's colour and wider, so that lines do not cross letters.
+        around = {"color": PAPER, "stroke": PAPER, "strokeWidth": 5, "strokeJoin": "round"}
+        for look in (around, {"color": INK}) if side is not None else ():
+            text = base.mark_text(font=FONT, fontSize=LETTERS, **(side or {}), **look)
+            names.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
+    return [*names, *dots]
+
+
+def _place(domain: Sequence[float], length: int) -> Callable[[float], float]:
+    """Return where a value is on a logarithmic axis of some length, from its beginning."""
+    low, high = (math.log(end) for end in domain)
+    return lambda value: (math.log(value) - low) / (high - low) * length
+
+
+def _sides(
+    marks: Sequence[Mark], across: Callable[[float], float], up: Callable[[float], float]
+) -> list[dict[str, Any] | None]:
+    """Return on which side of its point each name is put, or None where it would cover another name or a point."""
+    dots = [(across(mark.x), up(mark.y)) for mark in marks]
+    taken = [(x - 6, x + 6, y - 6, y + 6) for x, y in dots]
+    sides: list[dict[str, Any] | None] = [None] * len(marks)
+    for i in reversed(range(len(marks))):  # the largest comes last, and is named first
+        (x, y), width = dots[i], 0.56 * LETTERS * len(marks[i].name)
+        for align, dx, dy in (("left", 9, 13), ("right", -9, -11), ("left", 9, -11), ("right", -9, 13)):
+            left = x + dx if align == "left" else x + dx - width
+            box = (left, left + width, y - dy - 8, y - dy + 8)  # up is up here, and down in the chart
+            inside = box[0] >= 0 and box[1] <= WIDTH and box[2] >= 0 and box[3] <= HEIGHT
+            if marks[i].name and inside and not any(_overlap(box, other) for other in taken):
+                sides[i] = {"align": align, "baseline": "middle", "dx": dx, "dy": dy}
+                taken.append(box)
+                break
+    return sides
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
@@ -141,6 +211,8 @@ def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
         "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
         "axis": alt.Axis(
             values=[10.0**exponent for exponent in range(low, high + 1, step)],
+            labelOverlap=False,  # the ticks are few enough
+            labelFlush=False,
             labelExpr=f"{labels}[round(log(datum.value) / LN10) - ({low})]",
         ),
     }

@@ -1,21 +1,24 @@
 """The guarantee: the policy of each column, what it means for an attacker, and what all releases cost together."""
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from slowscale.accounting import RecordPolicy, Spent, epsilon, odds_factor, posterior
+from slowscale.accounting import Bound, Loss, RecordPolicy, Spent, best_epsilon, certainty
+from slowscale.accounting.account import total_loss
+from slowscale.accounting.semantics import ALWAYS, MARK
+from slowscale.columns import ColumnPolicy, losses, size_span
 from slowscale.figures import figure, share
-from slowscale.policy import Policy
 from slowscale.release import Release
-from slowscale.report.charts import Axis, LineChart, points
-from slowscale.report.page import Section, caption, cell, head, paragraph, row, table, tag
-from slowscale.report.words import growth, mathml
+from slowscale.report.charts import Axis, LineChart, Mark, points
+from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
+from slowscale.report.scope import Scope
+from slowscale.report.words import growth, listed, mathml
 
-SIZES = (1, 10, 100, 1_000, 10_000, 1_000_000)
 DELTA = 1e-6
-PRIOR = 0.5
 RARELY = 0.01
+LABELS = 8  # names in a chart, at most
+LEAST = 1e-4  # losses below are not drawn, unless a stated size has one
 NOTION = (
     "PRzCDP: per-record zero-concentrated differential privacy. For every record, the table would come out much the "
     "same with it as without it. How much the same is told by the record's loss: at 0 nothing can be learned about it, "
@@ -24,27 +27,27 @@ NOTION = (
 )
 
 
-def guarantee_section(release: Release) -> Section:
+def guarantee_section(release: Release, scope: Scope) -> Section:
     """State the guarantee, as formulas, in words and as a chart."""
     rules = []
-    for name, policy in _policies(release).items():
-        column = name if name in release.policy.columns else None
-        text = str(RecordPolicy(((column, policy),)))
-        if column is None:
-            told = f"{growth(policy)} It is {figure(policy(0))}."
-        else:
-            told = f"{growth(policy)} It is {figure(policy(100))} at size 100, and {figure(policy(10_000))} at 10,000."
-        formula = paragraph(mathml(policy, column), class_="formula", role="group", aria_label=f"The policy: {text}")
-        rules.append(tag("div", tag("h3", name), formula, paragraph(told), class_="rule"))
+    for column in scope.columns:
+        name = None if column.single else column.name
+        text = str(RecordPolicy(((name, column.policy),)))
+        formula = paragraph(
+            mathml(column.policy, name), class_="formula", role="group", aria_label=f"The policy: {text}"
+        )
+        rules.append(tag("div", tag("h3", column.name), formula, paragraph(_in_words(column, scope)), class_="rule"))
     notes = [
         "The losses of a record's columns add up. A record is in one group only, so groups do not add."
         if release.facts["protect"] is None
         else f"The losses of the columns add up, and so do those of the groups that a {release.facts['protect']} is in."
     ]
-    if release.pure_policy is not None and release.policy.columns:
+    pure = [column.name for column in scope.columns if column.pure is not None]
+    if pure:
         notes.append(
-            "Here ε is a guarantee by itself, that of pure per-record differential privacy (PRDP): to an attacker the "
-            "odds that the record is there shift by a factor of at most exp(ε)."
+            f"{f'The column {pure[0]} has' if len(pure) == 1 else f'The columns {listed(pure)} have'} a "
+            "pure guarantee (PRDP), too. There ε is a guarantee by itself: to an attacker the "
+            "odds that the record is there shift by a factor of at most exp(ε), without exception."
         )
     parts = [
         paragraph(f"The notion is {NOTION}" if release.facts["notion"] == "PRzCDP" else release.facts["notion"]),
@@ -52,9 +55,22 @@ def guarantee_section(release: Release) -> Section:
         paragraph("The policy P of each column, as a formula and in words. The size is ", _size(release), ":"),
         *rules,
         *(paragraph(note) for note in notes),
-        _policy_chart(release).figure(SIZES),
+        _policy_chart(scope),
+        *scope.notes,
     ]
     return Section("guarantee", "The guarantee", "The guarantee", parts)
+
+
+def _in_words(column: ColumnPolicy, scope: Scope) -> str:
+    """Return how a column's loss grows, and what it is at the smallest and largest size shown."""
+    if column.single:
+        return f"Every record counts as 1, and loses {figure(column.policy(0))}."
+    stated = sorted((value, size.words(column.name)) for size in scope.sizes if (value := size.value(column.name)))
+    if not stated:
+        return growth(column.policy, *size_span([column], ()))
+    ends = dict.fromkeys([stated[0], stated[-1]])
+    told = listed([f"{figure(column.policy(value))} at size {words}" for value, words in ends])
+    return f"{growth(column.policy, stated[0][0], stated[-1][0])} It is {told}."
 
 
 def _size(release: Release) -> str:
@@ -63,76 +79,138 @@ def _size(release: Release) -> str:
     return f"what one {release.facts['protect']} adds to the sum of a group, without its sign"
 
 
-def _policies(release: Release) -> dict[str, Policy]:
-    """Return the policy of each column; being counted costs every record the same."""
-    named = release.policy.columns
-    return {name: release.policy.column(name if name in named else None) for name in release.facts["columns"]}
-
-
-def _policy_chart(release: Release) -> LineChart:
-    sizes = np.union1d(np.logspace(0, 6, 121), SIZES)
-    with np.errstate(over="ignore"):
-        lines = {name: points(sizes, policy(sizes)) for name, policy in _policies(release).items()}
-    return LineChart(
+def _policy_chart(scope: Scope) -> Html:
+    sized = [column for column in scope.columns if not column.single]
+    values = {value for size in scope.sizes for column in sized if (value := size.value(column.name))}
+    low, high = size_span(scope.columns, scope.sizes)
+    sizes = np.union1d(np.geomspace(low, high, 141), sorted(values))
+    with np.errstate(all="ignore"):
+        lines = {column.name: points(sizes, column.policy(sizes)) for column in scope.columns}
+        marks = [
+            Mark(column.name, value, float(column.policy(value)), size.name)
+            for size in scope.sizes
+            for column in sized
+            if size.named and (value := size.value(column.name))
+        ]
+    most = max(loss for line in lines.values() for _, loss in line)
+    named = len(marks) <= LABELS
+    chart = LineChart(
         "figure-policy",
         "Figure 1. What a record may lose, by its size.",
-        "Both axes in powers of ten.",
+        "Both axes in powers of ten." + " The points are the stated sizes." * bool(marks),
         Axis("Size of the record"),
         Axis("PRzCDP loss"),
         lines,
+        tuple(mark if named else Mark(mark.line, mark.x, mark.y) for mark in marks),
+        min([LEAST, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST else 0.0,
     )
+    return chart.figure(sorted(values or sizes[:: len(sizes) // 3]))
 
 
-def attacker_section(release: Release) -> Section:
-    """Say what can be learned about records of several sizes."""
-    who = release.facts["protect"]
-    top = row(head("Size of the record"), *(head(f"{size:,}", numeric=True) for size in SIZES))
-    bodies = []
-    for name, policy in _policies(release).items():
-        counted = " (every record counts as 1)" if name not in release.policy.columns else ""
-        losses = [float(policy(size)) for size in SIZES]
-        measures = {
-            "PRzCDP loss": [figure(loss) for loss in losses],
-            "ε, with δ = 10⁻⁶": [_epsilon(loss) for loss in losses],
-            "An attacker is at most so sure": [_sure(loss) for loss in losses],
-        }
-        heading = row(head(f"{name}{counted}", "rowgroup", colspan=str(len(SIZES) + 1)))
-        rows = [row(head(what, "row"), *map(cell, texts)) for what, texts in measures.items()]
-        bodies.append(tag("tbody", heading, *rows, class_="group"))
+class _Bounds:
+    """The bounds of a table: which of them hold without exception is marked, where not all or none do."""
+
+    def __init__(self, bounds: Sequence[Bound]) -> None:
+        always = [bound.exception == 0 for bound in bounds]
+        self.all, self.any = all(always), any(always)
+
+    def mark(self, bound: Bound) -> str:
+        return MARK if bound.exception == 0 and not self.all else ""
+
+    def choose(self, usual: str, always: str, mixed: str) -> str:
+        return always if self.all else mixed if self.any else usual
+
+
+def attacker_section(release: Release, scope: Scope) -> Section:
+    """Say what can be learned about records of several sizes, through each column and through all of them."""
+    who, columns, sizes = release.facts["protect"], scope.columns, scope.sizes
+    groups: list[tuple[str, list[str] | None, list[list[Loss] | None]]] = []
+    for column in columns:
+        found = [None if (loss := column.at(size)) is None else [loss] for size in sizes]
+        if column.single:
+            groups.append((f"{column.name} (every record counts as 1)", None, found[:1]))
+        else:
+            values = [column_value(size.value(column.name)) for size in sizes] if scope.named else None
+            groups.append((column.name, values, found))
+    if len(columns) > 1:
+        groups.append(("All columns together", None, [losses(columns, size) for size in sizes]))
+    known = [one for _, _, found in groups for one in found if one is not None]
+    used = _Bounds([bound for one in known for bound in (best_epsilon(one, DELTA), certainty(one, delta=RARELY))])
+    shift = "ε" + used.choose(
+        ", with δ = 10⁻⁶", ", with δ = 0", f", with δ = 10⁻⁶ ({MARK.strip()}:\u00a0δ\u00a0=\u00a00)"
+    )
+    bodies = [_group(name, values, found, len(sizes), shift, used) for name, values, found in groups]
+    sizes_head = scope.heading if any(not column.single for column in columns) else ""
+    top = row(head(sizes_head), *(head(size.name, numeric=True) for size in sizes))
+    exceptions = used.choose(
+        "This holds except in 1 % of cases.",
+        "This holds without exception: all columns have a pure guarantee (PRDP).",
+        f"This holds except in 1 % of cases. Where it is marked {MARK.strip()}, the pure guarantee (PRDP) gives the "
+        "better bound, which holds without exception.",
+    )
+    together = (
+        "For all columns together, the losses are added before they are converted, and each column counts by the "
+        "guarantee that gives the better bound in all."
+        if len(columns) > 1
+        else ""
+    )
+    converted = used.choose(
+        "The line with ε and δ puts the same loss in the terms of ordinary (ε, δ)-differential privacy.",
+        "The line with ε states ordinary ε-differential privacy.",
+        "The line with ε and δ puts the same loss in the terms of ordinary (ε, δ)-differential privacy.",
+    )
+    cells = "" if who is None else f" The losses of all groups that a {who} is in add up; the table is for one group."
     parts = [
         paragraph(
             "Think of an attacker who knows everything but one record, and thinks it as likely as not (50 %) that this "
-            "record is in the data. The last line of each column says how sure the attacker can become by this "
-            "column, except one time in a hundred. 50 % means that nothing was learned."
+            "record is in the data. The last line of each part of the table says how sure the attacker can become at "
+            f"most. 50 % means that nothing was learned. {exceptions}"
         ),
         table(
-            caption("Table 3.", "What can be learned about a record, by its size in a column."),
+            caption("Table 3.", "What can be learned about a record, by its size."),
             [top],
             bodies,
-            "What can be learned about a record, by its size in a column",
+            "What can be learned about a record, by its size",
         ),
-        paragraph(
-            "The line with ε and δ puts the same loss in the terms of ordinary (ε, δ)-differential privacy. "
-            f"The size is {_size(release)}. The losses of several columns add up before they are converted"
-            + ("." if release.facts["protect"] is None else f", and so do those of all groups that a {who} is in."),
-            class_="soft",
-        ),
+        paragraph(f"{converted} The size is {_size(release)}.{cells} {together}".strip(), class_="soft"),
+        *scope.notes,
     ]
     return Section(
         "attacker", "What an attacker can learn", "What can an attacker learn about a record of size …?", parts
     )
 
 
-def _epsilon(loss: float) -> str:
-    return figure(epsilon(loss, DELTA) if math.isfinite(loss) else math.inf)
+def column_value(value: float | None) -> str:
+    """Return the value of an example record in a column."""
+    return "not stated" if value is None else figure(value)
 
 
-def _sure(loss: float) -> str:
-    shift = odds_factor(loss, RARELY) if math.isfinite(loss) else math.inf
-    return share(posterior(PRIOR, shift) if math.isfinite(shift) else 1.0)
+def _group(
+    name: str,
+    values: list[str] | None,
+    found: list[list[Loss] | None],
+    width: int,
+    shift: str,
+    used: _Bounds,
+) -> Html:
+    """Return the part of the attacker's table for one column; a single number spans all sizes."""
+    lines: dict[str, list[str]] = {} if values is None else {"Value in this column": values}
+    lines["PRzCDP loss"], lines[shift], lines["Highest certainty of an attacker"] = [], [], []
+    for one in found:
+        if one is None:
+            for what in list(lines)[-3:]:
+                lines[what].append("not stated")
+            continue
+        epsilon, sure = best_epsilon(one, DELTA), certainty(one, delta=RARELY)
+        lines["PRzCDP loss"].append(figure(sum(loss.rho for loss in one)))
+        lines[shift].append(figure(epsilon.value) + used.mark(epsilon))
+        lines["Highest certainty of an attacker"].append(share(sure.value) + used.mark(sure))
+    span = width if len(found) == 1 else 1
+    rows = [row(head(what, "row"), *(cell(text, colspan=str(span)) for text in texts)) for what, texts in lines.items()]
+    return tag("tbody", row(head(name, "rowgroup", colspan=str(width + 1))), *rows, class_="group")
 
 
-def ledger_section(release: Release, spent: RecordPolicy | None) -> Section:
+def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -> Section:
     """Say what all releases so far cost together, and which entry of the ledger this one is."""
     parts = []
     if spent is not None:
@@ -143,16 +221,7 @@ def ledger_section(release: Release, spent: RecordPolicy | None) -> Section:
                 "record's columns add up."
             )
         )
-        rows = [
-            row(head(name, "row"), *(cell(figure(float(spent.column(name)(size)))) for size in SIZES))
-            for name in spent.columns
-        ]
-        counts = float(spent.column(None)(0))
-        if counts:
-            rows.append(row(head("being counted", "row"), *(cell(figure(counts)) for _ in SIZES)))
-        top = row(head("Size of the record"), *(head(f"{size:,}", numeric=True) for size in SIZES))
-        title = caption("Table 4.", "PRzCDP loss by everything released so far.")
-        parts.append(table(title, [top], [tag("tbody", *rows)], "PRzCDP loss by everything released so far"))
+        parts.append(_spent_table(spent, scope))
     entry = release.facts.get("ledger")
     if entry is not None:
         parts.append(
@@ -164,3 +233,37 @@ def ledger_section(release: Release, spent: RecordPolicy | None) -> Section:
             )
         )
     return Section("ledger", "The ledger", "The ledger after this release", parts)
+
+
+def _spent_table(spent: RecordPolicy, scope: Scope) -> Html:
+    sizes = scope.sizes
+    rows = []
+    for name in spent.columns:
+        policy = spent.column(name)
+        cells = []
+        for value in (size.value(name) for size in sizes):
+            loss = "not stated" if value is None else figure(float(policy(value)))
+            small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
+            cells.append(cell(joined([loss, small])))
+        rows.append(row(head(name, "row"), *cells))
+    counts = float(spent.column(None)(0))
+    if counts:
+        rows.append(row(head("being counted", "row"), cell(figure(counts), colspan=str(len(sizes)))))
+    totals = [total_loss(spent, size) for size in sizes]
+    bounds = [None if loss is None else certainty([loss], delta=RARELY) for loss in totals]
+    used = _Bounds([bound for bound in bounds if bound is not None])
+    told = ["not stated" if loss is None else figure(loss.rho) for loss in totals]
+    sure = ["not stated" if bound is None else share(bound.value) + used.mark(bound) for bound in bounds]
+    last = [
+        row(head("All columns together", "row"), *map(cell, told)),
+        row(head("Highest certainty of an attacker", "row"), *map(cell, sure)),
+    ]
+    top = row(head(scope.heading), *(head(size.name, numeric=True) for size in sizes))
+    note = used.choose(
+        " Certainties hold except in 1 % of cases.",
+        f" Certainties hold {ALWAYS}.",
+        f" Certainties hold except in 1 % of cases; {MARK.strip()} {ALWAYS}.",
+    )
+    title = caption("Table 4.", "PRzCDP loss by everything released so far.", note)
+    body = [tag("tbody", *rows), tag("tbody", *last)]
+    return table(title, [top], body, "PRzCDP loss by everything released so far")

@@ -100,9 +100,9 @@ def head(text: object, scope: str = "col", numeric: bool = False, **attributes: 
     return tag("th", text, scope=scope, **({"class_": "n"} if numeric else {}), **attributes)
 
 
-def cell(text: object, numeric: bool = True) -> Html:
+def cell(text: object, numeric: bool = True, **attributes: str) -> Html:
     """Return a cell of a table."""
-    return tag("td", text, **({"class_": "n"} if numeric else {}))
+    return tag("td", text, **({"class_": "n"} if numeric else {}), **attributes)
 
 
 def page(

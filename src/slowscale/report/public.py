@@ -1,10 +1,13 @@
 """The public report: what was published, under which guarantee, how exact it is, and what can be learned from it.
 
-It is made of a release alone (and, if given, the ledger's total), so it holds public facts only.
+It is made of a release alone (and, if given, the ledger's total and the sizes that the curator states), so it holds
+public facts only.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import ParameterTypeError
@@ -16,7 +19,9 @@ from slowscale.report.charts import tools
 from slowscale.report.guarantee import attacker_section, guarantee_section, ledger_section
 from slowscale.report.page import Html, page, paragraph, tag
 from slowscale.report.published import error_section, group_columns, published_section
+from slowscale.report.scope import Scope
 from slowscale.report.words import listed, upper
+from slowscale.sizes import RecordSize, read_sizes
 
 NOT_PRIVATE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 
@@ -27,6 +32,7 @@ def write_report(
     *,
     spent: RecordPolicy | None = None,
     overwrite: bool = False,
+    sizes: Any = None,
 ) -> Path:
     """Write the public report of a release, whole or not at all: one HTML file that opens offline and prints well.
 
@@ -40,23 +46,37 @@ def write_report(
         What records may have lost in all after the release, such as `session.spent`.
     overwrite
         Whether another file may be lost.
+    sizes
+        Example records, at which the report tells what a record loses: a mapping of names to a value for each column,
+        {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": {"emp": 150_000, "payann": 4e10}}, or to one number
+        for all columns. One name must contain "largest". They are published: give what is public knowledge, and
+        nothing that was looked up in the records.
     """
     if not isinstance(release, Release):
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
     if spent is not None and not isinstance(spent, RecordPolicy):
         raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
+    # A plan's sizes were read before the release was charged: what passed then must not fail now.
+    others = None if isinstance(sizes, tuple) else () if spent is None else spent.columns
+    read = read_sizes(sizes, release.policy.columns, others)
     target = free_target(path, ".html", overwrite)
-    text = public_page(release, spent)
+    text = public_page(release, spent, read)
     return write_files({target: lambda file: file.write_text(text, encoding="utf-8")}, overwrite=overwrite)
 
 
-def public_page(release: Release, spent: RecordPolicy | None = None) -> str:
+def public_page(release: Release, spent: RecordPolicy | None = None, sizes: Sequence[RecordSize] = ()) -> str:
     """Return the public report as HTML."""
     tools()  # before any work, if they are missing
-    parts = (published_section, guarantee_section, error_section, attacker_section, assumptions_section)
-    sections = [part(release) for part in parts]
+    scope = Scope.of(release, sizes)
+    sections = [
+        published_section(release),
+        guarantee_section(release, scope),
+        error_section(release, scope),
+        attacker_section(release, scope),
+        assumptions_section(release),
+    ]
     if spent is not None or "ledger" in release.facts:
-        sections.append(ledger_section(release, spent))
+        sections.append(ledger_section(release, spent, scope))
     return page(
         title=_title(release),
         eyebrow="Privacy report",

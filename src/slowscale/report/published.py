@@ -6,16 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError
-from slowscale.figures import grid, percent, published
-from slowscale.mechanisms import Mechanism
+from slowscale.columns import sum_powers
+from slowscale.figures import figure, grid, is_on_grid, percent, published
 from slowscale.release import Release
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
+from slowscale.report.scope import Scope
 from slowscale.report.words import ESTIMATORS, MECHANISMS, listed
 
-VALUES = (1, 100, 10_000, 1_000_000, 100_000_000)
 ROWS, COLUMNS = 10, 6  # of the table, as an example
+SUMS = 7  # at which the error is told, at most
+TRANSFORMATIONS = ("Root", "Log", "Transformation")
+TRANSFORMED = (
+    ": the published standard error is the standard deviation at the median estimate of the sum, which is as likely "
+    "too high as too low, and never below the standard deviation of an empty cell. The noise is skewed: use the "
+    "interval, not ±2 standard errors."
+)
 
 
 def group_columns(release: Release) -> list[str]:
@@ -32,6 +38,8 @@ def published_section(release: Release) -> Section:
         mechanism = (column["mechanism"] or {}).get("type", "")
         how = [MECHANISMS.get(mechanism, ""), " ", tag("code", column["described"])]
         bias = ESTIMATORS.get(column["estimator"], "Not stated: the estimate is a function of the curator's.")
+        if column.get("rounding_bias", 0) > 0:
+            bias = f"At most {figure(column['rounding_bias'])}, by rounding to the unit."
         rows.append(
             row(
                 head(name, "row"),
@@ -73,7 +81,7 @@ def _example(release: Release) -> Html:
         cells = [head(values[label], "row") for label in group_columns(release)]
         for name, unit in estimates[:COLUMNS]:
             low, high = published(values[f"{name}_low"], unit, -1), published(values[f"{name}_high"], unit, 1)
-            estimate = f"{published(values[name], unit)} ({published(values[f'{name}_se'])})"
+            estimate = f"{published(values[name], unit)} ({_error(values[f'{name}_se'], unit)})"
             cells.append(cell(joined([estimate, tag("small", f"{low} to {high}")])))
         rows.append(row(*cells))
     top = row(*map(head, group_columns(release)), *(head(name, numeric=True) for name, _ in estimates[:COLUMNS]))
@@ -83,16 +91,36 @@ def _example(release: Release) -> Html:
     note = (
         " Standard errors in brackets. Below, the interval that holds the true value with the probability of its level."
     )
+    if any(_may_miss(column) for column in release.facts["columns"].values()):
+        note += (
+            " An estimate can lie below its interval, and below 0: estimates are unbiased, while intervals use that "
+            "the true sum is not below 0."
+        )
     return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
 
 
-def error_section(release: Release) -> Section:
-    """Draw the standard error of each column."""
-    values = np.union1d(np.logspace(0, 8, 81), VALUES)
+def _error(value: Any, unit: Fraction | None) -> str:
+    """Return a standard error with the digits that the table holds, where they are those of the unit."""
+    return published(value, unit if is_on_grid(value, unit) else None)
+
+
+def _may_miss(column: dict[str, Any]) -> bool:
+    """Whether an estimate may lie outside its interval, which uses that the true sum is not below 0."""
+    mechanism = column["mechanism"] or {}
+    unbiased = mechanism.get("type") in TRANSFORMATIONS and mechanism.get("estimator") == "mean"
+    return not column["nonnegative"] and (unbiased or column["kind"] == "count")
+
+
+def error_section(release: Release, scope: Scope) -> Section:
+    """Draw the standard error of each column, over sums from about the noise to well above the largest size."""
+    low, high = (end([powers[i] for powers in _powers(scope)]) for i, end in enumerate((min, max)))
+    shown = [10.0**power for power in range(low, high + 1, math.ceil((high - low) / (SUMS - 1)))]
+    values = np.union1d(np.geomspace(10.0**low, 10.0**high, 121), shown)
     lines, unknown, endless = {}, [], []
-    for name, column in release.facts["columns"].items():
-        mechanism = rebuilt(column["mechanism"])
-        with np.errstate(over="ignore"):
+    for released in scope.columns:
+        name, mechanism = released.name, released.mechanism
+        column = release.facts["columns"][name]
+        with np.errstate(all="ignore"):
             errors = None if mechanism is None else np.hypot(mechanism.std(values), _rounding(column))
         if errors is None:
             unknown.append(name)
@@ -116,7 +144,7 @@ def error_section(release: Release) -> Section:
             Axis("Standard error"),
             lines,
         )
-        parts.append(chart.figure(VALUES))
+        parts.append(chart.figure(shown))
     reasons = {
         ": the mechanism has a function of the curator's, so the error cannot be drawn here. The table has a standard "
         "error for every number.": unknown,
@@ -125,6 +153,13 @@ def error_section(release: Release) -> Section:
     for reason, names in reasons.items():
         if names:
             parts.append(paragraph(tag("strong", listed(names)), reason))
+    transformed = [
+        name
+        for name, column in release.facts["columns"].items()
+        if (column["mechanism"] or {"type": "Transformation"})["type"] in TRANSFORMATIONS
+    ]
+    if transformed:
+        parts.append(paragraph(tag("strong", listed(transformed)), TRANSFORMED))
     if any(column["nonnegative"] for column in release.facts["columns"].values()):
         parts.append(paragraph("This is the error before results below 0 are raised to 0."))
     return Section("error", "Standard errors", "How large the error is", parts)
@@ -136,9 +171,5 @@ def _rounding(column: dict[str, Any]) -> float:
     return float(Fraction(column["unit"])) / math.sqrt(4 if at_random else 12)
 
 
-def rebuilt(description: Any) -> Mechanism | None:
-    """Return the mechanism that a release's facts describe, or None where it has a function that only has a name."""
-    try:
-        return Mechanism.from_dict(description)
-    except ParameterError:
-        return None
+def _powers(scope: Scope) -> list[tuple[int, int]]:
+    return [sum_powers(column, scope.sizes) for column in scope.columns]

@@ -2,22 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from functools import singledispatch
 from html import escape
+
+import numpy as np
 
 from slowscale.errors import EngineError
 from slowscale.figures import figure
-from slowscale.policy import (
-    ConstantPolicy,
-    LogPolicy,
-    Policy,
-    PolylogPolicy,
-    PowerPolicy,
-    RootPolicy,
-    TanhPolicy,
-    UnitSplittingPolicy,
-    number,
-)
+from slowscale.policy import Policy, UnitSplittingPolicy
 from slowscale.report.page import Html
 
 MISSING = "a report needs altair, vl-convert-python and latex2mathml: pip install 'slowscale[plots]'"
@@ -65,53 +56,28 @@ def mathml(policy: Policy, column: str | None) -> Html:
     return Html(drawn.replace("<mtext>@</mtext>", written))
 
 
-@singledispatch
-def growth(policy: Policy) -> str:
-    """Say how a policy grows with the size of a record."""
-    return "The loss grows with the size of the record as the formula says."
+def growth(policy: Policy, low: float, high: float) -> str:
+    """Say how the loss grows between two sizes; every number in the words is computed from the policy itself."""
+    last = max(high / 10, low)
+    starts = np.geomspace(low, last, 25)
+    with np.errstate(all="ignore"):
+        before, after = np.asarray(policy(starts)), np.asarray(policy(10 * starts))
+        factors = after / before
+    if np.isinf(before).any():
+        said = "The loss is more than a number can hold."
+    elif (before == before[0]).all() and (after == before[0]).all():
+        said = f"Every record from size {figure(low)} to {figure(10 * last)} loses the same."
+    elif np.isfinite(factors).all() and factors.max() <= 1.004 * factors.min():
+        said = f"Ten times the size means {figure(factors[0])} times the loss, at every size shown."
+    else:
+        known = [(starts[i], factors[i]) for i in (0, -1) if np.isfinite(factors[i])]
+        parts = [f"from size {figure(start)} to {figure(10 * start)} {_grows(factor)}" for start, factor in known]
+        said = f"{upper('; '.join(dict.fromkeys(parts)))}." if parts else ""
+    if isinstance(policy, UnitSplittingPolicy):
+        said = f"Records up to {figure(policy.threshold)} lose the same, and larger ones in steps. {said}"
+    return said.strip()
 
 
-@growth.register
-def _constant(policy: ConstantPolicy) -> str:
-    return "The loss is the same for every record."
-
-
-@growth.register
-def _root(policy: RootPolicy) -> str:
-    if policy.k == 1:
-        return "The loss grows with the square of the record: ten times the size, a hundred times the loss."
-    if policy.k == 2:
-        return "The loss of a large record grows in proportion to its size."
-    times = 10 ** (2 / policy.k)
-    return f"The loss of a large record grows like a root: ten times the size, only {times:.2g} times the loss."
-
-
-@growth.register
-def _log(policy: LogPolicy) -> str:
-    return "The loss grows with the square of the record's logarithm: much more slowly than the record."
-
-
-@growth.register
-def _power(policy: PowerPolicy) -> str:
-    if policy.p == 1:
-        return "The loss of a large record grows in proportion to its size."
-    return f"The loss of a large record grows slowly: ten times the size, only {10**policy.p:.2g} times the loss."
-
-
-@growth.register
-def _polylog(policy: PolylogPolicy) -> str:
-    power = "" if policy.p == 1 else " squared" if policy.p == 2 else f" to the power {number(policy.p)}"
-    return f"The loss grows like the record's logarithm{power}: much more slowly than the record."
-
-
-@growth.register
-def _tanh(policy: TanhPolicy) -> str:
-    return growth(policy.pure)
-
-
-@growth.register
-def _unit_splitting(policy: UnitSplittingPolicy) -> str:
-    return (
-        f"Records up to {figure(policy.threshold)} lose the same; beyond, the loss grows in steps, with the square of "
-        "the size."
-    )
+def _grows(factor: float) -> str:
+    written = figure(factor)
+    return "the loss stays the same" if written == "1" else f"the loss grows {written}-fold"

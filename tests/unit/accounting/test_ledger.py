@@ -21,8 +21,10 @@ import pytest
 from bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge, account
+from slowscale.accounting import Account, Charge, account, posterior
+from slowscale.figures import figure, share
 from slowscale.policy import PROBES, ConstantPolicy
+from slowscale.sizes import read_sizes
 
 RECORDS = pd.DataFrame({"state": ["IA", "IA", "TX"], "firm": ["a", "b", "a"], "x": [10, 20, 300], "y": [1, 2, 3]})
 KEYS = ss.Keys.cross({"state": ["IA", "TX"]})
@@ -634,6 +636,28 @@ def test_words(path):
         assert words in text
     assert "Cap on any other column" in text
     assert str(session.spent) in text
+    for size in (1, 10_000):  # by the pure guarantee, which holds here
+        assert f"{share(posterior(0.5, session.spent.pure_policy({'x': size})))} at {size:,}" in text
+    assert "without exception, by the pure guarantee" in text
+    assert "all columns together" in text
+
+
+def test_words_speak_of_the_sizes_where_losses_grow():
+    """A column in dollars is told of at dollars, not at 1 to 1,000,000; stated sizes come by their names."""
+    session = ss.Session(RECORDS, bits=Recorded(1))
+    session.sum({"x": ss.Gaussian(1e9)}, count=ss.Gaussian(10))
+    text = str(session.spent)
+    assert f"x: {figure(0.005)} at 10⁸, {figure(0.5)} at 10⁹, 50 at 10¹⁰, 5,000 at 10¹¹" in text
+    assert "all columns together: 0.01 at 10⁸" in text
+    assert "except in 1 % of cases" in text
+    assert "not from the records: the largest may be larger" in text
+    stated = session.spent.describe(read_sizes({"median": 5e7, "largest": {"x": 4e10}}))
+    assert "800 at 40,000,000,000 (largest)" in stated
+    assert "800 for largest" in stated
+    assert "not from the records" not in stated
+    partly = session.spent.describe(read_sizes({"largest": {"y": 4e10}}))
+    assert "x: no size is stated" in partly
+    assert "totals over the columns are not told" in partly
 
 
 def test_other_files_are_never_overwritten(path):

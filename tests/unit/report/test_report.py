@@ -10,14 +10,32 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from bitsources import Recorded
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.accounting import epsilon, odds_factor, posterior
+from slowscale.accounting import Loss, best_epsilon, certainty, posterior
+from slowscale.columns import rebuilt
 from slowscale.figures import figure, grid, power_of_ten, published, share
+from slowscale.policy import (
+    ZCDP,
+    ConstantPolicy,
+    LogPolicy,
+    MaxPolicy,
+    PolylogPolicy,
+    PowerPolicy,
+    RootPolicy,
+    SumPolicy,
+    TanhPolicy,
+    TimesPolicy,
+    TransformationPolicy,
+    UnitSplittingPolicy,
+)
 from slowscale.report import write_confidential_report, write_report
-from slowscale.report.published import rebuilt
+from slowscale.report.charts import Mark, _sides
 from slowscale.report.words import growth, mathml
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -121,12 +139,28 @@ def test_facts_are_told(read, release):
 
 
 def test_what_an_attacker_learns(read, release):
-    policy = release.policy.column("pay")
-    for size in (1, 10, 100, 1_000, 10_000, 1_000_000):
-        loss = policy(size)
-        assert figure(loss) in read.words
-        assert figure(epsilon(loss, 1e-6)) in read.words
-        assert share(posterior(0.5, odds_factor(loss, 0.01))) in read.words
+    """A column with a pure guarantee is told by it: 1.30 and 78.6 %, where zCDP would say 6.55 and 98.8 %."""
+    policy, pure = release.policy.column("pay"), ss.ExponentialPolylog(0.05).pure_policy
+    for size in (1, 1_000, 1e6, 1e9, 1e12, 1e15):
+        loss = Loss(policy(size), pure(size))
+        assert figure(loss.rho) in read.words
+        assert f"{figure(loss.pure)}\u00a0†" in read.words
+        assert best_epsilon([loss], 1e-6).value == loss.pure
+        assert f"{share(posterior(0.5, loss.pure))}\u00a0†" in read.words
+    assert "Where it is marked †, the pure guarantee (PRDP) gives the better bound, which holds without" in read.words
+
+
+def test_all_columns_together(read, release):
+    """The loss of a record over all its columns, the count included, stands in the table."""
+    assert "All columns together" in read.words
+    for size in (1e6, 1e12):
+        total = release.policy({"emp": size, "pay": size})
+        pure = ss.ExponentialPolylog(0.05).pure_policy(size)
+        parts = [Loss(ss.Gaussian(HUGE).policy(x)) for x in (size, 1)] + [
+            Loss(release.policy.column("pay")(size), pure)
+        ]
+        assert figure(total) in cells(read, "All columns together", "PRzCDP loss")
+        assert share(certainty(parts).value) in cells(read, "All columns together", "Highest certainty of an attacker")
 
 
 def test_example_rows(read, release):
@@ -236,7 +270,8 @@ def test_ledger(tmp_path):
     assert "by all releases (2 so far) together" in read.words
     assert made.facts["ledger"]["hash"] in read.words
     assert f"as entry {made.facts['ledger']['entry']}." in read.words
-    assert figure(session.spent.column("emp")(1_000_000)) in read.words
+    assert figure(session.spent({"emp": 1_000})) in read.words
+    assert "the largest record may be larger than all of them" in read.words
     assert "being counted 0.005" in read.words
     without = Reader(made.report(tmp_path / "s.html").read_text(encoding="utf-8"))
     assert made.facts["ledger"]["hash"] in without.words
@@ -251,6 +286,7 @@ def test_ledger(tmp_path):
         (ss.Gaussian(1e-170), "∞"),  # losses beyond what floats can hold
         (ss.UnitSplitting(10, 50), "in steps"),
         (ss.Log(0.3, estimator="median"), "None in the median"),
+        (ss.Root(4, 1), "use the interval, not ±2 standard errors"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else None,
 )
@@ -383,9 +419,232 @@ def test_formulas_with_large_and_small_numbers():
     assert "<mi>e</mi>" not in drawn
 
 
+def number_in(words):
+    """Return a number as `figure` writes it."""
+    text = words.replace(",", "").replace("\u00a0", "")
+    digits, _, power = text.partition("×10")
+    return float(digits) * 10.0 ** int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")) or 0)
+
+
+NUMBER = r"(\d[\d,.]*(?:\u00a0×\u00a010[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
+BETWEEN = re.compile(rf"rom size {NUMBER} to {NUMBER} the loss (?:grows {NUMBER}-fold|(stays the same))")
+THROUGHOUT = re.compile(rf"Ten times the size means {NUMBER} times the loss, at every size shown")
+
+
+def any_policy():
+    """Return policies of every kind, with parameters from their whole typical ranges."""
+    real = lambda low, high: st.floats(math.log(low), math.log(high)).map(math.exp)  # noqa: E731
+    sigmas = real(1e-3, 1e9)
+    pures = st.one_of(
+        st.builds(PowerPolicy, sigmas, st.floats(0.1, 1)),
+        st.builds(
+            lambda d, sigma, p: PolylogPolicy(d + (p == 1), sigma, None, p),
+            real(0.02, 50),
+            sigmas,
+            st.one_of(st.just(1.0), st.floats(1.5, 4)),
+        ),
+    )
+    simple = st.one_of(
+        st.builds(RootPolicy, st.integers(1, 8), sigmas, st.one_of(st.just(0.0), real(1e-3, 1e6))),
+        st.builds(LogPolicy, real(0.01, 5), real(0.01, 1e6)),
+        st.builds(TransformationPolicy, st.just(np.log1p), real(0.01, 100)),
+        st.builds(UnitSplittingPolicy, real(1, 1e6), sigmas),
+        st.builds(ConstantPolicy, st.floats(0, 10)),
+        pures.map(TanhPolicy),
+        pures,
+    )
+    combined = st.lists(simple.filter(lambda policy: policy.notion == ZCDP), min_size=2, max_size=3).map(tuple)
+    return st.one_of(
+        simple, combined.map(SumPolicy), combined.map(MaxPolicy), st.builds(TimesPolicy, st.integers(2, 50), simple)
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(any_policy(), st.integers(-2, 8), st.integers(0, 12))
+def test_what_is_said_of_growth_is_true_of_the_policy(policy, low, span):
+    """Every number in the words is the policy's own: a line of slope 2 is never called a logarithm."""
+    low, high = 10.0**low, 10.0 ** (low + span)
+    words = growth(policy, low, high)
+    said = 0
+    for start, end, factor, _ in BETWEEN.findall(words):
+        said += 1
+        start, end = number_in(start), number_in(end)
+        assert end == pytest.approx(10 * start)
+        assert low * 0.99 <= start <= max(low, high / 10) * 1.01
+        assert policy(end) / policy(start) == pytest.approx(number_in(factor) if factor else 1, rel=0.006)
+    for factor in THROUGHOUT.findall(words):
+        said += 1
+        sizes = np.geomspace(low, max(high / 10, low), 40)
+        assert policy(10 * sizes) / policy(sizes) == pytest.approx(number_in(factor), rel=0.011)
+    if "loses the same" in words:
+        said += 1
+        assert np.ptp(policy(np.geomspace(low, high, 40))) == 0
+    assert said or policy(low) in (0, math.inf), words
+    assert not re.search("logarithm|slowly|root", words)
+
+
 def test_growth_in_words():
-    assert "a hundred times the loss" in growth(ss.Gaussian(1).policy)
-    assert "only 3.2 times" in growth(ss.Root(4, 1).policy)
-    assert "in proportion" in growth(ss.Root(2, 1).policy)
-    assert "logarithm squared" in growth(ss.ExponentialPolylog(0.5).policy)
-    assert "as the formula says" in growth(2 * ss.Gaussian(1).policy)
+    assert growth(ss.Gaussian(1).policy, 1, 1e6) == "Ten times the size means 100 times the loss, at every size shown."
+    assert "3.16 times the loss" in growth(ss.Root(4, 1).policy, 1, 1e6)
+    near = growth(ss.ExponentialPolylog(0.2, sigma=1e4).policy, 100, 4e10)
+    assert near == (
+        "From size 100 to 1,000 the loss grows 100-fold; from size 4,000,000,000 to 40,000,000,000 the loss grows "
+        "1.39-fold."
+    )
+    assert "in steps" in growth(ss.UnitSplitting(10, 50).policy, 1, 1e6)
+    assert "loses the same" in growth(ConstantPolicy(0.5), 1, 1e6)
+
+
+FIRMS = {
+    "median firm": {"emp": 12, "pay": 400_000},
+    "Largest firm": {"emp": 150_000, "pay": 4e10},
+}
+
+
+@pytest.fixture(scope="module")
+def dollars(tmp_path_factory):
+    """A report about data in dollars, with stated sizes."""
+    session = ss.Session(records(3, 100), bits=Recorded(1))
+    mechanisms = {"emp": ss.ExponentialPolylog(0.5, sigma=20), "pay": ss.Root(4, 25)}
+    made = session.sum(mechanisms, keys=KEYS, count=ss.GeneralizedGaussian(3, 1))
+    path = made.report(tmp_path_factory.mktemp("dollars") / "r.html", spent=session.spent, sizes=FIRMS)
+    return made, session.spent, Reader(path.read_text(encoding="utf-8"))
+
+
+def cells(read, group, line):
+    """Return the cells of a line in a part of the attacker's table."""
+    words = read.words[read.words.index("Table 3.") :]
+    after = words[words.index(f" {group} ") :]
+    start = after.index(line) + len(line)
+    return after[start : start + 200]
+
+
+def test_stated_sizes_are_used_everywhere(dollars):
+    """The largest record's loss stands in the policy's words, in the attacker's table and in the ledger's."""
+    made, spent, read = dollars
+    words, largest = read.words, FIRMS["Largest firm"]
+    pay = made.policy.column("pay")(4e10)
+    assert f"{figure(pay)} at size 40,000,000,000 (Largest firm)" in words
+    assert words.count("median firm") >= 5
+    assert figure(pay) in cells(read, "pay", "PRzCDP loss")
+    assert "40,000,000,000" in cells(read, "pay", "Value in this column")
+    assert figure(made.policy(largest)) in cells(read, "All columns together", "PRzCDP loss")
+    ledger = words[words.index("Table 4.") :]
+    assert f"{figure(spent.column('pay')(4e10))} at 40,000,000,000" in ledger
+    assert f"{figure(spent(FIRMS['median firm']))} {figure(spent(largest))}" in ledger
+    assert "stated by the curator as public knowledge" in words
+    assert "follow from the noise" not in words
+
+
+def test_charts_reach_the_stated_sizes(dollars):
+    _, _, read = dollars
+    assert "pay: from 0.0008 at 1 to 253 at 100,000,000,000." in read.words
+    error = ss.Root(4, 25).std(1e13)
+    assert re.search(rf"pay: from \S+ at 1 to {figure(error)} at 1\.00\u00a0×\u00a010¹³", read.words)
+
+
+def test_names_in_charts_do_not_cover_one_another():
+    """Names that have no room are left out: the table has them all."""
+    near = [
+        Mark("a", 10.0**x, 10.0**y, "firm at the 99th percentile") for x in (1, 1.01, 1.02) for y in (0, 0.01, 0.02)
+    ]
+    apart = [Mark("a", 1e3, 1e2, "median firm"), Mark("a", 1e9, 1e2, "largest firm")]
+    place = lambda value: 80 * math.log10(value)  # noqa: E731
+    named = [side for side in _sides(near, place, place) if side is not None]
+    assert 1 <= len(named) <= 4
+    assert len({(side["align"], side["dy"]) for side in named}) == len(named)
+    assert all(_sides(apart, place, place))
+    assert _sides([Mark("a", 1e8, 1e2, "largest firm")], place, place)[0]["align"] == "left"
+    assert _sides([Mark("a", 9e9, 1e2, "largest firm")], place, place)[0]["align"] == "right"  # near the end
+
+
+def test_a_small_count_is_still_drawn(tmp_path):
+    made = ss.Session(records(1, 10), bits=Recorded(1)).count(mechanism=ss.Gaussian(1e6))
+    read = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert len(read.found("svg")) == 2
+
+
+def test_a_count_is_one_number(dollars):
+    _, _, read = dollars
+    pure = ss.GeneralizedGaussian(3, 1).pure_policy(1)
+    said = cells(read, "count (every record counts as 1)", "Highest certainty of an attacker").split("All columns")[0]
+    assert said.strip() == f"{share(posterior(0.5, pure))}\u00a0†"
+    spans = [cell["colspan"] for cell in read.found("td") if cell.get("colspan", "1") != "1"]
+    assert spans == ["2"] * 4  # loss, ε and certainty in table 3, and the ledger's
+
+
+def test_sizes_that_nobody_stated(tmp_path):
+    """For data in dollars the sizes reach where losses are large, not just to 1,000,000."""
+    made = ss.Session(records(1, 10), bits=Recorded(1)).sum({"pay": ss.Gaussian(1e9)}, keys=KEYS)
+    read = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "Size of the record in each column 10⁸ 10⁹ 10¹⁰ 10¹¹" in read.words
+    assert figure(made.policy({"pay": 1e11})) in read.words
+    assert "They are not sizes of records in the data" in read.words
+
+
+def test_all_pure(tmp_path):
+    made = ss.Session(records(1, 10), bits=Recorded(1)).sum({"emp": ss.GeneralizedGaussian(10, 1)}, keys=KEYS)
+    read = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "This holds without exception" in read.words
+    assert "†" not in read.words
+    assert "except in 1 %" not in read.words
+    plain = ss.Session(records(1, 10), bits=Recorded(1)).sum({"emp": ss.Gaussian(10)}, keys=KEYS)
+    read = Reader(plain.report(tmp_path / "p.html").read_text(encoding="utf-8"))
+    assert "This holds except in 1 % of cases." in read.words
+    assert "†" not in read.words
+    assert "pure guarantee" not in read.words
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"median": 12}, "exactly one size whose name contains the word 'largest'"),
+        ({"largest": {"emp": 3}}, "'largest' must have a value for each of emp, pay; pay is missing"),
+        ({"largest": {"emp": 3, "pay": 2, "payy": 3}}, "has a value for 'payy', which is not released"),
+        ({"largest": {"emp": 3, "pay": 2, "count": 3}}, "every record counts as 1"),
+    ],
+)
+def test_wrong_sizes_write_nothing(release, tmp_path, sizes, words):
+    with pytest.raises(ss.ParameterError, match=words):
+        release.report(tmp_path / "r.html", sizes=sizes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_sizes_of_entities_have_their_number_of_records(tmp_path):
+    session = ss.Session(records(1, 10).assign(firm=1), protect="firm", bits=Recorded(1))
+    made = session.sum({"emp": ss.Gaussian(100)}, count=ss.GeneralizedGaussian(5, 1))
+    with pytest.raises(ss.ParameterError, match="count is missing"):
+        made.report(tmp_path / "r.html", sizes={"largest": {"emp": 3}})
+    read = Reader(
+        made.report(tmp_path / "r.html", sizes={"largest": {"emp": 500, "count": 40}}).read_text(encoding="utf-8")
+    )
+    assert figure(made.policy({"emp": 500, "count": 40})) in cells(read, "All columns together", "PRzCDP loss")
+    assert figure(ss.GeneralizedGaussian(5, 1).pure_policy(40)) in cells(read, "count", "ε, with")
+
+
+def test_notes_on_estimates(dollars, read, tmp_path):
+    """An unbiased estimate of a sum that is not below 0 can lie outside its interval, and the report says so."""
+    said = "An estimate can lie below its interval"
+    assert said in dollars[2].words
+    assert said in read.words  # a count
+    assert "never below the standard deviation of an empty cell" in dollars[2].words
+    assert "never below the standard deviation" not in read.words
+    made = ss.Session(records(1, 10), bits=Recorded(1)).sum({"emp": ss.Root(4, 1, estimator="median")}, keys=KEYS)
+    page = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8")).words
+    assert said not in page
+    column = made.facts["columns"]["emp"]
+    biased = replace(made, facts={**made.facts, "columns": {"emp": {**column, "rounding_bias": 0.25}}})
+    page = Reader(biased.report(tmp_path / "b.html").read_text(encoding="utf-8")).words
+    assert "At most 0.25, by rounding to the unit." in page
+
+
+def test_example_rows_have_the_digits_of_the_table(release, tmp_path):
+    """What is on the unit's grid is printed as it is: no float is rounded up by its last bit, no se to three digits."""
+    table = release.table.slice(0, 1)
+    values = {"pay": 1234567.1, "pay_se": 1234.56, "pay_low": -0.1, "pay_high": 1e15 + 0.25}
+    for name, value in values.items():
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array([value]))
+    columns = {**release.facts["columns"], "pay": {**release.facts["columns"]["pay"], "unit": "0.01"}}
+    made = replace(release, table=table, facts={**release.facts, "columns": columns})
+    words = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8")).words
+    assert "1,234,567.10 (1,234.56) −0.10 to 1,000,000,000,000,000.25" in words

@@ -1,0 +1,265 @@
+"""Sizes: named example records, at which reports and the command tell what a record loses.
+
+A curator states them: a name such as "median firm", and a value for each column. They are published, so they must be
+public knowledge and never looked up in the records. Without them, powers of ten are taken from the policies and units.
+
+>>> sizes = read_sizes({"median firm": {"emp": 12, "pay": 400}, "largest firm": {"emp": 9e4, "pay": 4e9}})
+>>> sizes[1].value("pay")
+4000000000.0
+>>> [size.name for size in read_sizes("100,1e6,4e10")]
+['100', '1,000,000', '40,000,000,000']
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.figures import figure, power_of_ten
+from slowscale.parameters import as_number
+from slowscale.policy import Policy
+
+COUNT = "count"
+LARGEST = re.compile(r"\blargest\b", re.IGNORECASE)
+MOST, LONGEST = 8, 60  # sizes, and letters of a name: what a table has room for
+BIGGEST = 1e30
+EXAMPLE = '{"median firm": 12, "largest firm": {"emp": 150_000, "payann": 4e10}}'
+LITTLE, MUCH = 0.01, 50.0  # losses between which the sizes lie that nobody stated
+SPAN, SHOWN = 15, 7  # powers of ten above the unit, and sizes, at most
+
+
+@dataclass(frozen=True)
+class RecordSize:
+    """An example record: a name, and a value for each column.
+
+    Attributes
+    ----------
+    name
+        What it is called; the value itself where it has no name of its own.
+    values
+        The value in each column.
+    everywhere
+        The value in every column, where one number was given for all.
+    named
+        Whether the curator gave the name.
+    """
+
+    name: str
+    values: tuple[tuple[str, float], ...] = ()
+    everywhere: float | None = None
+    named: bool = True
+
+    def value(self, column: str) -> float | None:
+        """Return the value in a column, or None where none was given; a ledger may spell the name otherwise."""
+        found = dict(self.values)
+        if column in found:
+            return found[column]
+        spelled = {name.strip().casefold(): value for name, value in self.values}
+        return spelled.get(column.strip().casefold(), self.everywhere)
+
+    def words(self, column: str) -> str:
+        """Return the value in a column, with the name where it has one: "12 (median firm)"."""
+        value = self.value(column)
+        return self.name if not self.named else f"{'not stated' if value is None else figure(value)} ({self.name})"
+
+    @property
+    def is_largest(self) -> bool:
+        """Whether the name says that no record is larger."""
+        return self.named and LARGEST.search(self.name) is not None
+
+
+def read_sizes(
+    sizes: Any, columns: Sequence[str] = (), others: Sequence[str] | None = None, argument: str = "sizes"
+) -> tuple[RecordSize, ...]:
+    """Return sizes in any form that they may be given in, checked.
+
+    Parameters
+    ----------
+    sizes
+        A mapping of names to a number (the value in every column) or to a mapping of columns to values; a list of
+        mappings with `name` and either `size` or a value for each column, as in plans; a list of numbers; or text such
+        as "median=12,largest=4e10" or "100,1e6", as on the command line. None gives no sizes.
+    columns
+        The columns that every size must have a value for.
+    others
+        Further columns that a size may have a value for; None for any.
+    argument
+        What errors call the sizes.
+    """
+    if sizes is None:
+        return ()
+    if isinstance(sizes, str):
+        sizes = _parsed(sizes, argument)
+    found = tuple(_sizes(sizes, argument))
+    if not 1 <= len(found) <= MOST:
+        raise ParameterError(f"{argument} must be from 1 to {MOST} sizes, got {len(found)}; leave out some")
+    _check_names(found, argument)
+    for size in found:
+        _check_columns(size, columns, others, argument)
+    if any(size.named for size in found):
+        _check_largest(found, columns, argument)
+    return found
+
+
+def _parsed(text: str, argument: str) -> Any:
+    """Return what was written on the command line: numbers, or names with numbers."""
+    wrong = ParameterError(
+        f'{argument} must be numbers separated by commas such as 100,1e6, or names with numbers such as "median '
+        f'firm=12,largest firm=4e10", got {text!r:.80}'
+    )
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        if not any("=" in part for part in parts):
+            return [float(part) for part in parts]
+        pairs = [part.rpartition("=") for part in parts]
+        return [{"name": name.strip(), "size": float(number)} for name, _, number in pairs]
+    except ValueError:
+        raise wrong from None
+
+
+def _sizes(sizes: Any, argument: str) -> Iterable[RecordSize]:
+    """Yield sizes, each checked by itself."""
+    if isinstance(sizes, Mapping):
+        for name, value in sizes.items():
+            yield _named(name, value, argument)
+        return
+    if isinstance(sizes, np.ndarray):
+        sizes = sizes.tolist()
+    if not isinstance(sizes, list | tuple):
+        raise ParameterTypeError(f"{argument} must be a mapping such as {EXAMPLE}, got {type(sizes).__name__}")
+    for item in sizes:
+        if isinstance(item, RecordSize):
+            yield item
+        elif isinstance(item, Mapping):
+            yield _entry(item, argument)
+        else:
+            value = _number(argument, item)
+            yield RecordSize(figure(value), everywhere=value, named=False)
+
+
+def _entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
+    """Return a size that is written as one table, with its name inside."""
+    if "name" not in item:
+        raise ParameterError(
+            f'{argument} must have a name for each size, such as {{ name = "largest firm", emp = 12 }}'
+        )
+    rest = {key: value for key, value in item.items() if key != "name"}
+    if set(rest) == {"size"}:
+        return _named(item["name"], rest["size"], argument)
+    if "size" in rest:
+        raise ParameterError(
+            f"{argument}: {item['name']!r:.60} has size, which is the value in every column, and values of columns "
+            "too; give one of both"
+        )
+    return _named(item["name"], rest, argument)
+
+
+def _named(name: Any, value: Any, argument: str) -> RecordSize:
+    if not isinstance(name, str):
+        raise ParameterTypeError(f"{argument} must be named by text such as 'largest firm', got {name!r:.60}")
+    name = " ".join(name.split())
+    if not 1 <= len(name) <= LONGEST:
+        raise ParameterError(f"{argument} must have names of 1 to {LONGEST} letters, got {name!r:.80}")
+    label = f"{argument}: {name!r}"
+    if not isinstance(value, Mapping):
+        return RecordSize(name, everywhere=_number(label, value))
+    for column in value:
+        if not isinstance(column, str):
+            raise ParameterTypeError(f"{label} must name columns by text, got {column!r:.60}")
+    return RecordSize(name, tuple((column, _number(f"{label}, {column}", one)) for column, one in value.items()))
+
+
+def _number(label: str, value: Any) -> float:
+    allowed = f"a number from 0 to {BIGGEST:g}: the size of a value, without its sign"
+    number = as_number(label, value, allowed)
+    if not 0 <= number <= BIGGEST:
+        raise ParameterError(f"{label} must be {allowed}, got {value}")
+    return number
+
+
+def _check_names(found: Sequence[RecordSize], argument: str) -> None:
+    if len({size.named for size in found}) > 1:
+        raise ParameterError(f"{argument} must all have names, or all be plain numbers")
+    names = [size.name.casefold() for size in found]
+    for name, size in zip(names, found, strict=True):
+        if names.count(name) > 1:
+            raise ParameterError(f"{argument} has {size.name!r} twice; give each size a name of its own")
+
+
+def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[str] | None, argument: str) -> None:
+    if size.everywhere is not None:
+        return
+    given = [column for column, _ in size.values]
+    if columns and COUNT in given and COUNT not in (*columns, *(others or ())):
+        raise ParameterError(f"{argument}: {size.name!r} has a count, but every record counts as 1; leave it out")
+    missing = [column for column in columns if column not in given]
+    unknown = [] if others is None else [column for column in given if column not in (*columns, *others)]
+    if missing or not given:
+        also = f", and {unknown[0]!r} is not released" if unknown else ""
+        raise ParameterError(
+            f"{argument}: {size.name!r} must have a value for each of {', '.join(columns) or 'the columns'}; "
+            f"{', '.join(missing) or 'every value'} is missing{also}"
+        )
+    if unknown:
+        raise ParameterError(
+            f"{argument}: {size.name!r} has a value for {unknown[0]!r}, which is not released; there are "
+            f"{', '.join(columns) or 'counts only'}"
+        )
+
+
+def _check_largest(found: Sequence[RecordSize], columns: Sequence[str], argument: str) -> None:
+    """Raise unless one size says that it is the largest, and is: else the report would leave out who loses most."""
+    named = [size for size in found if size.is_largest]
+    if len(named) != 1:
+        several = f", got {' and '.join(repr(size.name) for size in named)}" if named else ""
+        raise ParameterError(
+            f"{argument} must have exactly one size whose name contains the word 'largest'{several}: the largest "
+            "record loses most, so readers must see what it loses. Name it 'largest firm', for example"
+        )
+    (largest,) = named
+    for column in dict.fromkeys([*columns, *(column for size in found for column, _ in size.values), ""]):
+        most = largest.value(column)
+        for size in found:
+            value = size.value(column)
+            if value is not None and most is not None and value > most:
+                where = f" in {column}" if column else ""
+                raise ParameterError(
+                    f"{argument}: {largest.name!r} must be at least as large as every other size, but {size.name!r} "
+                    f"is larger{where}: {figure(value)}, not {figure(most)}. Correct the value of one of the two"
+                )
+
+
+def default_sizes(policies: Sequence[tuple[Policy, float | None]]) -> tuple[RecordSize, ...]:
+    """Return powers of ten between sizes that lose almost nothing and sizes that lose very much, in every column.
+
+    They depend on public facts only: the policies, each with its unit (or None).
+    """
+    low, high = default_span(policies)
+    step = max(1, math.ceil((high - low) / (SHOWN - 1)))
+    powers = list(range(low, high + 1, step))
+    if powers[-1] < high:
+        powers.append(powers[-1] + step)
+    return tuple(RecordSize(power_of_ten(power), everywhere=10.0**power, named=False) for power in powers)
+
+
+def default_span(policies: Sequence[tuple[Policy, float | None]]) -> tuple[int, int]:
+    """Return the powers of ten between which losses go from about 0.01 to about 50 in all columns."""
+    powers = np.arange(-30, 31)
+    lows, highs = [], []
+    for policy, unit in policies:
+        with np.errstate(all="ignore"):
+            losses = np.asarray(policy(10.0**powers))
+        high = int(powers[-1]) if losses[-1] < MUCH else int(powers[np.argmax(losses >= MUCH)])
+        low = int(powers[-1]) if losses[-1] < LITTLE else int(powers[np.argmax(losses >= LITTLE)]) - 1
+        if unit is not None:
+            start = math.floor(math.log10(unit) + 1e-9)
+        else:  # from 1, unless such a record has lost everything already
+            start = 0 if float(policy(1.0)) < MUCH else max(high - 3, int(powers[0]))
+        lows.append(min(max(low, start), start + SPAN - 3))
+        highs.append(min(max(high, start), start + SPAN))
+    low = min(lows, default=0)
+    return low, max([*highs, low + 3])

@@ -1,0 +1,143 @@
+"""Sizes of records: read in every form, the largest is obligatory, and none is guessed from records."""
+
+import numpy as np
+import pytest
+
+import slowscale as ss
+from slowscale.columns import column_policies, shown_sizes, size_span, sums_told
+from slowscale.sizes import RecordSize, default_sizes, read_sizes
+
+FIRMS = {"median firm": {"emp": 12, "pay": 400_000}, "the Largest": {"emp": 150_000, "pay": 4e10}}
+
+
+def test_all_forms_are_the_same():
+    columns = ("emp", "pay")
+    named = read_sizes(FIRMS, columns)
+    assert named == read_sizes([{"name": name, **values} for name, values in FIRMS.items()], columns)
+    assert named == read_sizes(named, columns)
+    assert [size.value("pay") for size in named] == [400_000, 4e10]
+    assert [size.is_largest for size in named] == [False, True]
+    plain = read_sizes({"median": 12, "largest": 4e10}, columns)
+    assert plain == read_sizes("median=12, largest=4e10") == read_sizes([
+        {"name": "median", "size": 12}, {"name": "largest", "size": 4e10},
+    ])  # fmt: skip
+    assert [plain[1].value(name) for name in columns] == [4e10, 4e10]
+    numbers = read_sizes("100,1e6", columns)
+    assert (
+        numbers == read_sizes([100, 1e6]) == read_sizes((100, np.int64(1_000_000))) == read_sizes(np.array([100, 1e6]))
+    )
+    assert [(size.name, size.named) for size in numbers] == [("100", False), ("1,000,000", False)]
+    assert read_sizes(None) == ()
+
+
+def test_words():
+    median, largest = read_sizes(FIRMS)
+    assert median.words("emp") == "12 (median firm)"
+    assert largest.words("pay") == "40,000,000,000 (the Largest)"
+    assert largest.words("other") == "not stated (the Largest)"
+    assert largest.value(" PAY ") == 4e10  # as a ledger may spell it
+    assert read_sizes([5])[0].words("emp") == "5"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"median": 1, "big": 2}, "exactly one size whose name contains the word 'largest': the largest record loses"),
+        ({"largest": 1, "LARGEST firm": 2}, "exactly one .* got 'largest' and 'LARGEST firm'"),
+        ({"enlargest": 1}, "exactly one"),
+        ({"median": 13, "largest": 12}, "'largest' must be at least as large .* 'median' is larger in emp: 13, not 12"),
+        ({"a": {"emp": 1, "pay": 9}, "largest": {"emp": 2, "pay": 8}}, "'a' is larger in pay: 9, not 8"),
+        ({"a": 10, "largest": {"emp": 12, "pay": 8}}, "'a' is larger in pay: 10, not 8"),
+        ({"largest": -1}, "from 0 to 1e\\+30: the size of a value, without its sign, got -1"),
+        ({"largest": float("nan")}, "from 0 to"),
+        ({"largest": float("inf")}, "from 0 to"),
+        ({"largest": True}, "sizes: 'largest' must be a number .* got True"),
+        ({"largest": "12"}, "got '12' of type str"),
+        ({"largest": {}}, "must have a value for each of emp, pay"),
+        ({"largest": {"emp": 1}}, "pay is missing"),
+        ({"largest": {"emp": 1, "payy": 1}}, "pay is missing, and 'payy' is not released"),
+        ({"largest": {"emp": 1, "pay": 1, "x": 1}}, "has a value for 'x', which is not released; there are emp, pay"),
+        ({"largest": {"emp": 1, "pay": 1, "count": 1}}, "every record counts as 1; leave it out"),
+        ({"": 1}, "names of 1 to 60 letters"),
+        ({"largest" * 10: 1}, "names of 1 to 60 letters"),
+        ({1: 1}, "named by text"),
+        ({"largest": {1: 1}}, "name columns by text"),
+        ({"Largest": 1, "largest ": 1}, "has 'Largest' twice"),
+        ({}, "from 1 to 8 sizes, got 0"),
+        (list(range(9)), "from 1 to 8 sizes, got 9"),
+        ([1, {"name": "largest", "size": 2}], "must all have names, or all be plain numbers"),
+        ([{"emp": 3}], "must have a name for each size"),
+        ([{"name": "largest", "size": 3, "emp": 3}], "has size, which is the value in every column, and values"),
+        (7, "must be a mapping such as"),
+        ("12,big", "numbers separated by commas .* or names with numbers"),
+        ("median=12,4", "names of 1 to 60 letters|names with numbers"),
+        ("largest=x", "names with numbers"),
+    ],
+)
+def test_mistakes(sizes, words):
+    with pytest.raises((ss.ParameterError, ss.ParameterTypeError), match=words):
+        read_sizes(sizes, ("emp", "pay"), ())
+
+
+def test_further_columns_of_a_ledger():
+    sizes = {"largest": {"emp": 1, "pay": 2, "earlier": 3}}
+    assert read_sizes(sizes, ("emp", "pay"), ("earlier",))[0].value("earlier") == 3
+    assert read_sizes(sizes, ("emp", "pay"), None)[0].value("earlier") == 3
+
+
+def columns(mechanisms, unit=1, count=None):
+    terms = tuple((name, m.policy) for name, m in mechanisms.items())
+    return column_policies(ss.RecordPolicy(terms), mechanisms, dict.fromkeys(mechanisms, unit))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "unit", "names"),
+    [
+        (ss.Gaussian(75), 1, ["10", "100", "1,000", "10,000"]),
+        (ss.Gaussian(1e9), 1, ["10⁸", "10⁹", "10¹⁰", "10¹¹"]),
+        (ss.Gaussian(1e9), "1e12", ["10¹²", "10¹³", "10¹⁴", "10¹⁵"]),
+        (ss.Gaussian(0.001), "0.01", ["0.01", "0.1", "1", "10"]),
+        (ss.Root(4, 20), 1, ["10", "1,000", "100,000", "10⁷", "10⁹", "10¹¹"]),
+        (ss.ExponentialPolylog(0.01), 1, ["10", "10,000", "10⁷", "10¹⁰", "10¹³", "10¹⁶"]),
+        (ss.Gaussian(1e-170), 1, ["1", "10", "100", "1,000"]),
+        (ss.Gaussian(1e200), 1, ["10¹²", "10¹³", "10¹⁴", "10¹⁵"]),
+    ],
+)
+def test_sizes_that_follow_from_public_facts(mechanism, unit, names):
+    found = shown_sizes(columns({"x": mechanism}, unit), ())
+    assert [size.name for size in found] == names
+    assert not any(size.named for size in found)
+
+
+def test_sizes_reach_where_every_column_loses_much():
+    """The loss of the column that grows most slowly is large at the last size, and that of no column at the first."""
+    mechanisms = {"emp": ss.Gaussian(20), "pay": ss.GeneralizedGaussian(1e7, 0.5)}
+    found = shown_sizes(columns(mechanisms), ())
+    assert len(found) <= 7
+    assert all(m.policy(found[0].everywhere) <= 0.01 for m in mechanisms.values())
+    assert all(m.policy(found[-1].everywhere) >= 50 for m in mechanisms.values())
+
+
+def test_a_count_has_no_sizes():
+    (column,) = column_policies(
+        ss.RecordPolicy(((None, ss.policy.ConstantPolicy(0.5)),)), {"count": ss.GeneralizedGaussian(2, 1)}, {}
+    )
+    assert column.single
+    assert column.loss(17).pure == 0.5  # every record counts as 1
+    assert [size.name for size in shown_sizes([column], ())] == ["every record"]
+
+
+def test_spans_cover_the_stated_sizes():
+    (column,) = columns({"pay": ss.Root(4, 25)})
+    sizes = read_sizes({"small": 3, "largest": 4e10})
+    low, high = size_span([column], sizes)
+    assert low <= 3
+    assert high >= 4e10
+    told = sums_told(column, sizes)
+    assert len(told) <= 5
+    assert told[-1] >= 10 * 4e10
+
+
+def test_records_without_a_unit():
+    assert default_sizes([(ss.Gaussian(75).policy, None)])[0] == RecordSize("10", everywhere=10.0, named=False)
+    assert default_sizes([(ss.Gaussian(1e-5).policy, None)])[-1].everywhere <= 1
