@@ -431,7 +431,7 @@ def calibrate(
     if as_json:
         _print_json({"mechanism": found.to_dict(), "policy": found.policy.to_dict()})
         return
-    columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {})
+    columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {}, {mechanism: None})
     shown = shown_sizes(columns, stated)
     if loss is not None and at is not None and not stated:
         shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
@@ -659,8 +659,7 @@ def _errors_told(column: "ColumnPolicy", sizes: "Sequence[RecordSize]") -> list[
     from slowscale.columns import sums_told
     from slowscale.figures import figure
 
-    assert column.mechanism is not None  # a plan and a calibration know theirs
-    found = [(at, float(column.mechanism.std(at))) for at in sums_told(column, sizes)]
+    found = [(at, float(column.errors(at))) for at in sums_told(column, sizes)]
     if len({error for _, error in found}) == 1:
         return [f"{figure(found[0][1])} for every sum"]
     return [f"{figure(error)} for a sum of {figure(at)}" for at, error in found]

@@ -40,6 +40,9 @@ class ColumnPolicy:
         The grid of the results.
     single
         Whether every record counts as 1, so that all lose the same.
+    on_grid
+        Whether the true sums are known to be whole numbers of units; None where nothing is published yet, and errors
+        are those of the ideal output.
     """
 
     name: str
@@ -48,6 +51,16 @@ class ColumnPolicy:
     mechanism: Mechanism | None
     unit: Fraction
     single: bool
+    on_grid: bool | None = False
+
+    def errors(self, sums: Any) -> Any:
+        """Return the standard errors for true sums, rounding included; None where the mechanism is not known."""
+        if self.mechanism is None:
+            return None
+        with np.errstate(all="ignore"):
+            if self.on_grid is None:
+                return self.mechanism.std(sums)
+            return self.mechanism._error_at(sums, self.unit, self.on_grid)
 
     def loss(self, value: float) -> Loss:
         """Return what a record of this size loses."""
@@ -61,7 +74,10 @@ class ColumnPolicy:
 
 
 def column_policies(
-    policy: RecordPolicy, mechanisms: Mapping[str, Mechanism | None], units: Mapping[str, Any]
+    policy: RecordPolicy,
+    mechanisms: Mapping[str, Mechanism | None],
+    units: Mapping[str, Any],
+    on_grid: Mapping[str, bool | None] | None = None,
 ) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a release with this policy: every column it has a mechanism for."""
     found = []
@@ -71,7 +87,8 @@ def column_policies(
         if pure is not None and single:  # every record counts as 1
             pure = ConstantPolicy(float(pure(1)), PURE)
         zcdp = policy.column(None if single else name)
-        found.append(ColumnPolicy(name, zcdp, pure, mechanism, Fraction(units.get(name, 1)), single))
+        known = single if on_grid is None else on_grid.get(name, single)
+        found.append(ColumnPolicy(name, zcdp, pure, mechanism, Fraction(units.get(name, 1)), single, known))
     return tuple(found)
 
 
@@ -79,7 +96,9 @@ def released_columns(policy: RecordPolicy, facts: Mapping[str, Any]) -> tuple[Co
     """Return the columns that the facts of a release describe."""
     columns = facts["columns"]
     mechanisms = {name: rebuilt(column["mechanism"]) for name, column in columns.items()}
-    return column_policies(policy, mechanisms, {name: column["unit"] for name, column in columns.items()})
+    units = {name: column["unit"] for name, column in columns.items()}
+    on_grid = {name: column.get("on_grid", column["kind"] == "count") for name, column in columns.items()}
+    return column_policies(policy, mechanisms, units, on_grid)
 
 
 def rebuilt(description: Any) -> Mechanism | None:

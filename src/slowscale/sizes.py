@@ -112,6 +112,8 @@ def _parsed(text: str, argument: str) -> Any:
         f'firm=12,largest firm=4e10", got {text!r:.80}'
     )
     parts = [part.strip() for part in text.split(",")]
+    if len({"=" in part for part in parts}) == 2:
+        raise ParameterError(f"{argument}: give every size a name, or none, got {text!r:.80}")
     try:
         if not any("=" in part for part in parts):
             return [float(part) for part in parts]

@@ -153,8 +153,11 @@ class AdditiveMechanism(Mechanism):
         return self._coarse(unit, error.bias)
 
     def _standard_error(self, noisy: Noisy) -> Any:
-        error = largest_error(self.noise, noisy.unit, noisy.on_grid).rmse
-        return error if noisy.single else np.full(noisy.units.shape, error)
+        zeros = 0.0 if noisy.single else np.zeros(noisy.units.shape)
+        return self._error_at(zeros, noisy.unit, noisy.on_grid)
+
+    def _error_at(self, q: Any, unit: Fraction, on_grid: bool) -> Any:
+        return _constant(largest_error(self.noise, unit, on_grid).rmse, q)
 
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> float:
         return largest_error(self.noise, unit, on_grid).rmse ** 2

@@ -103,6 +103,10 @@ class Mechanism(Declared, ABC):
         return noisy
 
     @abstractmethod
+    def _error_at(self, q: Any, unit: Fraction, on_grid: bool) -> Any:
+        """Return the standard error for a true sum of q, rounding included; published is that at an estimate."""
+
+    @abstractmethod
     def _standard_error(self, noisy: Noisy) -> Any:
         """Return the standard error of a release, from what was released."""
 

@@ -232,13 +232,12 @@ class TransformationMechanism(Mechanism):
 
         The median estimate is as likely above the sum as below, and so is the result above and below its target.
         """
-        half_unit = float(noisy.unit) / 2
-        empty = self._std(np.zeros(1))[0]
-        return evaluate(
-            "transformed",
-            noisy.transformed,
-            lambda v: np.hypot(np.maximum(self._std(self._invert(v)), empty), half_unit),
-        )
+        median = evaluate("transformed", noisy.transformed, self._invert)
+        return self._error_at(median, noisy.unit, noisy.on_grid)
+
+    def _error_at(self, q: Any, unit: Fraction, on_grid: bool) -> Any:
+        empty, half_unit = self._std(np.zeros(1))[0], float(unit) / 2
+        return evaluate("q", q, lambda q: np.hypot(np.maximum(self._std(q), empty), half_unit), low=0, finite=False)
 
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
         if self.estimator != "mean":

@@ -118,10 +118,7 @@ def error_section(release: Release, scope: Scope) -> Section:
     values = np.union1d(np.geomspace(10.0**low, 10.0**high, 121), shown)
     lines, unknown, endless = {}, [], []
     for released in scope.columns:
-        name, mechanism = released.name, released.mechanism
-        column = release.facts["columns"][name]
-        with np.errstate(all="ignore"):
-            errors = None if mechanism is None else np.hypot(mechanism.std(values), _rounding(column))
+        name, errors = released.name, released.errors(values)
         if errors is None:
             unknown.append(name)
         elif np.isfinite(errors).any():
@@ -163,12 +160,6 @@ def error_section(release: Release, scope: Scope) -> Section:
     if any(column["nonnegative"] for column in release.facts["columns"].values()):
         parts.append(paragraph("This is the error before results below 0 are raised to 0."))
     return Section("error", "Standard errors", "How large the error is", parts)
-
-
-def _rounding(column: dict[str, Any]) -> float:
-    """Return the standard error of rounding to the unit: at random for unbiased transformations, else to nearest."""
-    at_random = column["mechanism"]["type"] in ("Root", "Log") and column["mechanism"]["estimator"] == "mean"
-    return float(Fraction(column["unit"])) / math.sqrt(4 if at_random else 12)
 
 
 def _powers(scope: Scope) -> list[tuple[int, int]]:
