@@ -64,14 +64,11 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
     return f"−{text}" if whole < 0 else text
 
 
-def is_on_grid(value: Any, unit: Fraction | None) -> bool:
-    """Return whether a number is a multiple of a unit with few decimal places: `published` writes it exactly."""
-    places = _places(unit)
-    if value is None or unit is None or places is None or not math.isfinite(value):
-        return False
-    if not isinstance(value, float):
-        return (Fraction(value) / unit).denominator == 1
-    return float(round(Fraction(value) / unit) * unit) == value
+def rounded_figure(x: float | None) -> str:
+    """Write a number that is published with up to six digits, a standard error or a ratio, with all of them."""
+    if x is None or not math.isfinite(x) or not (x == 0 or 1e-4 <= abs(x) < 1e12):
+        return "unknown" if x is None else figure(x)
+    return f"{'−' if x < 0 else ''}{float(f'{abs(x):.6g}'):,.12g}"
 
 
 def _places(unit: Fraction | None) -> int | None:

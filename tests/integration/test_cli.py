@@ -508,7 +508,11 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
         (["calibrate", "gausian", "--std", "3"], 2, "mechanism must be one of gaussian"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "1,x"], 2, "sizes must be numbers separated by commas"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "a=1,a=2"], 2, "give each size a name of its own"),
-        (["compare", "--std", "75", "--at", "106", "--sizes", "largest=0"], 2, "must be record sizes, finite and > 0, got 0"),
+        (
+            ["compare", "--std", "75", "--at", "106", "--sizes", "largest=0"],
+            2,
+            "must be record sizes, finite and > 0",
+        ),
         (["compare", "--std", "75", "--at", "106", "--sizes", "large=5,9"], 2, "give every size a name, or none"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "1e999"], 2, "sizes must be a number from 0 to 1e+30"),
         (["nosuch"], 2, "No such command"),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from slowscale.columns import sum_powers
-from slowscale.figures import figure, grid, is_on_grid, percent, published
+from slowscale.figures import figure, grid, percent, published, rounded_figure
 from slowscale.release import Release
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
@@ -80,8 +80,12 @@ def _example(release: Release) -> Html:
     for values in release.table.slice(0, ROWS).to_pylist():
         cells = [head(values[label], "row") for label in group_columns(release)]
         for name, unit in estimates[:COLUMNS]:
-            low, high = published(values[f"{name}_low"], unit, -1), published(values[f"{name}_high"], unit, 1)
-            estimate = f"{published(values[name], unit)} ({_error(values[f'{name}_se'], unit)})"
+            found = [values[f"{name}{suffix}"] for suffix in ("", "_low", "_high")]
+            if unit is None:
+                number, low, high = map(rounded_figure, found)
+            else:
+                number, low, high = (published(one, unit, side) for one, side in zip(found, (0, -1, 1), strict=True))
+            estimate = f"{number} ({rounded_figure(values[f'{name}_se'])})"
             cells.append(cell(joined([estimate, tag("small", f"{low} to {high}")])))
         rows.append(row(*cells))
     top = row(*map(head, group_columns(release)), *(head(name, numeric=True) for name, _ in estimates[:COLUMNS]))
@@ -97,11 +101,6 @@ def _example(release: Release) -> Html:
             "the true sum is not below 0."
         )
     return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
-
-
-def _error(value: Any, unit: Fraction | None) -> str:
-    """Return a standard error with the digits that the table holds, where they are those of the unit."""
-    return published(value, unit if is_on_grid(value, unit) else None)
 
 
 def _may_miss(column: dict[str, Any]) -> bool:
