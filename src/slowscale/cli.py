@@ -316,11 +316,10 @@ def explain(
         f"  {figure(loss)} in all ({policy.notion}). By {epsilon.guarantee} this is {within}-differential privacy with "
         f"ε = {figure(epsilon.value)}."
     )
-    written = share(sure.value)
-    most = written.replace("> ", "more than ") if written.startswith(">") else f"at most {written}"
+    where = "" if protected is None else f", if the {protected} is in one cell only"
     typer.echo(
-        "In words: someone who thinks it as likely as not that this record is there can, by this release, become "
-        f"{most} sure{_exceptions(sure)}."
+        "In words: the highest certainty that someone who thinks it as likely as not that this record is there can "
+        f"reach by this release{where}, is {share(sure.value)}{_exceptions(sure)}."
     )
 
 
@@ -429,7 +428,9 @@ def calibrate(
     stated = read_sizes(sizes)
     found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
     if as_json:
-        _print_json({"mechanism": found.to_dict(), "policy": found.policy.to_dict()})
+        losses = {size.name: found.policy(size.everywhere) for size in stated}
+        described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
+        _print_json({**described, **({"losses": losses} if stated else {})})
         return
     columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {}, {mechanism: None})
     shown = shown_sizes(columns, stated)
@@ -630,6 +631,8 @@ def _show_plan(plan: "Plan", stated: "Sequence[RecordSize]") -> None:
     for column in columns:
         _show_mechanism(column, sizes)
     _show_totals(columns, sizes)
+    if plan.data.protect:
+        typer.echo(f"This is for a {plan.data.protect} in one cell; the losses of all cells that it is in add up.")
     if not stated and any(not column.single for column in columns):
         typer.echo(
             "These sizes follow from the noise and the units, not from the records: the largest record may be larger. "

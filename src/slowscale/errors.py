@@ -70,11 +70,14 @@ class CapError(SlowscaleError):
         fits: str | None = None,
         full: bool = False,
         remedy: str | None = None,
+        ranges: tuple[tuple[float, float], ...] = (),
+        also: tuple[str, ...] = (),
     ) -> None:
         # All arguments are kept, and __str__ words them, so that copies and pickles say the same.
         super().__init__(
-            column, influence, spent, cap, before, low, high, made, cap_name, protects, close, fits, full, remedy
-        )
+            column, influence, spent, cap, before, low, high, made, cap_name, protects, close, fits, full, remedy,
+            ranges, also,
+        )  # fmt: skip
         self.column, self.influence, self.spent, self.cap = column, influence, spent, cap
         self.before, self.low, self.high = before, low, high
         # So many releases like this one were made, if all were like it; whose cap it is ("*"); what is protected.
@@ -82,6 +85,8 @@ class CapError(SlowscaleError):
         self.close = close  # whether it cannot be told if the cap is exceeded
         # A sentence on what would still fit, whether that is nothing, and how the cap can be changed.
         self.fits, self.full, self.remedy = fits, full, remedy
+        # All ranges of sizes in which the cap is exceeded, and other columns whose caps are.
+        self.ranges, self.also = ranges or ((low, high),), also
 
     def with_facts(self, **facts: Any) -> "CapError":
         """Return the same refusal with further facts: those that `__init__` takes."""
@@ -93,21 +98,17 @@ class CapError(SlowscaleError):
         """For which records the cap would be exceeded, in words."""
         if self.protects is None and self.column == "count":
             return "for every record"
-        if self.low == 0 and self.high == math.inf:
+        if self.ranges == ((0, math.inf),):
             return "for records of every size" if self.protects is None else f"for every {self.protects}"
-        low, high = (figure(float(f"{end:.3g}")) for end in (self.low, self.high))
-        if low == high:
-            place = f"of about {low}"
-        elif self.high == math.inf:
-            place = f"above {low}"
-        elif self.low == 0:
-            place = f"below about {high}"
-        else:
-            place = f"between about {low} and {high}"
+        shown = [_place(low, high) for low, high in self.ranges[:3]]
+        places = ", ".join(shown[:-1]) + " and " * (len(shown) > 1) + shown[-1]
+        if len(self.ranges) > 3:
+            places += ", among others"
         if self.protects is not None:
             total = "number of records" if self.column == "count" else "total"
-            return f"where the {total} of one {self.protects} in a cell is {place.removeprefix('of ')}"
-        return f"for small records, {place}" if self.high < 1 else f"for records {place}"
+            return f"where the {total} of one {self.protects} in a cell is {places.removeprefix('of ')}"
+        small = all(high < 1 for _, high in self.ranges)
+        return f"for small records, {places}" if small else f"for records {places}"
 
     @property
     def _record(self) -> str:
@@ -121,9 +122,12 @@ class CapError(SlowscaleError):
     def __str__(self) -> str:
         if self.close:
             words = f"the total of {self.column!r} is too close to its cap to tell whether it is exceeded"
-            words += f", for {self._record}: {self.spent:.9g} of {self.cap:.9g}"
+            tiny = self.column != "count" and self.influence < 1e-9
+            words += ", for very small records" if tiny else f", for {self._record}: {self.spent:.9g} of {self.cap:.9g}"
         else:
             words = f"the cap on {self.column!r} would be exceeded, {self.sizes}: {self._usage}"
+            if self.also:
+                words += f". The cap on {' and that on '.join(map(repr, self.also))} would be exceeded as well"
         name = self.column if self.cap_name is None else self.cap_name
         change = self.remedy or (
             f"raise the cap on {name!r}, with a reason, by `slowscale ledger raise-cap` or Ledger.raise_cap"
@@ -157,6 +161,16 @@ class CapError(SlowscaleError):
         share = 100 * self.before / self.cap
         used = f"{figure(share)} %" if share >= 0.01 else "less than 0.01 %"
         return f"what was released before uses {used} of the cap for {self._record}; with this release, it would {more}"
+
+
+def _place(low: float, high: float) -> str:
+    """Return a range of sizes in words."""
+    first, last = (figure(float(f"{end:.3g}")) for end in (low, high))
+    if first == last:
+        return f"of about {first}"
+    if high == math.inf:
+        return f"above {first}"
+    return f"below about {last}" if low == 0 else f"between about {first} and {last}"
 
 
 class LedgerError(SlowscaleError):

@@ -1,6 +1,7 @@
 """Numbers as people read them: the same on the terminal, in reports and in messages."""
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from fractions import Fraction
 from typing import Any
 
@@ -87,6 +88,10 @@ def rounded(values: Any, digits: int, side: int = 0) -> Any:
     step = {-1: np.floor, 0: np.rint, 1: np.ceil}[side]
     with np.errstate(all="ignore"):
         places = digits - 1 - np.floor(np.log10(np.abs(values)))
-        usual = np.isfinite(places) & (np.abs(places) <= 22)  # powers of ten that floats hold
+        usual = np.abs(places) <= 22  # powers of ten that floats hold
         up, down = 10.0 ** np.where(usual, np.maximum(places, 0), 0), 10.0 ** np.where(usual, np.maximum(-places, 0), 0)
-        return np.where(usual, step(values * up / down) * down / up, values)
+        found = np.where(usual, step(values * up / down) * down / up, values)
+    for i in np.flatnonzero(~usual & np.isfinite(values) & (values != 0)):
+        rounding = {-1: ROUND_FLOOR, 0: ROUND_HALF_EVEN, 1: ROUND_CEILING}[side]
+        found.flat[i] = float(Context(digits, rounding).create_decimal(float(values.flat[i])))
+    return found

@@ -69,13 +69,26 @@ def _advice(
     found = [best for knob in _knobs(mechanism) if (best := _best(mechanism, *knob, fits, matters)) is not None]
     if not found:
         left = "what is left of the cap" if error.before else "the cap"
-        return {"fits": f"No {kind} fits under {left} at every size, however large its noise", "full": True}
+        useful = f"No {kind} that would use a ten-thousandth of the cap or more fits under {left} at every size"
+        return {"fits": useful, "full": True}
     best = min(found, key=_error)
-    if mechanism._error_grows:
+    if mechanism._error_grows or not math.isfinite(_error(best)):
         words = f"with sigma {figure(_sigma(best))} in place of {figure(_sigma(mechanism))}"
     else:
         words = f"with a standard deviation of {figure(_error(best))} in place of {figure(_error(mechanism))}"
-    return {"fits": f"{best} would still fit, {words}"}
+    return {"fits": f"{_written(best)} would still fit, {words}"}
+
+
+def _written(mechanism: Mechanism) -> str:
+    """Return a mechanism as it can be typed, without the parameters that are what they are by default."""
+    given = {field.name: getattr(mechanism, field.name) for field in fields(mechanism)}  # type: ignore[arg-type]
+    for name in list(given):
+        fewer = {other: value for other, value in given.items() if other != name}
+        with suppress(SlowscaleError, TypeError):
+            if type(mechanism)(**fewer) == mechanism:
+                given = fewer
+    values = (getattr(value, "__name__", repr(value)) for value in given.values())
+    return f"{type(mechanism).__name__}({', '.join(map('='.join, zip(given, values, strict=True)))})"
 
 
 def _sigma(mechanism: Any) -> float:
@@ -128,7 +141,7 @@ def _best(
     ends = (start * low, start * high) if rises else (start / low, start / high)
     for value in _round_values(*ends):
         found = replace(mechanism, **{name: value})  # type: ignore[type-var]
-        if fits(found) and math.isfinite(_error(found)):
+        if fits(found):
             return found if matters(found) else None
     return None
 

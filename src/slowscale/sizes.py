@@ -96,7 +96,7 @@ def read_sizes(
         sizes = _parsed(sizes, argument)
     found = tuple(_sizes(sizes, argument))
     if not 1 <= len(found) <= MOST:
-        raise ParameterError(f"{argument} must be from 1 to {MOST} sizes, got {len(found)}; leave out some")
+        raise ParameterError(f"{argument} must be from 1 to {MOST} sizes, got {len(found)}")
     _check_names(found, argument)
     for size in found:
         _check_columns(size, columns, others, argument)

@@ -82,7 +82,9 @@ class Spent(RecordPolicy):
         shown = tuple(sizes) or default_sizes([(self.column(column), None) for column in self.columns])
         lines = [
             f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
-            f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:",
+            f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:"
+            if self.columns
+            else f"Every {thing} may have lost the same, in PRzCDP:",
         ]
         for column in self.columns:
             policy = self.column(column)
@@ -111,10 +113,11 @@ class Spent(RecordPolicy):
         names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
         totals = [f"{figure(loss.rho)}{name}" for (_, loss), name in zip(known, names, strict=True)]
         sure, exceptions = told([certainty([loss]) for _, loss in known], share)
+        cells = "" if self.protects is None else f", if the {thing} is in one cell only"
         return [
             *([f"  all columns together: {', '.join(totals)}"] if self.columns else []),
-            f"Someone who thinks it as likely as not that the {thing} is there can, by all releases together, become "
-            f"at most this sure ({exceptions}):",
+            f"The highest certainty that an attacker who thinks it as likely as not that the {thing} is there can "
+            f"reach by all releases together{cells} ({exceptions}):",
             f"  {', '.join(f'{one}{name}' for one, name in zip(sure, names, strict=True))}",
         ]
 
@@ -198,9 +201,33 @@ class Account:
         if not self.caps:
             return None
         after = _plus(self._counted_totals(), [charge])
+        refusals = []
         for column in _columns(charge):
-            self._check(column, charge, after)
+            try:
+                self._check(column, charge, after)
+            except CapError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0].with_facts(also=tuple(error.column for error in refusals[1:]))
         return after
+
+    def above_caps(self) -> dict[str, CapError]:
+        """Return the caps that are exceeded already, by the names they have: those that were lowered."""
+        with self._lock:
+            totals, charges = self._counted_totals() if self.caps else {}, list(self.charges)
+        found: dict[str, CapError] = {}
+        for by in {charge.by for charge in charges}:
+            here = [charge for charge in charges if charge.by == by]
+            every = replace(here[0], labels=tuple(dict.fromkeys(label for charge in here for label in charge.labels)))
+            for column in dict.fromkeys(column for charge in here for column in _columns(charge)):
+                try:
+                    for total in _possible(column, every, totals):
+                        for cap in self._caps(column):
+                            _check_total(column, total, cap)
+                except CapError as error:
+                    name = self._cap_name(column) or error.column
+                    found.setdefault(name, error.with_facts(protects=every.protects))
+        return found
 
     def _counted_totals(self) -> Totals:
         """Return the totals of all charges so far."""

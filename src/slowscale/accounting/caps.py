@@ -158,7 +158,7 @@ def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], s
     ranges = _ranges(left, right, lows > highs, worst)
     examples = [_example(left, right, *ends, cap) for ends in ranges]
     size, (least, most) = min(zip(examples, ranges, strict=True), key=lambda found: float(_distance(cap, found[0])))
-    raise CapError(column, size, _spent(spent, size), cap(size), low=least, high=most)
+    raise CapError(column, size, _spent(spent, size), cap(size), low=least, high=most, ranges=tuple(ranges))
 
 
 def _ranges(

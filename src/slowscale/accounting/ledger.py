@@ -189,10 +189,14 @@ class Ledger:
         dataset = state.entries[0].get("dataset")
         lines = [] if dataset is None else [f"Data set: {dataset}."]
         lines.append(str(spent))
+        above = state.account.above_caps()
         for name, cap in state.account.caps.items():
             what = "any other column" if folded(name) == ANY else name
             thing = f"{spent.protects}, in one cell," if spent.protects else "record"
-            lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
+            if name in above:
+                lines.append(f"Cap on {what}: {cap}. It was lowered, and is exceeded already, {above[name].sizes}")
+            else:
+                lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
         lines += [
             f"The cap on {column} was changed on {entry['time']}, from {old} to {new}: {entry['reason']}"
             for entry, column, old, new in _cap_changes(state.entries)

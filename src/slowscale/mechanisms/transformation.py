@@ -507,7 +507,8 @@ class Log(TransformationMechanism):
         if self.estimator == "median":
             return super()._std(q)
         square = np.float64(self.sigma) ** 2
-        return np.asarray((q + self.a) * np.exp(square / 2) * np.sqrt(-np.expm1(-square)))
+        with np.errstate(over="ignore"):
+            return np.asarray((q + self.a) * np.exp(square / 2) * np.sqrt(-np.expm1(-square)))
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
         if self.estimator == "mean" or self.sigma < 1:

@@ -66,11 +66,12 @@ def _in_words(column: ColumnPolicy, scope: Scope) -> str:
     if column.single:
         return f"Every record counts as 1, and loses {figure(column.policy(0))}."
     stated = sorted((value, size.words(column.name)) for size in scope.sizes if (value := size.value(column.name)))
+    said = growth(column.policy, *size_span(scope.columns, scope.sizes))  # those of the chart
     if not stated:
-        return growth(column.policy, *size_span([column], ()))
+        return said
     ends = dict.fromkeys([stated[0], stated[-1]])
     told = listed([f"{figure(column.policy(value))} at size {words}" for value, words in ends])
-    return f"{growth(column.policy, stated[0][0], stated[-1][0])} It is {told}."
+    return f"{said} It is {told}."
 
 
 def _size(release: Release) -> str:
@@ -112,7 +113,7 @@ class _Bounds:
 
     def __init__(self, bounds: Sequence[Bound]) -> None:
         always = [bound.exception == 0 for bound in bounds]
-        self.all, self.any = all(always), any(always)
+        self.all, self.any = bool(always) and all(always), any(always)
 
     def mark(self, bound: Bound) -> str:
         return MARK if bound.exception == 0 and not self.all else ""
@@ -215,13 +216,15 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
     parts = []
     if spent is not None:
         many = f" ({spent.releases:,} so far)" if isinstance(spent, Spent) else ""
+        who = release.facts["protect"]
+        cells = "" if who is None else f" So do those of all groups that a {who} is in; the table is for one group."
         parts.append(
             paragraph(
                 f"This is what may have been lost by all releases{many} together, this one included. The losses of a "
-                "record's columns add up."
+                f"record's columns add up.{cells}"
             )
         )
-        parts.append(_spent_table(spent, scope))
+        parts.append(_spent_table(release, spent, scope))
     entry = release.facts.get("ledger")
     if entry is not None:
         parts.append(
@@ -235,24 +238,27 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
     return Section("ledger", "The ledger", "The ledger after this release", parts)
 
 
-def _spent_table(spent: RecordPolicy, scope: Scope) -> Html:
+def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     sizes = scope.sizes
     rows = []
     for name in spent.columns:
         policy = spent.column(name)
         cells = []
         for value in (size.value(name) for size in sizes):
-            loss = "not stated" if value is None else figure(float(policy(value)))
+            text = "not stated" if value is None else figure(float(policy(value)))
             small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
-            cells.append(cell(joined([loss, small])))
+            cells.append(cell(joined([text, small])))
         rows.append(row(head(name, "row"), *cells))
     counts = float(spent.column(None)(0))
     if counts:
         rows.append(row(head("being counted", "row"), cell(figure(counts), colspan=str(len(sizes)))))
-    totals = [total_loss(spent, size) for size in sizes]
-    bounds = [None if loss is None else certainty([loss], delta=RARELY) for loss in totals]
+    if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
+        totals = [losses(scope.columns, size) for size in sizes]
+    else:
+        totals = [None if (total := total_loss(spent, size)) is None else [total] for size in sizes]
+    bounds = [None if total is None else certainty(total, delta=RARELY) for total in totals]
     used = _Bounds([bound for bound in bounds if bound is not None])
-    told = ["not stated" if loss is None else figure(loss.rho) for loss in totals]
+    told = ["not stated" if total is None else figure(sum(loss.rho for loss in total)) for total in totals]
     sure = ["not stated" if bound is None else share(bound.value) + used.mark(bound) for bound in bounds]
     last = [
         row(head("All columns together", "row"), *map(cell, told)),
@@ -264,6 +270,8 @@ def _spent_table(spent: RecordPolicy, scope: Scope) -> Html:
         f" Certainties hold {ALWAYS}.",
         f" Certainties hold except in 1 % of cases; {MARK.strip()} {ALWAYS}.",
     )
+    if not any(bounds):
+        note = " No example record has a value in every column, so totals are not stated."
     title = caption("Table 4.", "PRzCDP loss by everything released so far.", note)
     body = [tag("tbody", *rows), tag("tbody", *last)]
     return table(title, [top], body, "PRzCDP loss by everything released so far")

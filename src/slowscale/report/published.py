@@ -1,6 +1,7 @@
 """What was published: the columns, an example of the table, and how large the error is."""
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -38,8 +39,9 @@ def published_section(release: Release) -> Section:
         mechanism = (column["mechanism"] or {}).get("type", "")
         how = [MECHANISMS.get(mechanism, ""), " ", tag("code", column["described"])]
         bias = ESTIMATORS.get(column["estimator"], "Not stated: the estimate is a function of the curator's.")
-        if column.get("rounding_bias", 0) > 0:
-            bias = f"At most {figure(column['rounding_bias'])}, by rounding to the unit."
+        if column.get("rounding_bias", 0) > 1e-3 * float(Fraction(column["unit"])):
+            upwards = f"{bias} " * column["nonnegative"]
+            bias = f"{upwards}At most {figure(column['rounding_bias'])} by rounding to the unit."
         rows.append(
             row(
                 head(name, "row"),
@@ -64,13 +66,24 @@ def published_section(release: Release) -> Section:
             paragraph(
                 tag("strong", name),
                 f" is {one['numerator']} / {one['denominator']}, computed from what was published, so no record loses "
-                f"more by it. Its standard error and its {percent(one['level'])} interval are approximate.",
+                f"more by it. {_ratio(one)}",
             )
             for name, one in release.facts["ratios"].items()
         ),
         _example(release),
     ]
     return Section("published", "What was published", "What was published", parts)
+
+
+def _ratio(facts: Mapping[str, Any]) -> str:
+    """Say what a ratio is, and how exact."""
+    level = percent(facts["level"])
+    if facts["approximate"]:
+        return f"Its standard error and its {level} interval are approximate."
+    return (
+        "Both numbers are first brought within their intervals, and a count to at least 1. The ratio is biased where "
+        f"the denominator is small, and its standard error is approximate; its {level} interval is not."
+    )
 
 
 def _example(release: Release) -> Html:
@@ -97,8 +110,8 @@ def _example(release: Release) -> Html:
     )
     if any(_may_miss(column) for column in release.facts["columns"].values()):
         note += (
-            " An estimate can lie below its interval, and below 0: estimates are unbiased, while intervals use that "
-            "the true sum is not below 0."
+            " The estimate of a sum or count can lie outside its interval, and below 0: it is unbiased, while the "
+            "interval uses that the true number is not below 0."
         )
     return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
 
@@ -144,7 +157,7 @@ def error_section(release: Release, scope: Scope) -> Section:
     reasons = {
         ": the mechanism has a function of the curator's, so the error cannot be drawn here. The table has a standard "
         "error for every number.": unknown,
-        ": the noise has no finite standard error. The intervals hold all the same.": endless,
+        ": the noise has no standard error, or one too large to be written. The intervals hold all the same.": endless,
     }
     for reason, names in reasons.items():
         if names:

@@ -213,13 +213,20 @@ def _ending(file: str) -> str:
 
 def first_line_of(stream: BinaryIO, form: CsvFormat, file: str, argument: str) -> str:
     """Return the first line of a stream."""
-    decode, text = codecs.getincrementaldecoder(form.encoding)(), ""
+    # Byte by byte: what stands after the first line are records, and must make no difference.
+    decode = codecs.getincrementaldecoder(form.encoding)()
+    text: list[str] = []
     try:
-        while "\n" not in text and (chunk := stream.read(1 << 16)):
-            text += decode.decode(chunk)
+        while "\n" not in text[-1:] and (chunk := stream.read(1 << 12)):
+            for byte in chunk:
+                letters = decode.decode(bytes([byte]))
+                if letters:
+                    text.append(letters)
+                if "\n" in letters:
+                    break
     except UnicodeError:
         raise _wrong_encoding(file, form, argument) from None
-    return text.removeprefix("\ufeff").split("\n", 1)[0]
+    return "".join(text).removeprefix("\ufeff").split("\n", 1)[0]
 
 
 def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
