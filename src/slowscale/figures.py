@@ -11,10 +11,14 @@ EXACT = 1e18  # floats below are written with all their digits, where their unit
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def figure(x: float) -> str:
-    """Write a number for people, to three digits: 0.0123, 4.57, 213,555,556."""
+def figure(x: float, side: int = 0) -> str:
+    """Write a number for people, to three digits: 0.0123, 4.57, 213,555,556; rounded down (side −1) or up (side 1)."""
     if not math.isfinite(x):
         return "unknown" if math.isnan(x) else "∞" if x > 0 else "−∞"
+    if 999.5 <= abs(x) < 1e12:
+        x = float(math.floor(x) if side < 0 else math.ceil(x) if side > 0 else round(x))
+    else:
+        x = float(rounded(x, 3, side))
     size, sign = abs(x), "−" if x < 0 else ""
     if size == 0 or 1e-4 <= size < 999.5:
         return f"{sign}{float(f'{size:.3g}'):g}"
@@ -53,7 +57,7 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
         return "unknown"
     places = _places(unit)
     if isinstance(value, float) and (places is None or not abs(value) < EXACT):
-        return figure(value)
+        return rounded_figure(value, side)
     scale = 10 ** (places or 0)
     scaled = Fraction(value) * scale
     whole = round(scaled)
@@ -65,11 +69,16 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
     return f"−{text}" if whole < 0 else text
 
 
-def rounded_figure(x: float | None) -> str:
-    """Write a number that is published with up to six digits, a standard error or a ratio, with all of them."""
-    if x is None or not math.isfinite(x) or not (x == 0 or 1e-4 <= abs(x) < 1e12):
+def rounded_figure(x: float | None, side: int = 0) -> str:
+    """Write a number with up to six digits: a standard error, a ratio, or what has no decimal grid."""
+    if x is None or not math.isfinite(x):
         return "unknown" if x is None else figure(x)
-    return f"{'−' if x < 0 else ''}{float(f'{abs(x):.6g}'):,.12g}"
+    x = float(rounded(x, 6, side))
+    size, sign = abs(x), "−" if x < 0 else ""
+    if size == 0 or 1e-4 <= size < 1e12:
+        return f"{sign}{size:,.12g}"
+    digits, exponent = f"{size:.5e}".split("e")
+    return f"{sign}{float(digits):g}\u00a0×\u00a0{power_of_ten(int(exponent))}"
 
 
 def _places(unit: Fraction | None) -> int | None:
@@ -79,7 +88,8 @@ def _places(unit: Fraction | None) -> int | None:
 
 def percent(level: float) -> str:
     """Write the level of an interval."""
-    return f"{100 * level:.6g} %"
+    written = f"{100 * level:.12g}"
+    return f"{written} %" if level == 1 or written != "100" else "more than 99.9999999 %"
 
 
 def rounded(values: Any, digits: int, side: int = 0) -> Any:

@@ -28,7 +28,7 @@ from slowscale.figures import rounded
 from slowscale.files import free_target, write_files
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
-from slowscale.mechanisms.grid import floats, outward
+from slowscale.mechanisms.grid import EXACT, directed, floats, outward
 from slowscale.parameters import level_quantile
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Release:
         """
         level_quantile(level)
         facts, mechanism = self._facts_of("column", column), self._mechanism(column)
-        low, high = (self._floats(f"{column}{end}") for end in ("_low", "_high"))
+        low, high = self._floats(f"{column}_low", -1), self._floats(f"{column}_high", 1)
         if level <= facts["level"]:
             return low, high
         unit = Fraction(facts["unit"])
@@ -184,7 +184,8 @@ class Release:
         assert isinstance(mechanism, AdditiveMechanism)
         on_grid = facts.get("on_grid", False)
         narrow, wide = (mechanism._half_steps(unit, one, on_grid) for one in (facts["level"], level))
-        more = math.inf if narrow is None or wide is None else float((wide - narrow) * unit)
+        earlier = int("on_grid" not in facts)  # a release of an earlier version, whose ends are between grid points
+        more = math.inf if narrow is None or wide is None else float((wide - narrow + earlier) * unit)
         low, high = outward(low, more, -1), outward(high, more, 1)
         return (low, high) if _at_least(facts) is None else (np.maximum(low, 0), high)
 
@@ -241,7 +242,8 @@ class Release:
         x_se, y_se = (self._floats(f"{column}_se") for column in (numerator, denominator))
         with np.errstate(all="ignore"):
             if interval == "box":
-                x_ends, (y_low, y_high) = (self.interval(one, (1 + level) / 2) for one in (numerator, denominator))
+                each = min((1 + level) / 2, math.nextafter(1, 0))
+                x_ends, (y_low, y_high) = (self.interval(one, each) for one in (numerator, denominator))
                 y_low = np.maximum(y_low, self._least(denominator))
                 low, high = box(x_ends, (y_low, y_high))
                 x, y = np.clip(x, *x_ends), np.where(y_low <= y_high, np.clip(y, y_low, y_high), 0.0)
@@ -297,8 +299,12 @@ class Release:
             return -math.inf
         return float(Fraction(facts["unit"])) if facts.get("on_grid", facts["kind"] == "count") else 0.0
 
-    def _floats(self, column: str) -> Any:
-        return to_numpy(self.table[column].cast(pa.float64(), safe=False))
+    def _floats(self, column: str, side: int = 0) -> Any:
+        """Return a column as floats; where they cannot hold a number, the nearest, or the next one on a side."""
+        nearest = to_numpy(self.table[column].cast(pa.float64(), safe=False))
+        if not side or pa.types.is_floating(self.table[column].type) or (np.abs(nearest) < EXACT).all():
+            return nearest
+        return np.array([directed(Fraction(number), side) for number in self.table[column].to_pylist()])
 
 
 def _at_least(facts: Mapping[str, Any]) -> int | None:

@@ -9,9 +9,9 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import pairwise
@@ -323,10 +323,7 @@ class Session:
             Iowa cost a record the larger of the two, not their sum.
         """
         mechanisms = _mechanisms(columns)
-        for column in mechanisms:
-            if folded(column) in (COUNT, "*"):
-                meaning = "the number of records" if folded(column) == COUNT else "the cap of every other column"
-                raise ParameterError(f"columns: {column!r} is what {meaning} is called; derive it by another name")
+        _check_summed(mechanisms)
         if count is not None:
             mechanisms[COUNT] = _mechanism("count", count)
         name = "count" if count is not None else None
@@ -362,9 +359,15 @@ class Session:
         keys: Keys | None = None,
         *,
         count: Mechanism,
+        unit: Any = 1,
         level: float = 0.95,
         interval: str = "box",
-        **options: Any,
+        where: Any = None,
+        derive: Mapping[str, Any] | None = None,
+        nulls: str = "error",
+        negatives: str = "error",
+        nonnegative: bool = False,
+        partition: str | None = None,
     ) -> Release:
         """Release sums and counts, and the means as their ratios `x_mean`.
 
@@ -373,15 +376,22 @@ class Session:
         """
         check_interval(interval)
         mechanisms = _mechanisms(columns)
+        _check_summed(mechanisms)
         labels = _keys(by, keys)
         taken = {*(labels.columns if labels is not None else ()), *mechanisms, "count"}
         for name in mechanisms:
             if any(f"{name}_mean{suffix}" in taken for suffix in SUFFIXES):
                 raise ParameterError(f"column '{name}_mean' would be in the release twice: derive it by another name")
-        release = self.sum(columns, by, keys, count=_mechanism("count", count), level=level, **options)
-        for name in mechanisms:
-            release = release.ratio(name, "count", f"{name}_mean", level, interval)
-        return release
+
+        def with_means(release: Release) -> Release:
+            for name in mechanisms:
+                release = release.ratio(name, "count", f"{name}_mean", level, interval)
+            return release
+
+        both = {**mechanisms, COUNT: _mechanism("count", count)}
+        return self._release(
+            both, COUNT, by, keys, unit, level, where, derive, nulls, negatives, nonnegative, partition, with_means
+        )
 
     def losses(self, release: Release) -> Losses:
         """Return how the losses of the records in a release are distributed. CONFIDENTIAL: for the curator only.
@@ -413,6 +423,7 @@ class Session:
         negatives: str,
         nonnegative: bool,
         partition: str | None,
+        finish: Callable[[Release], Release] = lambda release: release,
     ) -> Release:
         level_quantile(level)
         level = float(level)
@@ -456,10 +467,10 @@ class Session:
         labels = self._part(partition, keys, texts)
         kind = keys.kinds[partition] if keys is not None and partition is not None else None
         self._check_derived(columns, texts)
-        dry_run(query)
+        facts = self._facts(query, partition, labels)
+        finish(dry_run(query, facts))
         for warning in query.unit_warnings:
             warnings.warn(warning, UnitWarning, stacklevel=3)
-        facts = self._facts(query, partition, labels)
         part = (partition, labels, kind)
         with self._attempt(facts, part):
             # The caps come before the records: once a cap is used up, not even an error tells anything about them.
@@ -474,7 +485,7 @@ class Session:
             )
             # Charged before released: from here on a crash wastes budget, and leaks nothing.
             self._charge(query, facts, part)
-        release = self._draw(query, sums, facts)
+        release = finish(draw(query, sums, facts, self._bits))
         if not sums.rows.any():  # told after the charge, so that the warning is not a question that costs nothing
             self._warn_if_empty(where)
         self._errors[release.facts["id"]] = errors_by_size(query, sums, release)
@@ -620,18 +631,6 @@ class Session:
                 stacklevel=4,
             )
 
-    def _draw(self, query: Query, sums: ExactSums, facts: dict[str, Any]) -> Release:
-        """Draw the noise and set up the table: from here on everything is public."""
-        columns: dict[str, Any] = {}
-        if query.keys is not None:
-            columns = {name: query.keys.table[name] for name in query.keys.columns}
-        for name, mechanism in query.mechanisms.items():
-            exact = Exact(sums.rows, Fraction(1)) if name == query.count else _exact(sums.sums[name])
-            noisy = mechanism._release(exact, query.units[name], query.level, self._bits)
-            published = _published(noisy, query.nonnegative, query.at_least(name))
-            columns |= {f"{name}{suffix}": values for suffix, values in published.items()}
-        return Release(pa.table(columns), facts, query.policy, query.pure_policy, dict(query.mechanisms))
-
 
 def _exact(total: Sum) -> Exact:
     return Exact(total.counts, total.grain, total.rest, total.parts)
@@ -647,12 +646,24 @@ class KnownBits:
         return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
 
 
-def dry_run(query: Query) -> None:
-    """Try every mechanism on a sum of 0, so that one which cannot draw fails before anything is charged."""
+def draw(query: Query, sums: ExactSums, facts: dict[str, Any], bits: BitSource | None) -> Release:
+    """Draw the noise and set up the table: from here on everything is public."""
+    columns: dict[str, Any] = {}
+    if query.keys is not None:
+        columns = {name: query.keys.table[name] for name in query.keys.columns}
     for name, mechanism in query.mechanisms.items():
-        zero = Exact(np.zeros(1, np.int64), Fraction(1))
-        noisy = mechanism._release(zero, query.units[name], query.level, KnownBits())
-        _published(noisy, query.nonnegative, query.at_least(name))
+        exact = Exact(sums.rows, Fraction(1)) if name == query.count else _exact(sums.sums[name])
+        noisy = mechanism._release(exact, query.units[name], query.level, bits)
+        published = _published(noisy, query.nonnegative, query.at_least(name))
+        columns |= {f"{name}{suffix}": values for suffix, values in published.items()}
+    return Release(pa.table(columns), facts, query.policy, query.pure_policy, dict(query.mechanisms))
+
+
+def dry_run(query: Query, facts: dict[str, Any]) -> Release:
+    """Release sums of 0 with known bits, so that what cannot be drawn fails before anything is charged."""
+    zero = np.zeros(1, np.int64)
+    sums = ExactSums(zero, {name: Sum(zero, Fraction(1)) for name in query.columns})
+    return draw(replace(query, keys=None), sums, facts, KnownBits())
 
 
 def errors_by_size(query: Query, sums: ExactSums, release: Release) -> tuple[SizeClass, ...]:
@@ -747,6 +758,14 @@ def _mechanisms(columns: Any) -> dict[str, Mechanism]:
         if not isinstance(name, str) or not name:
             raise ParameterTypeError(f"columns must be named by text, got {name!r}")
     return {name: _mechanism(f"columns[{name!r}]", mechanism) for name, mechanism in columns.items()}
+
+
+def _check_summed(mechanisms: Mapping[str, Mechanism]) -> None:
+    """Raise where a column to sum has a reserved name."""
+    for column in mechanisms:
+        if folded(column) in (COUNT, "*"):
+            meaning = "the number of records" if folded(column) == COUNT else "the cap of every other column"
+            raise ParameterError(f"columns: {column!r} is what {meaning} is called; derive it by another name")
 
 
 def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) -> dict[str, Fraction]:

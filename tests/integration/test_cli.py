@@ -254,7 +254,7 @@ def test_a_cap_refuses(folder):
     for command in (["check", plan], ["release", plan, "--yes", "--overwrite"]):
         words = run(*command, folder=folder, code=4).stderr
         assert "the cap on 'emp' would be exceeded, for records of every size: 1 of 1 such releases has" in words
-        assert "No ExponentialPolylog fits under what is left of the cap" in words
+        assert "No ExponentialPolylog that would use a ten-thousandth of the cap or more fits" in words
         assert "raise the cap on 'emp', with a reason, by `slowscale ledger raise-cap`" in words
     history = run("ledger", "history", "census.ledger", folder=folder).stdout.splitlines()
     assert len(history) == 3
@@ -350,7 +350,7 @@ def test_a_ledger_with_a_function_needs_python(tmp_path):
 
 def test_a_certainty_that_is_no_bound(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
-    assert "become more than 99.99 % sure, except in 1 % of cases" in words
+    assert "is > 99.99 %, except in 1 % of cases" in words
     assert "100" not in words.partition("In words")[2]
 
 
@@ -437,7 +437,7 @@ def test_explain_uses_the_pure_guarantee(tmp_path):
     for source in ("plan.toml", "o.csv"):
         words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
         assert "By PRDP this is ε-differential privacy with ε = 1.3." in words
-        assert "become at most 78.6 % sure, without exception (the pure guarantee, PRDP)." in words
+        assert "is 78.6 %, without exception (the pure guarantee, PRDP)." in words
         found = json.loads(run("explain", source, "--value", "emp=10", "--json", folder=tmp_path).stdout)
         assert (found["epsilon"], found["delta"], found["posterior_exception"]) == (pytest.approx(epsilon), 0, 0)
         assert found["posterior"] == pytest.approx(posterior(0.5, epsilon))

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.figures import rounded
+from slowscale.figures import percent, published, rounded, rounded_figure
 from slowscale.mechanisms.grid import directed, outward, values
 from slowscale.mechanisms.release import Exact, Sums
 from slowscale.mechanisms.rounding import rounded_error
 from slowscale.release import box
 
 MANY = 20_000
+PLAIN = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 # A share of MANY draws is off by more than this once in 10⁹ times.
 OFF = 6.2 / 2 / math.sqrt(MANY)
 
@@ -170,6 +171,38 @@ class TestIntervals:
         with pytest.raises(ss.ParameterError, match="column must be one of x"):
             usual.interval("y")
 
+    def test_beyond_floats_are_rounded_outwards_too(self):
+        """Intervals at other levels, and ratios, of sums that floats cannot tell apart."""
+        truth = [10**17 + 5 + i for i in range(200)]
+        keys = ss.Keys.from_frame({"g": list(range(200))})
+        session = ss.Session(pd.DataFrame({"g": range(200), "x": truth}), bits=Recorded(16))
+        made = session.sum({"x": ss.Gaussian(1)}, keys=keys, count=ss.Gaussian(0.05))
+        for level in (0.5, 0.95, 0.99):
+            low, high = made.interval("x", level)
+            held = [Fraction(a) <= q <= Fraction(b) for a, q, b in zip(low, truth, high, strict=True)]
+            assert np.mean(held) > 0.88
+        frame = made.ratio("x", "count").to_pandas()
+        held = [
+            Fraction(a) <= q <= Fraction(b)
+            for a, q, b in zip(frame["x_per_count_low"], truth, frame["x_per_count_high"], strict=True)
+        ]
+        assert np.mean(held) > 0.88
+
+    def test_without_end_are_infinite(self):
+        session = ss.Session(pd.DataFrame({"x": [5]}), bits=Recorded(17))
+        made = session.mean({"x": ss.Log(2000.0)}, count=ss.Gaussian(1))
+        assert made.interval("x", 0.99)[1][0] == math.inf
+        assert session.mean({"x": ss.Gaussian(1)}, count=ss.Gaussian(1), level=1 - 1.2e-16).table.num_rows == 1
+        wide = ss.ExponentialPolylog(d=1.001, p=1)
+        assert wide.prediction_interval(0, 0.95, 1) == wide.prediction_interval(0, 0.95) == (-math.inf, math.inf)
+
+    def test_a_mean_that_cannot_be_worked_out_costs_nothing(self, monkeypatch):
+        session = ss.Session(pd.DataFrame({"x": [5]}), bits=Recorded(17))
+        monkeypatch.setattr(ss.Release, "ratio", lambda *given: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            session.mean({"x": ss.Gaussian(1)}, count=ss.Gaussian(1))
+        assert session.spent.releases == 0
+
 
 class TestPredictions:
     @pytest.mark.parametrize(
@@ -231,8 +264,34 @@ class TestPredictions:
             assert bias == pytest.approx(mean - place, abs=1e-12)
             assert std == pytest.approx(math.sqrt(n**2 @ share - mean**2), abs=1e-6)
 
+    @pytest.mark.parametrize(("sigma", "true"), [(0.05, 3.904e-12), (0.06, 8.866e-09), (0.07, 9.561e-07)])
+    def test_tiny_errors_keep_their_digits(self, sigma, true):
+        """Against Σ(2j+1)·2S(j+½), worked out to 30 digits."""
+        assert ss.Gaussian(sigma).std(0, unit=1) == pytest.approx(true, rel=1e-3)
+        assert ss.Gaussian(sigma).release(3).se == pytest.approx(true, rel=1e-3)
+
+    @pytest.mark.parametrize("sigma", [0.02, 0.1, 0.2, 0.4])
+    def test_largest_bias_is_the_largest(self, sigma):
+        m = ss.Gaussian(sigma)
+        dense = np.abs(m.bias(np.linspace(0, 0.5, 4001), unit=1)).max()
+        assert m._rounding_bias(Fraction(1), False) == pytest.approx(dense, rel=2e-4)
+
+    def test_large_sums_have_no_bias_from_floats(self):
+        assert ss.Root(2, 1e-3).bias(1e25) == ss.Root(2, 1e-6).bias(10**17 + 8, 1) == 0
+        assert ss.Root(2, 1).coverage(1e40, 0.95, 1) >= 0.95
+        low, high = ss.Gaussian(5.1).prediction_interval(10**17 + 8)
+        assert (Fraction(low) <= 10**17 + 8 - 9, Fraction(high) >= 10**17 + 8 + 9) == (True, True)
+
+    def test_bias_of_rounding_where_only_the_middle_is_narrow(self):
+        """A log's median estimate has a narrow middle and a far tail: against a sum over many noise values."""
+        m, n = ss.Log(3, estimator="median"), np.linspace(-9, 9, 1_000_001)
+        weights = np.exp(-(n**2) / 2) / np.exp(-(n**2) / 2).sum()
+        ideal = np.maximum(np.exp(np.log(11) + 3 * n) - 1, 0)
+        published = np.floor(ideal / 4000 + 0.5) * 4000
+        assert m.bias(10, unit=4000) == pytest.approx(weights @ published - 10, rel=0.01)
+
     def test_error_of_rounding_with_heavy_tails(self):
-        """Both ways to work it out agree where the noise just becomes wide."""
+        """Both ways to work it out agree where the noise is wide enough."""
         for noise in (ss.GeneralizedGaussian(1, 0.5).noise, ss.ExponentialPolylog(0.4).noise, ss.Gaussian(1).noise):
             unit = Fraction(noise.isf(0.25) / 29)
             bias, std = rounded_error(noise, unit, np.array([0.0, 0.25, 0.5]))
@@ -290,6 +349,20 @@ class TestDigits:
         for name, *cells in zip(*(line.split(",") for line in lines), strict=True):
             for cell in cells if not name.strip('"').endswith("transformed") else ():
                 assert len(re.sub(r"\D", "", cell)) <= 9, (name, cell)
+
+    @pytest.mark.parametrize("unit", [None, Fraction(1, 3), Fraction(1, 10**7)])
+    @pytest.mark.parametrize("x", [1005.33333, 8.65243e-10, 2.2944712e-10, 12345.1234567, 1.2345678e19, -3.3333e-7])
+    def test_ends_are_shown_rounded_outwards(self, x, unit):
+        for side in (-1, 1):
+            text = (published(x, unit, side) if unit else rounded_figure(x, side)).replace("\u00a0×\u00a010", "e")
+            digits, _, power = text.replace(",", "").replace("−", "-").partition("e")
+            shown = Fraction(digits) * Fraction(10) ** int(power.translate(PLAIN) or 0)
+            assert side * (shown - Fraction(x)) >= -1e-12 * abs(x)
+            assert abs(shown - Fraction(x)) <= 1e-4 * abs(x)
+
+    def test_a_level_near_1_is_not_called_1(self):
+        assert percent(1 - 1e-8) == "99.999999 %"
+        assert "100" not in percent(1 - 1e-15)
 
     @given(st.floats(1e-12, 1e12), st.sampled_from([3, 4, 6]))
     def test_rounding_to_digits(self, x, digits):

@@ -9,6 +9,8 @@ from bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Charge
+from slowscale.accounting.caps import describe_change
+from slowscale.policy import ConstantPolicy
 
 RECORDS = pd.DataFrame(
     {"state": ["IA", "IA", "TX"], "firm": ["a", "b", "a"], "x": [10, 20, 300], "y": [1, 2, 3], "n": [1, 1, 1]}
@@ -81,9 +83,9 @@ def test_a_used_up_cap(tmp_path):
     error = refusal(session, {"x": TEN})
     assert str(error) == (
         "the cap on 'x' would be exceeded, for records of every size: 2 of 2 such releases have been made; with one "
-        "more, a record of size 10 would lose 1.5 in all, and the cap is 1. No Gaussian fits under what is left of the "
-        "cap at every size, however large its noise. To go on, raise the cap on 'x', with a reason, by `slowscale "
-        "ledger raise-cap` or Ledger.raise_cap"
+        "more, a record of size 10 would lose 1.5 in all, and the cap is 1. No Gaussian that would use a "
+        "ten-thousandth of the cap or more fits under what is left of the cap at every size. To go on, raise the cap "
+        "on 'x', with a reason, by `slowscale ledger raise-cap` or Ledger.raise_cap"
     )
     assert (error.column, error.influence, error.spent, error.cap, error.before) == ("x", 10, 1.5, 1, 1)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
@@ -121,7 +123,10 @@ def test_a_mechanism_of_another_shape_does_not_fit():
     session = ss.Session(RECORDS, caps={"x": ss.Root(4, 1).policy}, bits=Recorded(1))
     words = str(refusal(session, {"x": TEN}))
     assert "would be exceeded, for records above 21.5: by this release alone" in words
-    assert "No Gaussian fits under the cap at every size, however large its noise. To go on, use another" in words
+    assert (
+        "No Gaussian that would use a ten-thousandth of the cap or more fits under the cap at every size. To go on"
+        in words
+    )
 
 
 def test_entities_and_counts_are_named():
@@ -149,3 +154,44 @@ def test_the_refusal_does_not_depend_on_the_records():
     other = RECORDS.assign(x=[5, 7, 10**9])
     found = {str(refusal(ss.Session(data, caps={"x": TEN.policy}), {"x": ss.Gaussian(5)})) for data in (RECORDS, other)}
     assert len(found) == 1
+
+
+def test_what_fits_can_be_typed_and_may_have_no_variance():
+    endless = ss.ExponentialPolylog(d=2.5, p=1)
+    caps = {"x": endless.policy + ss.ExponentialPolylog(d=2.5, sigma=10, p=1).policy}
+    session = ss.Session(RECORDS, caps=caps, bits=Recorded(1))
+    release(session, {"x": endless})
+    words = str(refusal(session, {"x": endless}))
+    assert "ExponentialPolylog(d=2.5, sigma=10.0, p=1.0) would still fit, with sigma 10 in place of 1" in words
+    session = ss.Session(RECORDS, caps={"x": 2 * ss.ExponentialPolylog(0.3).policy}, bits=Recorded(1))
+    release(session, {"x": ss.ExponentialPolylog(0.4)})
+    found = re.search(
+        r"(ExponentialPolylog\(.*?\)) would still fit", str(refusal(session, {"x": ss.ExponentialPolylog(0.3)}))
+    )
+    release(session, {"x": eval(found[1], {"ExponentialPolylog": ss.ExponentialPolylog})})
+
+
+def test_all_columns_that_are_refused_are_named():
+    session = ss.Session(RECORDS, caps={"x": TEN.policy, "y": TEN.policy}, bits=Recorded(1))
+    error = refusal(session, {"x": ss.Gaussian(1), "y": ss.Gaussian(1)})
+    assert (error.column, error.also) == ("x", ("y",))
+    assert "The cap on 'y' would be exceeded as well" in str(error)
+
+
+def test_a_cap_that_was_lowered_is_not_called_kept(tmp_path):
+    ledger = ss.Ledger(tmp_path / "l", {"x": 4 * TEN.policy})
+    session = ss.Session(RECORDS, ledger, bits=Recorded(1))
+    for _ in range(3):
+        release(session, {"x": TEN})
+    ledger.raise_cap("x", 2 * TEN.policy + ConstantPolicy(1.0), "less is enough")
+    words = ledger.describe()
+    assert "never loses more" not in words
+    assert "It was lowered, and is exceeded already, for records above 14.1" in words
+
+
+def test_every_range_is_named():
+    slow, root = ss.ExponentialPolylog.calibrate(std=75), ss.GeneralizedGaussian.calibrate(std=75, p=0.5)
+    assert describe_change("x", root.policy, slow.policy) == (
+        "The new cap is LOWER than the old one for records below about 7.49 and above 653, and higher for records "
+        "between about 7.49 and 653"
+    )

@@ -17,7 +17,7 @@ from scipy import special
 from slowscale.errors import ParameterError
 from slowscale.formulas import check_polylog, check_splitting, polylog_offset, smallest_offset
 from slowscale.mechanisms.base import Mechanism
-from slowscale.mechanisms.grid import add, as_unit, floors, outward, shaped, shift, values
+from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, largest, outward, shaped, shift, values
 from slowscale.mechanisms.release import NORMAL, Noisy, Sums, release_additive
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
@@ -98,14 +98,21 @@ class AdditiveMechanism(Mechanism):
         what is published lies between them with probability `level` or a little more.
         """
         half = _half_width(self.noise, level)
+        sums = Sums.of(q, Fraction(1) if unit is None else as_unit(unit))
+        if not math.isfinite(half):
+            endless = shaped(np.full(sums.whole.size, math.inf), sums.shape)
+            return -endless, endless
         if unit is None:
-            return (
-                evaluate("q", q, lambda q: outward(q, half, -1)),
-                evaluate("q", q, lambda q: outward(q, half, 1)),
-            )
-        sums = Sums.of(q, as_unit(unit))
+            return self._ideal_end(q, sums, half, -1), self._ideal_end(q, sums, half, 1)
         low, high = (shaped(add(sums.whole, steps), sums.shape) for steps in self._steps(sums, half))
         return values(low, sums.unit, -1), values(high, sums.unit, 1)
+
+    def _ideal_end(self, q: Any, sums: Sums, half: float, side: int) -> Any:
+        """Return q + side·half as floats, rounded outwards."""
+        if largest(sums.whole) < EXACT:
+            return evaluate("q", q, lambda q: outward(q, half, side))
+        ends = [int(sums.whole[i]) + sums.exact_rest(i) + side * Fraction(half) for i in range(sums.whole.size)]
+        return shaped(np.array([directed(end, side) for end in ends]), sums.shape)
 
     def _steps(self, sums: Sums, half: float) -> tuple[Any, Any]:
         """Return the ends of a prediction interval, in units from the whole units of the sums."""
@@ -117,7 +124,7 @@ class AdditiveMechanism(Mechanism):
     def coverage(self, q: Any = None, level: float = 0.95, unit: Any = None) -> Any:
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`.
 
-        That is `level` for the ideal output.
+        That is `level` for the ideal output. Without q, it is the one for sums that are whole numbers of units.
         """
         if unit is None:
             return _constant(1 - 2 * level_quantile(level), q)

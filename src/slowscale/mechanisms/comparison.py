@@ -230,7 +230,8 @@ def _values(name: str, values: Iterable[float]) -> Array:
 def _span(sizes: Array, policies: Iterable[Policy]) -> tuple[float, float]:
     """Return the record sizes to search when none are given explicitly."""
     if sizes.size:
-        return max(float(sizes.min()) / 100, FARTHEST[0]), min(float(sizes.max()) * 100, FARTHEST[1])
+        low, high = max(float(sizes.min()) / 100, FARTHEST[0]), min(float(sizes.max()) * 100, FARTHEST[1])
+        return (low, high) if low < high else FARTHEST  # where all sizes lie beyond
     exponents = np.arange(-300, 301)
     starts, ends = [], []
     for policy in policies:

@@ -101,6 +101,8 @@ def values(units: Any, unit: Fraction, side: int = 0) -> Any:
 
 def floats(units: Any, unit: Fraction, side: int = 0) -> Any:
     """Return units × unit as floats: the nearest ones, or where floats are coarse rounded down or up by `side`."""
+    if units.dtype.kind == "f":
+        return units * float(unit)
     if units.dtype != object and max(largest(units) * unit.numerator, unit.denominator) < EXACT:
         return units * float(unit.numerator) / float(unit.denominator)
     found = [directed(int(n) * unit, side if abs(int(n)) >= 10**15 else 0) for n in units.flat]

@@ -16,10 +16,10 @@ from scipy import special
 from slowscale.noise import SymmetricNoise
 from slowscale.parameters import Array
 
-# From so many units on (the median of |Z|), the noise counts as wide.
-WIDE = 30
+# Noise with no more than this probability within half a unit of 0 counts as wide.
+WIDE = 1e-4
 # Places between two grid points that are looked at for the largest error: evenly, and ever closer to halfway.
-PLACES = np.concatenate([np.linspace(0, 0.5, 17), 0.5 - 2.0 ** -np.arange(6, 41)])
+PLACES = np.concatenate([np.linspace(0, 0.5, 33), 0.5 - 2.0 ** -np.arange(7, 41)])
 # Cells of one unit that are followed at most, and Gauss-Legendre nodes in each.
 CELLS, NODES = 2000, 8
 
@@ -40,7 +40,7 @@ def rounded_error(noise: SymmetricNoise, unit: Fraction, place: Array) -> tuple[
     """
     u, std = float(unit), noise.std()
     wide = np.full_like(place, math.hypot(std, u / math.sqrt(12)))
-    if not noise.isf(0.25) < WIDE * u:
+    if 1 - 2 * noise.sf(u / 2) <= WIDE:
         return np.zeros_like(place), wide
     j = np.arange(math.ceil(min(noise.isf(1e-20) / u, CELLS)) + 2)
     t = place[:, None]
@@ -48,10 +48,12 @@ def rounded_error(noise: SymmetricNoise, unit: Fraction, place: Array) -> tuple[
         above, below = noise.sf(u * (j + 0.5 - t)), noise.sf(u * (j + 0.5 + t))
         mean = (above - below).sum(axis=1) + 2 * place * noise.sf(u * j.size)
         bias = u * (mean - place)
-        if not std < 1e6 * u:
-            return bias, wide
-        more = ((2 * j + 1) * (above + below)).sum(axis=1) - _second_moment(noise, u, j.size)
-        return bias, u * np.sqrt(np.maximum((std / u) ** 2 + more - mean**2, 0.0))
+        square = ((2 * j + 1) * (above + below)).sum(axis=1)
+        if j.size >= CELLS:  # the tail is worked out as that of the noise
+            if not std < 1e6 * u:
+                return bias, wide
+            square = (std / u) ** 2 + (square - _second_moment(noise, u, j.size))
+        return bias, u * np.sqrt(np.maximum(square - mean**2, 0.0))
 
 
 def _second_moment(noise: SymmetricNoise, u: float, cells: int) -> float:
@@ -76,5 +78,14 @@ def largest_error(noise: SymmetricNoise, unit: Fraction, on_grid: bool) -> Round
     on_grid
         Whether the true sums are known to be whole numbers of units.
     """
-    bias, std = rounded_error(noise, unit, PLACES[:1] if on_grid else PLACES)
+    if on_grid:
+        bias, std = rounded_error(noise, unit, PLACES[:1])
+        return RoundingError(0.0, float(std[0]))
+    places = np.sort(PLACES)
+    for _ in range(3):  # ever closer around the largest
+        bias, std = rounded_error(noise, unit, places)
+        peaks = [int(np.argmax(found)) for found in (np.abs(bias), np.hypot(bias, std))]
+        near = [np.linspace(places[max(i - 1, 0)], places[min(i + 1, places.size - 1)], 17) for i in peaks]
+        places = np.unique(np.concatenate([places[peaks], *near]))
+    bias, std = rounded_error(noise, unit, places)
     return RoundingError(float(np.abs(bias).max()), float(np.hypot(bias, std).max()))

@@ -32,7 +32,7 @@ from slowscale.sampling.samplers import Lift, Number
 
 # How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
 FARTHEST = 12.0
-# From so many units on, the ideal standard deviation counts as wide.
+# Where the middle half of the outputs spans so many units, the noise counts as wide.
 WIDE = 20.0
 # What floating-point formulas may be off by, relatively, from a sum and from a transformed value: interval ends are
 # moved outwards by it.
@@ -104,6 +104,8 @@ class TransformationMechanism(Mechanism):
 
     def bias(self, q: Any, unit: Any = None) -> Any:
         """Return E[output] − q: 0 for a mean-unbiased estimator, also with a `unit`, as it is rounded at random."""
+        if self.estimator == "mean":
+            return evaluate("q", q, np.zeros_like, low=0)
         return evaluate("q", q, lambda q: self._moments(q)[0] + self._rounding(q, unit)[0], low=0)
 
     def variance(self, q: Any, unit: Any = None) -> Any:
@@ -129,7 +131,9 @@ class TransformationMechanism(Mechanism):
         # Where the noise is wide, what is cut off a unit is uniform: rounding adds 1/6 of a squared unit at random, and
         # 1/12 to nearest.
         bias, variance = np.zeros_like(q), np.full_like(q, u * u / (6 if self._rounds_at_random else 12))
-        for row in np.flatnonzero(self._std(q) < WIDE * u):
+        half = 0.6745 * self.sigma  # between these lies half of the noise
+        spread = self._error(q, np.full_like(q, half)) - self._error(q, np.full_like(q, -half))
+        for row in np.flatnonzero(spread < WIDE * u):
             bias[row], variance[row] = self._narrow_rounding(q[row], u)
         return bias, variance
 
@@ -336,13 +340,14 @@ class TransformationMechanism(Mechanism):
         else:
             beyond, weights = np.array([0.5]), np.ones(1)
         found = [exact_coverage(self._estimate, ends, v, self.sigma, low - s * u, high + s * u) for s in beyond]
-        return np.asarray(weights @ np.array(found))
+        # What floats cannot tell apart is not counted as missed.
+        return np.asarray(np.maximum(weights @ np.array(found), 1 - 2 * special.ndtr(-half / self.sigma)))
 
 
 @cache
 def _normal_grid() -> tuple[Array, Array]:
     """Return many standard normal values, evenly spaced, with their weights."""
-    n = np.linspace(-10, 10, 1 << 17)
+    n = np.linspace(-9, 9, 1 << 15)
     weights = np.exp(-(n**2) / 2)
     return n, weights / weights.sum()
 

@@ -40,8 +40,8 @@ def published_section(release: Release) -> Section:
         how = [MECHANISMS.get(mechanism, ""), " ", tag("code", column["described"])]
         bias = ESTIMATORS.get(column["estimator"], "Not stated: the estimate is a function of the curator's.")
         if column.get("rounding_bias", 0) > 1e-3 * float(Fraction(column["unit"])):
-            upwards = f"{bias} " * column["nonnegative"]
-            bias = f"{upwards}At most {figure(column['rounding_bias'])} by rounding to the unit."
+            more = f"t most {figure(column['rounding_bias'])} by rounding to the unit."
+            bias = f"A{more}" if column["estimator"] == "mean" else f"{bias} Besides, a{more}"
         rows.append(
             row(
                 head(name, "row"),
@@ -95,7 +95,7 @@ def _example(release: Release) -> Html:
         for name, unit in estimates[:COLUMNS]:
             found = [values[f"{name}{suffix}"] for suffix in ("", "_low", "_high")]
             if unit is None:
-                number, low, high = map(rounded_figure, found)
+                number, low, high = (rounded_figure(one, side) for one, side in zip(found, (0, -1, 1), strict=True))
             else:
                 number, low, high = (published(one, unit, side) for one, side in zip(found, (0, -1, 1), strict=True))
             estimate = f"{number} ({rounded_figure(values[f'{name}_se'])})"

@@ -107,7 +107,7 @@ def test_a_size_that_people_recognise(policy):
 def test_sizes_at_both_ends_are_not_called_every_size():
     spent = total(ConstantPolicy(0.5), RootPolicy(1, 100.0))
     refusal = refused(spent, RootPolicy(2, 1.0))  # below 1, and above 10,000
-    assert refusal.sizes in ("for records below about 1", "for records above 9,999", "for records above 10,000")
+    assert refusal.sizes == "for records below about 1 and above 10,000"
 
 
 def test_a_refusal_survives_copy_and_pickle():

@@ -283,7 +283,7 @@ def test_ledger(tmp_path):
     ("mechanism", "said"),
     [
         (ss.Transformation(np.log1p, np.expm1, sigma=0.5, a=0), "a function of the curator's"),
-        (ss.ExponentialPolylog(d=2.0, p=1), "no finite standard error"),
+        (ss.ExponentialPolylog(d=2.0, p=1), "no standard error, or one too large"),
         (ss.Gaussian(1e-170), "∞"),  # losses beyond what floats can hold
         (ss.UnitSplitting(10, 50), "in steps"),
         (ss.Log(0.3, estimator="median"), "None in the median"),
@@ -625,7 +625,7 @@ def test_sizes_of_entities_have_their_number_of_records(tmp_path):
 
 def test_notes_on_estimates(dollars, read, tmp_path):
     """An unbiased estimate of a sum that is not below 0 can lie outside its interval, and the report says so."""
-    said = "An estimate can lie below its interval"
+    said = "can lie outside its interval, and below 0"
     assert said in dollars[2].words
     assert said in read.words  # a count
     assert "never below the standard deviation of an empty cell" in dollars[2].words
@@ -636,7 +636,7 @@ def test_notes_on_estimates(dollars, read, tmp_path):
     column = made.facts["columns"]["emp"]
     biased = replace(made, facts={**made.facts, "columns": {"emp": {**column, "rounding_bias": 0.25}}})
     page = Reader(biased.report(tmp_path / "b.html").read_text(encoding="utf-8")).words
-    assert "At most 0.25, by rounding to the unit." in page
+    assert "At most 0.25 by rounding to the unit." in page
 
 
 def test_example_rows_have_the_digits_of_the_table(release, tmp_path):
