@@ -636,7 +636,7 @@ def test_notes_on_estimates(dollars, read, tmp_path):
     column = made.facts["columns"]["emp"]
     biased = replace(made, facts={**made.facts, "columns": {"emp": {**column, "rounding_bias": 0.25}}})
     page = Reader(biased.report(tmp_path / "b.html").read_text(encoding="utf-8")).words
-    assert "At most 0.25 by rounding to the unit." in page
+    assert "Besides, at most 0.25 by rounding to the unit." in page
 
 
 def test_example_rows_have_the_digits_of_the_table(release, tmp_path):
