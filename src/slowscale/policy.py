@@ -22,13 +22,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.families import LogFamily, PolylogFamily, PowerFamily, RootFamily, SplittingFamily
 from slowscale.formulas import (
     check_concave,
-    check_polylog,
-    check_splitting,
     log1p_ratio,
     log_gap,
-    polylog_offset,
     polylog_rise,
     power,
     root,
@@ -337,14 +335,10 @@ class TransformingPolicy(Policy):
 
 
 @dataclass(frozen=True)
-class RootPolicy(TransformingPolicy):
+class RootPolicy(RootFamily, TransformingPolicy):
     """((Δ + a)^(1/k) − a^(1/k))²/(2σ²): the kth root transformation; k = 1 is the Gaussian mechanism's Δ²/(2σ²)."""
 
     kind = "root"
-
-    k: int = whole(at_least=1, typical=(1, 8))
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
-    a: float = real(at_least=0, typical=(0, 1e3), default=0.0)
 
     def _rise(self, x: Array) -> Array:
         return root_rise(x, self.a, self.k)
@@ -389,13 +383,10 @@ class RootPolicy(TransformingPolicy):
 
 
 @dataclass(frozen=True)
-class LogPolicy(TransformingPolicy):
+class LogPolicy(LogFamily, TransformingPolicy):
     """(ln(Δ + a) − ln a)²/(2σ²): the log transformation."""
 
     kind = "log"
-
-    sigma: float = real(above=0, typical=(0.01, 5))
-    a: float = real(above=0, typical=(0.01, 1e3), default=1.0)
 
     def _rise(self, x: Array) -> Array:
         return log1p_ratio(x, self.a)
@@ -473,13 +464,10 @@ class _PurePolicy(Policy):
 
 
 @dataclass(frozen=True)
-class PowerPolicy(_PurePolicy):
+class PowerPolicy(PowerFamily, _PurePolicy):
     """(Δ/σ)^p, the PRDP policy of the generalized Gaussian (Corollary genGaussMech)."""
 
     kind = "power"
-
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
-    p: float = real(above=0, at_most=1, typical=(0.1, 1))
 
     def _loss(self, influence: Array) -> Array:
         ratio = influence / self.sigma
@@ -497,19 +485,10 @@ class PowerPolicy(_PurePolicy):
 
 
 @dataclass(frozen=True)
-class PolylogPolicy(_PurePolicy):
+class PolylogPolicy(PolylogFamily, _PurePolicy):
     """d·(ln(Δ/σ + a)^p − ln(a)^p), the PRDP policy of the exponential polylog (Corollary expolyMech)."""
 
     kind = "polylog"
-
-    d: float = real(above=0, typical=(0.02, 50))
-    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0)
-    a: float = real(at_least=1, typical=(1, 1e3), optional=True)
-    p: float = real(at_least=1, typical=(1, 6), default=2.0)
-
-    def _check(self) -> None:
-        self._set("a", polylog_offset(self.a, self.p))
-        check_polylog(self.d, self.a, self.p)
 
     def _loss(self, influence: Array) -> Array:
         return self.d * polylog_rise(influence, self.sigma, self.a, self.p)
@@ -527,16 +506,10 @@ class PolylogPolicy(_PurePolicy):
 
 
 @dataclass(frozen=True)
-class UnitSplittingPolicy(Policy):
+class UnitSplittingPolicy(SplittingFamily, Policy):
     """ρ·⌈Δ/threshold⌉² with ρ = threshold²/(2σ²): records split into pieces of at most `threshold`."""
 
     kind = "unit splitting"
-
-    threshold: float = real(above=0, typical=(1, 1e6))
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
-
-    def _check(self) -> None:
-        check_splitting(self.threshold, self.sigma)
 
     @property
     def rho(self) -> float:

@@ -15,14 +15,15 @@ import numpy as np
 from scipy import special
 
 from slowscale.errors import ParameterError
-from slowscale.formulas import check_polylog, check_splitting, polylog_offset, smallest_offset
+from slowscale.families import PolylogFamily, PowerFamily, Scale, SplittingFamily
+from slowscale.formulas import smallest_offset
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, largest, outward, shaped, shift, values
 from slowscale.mechanisms.release import NORMAL, Noisy, Sums, release_additive
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.logconcave import LogConcave
-from slowscale.parameters import evaluate, lazy, level_quantile, real
+from slowscale.parameters import evaluate, lazy, level_quantile
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.samplers import (
@@ -216,7 +217,7 @@ def _envelope(density: LogConcave) -> Envelope:
 
 
 @dataclass(frozen=True)
-class Gaussian(AdditiveMechanism):
+class Gaussian(Scale, AdditiveMechanism):
     """q + N(0, σ²), the baseline whose policy grows with Δ² (Definition gaussian_mech).
 
     >>> m = Gaussian(sigma=75)
@@ -225,8 +226,6 @@ class Gaussian(AdditiveMechanism):
     """
 
     _free = ("sigma",)
-
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
 
     @lazy
     def noise(self) -> GaussianNoise:
@@ -248,7 +247,7 @@ class Gaussian(AdditiveMechanism):
 
 
 @dataclass(frozen=True)
-class GeneralizedGaussian(AdditiveMechanism):
+class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
     """q + Z with density proportional to exp(−(|z|/σ)^p), 0 < p <= 1; p = 1 is Laplace (Corollary genGaussMech).
 
     >>> m = GeneralizedGaussian.calibrate(std=75, p=0.5)
@@ -257,9 +256,6 @@ class GeneralizedGaussian(AdditiveMechanism):
     """
 
     _free = ("sigma", "p")
-
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
-    p: float = real(above=0, at_most=1, typical=(0.1, 1))
 
     @lazy
     def noise(self) -> GeneralizedGaussianNoise:
@@ -281,7 +277,7 @@ class GeneralizedGaussian(AdditiveMechanism):
 
 
 @dataclass(frozen=True)
-class ExponentialPolylog(AdditiveMechanism):
+class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     """q + Z with density proportional to exp(−d·ln(|z|/σ + a)^p), p >= 1 (Corollary expolyMech).
 
     The offset `a` defaults to e^(p−1) and may not be less; d must exceed 1 when p = 1.
@@ -292,15 +288,6 @@ class ExponentialPolylog(AdditiveMechanism):
     """
 
     _free = ("d", "sigma", "a", "p")
-
-    d: float = real(above=0, typical=(0.02, 50))
-    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0)
-    a: float = real(at_least=1, typical=(1, 1e3), optional=True)
-    p: float = real(at_least=1, typical=(1, 6), default=2.0)
-
-    def _check(self) -> None:
-        self._set("a", polylog_offset(self.a, self.p))
-        check_polylog(self.d, self.a, self.p)
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
@@ -337,7 +324,7 @@ class ExponentialPolylog(AdditiveMechanism):
 
 
 @dataclass(frozen=True)
-class UnitSplitting(AdditiveMechanism):
+class UnitSplitting(SplittingFamily, AdditiveMechanism):
     """Gaussian noise on the sum of records split into pieces of at most `threshold` (Section "Unit Splitting").
 
     The method that slowly scaling mechanisms replace: a record of ⌈Δ/threshold⌉ pieces loses ρ times their square.
@@ -347,12 +334,6 @@ class UnitSplitting(AdditiveMechanism):
     """
 
     _free = ("sigma", "threshold")
-
-    threshold: float = real(above=0, typical=(1, 1e6))
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
-
-    def _check(self) -> None:
-        check_splitting(self.threshold, self.sigma)
 
     @lazy
     def noise(self) -> GaussianNoise:

@@ -18,12 +18,13 @@ import numpy as np
 from scipy import special
 
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.families import LogFamily, RootFamily
 from slowscale.formulas import check_concave, log1p_ratio, probes, root, root_rise
 from slowscale.mechanisms.base import ESTIMATORS, Mechanism
 from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floors, shaped, values
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
 from slowscale.mechanisms.release import Noisy, fine_step, release_transformed
-from slowscale.parameters import Array, apply, evaluate, level_quantile, real, whole
+from slowscale.parameters import Array, apply, evaluate, level_quantile, real
 from slowscale.policy import Function, LogPolicy, Policy, RootPolicy, TransformationPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.balls import Ball, exact_root
@@ -364,7 +365,7 @@ def _check_estimator(estimator: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Root(TransformationMechanism):
+class Root(RootFamily, TransformationMechanism):
     """The kth root transformation (Corollary kth_root_transform): k = 1 identity, 2 square root, 4 fourth root.
 
     >>> m = Root(k=2, sigma=1, a=1)
@@ -374,9 +375,6 @@ class Root(TransformationMechanism):
 
     _free = ("sigma", "a")
 
-    k: int = whole(at_least=1, typical=(1, 8))
-    sigma: float = real(above=0, typical=(0.01, 100))
-    a: float = real(at_least=0, typical=(0, 1e3), default=0.0)
     estimator: str = "mean"
 
     def _check(self) -> None:
@@ -461,7 +459,7 @@ class Root(TransformationMechanism):
 
 
 @dataclass(frozen=True)
-class Log(TransformationMechanism):
+class Log(LogFamily, TransformationMechanism):
     """The log transformation (Corollary log_transform): the error grows in proportion to the sum.
 
     >>> m = Log(sigma=1)
@@ -471,8 +469,6 @@ class Log(TransformationMechanism):
 
     _free = ("sigma", "a")
 
-    sigma: float = real(above=0, typical=(0.01, 5))
-    a: float = real(above=0, typical=(0.01, 1e3), default=1.0)
     estimator: str = "mean"
 
     def _check(self) -> None:

@@ -13,17 +13,18 @@ import numpy as np
 from scipy import special
 
 from slowscale.errors import SlowscaleError
-from slowscale.formulas import check_polylog, log1p_ratio, polylog_offset, polylog_rise, power_rise
+from slowscale.families import PolylogFamily
+from slowscale.formulas import log1p_ratio, polylog_rise, power_rise
 from slowscale.noise.logconcave import LogConcave
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, lazy, real
+from slowscale.parameters import Array, lazy
 
 # From here on, the mode of the coordinate counts as far out: the noise is then typically above exp(1000).
 FAR_OUT = 1000.0
 
 
 @dataclass(frozen=True)
-class ExponentialPolylogNoise(SymmetricNoise):
+class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
     """Density proportional to exp(−d·ln(|z|/σ + a)^p).
 
     >>> noise = ExponentialPolylogNoise(d=1)
@@ -32,15 +33,6 @@ class ExponentialPolylogNoise(SymmetricNoise):
     >>> ExponentialPolylogNoise(d=3, p=1).var()
     inf
     """
-
-    d: float = real(above=0, typical=(0.02, 50))
-    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0)
-    a: float = real(at_least=1, typical=(1, 1e3), optional=True)
-    p: float = real(at_least=1, typical=(1, 6), default=2.0)
-
-    def _check(self) -> None:
-        self._set("a", polylog_offset(self.a, self.p))
-        check_polylog(self.d, self.a, self.p)
 
     def _drop(self, z: Array) -> Array:
         return self.d * polylog_rise(z, self.sigma, self.a, self.p)

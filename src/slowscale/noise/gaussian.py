@@ -6,21 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from slowscale.families import Scale
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, real
+from slowscale.parameters import Array
 
 SQRT2 = math.sqrt(2)
 
 
 @dataclass(frozen=True)
-class GaussianNoise(SymmetricNoise):
+class GaussianNoise(Scale, SymmetricNoise):
     """Density proportional to exp(−z²/(2σ²)).
 
     >>> round(GaussianNoise(2).isf(0.025), 4)
     3.9199
     """
-
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
 
     def _drop(self, z: Array) -> Array:
         return (z / self.sigma) ** 2 / 2

@@ -9,25 +9,23 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from slowscale.families import PowerFamily
 from slowscale.noise.logconcave import LogConcave
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, lazy, real
+from slowscale.parameters import Array, lazy
 
 # Below this, scipy's incomplete gamma function nears underflow; above it, it is accurate.
 SMALLEST_TAIL = 1e-280
 
 
 @dataclass(frozen=True)
-class GeneralizedGaussianNoise(SymmetricNoise):
+class GeneralizedGaussianNoise(PowerFamily, SymmetricNoise):
     """Density p/(2σΓ(1/p))·exp(−(|z|/σ)^p).
 
     >>> noise = GeneralizedGaussianNoise(sigma=1, p=0.5)
     >>> round(noise.var(), 9), round(noise.isf(0.025), 6)
     (120.0, 22.504251)
     """
-
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
-    p: float = real(above=0, at_most=1, typical=(0.1, 1))
 
     def _drop(self, z: Array) -> Array:
         return (z / self.sigma) ** self.p

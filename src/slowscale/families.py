@@ -1,0 +1,66 @@
+"""The parameters of each family, declared once: their domains, their typical values, and what must hold between them.
+
+Noise, policy and mechanism of a family inherit its class, so that none of them states a domain or a check of its own.
+"""
+
+from dataclasses import dataclass
+
+from slowscale.formulas import check_polylog, check_splitting, polylog_offset
+from slowscale.parameters import Declared, real, whole
+
+
+@dataclass(frozen=True)
+class Scale(Declared):
+    """Noise with a scale alone: Gaussian."""
+
+    sigma: float = real(above=0, typical=(1e-6, 1e9))
+
+
+@dataclass(frozen=True)
+class PowerFamily(Declared):
+    """Generalized Gaussian: (|z|/σ)^p, 0 < p <= 1."""
+
+    sigma: float = real(above=0, typical=(1e-6, 1e9))
+    p: float = real(above=0, at_most=1, typical=(0.1, 1))
+
+
+@dataclass(frozen=True)
+class PolylogFamily(Declared):
+    """Exponential polylogarithmic: d·ln(|z|/σ + a)^p, p >= 1; `a` is e^(p−1) by default, and may not be less."""
+
+    d: float = real(above=0, typical=(0.02, 50))
+    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0)
+    a: float = real(at_least=1, typical=(1, 1e3), optional=True)
+    p: float = real(at_least=1, typical=(1, 6), default=2.0)
+
+    def _check(self) -> None:
+        self._set("a", polylog_offset(self.a, self.p))
+        check_polylog(self.d, self.a, self.p)
+
+
+@dataclass(frozen=True)
+class SplittingFamily(Declared):
+    """Unit splitting: pieces of at most `threshold`, with Gaussian noise of scale σ."""
+
+    threshold: float = real(above=0, typical=(1, 1e6))
+    sigma: float = real(above=0, typical=(1e-6, 1e9))
+
+    def _check(self) -> None:
+        check_splitting(self.threshold, self.sigma)
+
+
+@dataclass(frozen=True)
+class RootFamily(Declared):
+    """The kth root of the sum plus `a`."""
+
+    k: int = whole(at_least=1, typical=(1, 8))
+    sigma: float = real(above=0, typical=(0.01, 100))
+    a: float = real(at_least=0, typical=(0, 1e3), default=0.0)
+
+
+@dataclass(frozen=True)
+class LogFamily(Declared):
+    """The logarithm of the sum plus `a`."""
+
+    sigma: float = real(above=0, typical=(0.01, 5))
+    a: float = real(above=0, typical=(0.01, 1e3), default=1.0)
