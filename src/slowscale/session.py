@@ -39,8 +39,9 @@ from slowscale.errors import (
 )
 from slowscale.figures import rounded
 from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms.exact_sums import Exact
 from slowscale.mechanisms.grid import as_unit, floats, largest, values
-from slowscale.mechanisms.release import Exact, Noisy
+from slowscale.mechanisms.noisy import Noisy
 from slowscale.parameters import check_flag, level_quantile
 from slowscale.policy import ConstantPolicy, Policy
 from slowscale.refusals import explained

@@ -18,8 +18,10 @@ from slowscale.errors import ParameterError
 from slowscale.families import PolylogFamily, PowerFamily, Scale, SplittingFamily
 from slowscale.formulas import smallest_offset
 from slowscale.mechanisms.base import Mechanism
+from slowscale.mechanisms.drawing import NORMAL, draw_additive
+from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, largest, outward, shaped, shift, values
-from slowscale.mechanisms.release import NORMAL, Noisy, Sums, release_additive
+from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.logconcave import LogConcave
@@ -149,7 +151,9 @@ class AdditiveMechanism(Mechanism):
 
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
-        return release_additive(self, q, unit, level, bits)
+        sums = Sums.of(q, as_unit(unit))
+        units, private = draw_additive(self._sampler, self.sigma, sums, bits)
+        return Noisy(self, shaped(units, sums.shape), sums.unit, None, level, private, sums.on_grid)
 
     def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
         return largest_error(self.noise, unit, on_grid).bias

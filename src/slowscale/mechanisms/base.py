@@ -11,7 +11,7 @@ from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, UnitWarning
 from slowscale.figures import figure, grid
 from slowscale.mechanisms import calibration
-from slowscale.mechanisms.release import Noisy
+from slowscale.mechanisms.noisy import Noisy
 from slowscale.parameters import Declared, check_flag, domains
 from slowscale.policy import Policy, function_name, number
 from slowscale.sampling import BitSource

@@ -21,9 +21,11 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.families import LogFamily, RootFamily
 from slowscale.formulas import check_concave, log1p_ratio, probes, root, root_rise
 from slowscale.mechanisms.base import ESTIMATORS, Mechanism
+from slowscale.mechanisms.drawing import draw_transformed, fine_step
+from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floors, shaped, values
+from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
-from slowscale.mechanisms.release import Noisy, fine_step, release_transformed
 from slowscale.parameters import Array, apply, evaluate, level_quantile, real
 from slowscale.policy import Function, LogPolicy, Policy, RootPolicy, TransformationPolicy
 from slowscale.sampling import BitSource
@@ -230,7 +232,14 @@ class TransformationMechanism(Mechanism):
 
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
-        return release_transformed(self, q, unit, level, bits)
+        sums = Sums.of(q, as_unit(unit))
+        if (sums.whole < 0).any():
+            raise ParameterError(f"q must be >= 0 for {type(self).__name__}, got a negative sum")
+        units, fine, private = draw_transformed(
+            self._exact_transform, self._exact_estimate, self.sigma, self._rounds_at_random, sums, bits
+        )
+        transformed = shaped(fine.astype(np.float64) * fine_step(self.sigma), sums.shape)
+        return Noisy(self, shaped(units, sums.shape), sums.unit, transformed, level, private, sums.on_grid, fine)
 
     def _standard_error(self, noisy: Noisy) -> Any:
         """Return the standard deviation at the median estimate of the sum, with the most that rounding can add.

@@ -38,16 +38,8 @@ class Task(ABC):
     """What is to be computed from each draw of a sampler."""
 
     outputs: ClassVar[int]  # how many floors
-
-    @property
-    @abstractmethod
-    def sampler(self) -> Sampler:
-        """The sampler of the variate."""
-
-    @property
-    @abstractmethod
-    def extra(self) -> int:
-        """How many uniforms are wanted besides the sampler's."""
+    sampler: Sampler  # of the variate
+    extra: int  # how many uniforms are wanted besides the sampler's
 
     @abstractmethod
     def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:

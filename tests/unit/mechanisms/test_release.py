@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import mechanisms
 
 import slowscale as ss
-from slowscale.mechanisms.release import Sums
+from slowscale.mechanisms.exact_sums import Sums
 
 NARROW = ss.Gaussian(1e-9)  # so narrow that only rounding is seen
 

@@ -10,7 +10,8 @@ from bitsources import Crafted, Recorded, Stuck
 from flint import arb, ctx
 
 import slowscale as ss
-from slowscale.mechanisms.release import AdditiveTask, Sums, TransformationTask
+from slowscale.mechanisms.drawing import AdditiveTask, TransformationTask
+from slowscale.mechanisms.exact_sums import Sums
 from slowscale.sampling import exact
 from slowscale.sampling.bits import Stream
 
@@ -42,8 +43,8 @@ MECHANISMS = {
 def task_of(m, q, unit, count):
     sums = Sums.of(np.full(count, q) if isinstance(q, int) else np.array([q] * count, dtype=object), Fraction(unit))
     if isinstance(m, ss.Root | ss.Log):
-        return TransformationTask(m, sums, 2.0**-20)
-    return AdditiveTask(m, sums)
+        return TransformationTask(m._exact_transform, m._exact_estimate, m.sigma, m._rounds_at_random, sums, 2.0**-20)
+    return AdditiveTask(m._sampler, m.sigma, sums)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

@@ -1,0 +1,96 @@
+"""Drawing: the one place where noise is put on exact sums.
+
+What is drawn is the ideal output of a mechanism, correctly rounded to a public grid of units: additive noise and median
+estimates to the nearest grid point, mean estimates up or down at random so that no bias comes in. The sum goes in
+exactly, inside the rounding. Mechanisms hand over plain parts, so nothing here knows which one it draws for.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from slowscale.errors import ParameterError
+from slowscale.mechanisms.exact_sums import Sums
+from slowscale.mechanisms.grid import add
+from slowscale.parameters import lazy
+from slowscale.sampling import SECRET, BitSource
+from slowscale.sampling.exact import Integers, Task, draw
+from slowscale.sampling.samplers import Lift, Normal, Number, Sampler
+
+# The noisy transformed value is published on a grid of about this share of its noise.
+FINENESS = 2.0**-16
+NORMAL = Normal()
+Formula = Callable[[Number, Lift], Number]
+
+
+@dataclass(frozen=True)
+class AdditiveTask(Task):
+    """⌊(q + σ·X)/unit + ½⌋, less the whole units of q, for a variate X of the sampler."""
+
+    outputs = 1
+    extra = 0  # it rounds to nearest
+
+    sampler: Sampler
+    sigma: float
+    sums: Sums
+
+    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return what is to be floored."""
+        shifted = 0.5 if self.sums.rest is None else self.sums.rest_of(rows, lift) + 0.5
+        return [variate * lift(self._scale) + shifted]
+
+    @lazy
+    def _scale(self) -> Fraction:
+        return Fraction(self.sigma) / self.sums.unit
+
+
+@dataclass(frozen=True)
+class TransformationTask(Task):
+    """The estimate and the noisy transformed value, each on its grid; an extra uniform rounds a mean at random."""
+
+    outputs = 2
+    sampler = NORMAL
+
+    transform: Formula
+    estimate: Formula
+    sigma: float
+    at_random: bool
+    sums: Sums
+    step: float
+
+    @property
+    def extra(self) -> int:  # type: ignore[override]
+        """One uniform to round at random, none to round to nearest."""
+        return int(self.at_random)
+
+    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return what is to be floored."""
+        transformed = self.transform(self.sums.value_of(rows, lift), lift) + variate * self.sigma
+        estimate = self.estimate(transformed, lift) * lift(1 / self.sums.unit)
+        return [estimate + (extra[0] if extra else 0.5), transformed * lift(1 / Fraction(self.step)) + 0.5]
+
+
+def draw_additive(sampler: Sampler, sigma: float, sums: Sums, bits: BitSource | None) -> tuple[Integers, bool]:
+    """Return the sums with noise, in whole units rounded to nearest, and whether the bits are secret."""
+    source = bits if bits is not None else SECRET
+    (noise,) = draw(AdditiveTask(sampler, sigma, sums), sums.whole.size, source)
+    return add(sums.whole, noise), source.private
+
+
+def draw_transformed(
+    transform: Formula, estimate: Formula, sigma: float, at_random: bool, sums: Sums, bits: BitSource | None
+) -> tuple[Integers, Integers, bool]:
+    """Return the estimates in whole units, the transformed values in steps, and whether the bits are secret."""
+    source = bits if bits is not None else SECRET
+    step = fine_step(sigma)
+    if step < 1e-290:
+        raise ParameterError(f"sigma must be larger than 1e-280 to release anything, got {sigma:g}")
+    units, fine = draw(TransformationTask(transform, estimate, sigma, at_random, sums, step), sums.whole.size, source)
+    return units, fine, source.private
+
+
+def fine_step(sigma: float) -> float:
+    """Return the step of the grid that the noisy transformed value is published on: a power of two."""
+    return float(2.0 ** (math.frexp(sigma)[1] - 1) * FINENESS)

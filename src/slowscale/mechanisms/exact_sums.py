@@ -1,0 +1,151 @@
+"""Exact sums: what a release takes, as whole numbers of units and what is left of a unit."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.mechanisms.grid import directed, largest
+from slowscale.parameters import as_number
+from slowscale.sampling.balls import ROUNDING, SMALLEST, Ball
+from slowscale.sampling.exact import Integers
+from slowscale.sampling.samplers import Lift, Number
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Exact:
+    """Exact sums given as whole numbers of a grain: what a release takes where numbers would be slow or rounded.
+
+    With `rest` they are (counts + rest/parts)·grain, where 0 <= rest < parts.
+    """
+
+    counts: Integers
+    grain: Fraction
+    rest: Integers | None = None
+    parts: int = 1
+
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sums:
+    """Exact sums as whole numbers of units and what is left of a unit, from 0 to 1."""
+
+    unit: Fraction
+    whole: Integers
+    rest: Ball | None  # None: all are whole numbers of units
+    exact_rest: Callable[[int], Fraction]
+    shape: tuple[int, ...]
+    on_grid: bool = False  # by their type, whatever the values: all are whole numbers of units
+
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
+
+    @staticmethod
+    def of(q: Any, unit: Fraction) -> "Sums":
+        """Take apart a number or an array: integers, floats (as their exact binary value), Decimals, Fractions."""
+        grain = Fraction(1)
+        if isinstance(q, Exact):
+            if q.rest is not None:
+                return Sums._with_rest(q, unit)
+            q, grain = q.counts, q.grain
+        ratio = grain / unit
+        on_grid = ratio.denominator == 1 and _is_whole(q)
+        if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
+            raise ParameterTypeError("q must not hold masked values")
+        array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with rules of its own
+        flat = array.ravel()
+        if flat.dtype.kind not in "iufO" or flat.dtype.itemsize > 8:
+            raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {flat.dtype}")
+        if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+            raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
+        if flat.dtype.kind in "iu" and max((largest(flat) + 1) * ratio.numerator, ratio.denominator) < 2**62:
+            whole, over = np.divmod(flat.astype(np.int64) * ratio.numerator, ratio.denominator)
+            rest = over / ratio.denominator
+            ball = Ball(rest, ROUNDING * rest) if over.any() else None
+            exact = lambda row: Fraction(int(over[row]), ratio.denominator)  # noqa: E731
+            return Sums(unit, whole, ball, exact, array.shape, on_grid)
+        if unit == 1 and flat.dtype.kind == "f" and largest(flat) < 2**52:
+            wide = flat.astype(np.float64)
+            floor = np.floor(wide)
+            rest = wide - floor
+            ball = Ball(rest, ROUNDING * rest) if rest.any() else None
+            exact = lambda row: Fraction(float(wide[row])) - int(floor[row])  # noqa: E731
+            return Sums(unit, floor.astype(np.int64), ball, exact, array.shape)
+        parts = [divmod(_exact(item) * ratio, 1) for item in flat]
+        wholes = [int(whole) for whole, _ in parts]
+        fits = all(-(2**63) <= whole < 2**63 for whole in wholes)
+        whole_array = np.array(wholes, np.int64 if fits else object)
+        ball = None
+        if any(rest for _, rest in parts):
+            mids = np.array([float(rest) for _, rest in parts])
+            ball = Ball(mids, ROUNDING * mids + SMALLEST * np.array([rest != 0 for _, rest in parts]))
+        return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape, on_grid)
+
+    @staticmethod
+    def _with_rest(q: Exact, unit: Fraction) -> "Sums":
+        """Take apart sums that come as whole grains and parts of a grain."""
+        assert q.rest is not None
+        ratio = q.grain / unit
+        parts = ratio.denominator * q.parts
+        if (ratio.numerator + ratio.denominator) * q.parts >= 2**62:
+            return Sums.of(Exact(q.counts.astype(object) * q.parts + q.rest.astype(object), q.grain / q.parts), unit)
+        small = q.counts.dtype != object and largest(q.counts) * ratio.numerator < 2**62
+        counts = (q.counts if small else q.counts.astype(object)) * ratio.numerator
+        over = (counts % ratio.denominator).astype(np.int64) * q.parts + q.rest * ratio.numerator
+        whole, over = counts // ratio.denominator + over // parts, over % parts
+        rest = over / parts
+        ball = Ball(rest, 2 * ROUNDING * rest) if over.any() else None
+        return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), parts), q.counts.shape)
+
+    def rest_of(self, rows: Any, lift: Lift) -> Number:
+        """Return what is left of a unit."""
+        assert self.rest is not None
+        return lift(self.exact_rest(rows)) if isinstance(rows, int) else self.rest[rows]
+
+    def value_of(self, rows: Any, lift: Lift) -> Number:
+        """Return the sums themselves."""
+        if isinstance(rows, int):
+            return lift((int(self.whole[rows]) + self.exact_rest(rows)) * self.unit)
+        mid = _floats(self.whole[rows])
+        ball = Ball(mid, np.where(np.abs(mid) < 2**53, 0.0, ROUNDING * np.abs(mid)))
+        if self.rest is not None:
+            ball = ball + self.rest[rows]
+        if self.unit != 1:
+            scaled = ball * lift(self.unit)
+            ball = Ball(scaled.mid, np.where(ball.mid == 0, ball.rad, scaled.rad))  # an empty sum stays exactly 0
+        return ball
+
+
+def _is_whole(q: Any) -> bool:
+    """Whether q is, or holds, nothing but whole numbers by type."""
+    if isinstance(q, np.ndarray):
+        return q.dtype.kind in "iu" or (q.dtype == object and all(isinstance(item, int) for item in q.flat))
+    if isinstance(q, list | tuple):
+        return all(map(_is_whole, q))
+    return isinstance(q, int | np.integer)
+
+
+def _is_exact(q: Any) -> bool:
+    """Whether q is, or holds, numbers that numpy would round."""
+    if isinstance(q, list | tuple):
+        return any(_is_exact(item) for item in q)
+    return isinstance(q, Decimal | Fraction) or (isinstance(q, int) and not isinstance(q, bool))
+
+
+def _exact(item: Any) -> Fraction:
+    if not isinstance(item, int | Fraction) or isinstance(item, bool):  # these may be larger than any float
+        number = as_number("q", item, "a finite number")
+        if not math.isfinite(number):
+            raise ParameterError(f"q must be finite, got {item}")
+    return Fraction(item.item() if isinstance(item, np.generic) else item)
+
+
+def _floats(whole: Integers) -> Any:
+    return whole.astype(np.float64) if whole.dtype != object else np.array([directed(n, 0) for n in whole], float)
