@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import slowscale as ss
 from slowscale.figures import percent, published, rounded, rounded_figure
-from slowscale.mechanisms.grid import directed, outward, values
 from slowscale.mechanisms.exact_sums import Exact, Sums
+from slowscale.mechanisms.grid import directed, outward, values
 from slowscale.mechanisms.rounding import rounded_error
 from slowscale.release import box
 
