@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from slowscale.study import same_error
+from slowscale.mechanisms import same_error
 
 FOLDER = Path(__file__).parent / "images"
 MEDIAN, STD = 106, 75

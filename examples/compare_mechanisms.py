@@ -5,7 +5,7 @@ The median establishment pays 106 (thousand dollars) a year. Every mechanism is 
 """
 
 import slowscale as ss
-from slowscale.study import same_error
+from slowscale.mechanisms import same_error
 
 MEDIAN, STD = 106, 75
 

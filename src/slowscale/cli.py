@@ -353,7 +353,7 @@ def compare(
     """Set mechanisms of the same error side by side: what records of each size lose."""
     import slowscale as ss
     from slowscale.figures import figure
-    from slowscale.study import same_error
+    from slowscale.mechanisms import same_error
 
     candidates = same_error(std, at)
     named = _default_sizes(std, at) if sizes is None else _named_sizes(sizes)

@@ -8,30 +8,32 @@ from dataclasses import dataclass
 from slowscale.formulas import check_polylog, check_splitting, polylog_offset
 from slowscale.parameters import Declared, real, whole
 
+SCALE, OFFSET = "The scale of the noise.", "The offset."
+
 
 @dataclass(frozen=True)
 class Scale(Declared):
     """Noise with a scale alone: Gaussian."""
 
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
+    sigma: float = real(above=0, typical=(1e-6, 1e9), doc=SCALE)
 
 
 @dataclass(frozen=True)
 class PowerFamily(Declared):
     """Generalized Gaussian: (|z|/σ)^p, 0 < p <= 1."""
 
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
-    p: float = real(above=0, at_most=1, typical=(0.1, 1))
+    sigma: float = real(above=0, typical=(1e-6, 1e9), doc=SCALE)
+    p: float = real(above=0, at_most=1, typical=(0.1, 1), doc="The power, at most 1.")
 
 
 @dataclass(frozen=True)
 class PolylogFamily(Declared):
     """Exponential polylogarithmic: d·ln(|z|/σ + a)^p, p >= 1; `a` is e^(p−1) by default, and may not be less."""
 
-    d: float = real(above=0, typical=(0.02, 50))
-    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0)
-    a: float = real(at_least=1, typical=(1, 1e3), optional=True)
-    p: float = real(at_least=1, typical=(1, 6), default=2.0)
+    d: float = real(above=0, typical=(0.02, 50), doc="The decay.")
+    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0, doc=SCALE)
+    a: float = real(at_least=1, typical=(1, 1e3), optional=True, doc=OFFSET)
+    p: float = real(at_least=1, typical=(1, 6), default=2.0, doc="The power, at least 1.")
 
     def _check(self) -> None:
         self._set("a", polylog_offset(self.a, self.p))
@@ -42,8 +44,8 @@ class PolylogFamily(Declared):
 class SplittingFamily(Declared):
     """Unit splitting: pieces of at most `threshold`, with Gaussian noise of scale σ."""
 
-    threshold: float = real(above=0, typical=(1, 1e6))
-    sigma: float = real(above=0, typical=(1e-6, 1e9))
+    threshold: float = real(above=0, typical=(1, 1e6), doc="The size of the pieces.")
+    sigma: float = real(above=0, typical=(1e-6, 1e9), doc=SCALE)
 
     def _check(self) -> None:
         check_splitting(self.threshold, self.sigma)
@@ -53,14 +55,14 @@ class SplittingFamily(Declared):
 class RootFamily(Declared):
     """The kth root of the sum plus `a`."""
 
-    k: int = whole(at_least=1, typical=(1, 8))
-    sigma: float = real(above=0, typical=(0.01, 100))
-    a: float = real(at_least=0, typical=(0, 1e3), default=0.0)
+    k: int = whole(at_least=1, typical=(1, 8), doc="Which root: 2 is the square root, 4 the fourth.")
+    sigma: float = real(above=0, typical=(0.01, 100), doc=SCALE)
+    a: float = real(at_least=0, typical=(0, 1e3), default=0.0, doc=OFFSET)
 
 
 @dataclass(frozen=True)
 class LogFamily(Declared):
     """The logarithm of the sum plus `a`."""
 
-    sigma: float = real(above=0, typical=(0.01, 5))
-    a: float = real(above=0, typical=(0.01, 1e3), default=1.0)
+    sigma: float = real(above=0, typical=(0.01, 5), doc=SCALE)
+    a: float = real(above=0, typical=(0.01, 1e3), default=1.0, doc=OFFSET)

@@ -44,6 +44,7 @@ class Domain:
     integer: bool
     typical: tuple[float, float]
     optional: bool = False
+    doc: str = ""
 
     def __str__(self) -> str:
         kind = "a whole number" if self.integer else "a finite number"
@@ -94,8 +95,12 @@ def real(
     typical: tuple[float, float],
     default: Any = MISSING,
     optional: bool = False,
+    doc: str = "",
 ) -> Any:
-    """Declare a real parameter, for use as a dataclass field; an optional one is None until the class fills it in."""
+    """Declare a real parameter, for use as a dataclass field; an optional one is None until the class fills it in.
+
+    `doc` says what it is, for plans and their schema.
+    """
     low = above if above is not None else at_least
     high = below if below is not None else at_most
     domain = Domain(
@@ -106,13 +111,14 @@ def real(
         integer=False,
         typical=typical,
         optional=optional,
+        doc=doc,
     )
     return field(default=None if optional else default, metadata={"domain": domain})
 
 
-def whole(*, at_least: int, typical: tuple[int, int]) -> Any:
+def whole(*, at_least: int, typical: tuple[int, int], doc: str = "") -> Any:
     """Declare a whole-number parameter, for use as a dataclass field."""
-    domain = Domain(at_least, math.inf, low_open=False, high_open=True, integer=True, typical=typical)
+    domain = Domain(at_least, math.inf, low_open=False, high_open=True, integer=True, typical=typical, doc=doc)
     return field(metadata={"domain": domain})
 
 

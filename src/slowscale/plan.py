@@ -27,12 +27,12 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from slowscale import mechanisms
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import COUNT, folded, plain_label
@@ -47,8 +47,10 @@ from slowscale.errors import (
     SlowscaleError,
     UnitWarning,
 )
-from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms import REGISTRY, Mechanism
+from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.grid import as_unit
+from slowscale.parameters import domains
 from slowscale.policy import ConstantPolicy, Policy
 from slowscale.sizes import RecordSize, read_sizes
 
@@ -88,14 +90,14 @@ def _allowed(build: Callable[[], Any]) -> Any:
 FilePath = Annotated[str, AfterValidator(_check_path)]
 Types = Annotated[dict[str, str], AfterValidator(_possible_types)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+LARGEST_WHOLE = 1000  # of a parameter that is a whole number, such as which root is taken
 Label = str | bool | int | date
+# The mechanisms that a plan can name: all whose parameters are numbers.
 MECHANISMS: dict[str, type[Mechanism]] = {
-    "gaussian": mechanisms.Gaussian,
-    "generalized-gaussian": mechanisms.GeneralizedGaussian,
-    "exponential-polylog": mechanisms.ExponentialPolylog,
-    "root": mechanisms.Root,
-    "log": mechanisms.Log,
-    "unit-splitting": mechanisms.UnitSplitting,
+    kind: cls
+    for kind, cls in REGISTRY.items()
+    if {field.name for field in fields(cls)} <= {*domains(cls), "estimator"}  # type: ignore[arg-type]
 }
 ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
 DATABASE_FILES = ("duckdb://", "sqlite://")
@@ -105,7 +107,7 @@ FILE_ENDINGS = (
     *(".xlsx", ".xls", ".dta", ".sav", ".zsav", ".por", ".sas7bdat", ".xpt"),
 )
 JOURNALS = ("-wal", "-shm", "-journal")  # what SQLite writes beside a database
-PARAMETERS = ("sigma", "p", "d", "a", "k", "threshold", "estimator")
+PARAMETERS = (*dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)), "estimator")
 
 
 class _Part(BaseModel):
@@ -228,23 +230,44 @@ class KeysPlan(_Part):
         return self
 
 
-class MechanismPlan(_Part):
+def _parameter_fields() -> dict[str, Any]:
+    """Return the fields of a plan for all parameters that mechanisms have, as pydantic takes them."""
+    found: dict[str, Any] = {}
+    for name in PARAMETERS[:-1]:
+        owners = {kind: domains(cls)[name] for kind, cls in MECHANISMS.items() if name in domains(cls)}
+        docs = dict.fromkeys(domain.doc for domain in owners.values())
+        told = " ".join(docs if len(docs) == 1 else (f"For {kind}: {owners[kind].doc}" for kind in owners))
+        if any(domain.integer for domain in owners.values()):
+            low = min(domain.low for domain in owners.values())
+            found[name] = (int | None, Field(None, ge=low, le=LARGEST_WHOLE, description=told))
+        elif all(domain.low > 0 or (domain.low == 0 and domain.low_open) for domain in owners.values()):
+            found[name] = (Positive | None, Field(None, description=told))
+        else:
+            found[name] = (Finite | None, Field(None, description=told))
+    return found
+
+
+if TYPE_CHECKING:
+
+    class _Parameters(_Part):
+        mechanism: str
+
+else:
+    _Parameters = create_model(
+        "_Parameters",
+        __base__=_Part,
+        mechanism=(Literal[tuple(MECHANISMS)], Field(description="How noise is added.")),
+        **_parameter_fields(),
+        estimator=(
+            Literal[ESTIMATORS] | None,
+            Field(None, description="For root and log: unbiased in mean or median."),
+        ),
+    )
+
+
+class MechanismPlan(_Parameters):
     """A mechanism, by its parameters or by what is wanted of it."""
 
-    mechanism: Literal["gaussian", "generalized-gaussian", "exponential-polylog", "root", "log", "unit-splitting"] = (
-        Field(description="How noise is added.")
-    )
-    sigma: Positive | None = Field(None, description="The scale of the noise.")
-    p: Positive | None = Field(
-        None, description="The power: at most 1 for generalized-gaussian, at least 1 for polylog."
-    )
-    d: Positive | None = Field(None, description="The decay of an exponential polylog.")
-    a: Annotated[float, Field(allow_inf_nan=False)] | None = Field(None, description="The offset.")
-    k: int | None = Field(None, ge=1, le=1000, description="Which root: 2 is the square root, 4 the fourth.")
-    threshold: Positive | None = Field(None, description="The size of the pieces of unit splitting.")
-    estimator: Literal["mean", "median"] | None = Field(
-        None, description="For root and log: unbiased in mean or median."
-    )
     std: Positive | None = Field(
         None, description="Wanted: this standard deviation; for root and log, at the sum `at`."
     )

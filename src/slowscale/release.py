@@ -26,7 +26,7 @@ from slowscale.arrays import to_numpy
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.figures import rounded
 from slowscale.files import free_target, write_files
-from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.grid import EXACT, directed, floats, outward
 from slowscale.parameters import level_quantile
@@ -307,9 +307,16 @@ class Release:
         return np.array([directed(Fraction(number), side) for number in self.table[column].to_pylist()])
 
 
+def released_by(facts: Mapping[str, Any]) -> type[Mechanism] | None:
+    """Return the class of the mechanism that a column's facts describe, or None where it is not described."""
+    name = (facts["mechanism"] or {}).get("type")
+    return next((cls for cls in REGISTRY.values() if cls.__name__ == name), None)
+
+
 def _at_least(facts: Mapping[str, Any]) -> int | None:
     """Return the least that the true sums of a column can be; releases of earlier versions do not say."""
-    transforms = (facts["mechanism"] or {}).get("type") in ("Root", "Log", "Transformation")
+    kind = released_by(facts)
+    transforms = kind is not None and issubclass(kind, TransformationMechanism)
     known: int | None = facts.get("at_least", 0 if facts["kind"] == "count" or transforms else None)
     return known
 

@@ -7,11 +7,12 @@ from slowscale.mechanisms.additive import (
     GeneralizedGaussian,
     UnitSplitting,
 )
-from slowscale.mechanisms.base import Mechanism
-from slowscale.mechanisms.comparison import Comparison, Crossover, compare
+from slowscale.mechanisms.base import REGISTRY, Mechanism
+from slowscale.mechanisms.comparison import Comparison, Crossover, compare, same_error
 from slowscale.mechanisms.transformation import Log, Root, Transformation, TransformationMechanism
 
 __all__ = [
+    "REGISTRY",
     "AdditiveMechanism",
     "Comparison",
     "Crossover",
@@ -25,4 +26,5 @@ __all__ = [
     "TransformationMechanism",
     "UnitSplitting",
     "compare",
+    "same_error",
 ]

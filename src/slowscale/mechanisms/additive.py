@@ -6,10 +6,11 @@ here too: it is Gaussian noise with another account of what it costs.
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -229,6 +230,9 @@ class Gaussian(Scale, AdditiveMechanism):
     (75.0, 0.998...)
     """
 
+    kind = "gaussian"
+    words = "Gaussian noise is added to the sum."
+    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"Gaussian": {}}
     _free = ("sigma",)
 
     @lazy
@@ -259,6 +263,9 @@ class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
     (6.85, 3.93)
     """
 
+    kind = "generalized-gaussian"
+    words = "Generalized Gaussian noise is added to the sum."
+    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"generalized Gaussian 1/2": {"p": 0.5}}
     _free = ("sigma", "p")
 
     @lazy
@@ -291,6 +298,9 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     (0.2378, 48.1)
     """
 
+    kind = "exponential-polylog"
+    words = "Exponential polylogarithmic noise is added to the sum."
+    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"exponential polylog 2": {"p": 2}}
     _free = ("d", "sigma", "a", "p")
 
     @classmethod
@@ -337,6 +347,8 @@ class UnitSplitting(SplittingFamily, AdditiveMechanism):
     [1.0, 4.0, 1000000.0]
     """
 
+    kind = "unit-splitting"
+    words = "Gaussian noise is added to the sum, and large records are accounted for piece by piece."
     _free = ("sigma", "threshold")
 
     @lazy

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self
@@ -17,15 +17,30 @@ from slowscale.policy import Policy, function_name, number
 from slowscale.sampling import BitSource
 
 ESTIMATORS = ("mean", "median")  # of transformations, by name
+# All mechanisms by their kind, in the order in which they were defined. Whatever lists mechanisms is derived from this.
+REGISTRY: dict[str, type["Mechanism"]] = {}
 
 
 class Mechanism(Declared, ABC):
     """A way to publish a sum q: a frozen value with parameters, policies and error."""
 
+    # What plans and the command call it, and what it does, in words. A class with a kind is registered.
+    kind: ClassVar[str]
+    words: ClassVar[str]
+    # Under which names, and with which parameters fixed, it is set beside others of the same error.
+    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # The parameters that `calibrate` may solve for, the usual one first.
     _free: ClassVar[tuple[str, ...]]
     # Whether the error depends on the sum.
     _error_grows: ClassVar[bool]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in cls.__dict__:
+            known = REGISTRY.get(cls.kind, cls)
+            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ParameterError(f"kind must be a new name, but {known.__name__} has {cls.kind!r} already")
+            REGISTRY[cls.kind] = cls
 
     @property
     @abstractmethod
@@ -194,12 +209,12 @@ class Mechanism(Declared, ABC):
         functions
             User-given functions by their name ("module.function"): a description names them, and never runs code.
         """
-        kinds = {cls.__name__: cls for cls in _concrete(Mechanism)}
+        kinds = {cls.__name__: cls for cls in REGISTRY.values()}
         if not isinstance(description, Mapping) or description.get("type") not in kinds:
             raise ParameterError(
                 f"description must be a mapping with a type among {', '.join(sorted(kinds))}, got {description!r:.80}"
             )
-        cls = kinds[description["type"]]
+        cls: Any = kinds[description["type"]]
         given = {name: value for name, value in description.items() if name != "type"}
         known = [f.name for f in fields(cls)]
         if set(given) != set(known):
@@ -221,12 +236,3 @@ class Mechanism(Declared, ABC):
             text = number(value) if isinstance(value, float) else getattr(value, "__name__", str(value))
             parts.append(f"{f.name}={text}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def _concrete(cls: Any) -> Iterator[Any]:
-    """Yield the mechanisms that can be made: the subclasses without further ones."""
-    below = cls.__subclasses__()
-    if not below:
-        yield cls
-    for one in below:
-        yield from _concrete(one)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import figure
-from slowscale.mechanisms.base import Mechanism
+from slowscale.mechanisms.base import REGISTRY, Mechanism
 from slowscale.parameters import Array, apply, as_array, as_number, check_range
 from slowscale.policy import Policy, RootPolicy, TransformationPolicy, UnitSplittingPolicy
 
@@ -501,3 +501,18 @@ def _table(title: str, labels: Sequence[str], at: Sequence[float], names: Sequen
     ]
     lines.insert(len(heads), "-" * len(lines[0]))
     return "\n".join(lines)
+
+
+def same_error(std: float, at: float) -> dict[str, Mechanism]:
+    """Return mechanisms of one standard deviation, by name; for the transformations it is that of a sum of `at`.
+
+    They are those of the paper's experiments (Table experiment-params).
+
+    >>> {name: round(m.std(106)) for name, m in same_error(std=75, at=106).items()}["log"]
+    75
+    """
+    return {
+        name: cls.calibrate(std=std, at=at if cls._error_grows else None, **fixed)
+        for cls in REGISTRY.values()
+        for name, fixed in cls.compared.items()
+    }

@@ -7,12 +7,12 @@ an estimate is computed from the noisy transformed value, not from q.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -382,6 +382,9 @@ class Root(RootFamily, TransformationMechanism):
     [879, 1127]
     """
 
+    kind = "root"
+    words = "A root of the sum is taken, Gaussian noise is added, and the root is undone."
+    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fourth root": {"k": 4}}
     _free = ("sigma", "a")
 
     estimator: str = "mean"
@@ -476,6 +479,9 @@ class Log(LogFamily, TransformationMechanism):
     [85, 4309]
     """
 
+    kind = "log"
+    words = "The logarithm of the sum is taken, Gaussian noise is added, and the logarithm is undone."
+    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"log": {}}
     _free = ("sigma", "a")
 
     estimator: str = "mean"
@@ -553,6 +559,8 @@ class Transformation(TransformationMechanism):
     115.55
     """
 
+    kind = "transformation"
+    words = "The sum is transformed by a function, Gaussian noise is added, and the function is undone."
     _free = ("sigma", "a")
 
     @classmethod

@@ -9,15 +9,14 @@ import numpy as np
 
 from slowscale.columns import sum_powers
 from slowscale.figures import figure, grid, percent, published, rounded_figure
-from slowscale.release import Release
+from slowscale.release import Release, released_by
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope
-from slowscale.report.words import ESTIMATORS, MECHANISMS, listed
+from slowscale.report.words import ESTIMATORS, listed
 
 ROWS, COLUMNS = 10, 6  # of the table, as an example
 SUMS = 7  # at which the error is told, at most
-TRANSFORMATIONS = ("Root", "Log", "Transformation")
 TRANSFORMED = (
     ": the published standard error is the standard deviation at the median estimate of the sum, which is as likely "
     "too high as too low, and never below the standard deviation of an empty cell. The noise is skewed: use the "
@@ -36,8 +35,8 @@ def published_section(release: Release) -> Section:
     rows = []
     for name, column in columns.items():
         kind = "number of records" if column["kind"] == "count" else "sum"
-        mechanism = (column["mechanism"] or {}).get("type", "")
-        how = [MECHANISMS.get(mechanism, ""), " ", tag("code", column["described"])]
+        made_by = released_by(column)
+        how = ["" if made_by is None else made_by.words, " ", tag("code", column["described"])]
         bias = ESTIMATORS.get(column["estimator"], "Not stated: the estimate is a function of the curator's.")
         if column.get("rounding_bias", 0) > 1e-3 * float(Fraction(column["unit"])):
             more = f"t most {figure(column['rounding_bias'])} by rounding to the unit."
@@ -116,10 +115,15 @@ def _example(release: Release) -> Html:
     return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
 
 
+def _error_grows(column: dict[str, Any]) -> bool:
+    """Whether the error grows with the sum; so it is for mechanisms with a function that cannot be described."""
+    made_by = released_by(column)
+    return made_by is None or made_by._error_grows
+
+
 def _may_miss(column: dict[str, Any]) -> bool:
     """Whether an estimate may lie outside its interval, which uses that the true sum is not below 0."""
-    mechanism = column["mechanism"] or {}
-    unbiased = mechanism.get("type") in TRANSFORMATIONS and mechanism.get("estimator") == "mean"
+    unbiased = _error_grows(column) and column["estimator"] == "mean"
     return not column["nonnegative"] and (unbiased or column["kind"] == "count")
 
 
@@ -162,11 +166,7 @@ def error_section(release: Release, scope: Scope) -> Section:
     for reason, names in reasons.items():
         if names:
             parts.append(paragraph(tag("strong", listed(names)), reason))
-    transformed = [
-        name
-        for name, column in release.facts["columns"].items()
-        if (column["mechanism"] or {"type": "Transformation"})["type"] in TRANSFORMATIONS
-    ]
+    transformed = [name for name, column in release.facts["columns"].items() if _error_grows(column)]
     if transformed:
         parts.append(paragraph(tag("strong", listed(transformed)), TRANSFORMED))
     if any(column["nonnegative"] for column in release.facts["columns"].values()):

@@ -19,15 +19,6 @@ ESTIMATORS = {
     "median": "None in the median: the result is as likely too high as too low.",
     "biased: clipped at 0": "Upwards: results below 0 are published as 0.",
 }
-MECHANISMS = {
-    "Gaussian": "Gaussian noise is added to the sum.",
-    "GeneralizedGaussian": "Generalized Gaussian noise is added to the sum.",
-    "ExponentialPolylog": "Exponential polylogarithmic noise is added to the sum.",
-    "UnitSplitting": "Gaussian noise is added to the sum, and large records are accounted for piece by piece.",
-    "Root": "A root of the sum is taken, Gaussian noise is added, and the root is undone.",
-    "Log": "The logarithm of the sum is taken, Gaussian noise is added, and the logarithm is undone.",
-    "Transformation": "The sum is transformed by a function, Gaussian noise is added, and the function is undone.",
-}
 
 
 def listed(parts: Sequence[str], last: str = "and") -> str:

@@ -1,0 +1,124 @@
+"""Whatever lists mechanisms is derived from the registry, and every mechanism in it keeps the contract."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import find
+from strategies import mechanisms
+
+import slowscale as ss
+from slowscale.mechanisms import REGISTRY, AdditiveMechanism, TransformationMechanism, same_error
+from slowscale.parameters import domains
+from slowscale.plan import MECHANISMS, PARAMETERS, MechanismPlan
+from slowscale.sampling.samplers import Sampler
+
+EXAMPLES = {
+    "gaussian": ss.Gaussian(3),
+    "generalized-gaussian": ss.GeneralizedGaussian(3, 0.5),
+    "exponential-polylog": ss.ExponentialPolylog(0.5),
+    "unit-splitting": ss.UnitSplitting(10, 3),
+    "root": ss.Root(2, 1),
+    "log": ss.Log(0.5),
+    "transformation": ss.Transformation(np.log1p, np.expm1, 0.5, 0),
+}
+
+
+def test_every_mechanism_is_registered():
+    assert set(REGISTRY) == set(EXAMPLES)
+    assert {cls.__name__ for cls in REGISTRY.values()} <= set(ss.__all__)
+
+
+@pytest.mark.parametrize("kind", REGISTRY)
+def test_contract(kind):
+    cls, made = REGISTRY[kind], EXAMPLES[kind]
+    assert type(made) is cls
+    assert issubclass(cls, AdditiveMechanism | TransformationMechanism)
+    assert cls.words.endswith(".")
+    assert set(cls._free) <= {field.name for field in fields(cls)}
+    assert made.policy(3.0) > 0  # a policy …
+    session = ss.Session(pd.DataFrame({"x": [3, 5]}))
+    release = session.sum({"x": made})
+    assert session.losses(release).records == 2  # … with an expression for the engine
+    if issubclass(cls, AdditiveMechanism):
+        assert isinstance(made._sampler, Sampler)
+    if kind in MECHANISMS:  # a plan entry, unless it takes functions, and a strategy that tests draw from
+        assert set(domains(cls)) <= set(PARAMETERS)
+        assert kind in json.dumps(MechanismPlan.model_json_schema())
+        assert type(find(mechanisms, lambda m: type(m) is cls)) is cls
+    else:
+        assert any(callable(getattr(made, field.name)) for field in fields(made))
+
+
+def test_comparisons_come_from_the_registry():
+    assert list(same_error(75, 106)) == [
+        "Gaussian",
+        "generalized Gaussian 1/2",
+        "exponential polylog 2",
+        "fourth root",
+        "log",
+    ]
+
+
+def test_a_kind_is_taken_once():
+    with pytest.raises(ss.ParameterError, match="kind must be a new name"):
+        type("Other", (ss.Gaussian,), {"kind": "gaussian"})
+
+
+def test_a_mechanism_in_one_module(tmp_path):
+    """It releases, plans, accounts and reports, and the command knows it: nothing else was touched."""
+    script = textwrap.dedent("""
+        import sys
+        import toy
+        import pandas as pd
+        import slowscale as ss
+        from slowscale.plan import read_plan, run_plan
+
+        pd.DataFrame({"g": ["a", "b"], "x": [3, 400]}).to_parquet("d.parquet")
+        open("plan.toml", "w").write('''
+        [data]
+        path = "d.parquet"
+        [keys]
+        cross = { g = ["a", "b"] }
+        [ledger]
+        path = "l"
+        [ledger.caps.x]
+        mechanism = "toy"
+        sigma = 5
+        times = 1
+        [[sums]]
+        column = "x"
+        mechanism = "toy"
+        std = 7.0710678118654755
+        [output]
+        csv = "o.csv"
+        report = "r.html"
+        ''')
+        plan = read_plan("plan.toml")
+        assert plan.mechanisms["x"] == toy.Toy(5.0), plan.mechanisms
+        release, files = run_plan(plan)
+        assert ss.read_release("o.csv").mechanisms["x"] == toy.Toy(5.0)
+        assert "Toy noise is added to the sum." in open("r.html").read()
+        assert ss.Ledger("l").spent({"x": 5}) == release.policy({"x": 5})
+        try:
+            run_plan(plan, overwrite=True)
+        except ss.CapError as error:
+            assert "1 of 1 such releases has been made" in str(error)
+        else:
+            raise AssertionError("the cap did not refuse")
+        session = ss.Session(pd.DataFrame({"x": [1, 2]}))
+        assert session.losses(session.sum({"x": toy.Toy(5.0)})).records == 2
+        sys.argv = ["slowscale", "calibrate", "toy", "--std", "3"]
+        from slowscale.cli import main
+        main()
+    """)
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{script}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Toy(sigma=2.12132, spread=1)" in done.stdout
