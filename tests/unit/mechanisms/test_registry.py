@@ -45,7 +45,8 @@ def test_contract(kind):
     assert made.policy(3.0) > 0  # a policy …
     session = ss.Session(pd.DataFrame({"x": [3, 5]}))
     release = session.sum({"x": made})
-    assert session.losses(release).records == 2  # … with an expression for the engine
+    if kind in MECHANISMS:
+        assert session.losses(release).records == 2  # … with an expression for the engine
     if issubclass(cls, AdditiveMechanism):
         assert isinstance(made._sampler, Sampler)
     if kind in MECHANISMS:  # a plan entry, unless it takes functions, and a strategy that tests draw from
@@ -95,7 +96,7 @@ def test_a_mechanism_in_one_module(tmp_path):
         [[sums]]
         column = "x"
         mechanism = "toy"
-        std = 7.0710678118654755
+        sigma = 5
         [output]
         csv = "o.csv"
         report = "r.html"
