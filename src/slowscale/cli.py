@@ -10,7 +10,6 @@ import math
 import re
 import sys
 import warnings
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -247,7 +246,7 @@ def release(
             raise typer.Exit(6)
     made, files = run_plan(read, overwrite, confidential_report)
     if as_json:
-        _print_json({"files": [str(file) for file in files], "facts": made.facts})
+        _print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict()})
         return
     _show_release(made)
     for file in files:
@@ -275,7 +274,7 @@ def explain(
         policy, columns, protected = plan.policy, plan.columns, plan.data.protect
     else:
         made = read_release(source)
-        policy, columns, protected = made.policy, released_columns(made.policy, made.facts), made.facts["protect"]
+        policy, columns, protected = made.policy, released_columns(made.policy, made.facts), made.facts.protect
     record: dict[str, float] = {}
     needed = f"give one --value for each of {', '.join(policy.columns)}"
     for name, amount in map(_assigned, value):
@@ -576,8 +575,8 @@ def ledger_verify(
 
     head = None
     if against is not None:
-        head = read_release(against).facts.get("ledger")
-        if head is None:
+        head = read_release(against).facts.ledger
+        if not head:
             raise ParameterError(f"{against} was released without a ledger")
     problems = _ledger(path).verify(head)
     if as_json:
@@ -720,8 +719,8 @@ def _show_release(made: Any) -> None:
 
     from slowscale.figures import published
 
-    keys = list(made.facts["keys"]["columns"]) if made.facts["keys"] else []
-    columns = {name: Fraction(column["unit"]) for name, column in made.facts["columns"].items()}
+    keys = list(made.facts.cells.columns) if made.facts.cells else []
+    columns = {name: column.grid for name, column in made.facts.columns.items()}
     table = Table(*map(escape, [*keys, *columns]))
     for row in made.table.slice(0, FEW).to_pylist():
         cells = []

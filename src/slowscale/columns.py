@@ -14,6 +14,7 @@ import numpy as np
 
 from slowscale.accounting import Loss, RecordPolicy
 from slowscale.errors import ParameterError
+from slowscale.facts import Facts
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.sizes import RecordSize, default_sizes, default_span
@@ -92,12 +93,12 @@ def column_policies(
     return tuple(found)
 
 
-def released_columns(policy: RecordPolicy, facts: Mapping[str, Any]) -> tuple[ColumnPolicy, ...]:
+def released_columns(policy: RecordPolicy, facts: Facts) -> tuple[ColumnPolicy, ...]:
     """Return the columns that the facts of a release describe."""
-    columns = facts["columns"]
-    mechanisms = {name: rebuilt(column["mechanism"]) for name, column in columns.items()}
-    units = {name: column["unit"] for name, column in columns.items()}
-    on_grid = {name: column.get("on_grid", column["kind"] == "count") for name, column in columns.items()}
+    columns = facts.columns
+    mechanisms = {name: rebuilt(column.mechanism) for name, column in columns.items()}
+    units = {name: column.unit for name, column in columns.items()}
+    on_grid = {name: column.surely_on_grid for name, column in columns.items()}
     return column_policies(policy, mechanisms, units, on_grid)
 
 

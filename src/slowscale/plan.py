@@ -776,11 +776,11 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     class FirstRelease(Session):
         """A session that makes the plan's ledger when it charges: a release that fails must not fix the caps."""
 
-        def _charge(self, *arguments: Any) -> None:
+        def _charge(self, *arguments: Any) -> Any:
             if self.ledger is None and plan.ledger is not None:
                 self.ledger = Ledger(plan.ledger.path, plan.caps or None, dataset=self.dataset)
                 self.ledger.check_dataset(self.dataset)
-            super()._charge(*arguments)
+            return super()._charge(*arguments)
 
     check_outputs(plan, overwrite, confidential)
     # Opened before the data, so that data which cannot be read is recorded as an attempt.

@@ -24,6 +24,7 @@ from slowscale.accounting import RecordPolicy
 from slowscale.accounting.record import read_policies
 from slowscale.arrays import to_numpy
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
+from slowscale.facts import ABSENT, FORMAT, ColumnFacts, Facts, RatioFacts
 from slowscale.figures import rounded
 from slowscale.files import free_target, write_files
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-FORMAT = 1
 METADATA = b"slowscale"
 # Arrow's names for the types that a released table may have.
 TYPES: dict[str, pa.DataType] = {
@@ -70,36 +70,40 @@ class Release:
     """
 
     table: pa.Table
-    facts: dict[str, Any]
+    facts: Facts
     policy: RecordPolicy
     pure_policy: RecordPolicy | None
     mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.facts, Facts):
+            object.__setattr__(self, "facts", Facts.from_dict(self.facts))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def __repr__(self) -> str:
-        by = self.facts["keys"]["columns"] if self.facts["keys"] else {}
-        warning = "" if self.facts["private"] else "NOT PRIVATE (drawn from test bits). "
+        by = self.facts.cells.columns if self.facts.cells else {}
+        warning = "" if self.facts.private else "NOT PRIVATE (drawn from test bits). "
         groups = f"{len(self):,} groups by {', '.join(by)}" if by else "totals"
         lines = [f"{warning}Release of {groups}"]
-        for name, column in self.facts["columns"].items():
-            bias = ", clipped at 0 and so biased upwards" if column["nonnegative"] else ""
-            lines.append(f"  {name}: {column['described']}, unit {column['unit']}{bias}")
-        for name, ratio in self.facts["ratios"].items():
-            approximate = ", with an approximate interval" if ratio["approximate"] else ""
-            lines.append(f"  {name}: {ratio['numerator']} / {ratio['denominator']}{approximate}")
-        lines.append(f"  A record may lose ({self.facts['notion']}), added up:")
+        for name, column in self.facts.columns.items():
+            bias = ", clipped at 0 and so biased upwards" if column.nonnegative else ""
+            lines.append(f"  {name}: {column.described}, unit {column.unit}{bias}")
+        for name, ratio in self.facts.ratios.items():
+            approximate = ", with an approximate interval" if ratio.approximate else ""
+            lines.append(f"  {name}: {ratio.numerator} / {ratio.denominator}{approximate}")
+        lines.append(f"  A record may lose ({self.facts.notion}), added up:")
         return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table whose schema carries the facts."""
-        return self.table.replace_schema_metadata({METADATA: json.dumps(self.facts)})
+        return self.table.replace_schema_metadata({METADATA: json.dumps(self.facts.to_dict())})
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a pandas frame, with the facts in its `attrs`."""
         frame = self.table.to_pandas()
-        frame.attrs["slowscale"] = self.facts
+        frame.attrs["slowscale"] = self.facts.to_dict()
         return frame
 
     def to_polars(self) -> "pl.DataFrame":
@@ -125,7 +129,7 @@ class Release:
         beside = free_target(f"{target}.json", ".json", overwrite)
         types = {field.name: str(field.type) for field in self.table.schema}
         table, escaped = _escape(self.table)
-        described = {**self.facts, "types": types, **({"escaped": escaped} if escaped else {})}
+        described = {**self.facts.to_dict(), "types": types, **({"escaped": escaped} if escaped else {})}
         text = json.dumps(described, indent=2, ensure_ascii=False)
         return write_files(
             {
@@ -175,16 +179,16 @@ class Release:
         level_quantile(level)
         facts, mechanism = self._facts_of("column", column), self._mechanism(column)
         low, high = self._floats(f"{column}_low", -1), self._floats(f"{column}_high", 1)
-        if level <= facts["level"]:
+        if level <= facts.level:
             return low, high
-        unit = Fraction(facts["unit"])
+        unit = facts.grid
         if isinstance(mechanism, TransformationMechanism):
             ends = mechanism._ends(self._floats(f"{column}_transformed"), level, unit)
             return tuple(floats(end, unit, side) for end, side in zip(ends, (-1, 1), strict=True))
         assert isinstance(mechanism, AdditiveMechanism)
-        on_grid = facts.get("on_grid", False)
-        narrow, wide = (mechanism._half_steps(unit, one, on_grid) for one in (facts["level"], level))
-        earlier = int("on_grid" not in facts)  # a release of an earlier version, whose ends are between grid points
+        on_grid = bool(facts.on_grid)
+        narrow, wide = (mechanism._half_steps(unit, one, on_grid) for one in (facts.level, level))
+        earlier = int(facts.on_grid is ABSENT)  # a release of an earlier version, whose ends are between grid points
         more = math.inf if narrow is None or wide is None else float((wide - narrow + earlier) * unit)
         low, high = outward(low, more, -1), outward(high, more, 1)
         return (low, high) if _at_least(facts) is None else (np.maximum(low, 0), high)
@@ -197,13 +201,13 @@ class Release:
         with a median estimator has none: its numbers are biased.
         """
         facts, mechanism = self._facts_of("column", column), self._mechanism(column)
-        if facts["estimator"] != "mean":
+        if facts.estimator != "mean":
             raise ParameterError(
                 f"column must have an unbiased estimate, but {column!r} is released with the estimator "
-                f"{facts['estimator']!r}; use its intervals"
+                f"{facts.estimator!r}; use its intervals"
             )
         transformed = self._floats(f"{column}_transformed") if mechanism._error_grows else None
-        found = mechanism._variance_from(transformed, Fraction(facts["unit"]), facts.get("on_grid", False))
+        found = mechanism._variance_from(transformed, facts.grid, bool(facts.on_grid))
         return np.broadcast_to(found, len(self)).copy()
 
     def ratio(
@@ -267,22 +271,15 @@ class Release:
         table = self.table
         for column, numbers in zip([name, *_beside(name)], columns, strict=True):
             table = table.append_column(column, pa.array(numbers, from_pandas=True))
-        note = {
-            "numerator": numerator,
-            "denominator": denominator,
-            "level": float(level),
-            "interval": interval,
-            "approximate": interval != "box",
-        }
-        return replace(self, table=table, facts={**self.facts, "ratios": {**self.facts["ratios"], name: note}})
+        note = RatioFacts(numerator, denominator, float(level), interval, approximate=interval != "box")
+        return replace(self, table=table, facts=replace(self.facts, ratios={**self.facts.ratios, name: note}))
 
-    def _facts_of(self, argument: str, column: Any) -> dict[str, Any]:
+    def _facts_of(self, argument: str, column: Any) -> ColumnFacts:
         """Return the facts of a released column, or raise."""
-        known = self.facts["columns"]
+        known = self.facts.columns
         if not isinstance(column, str) or column not in known:
             raise ParameterError(f"{argument} must be one of {', '.join(known)}, got {column!r}")
-        facts: dict[str, Any] = known[column]
-        return facts
+        return known[column]
 
     def _mechanism(self, column: str) -> Mechanism:
         if column not in self.mechanisms:
@@ -294,10 +291,10 @@ class Release:
 
     def _least(self, column: str) -> float:
         """Return the least that a denominator can be, as long as there is a ratio."""
-        facts = self.facts["columns"][column]
+        facts = self.facts.columns[column]
         if _at_least(facts) is None:
             return -math.inf
-        return float(Fraction(facts["unit"])) if facts.get("on_grid", facts["kind"] == "count") else 0.0
+        return float(facts.grid) if facts.surely_on_grid else 0.0
 
     def _floats(self, column: str, side: int = 0) -> Any:
         """Return a column as floats; where they cannot hold a number, the nearest, or the next one on a side."""
@@ -307,18 +304,19 @@ class Release:
         return np.array([directed(Fraction(number), side) for number in self.table[column].to_pylist()])
 
 
-def released_by(facts: Mapping[str, Any]) -> type[Mechanism] | None:
+def released_by(facts: ColumnFacts) -> type[Mechanism] | None:
     """Return the class of the mechanism that a column's facts describe, or None where it is not described."""
-    name = (facts["mechanism"] or {}).get("type")
+    name = (facts.mechanism or {}).get("type")
     return next((cls for cls in REGISTRY.values() if cls.__name__ == name), None)
 
 
-def _at_least(facts: Mapping[str, Any]) -> int | None:
+def _at_least(facts: ColumnFacts) -> int | None:
     """Return the least that the true sums of a column can be; releases of earlier versions do not say."""
     kind = released_by(facts)
     transforms = kind is not None and issubclass(kind, TransformationMechanism)
-    known: int | None = facts.get("at_least", 0 if facts["kind"] == "count" or transforms else None)
-    return known
+    if facts.at_least is not ABSENT:
+        return facts.at_least
+    return 0 if facts.is_count or transforms else None
 
 
 def _beside(name: str) -> list[str]:
@@ -383,17 +381,16 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
         raise EngineError(f"{source} is no release that slowscale wrote: {type(error).__name__}") from error
     if described is None:
         raise EngineError(f"{source} was released with a nested function or lambda, which cannot be read back")
-    return Release(table, facts, *read_policies(facts, functions), _read_mechanisms(facts, functions))
+    known = Facts.from_dict(facts)
+    return Release(table, known, *read_policies(facts, functions), _read_mechanisms(known, functions))
 
 
-def _read_mechanisms(
-    facts: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None
-) -> dict[str, Mechanism]:
+def _read_mechanisms(facts: Facts, functions: Mapping[str, Callable[..., Any]] | None) -> dict[str, Mechanism]:
     """Return the mechanisms that can be made again."""
     found = {}
-    for name, column in facts["columns"].items():
+    for name, column in facts.columns.items():
         with suppress(ParameterError):
-            found[name] = Mechanism.from_dict(column["mechanism"], functions)
+            found[name] = Mechanism.from_dict(column.mechanism or {}, functions)
     return found
 
 

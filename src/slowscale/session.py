@@ -37,6 +37,7 @@ from slowscale.errors import (
     ParameterTypeError,
     UnitWarning,
 )
+from slowscale.facts import ABSENT, ColumnFacts, Facts, KeysFacts, LedgerHead, PartitionFacts
 from slowscale.figures import rounded
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.exact_sums import Exact
@@ -45,7 +46,7 @@ from slowscale.mechanisms.noisy import Noisy
 from slowscale.parameters import check_flag, level_quantile
 from slowscale.policy import ConstantPolicy, Policy
 from slowscale.refusals import explained
-from slowscale.release import ERROR_DIGITS, FORMAT, Release, check_interval
+from slowscale.release import ERROR_DIGITS, Release, check_interval
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
 from slowscale.tables.engines import engine_of
@@ -399,16 +400,16 @@ class Session:
 
         It is computed in the engine, where the policy is pushed down as an expression; no record leaves it.
         """
-        query = self._queries.get(release.facts["id"]) if isinstance(release, Release) else None
+        query = self._queries.get(release.facts.id) if isinstance(release, Release) else None
         if query is None:
             raise ParameterError("release must be one that this session made")
         return record_losses(query.table, query.policy, query.columns, query.keys, self.protect)
 
     def errors(self, release: Release) -> "tuple[SizeClass, ...]":
         """Return how wrong a release is, by size of the true sums. CONFIDENTIAL: for the curator only."""
-        if not isinstance(release, Release) or release.facts["id"] not in self._errors:
+        if not isinstance(release, Release) or release.facts.id not in self._errors:
             raise ParameterError("release must be one that this session made")
-        return self._errors[release.facts["id"]]
+        return self._errors[release.facts.id]
 
     def _release(
         self,
@@ -485,16 +486,16 @@ class Session:
                 self.protect,
             )
             # Charged before released: from here on a crash wastes budget, and leaks nothing.
-            self._charge(query, facts, part)
+            facts = self._charge(query, facts, part)
         release = finish(draw(query, sums, facts, self._bits))
         if not sums.rows.any():  # told after the charge, so that the warning is not a question that costs nothing
             self._warn_if_empty(where)
-        self._errors[release.facts["id"]] = errors_by_size(query, sums, release)
-        self._queries[release.facts["id"]] = query
+        self._errors[release.facts.id] = errors_by_size(query, sums, release)
+        self._queries[release.facts.id] = query
         return release
 
     @contextmanager
-    def _attempt(self, facts: dict[str, Any], part: Part) -> Iterator[None]:
+    def _attempt(self, facts: Facts, part: Part) -> Iterator[None]:
         """Write to the ledger that a release was refused or failed: such an error tells something about the records.
 
         Where it cannot be written, that is the error, and not what was found out about the records.
@@ -504,25 +505,26 @@ class Session:
         except (CapError, DataError, EngineError) as error:
             if self.ledger is not None:
                 try:
-                    self.ledger.attempt(facts, error, *part)
+                    self.ledger.attempt(facts.to_dict(), error, *part)
                 except LedgerError as unwritten:
                     raise unwritten from None
             raise
 
-    def _check_charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
+    def _check_charge(self, query: Query, facts: Facts, part: Part) -> None:
         with self._refusals(query, part):
             if self.ledger is not None:
-                self.ledger.check(facts, *part, query.policy)
+                self.ledger.check(facts.to_dict(), *part, query.policy)
                 self.ledger.ready()  # what could not be recorded is not looked at
             else:
                 self._account.check(self._as_charge(query, part))
 
-    def _charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
+    def _charge(self, query: Query, facts: Facts, part: Part) -> Facts:
+        """Charge a release, and return its facts with the ledger's entry."""
         with self._refusals(query, part):
             if self.ledger is not None:
-                facts["ledger"] = self.ledger.charge(facts, *part, query.policy)
-            else:
-                self._account.charge(self._as_charge(query, part))
+                return replace(facts, ledger=LedgerHead(**self.ledger.charge(facts.to_dict(), *part, query.policy)))
+            self._account.charge(self._as_charge(query, part))
+        return facts
 
     def _as_charge(self, query: Query, part: Part) -> Charge:
         return Charge(query.policy, query.pure_policy, *part, self.protect)
@@ -555,37 +557,31 @@ class Session:
                     "column as string and convert it with derive="
                 )
 
-    def _facts(self, query: Query, partition: str | None, labels: tuple[Any, ...]) -> dict[str, Any]:
+    def _facts(self, query: Query, partition: str | None, labels: tuple[Any, ...]) -> Facts:
         """Return what will be public about a release, and can be written down."""
         from slowscale import __version__
 
-        policy, pure = query.policy, query.pure_policy
+        policy, pure, keys = query.policy, query.pure_policy, query.keys
         protects = PROTECTS if self.protect is None else ENTITIES.format(self.protect)
-        keys = query.keys
-        described = (
-            {"columns": keys.kinds, "count": len(keys), "assumption": keys.assumption} if keys is not None else None
+        facts = Facts(
+            id=secrets.token_hex(8),
+            slowscale=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            private=self._bits is None or self._bits.private,
+            dataset=self.dataset,
+            protect=self.protect,
+            protects=protects + COMBINES * self._combines,
+            notion="PRzCDP",
+            formula=str(policy),
+            policy=_writable(policy),
+            pure_policy=None if pure is None else _writable(pure),
+            cells=None if keys is None else KeysFacts(keys.kinds, len(keys), keys.assumption, keys.from_data),
+            partition=None if partition is None else PartitionFacts(partition, labels),
+            where=query.where,
+            derived=query.derived,
+            columns={name: _column_facts(query, name) for name in query.mechanisms},
         )
-        facts = {
-            "format": FORMAT,
-            "id": secrets.token_hex(8),
-            "slowscale": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "private": self._bits is None or self._bits.private,
-            "dataset": self.dataset,
-            "protect": self.protect,
-            "protects": protects + COMBINES * self._combines,
-            "notion": "PRzCDP",
-            "formula": str(policy),
-            "policy": _writable(policy),
-            "pure_policy": None if pure is None else _writable(pure),
-            "keys": described,
-            "partition": None if partition is None else {"by": partition, "labels": list(labels)},
-            "where": query.where,
-            "derived": query.derived,
-            "columns": {name: _column_facts(query, name) for name in query.mechanisms},
-            "ratios": {},
-        }
-        json.dumps(facts)  # what could not be written must not be drawn
+        json.dumps(facts.to_dict())  # what could not be written must not be drawn
         return facts
 
     def _part(self, partition: Any, keys: Keys | None, derived: Mapping[str, str]) -> tuple[Any, ...]:
@@ -647,7 +643,7 @@ class KnownBits:
         return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
 
 
-def draw(query: Query, sums: ExactSums, facts: dict[str, Any], bits: BitSource | None) -> Release:
+def draw(query: Query, sums: ExactSums, facts: Facts, bits: BitSource | None) -> Release:
     """Draw the noise and set up the table: from here on everything is public."""
     columns: dict[str, Any] = {}
     if query.keys is not None:
@@ -660,7 +656,7 @@ def draw(query: Query, sums: ExactSums, facts: dict[str, Any], bits: BitSource |
     return Release(pa.table(columns), facts, query.policy, query.pure_policy, dict(query.mechanisms))
 
 
-def dry_run(query: Query, facts: dict[str, Any]) -> Release:
+def dry_run(query: Query, facts: Facts) -> Release:
     """Release sums of 0 with known bits, so that what cannot be drawn fails before anything is charged."""
     zero = np.zeros(1, np.int64)
     sums = ExactSums(zero, {name: Sum(zero, Fraction(1)) for name in query.columns})
@@ -713,24 +709,23 @@ def _numbers(units: Any, unit: Fraction, side: int) -> pa.Array:
     return to_arrow(floats(units, unit, side))
 
 
-def _column_facts(query: Query, name: str) -> dict[str, Any]:
-    mechanism = query.mechanisms[name]
-    facts = {
-        "kind": "count" if name == query.count else "sum",
-        "mechanism": _writable(mechanism),
-        "described": str(mechanism),
-        "unit": str(query.units[name]),
-        "level": query.level,
-        "nonnegative": query.nonnegative,
-        "estimator": "biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
-        "se": STANDARD_ERRORS[mechanism._error_grows],
-        "at_least": query.at_least(name),
-        "on_grid": query.on_grid(name),
-        "rounding_bias": mechanism._rounding_bias(query.units[name], query.on_grid(name)),
-    }
-    if name == query.count:
-        return facts
-    return {**facts, "nulls": query.columns[name].nulls, "negatives": query.columns[name].negatives or "kept"}
+def _column_facts(query: Query, name: str) -> ColumnFacts:
+    mechanism, counts = query.mechanisms[name], name == query.count
+    return ColumnFacts(
+        kind="count" if counts else "sum",
+        mechanism=_writable(mechanism),
+        described=str(mechanism),
+        unit=str(query.units[name]),
+        level=query.level,
+        nonnegative=query.nonnegative,
+        estimator="biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
+        se=STANDARD_ERRORS[mechanism._error_grows],
+        at_least=query.at_least(name),
+        on_grid=query.on_grid(name),
+        rounding_bias=mechanism._rounding_bias(query.units[name], query.on_grid(name)),
+        nulls=ABSENT if counts else query.columns[name].nulls,
+        negatives=ABSENT if counts else query.columns[name].negatives or "kept",
+    )
 
 
 def _estimator(mechanism: Mechanism) -> str:

@@ -74,7 +74,8 @@ def test_facts_travel_in_the_schema(release):
     facts = json.loads(release.to_arrow().schema.metadata[b"slowscale"])
     assert facts == release.facts == release.to_pandas().attrs["slowscale"]
     assert facts["slowscale"] == ss.__version__
-    assert facts["keys"] == {"columns": KEYS.kinds, "count": 4, "assumption": KEYS.assumption}
+    described = {"columns": KEYS.kinds, "count": 4, "assumption": KEYS.assumption, "from_data": False}
+    assert facts["keys"] == described
     assert facts["columns"]["emp"]["mechanism"] == {"type": "Root", "k": 2, "sigma": 1.0, "a": 0.0, "estimator": "mean"}
     assert facts["columns"]["pay"]["unit"] == "1/100"
     assert facts["where"] == "emp > 0"

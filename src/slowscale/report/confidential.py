@@ -52,9 +52,9 @@ def write_confidential_report(
 
 
 def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> str:
-    noun = "records" if release.facts["protect"] is None else f"entities ({release.facts['protect']})"
+    noun = "records" if release.facts.protect is None else f"entities ({release.facts.protect})"
     lead = paragraph(
-        f"How the losses of {losses.records:,} {noun} by release {release.facts['id']} are distributed. What stands "
+        f"How the losses of {losses.records:,} {noun} by release {release.facts.id} are distributed. What stands "
         "here depends on single records: keep it where the records are kept, and delete it when it has been read.",
         class_="lead",
     )
@@ -85,7 +85,7 @@ def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> 
             "release",
             "The release",
             "The release",
-            [facts({"Release": tag("code", release.facts["id"]), "Policy": tag("code", release.facts["formula"])})],
+            [facts({"Release": tag("code", release.facts.id), "Policy": tag("code", release.facts.formula)})],
         ),
     ]
     return page("Losses of the records", "Confidential report", [lead], parts, BANNER, BANNER)

@@ -39,8 +39,8 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
         rules.append(tag("div", tag("h3", column.name), formula, paragraph(_in_words(column, scope)), class_="rule"))
     notes = [
         "The losses of a record's columns add up. A record is in one group only, so groups do not add."
-        if release.facts["protect"] is None
-        else f"The losses of the columns add up, and so do those of the groups that a {release.facts['protect']} is in."
+        if release.facts.protect is None
+        else f"The losses of the columns add up, and so do those of the groups that a {release.facts.protect} is in."
     ]
     pure = [column.name for column in scope.columns if column.pure is not None]
     if pure:
@@ -50,8 +50,8 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
             "odds that the record is there shift by a factor of at most exp(ε), without exception."
         )
     parts = [
-        paragraph(f"The notion is {NOTION}" if release.facts["notion"] == "PRzCDP" else release.facts["notion"]),
-        paragraph(tag("strong", "Protected is "), release.facts["protects"], "."),
+        paragraph(f"The notion is {NOTION}" if release.facts.notion == "PRzCDP" else release.facts.notion),
+        paragraph(tag("strong", "Protected is "), release.facts.protects, "."),
         paragraph("The policy P of each column, as a formula and in words. The size is ", _size(release), ":"),
         *rules,
         *(paragraph(note) for note in notes),
@@ -75,9 +75,9 @@ def _in_words(column: ColumnPolicy, scope: Scope) -> str:
 
 
 def _size(release: Release) -> str:
-    if release.facts["protect"] is None:
+    if release.facts.protect is None:
         return "what the record adds to the sum, without its sign"
-    return f"what one {release.facts['protect']} adds to the sum of a group, without its sign"
+    return f"what one {release.facts.protect} adds to the sum of a group, without its sign"
 
 
 def _policy_chart(scope: Scope) -> Html:
@@ -124,7 +124,7 @@ class _Bounds:
 
 def attacker_section(release: Release, scope: Scope) -> Section:
     """Say what can be learned about records of several sizes, through each column and through all of them."""
-    who, columns, sizes = release.facts["protect"], scope.columns, scope.sizes
+    who, columns, sizes = release.facts.protect, scope.columns, scope.sizes
     groups: list[tuple[str, list[str] | None, list[list[Loss] | None]]] = []
     for column in columns:
         found = [None if (loss := column.at(size)) is None else [loss] for size in sizes]
@@ -216,7 +216,7 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
     parts = []
     if spent is not None:
         many = f" ({spent.releases:,} so far)" if isinstance(spent, Spent) else ""
-        who = release.facts["protect"]
+        who = release.facts.protect
         cells = "" if who is None else f" So do those of all groups that a {who} is in; the table is for one group."
         parts.append(
             paragraph(
@@ -225,14 +225,14 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
             )
         )
         parts.append(_spent_table(release, spent, scope))
-    entry = release.facts.get("ledger")
-    if entry is not None:
+    entry = release.facts.ledger
+    if entry:
         parts.append(
             paragraph(
-                f"The release was charged to a ledger before any noise was drawn, as entry {entry['entry']}. "
+                f"The release was charged to a ledger before any noise was drawn, as entry {entry.entry}. "
                 "The hash of that entry covers all the entries before it, so whoever keeps this page can tell later "
                 "whether the ledger was changed: ",
-                tag("code", entry["hash"]),
+                tag("code", entry.hash),
             )
         )
     return Section("ledger", "The ledger", "The ledger after this release", parts)

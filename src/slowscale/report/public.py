@@ -75,7 +75,7 @@ def public_page(release: Release, spent: RecordPolicy | None = None, sizes: Sequ
         attacker_section(release, scope),
         assumptions_section(release),
     ]
-    if spent is not None or "ledger" in release.facts:
+    if spent is not None or release.facts.ledger:
         sections.append(ledger_section(release, spent, scope))
     return page(
         title=_title(release),
@@ -83,7 +83,7 @@ def public_page(release: Release, spent: RecordPolicy | None = None, sizes: Sequ
         lead=_lead(release),
         sections=[*sections, versions_section(release)],
         footer="This page is self-contained: it fetches nothing, and it is made of public facts only.",
-        banner="" if release.facts["private"] else NOT_PRIVATE,
+        banner="" if release.facts.private else NOT_PRIVATE,
     )
 
 
@@ -93,15 +93,15 @@ def _title(release: Release) -> str:
 
 
 def _what(release: Release) -> str:
-    sums = [name for name, column in release.facts["columns"].items() if column["kind"] == "sum"]
+    sums = [name for name, column in release.facts.columns.items() if column.kind == "sum"]
     shown = [*sums[:3], f"{len(sums) - 3} more"] if len(sums) > 4 else sums
-    counts = ["number of records"] if len(sums) < len(release.facts["columns"]) else []
+    counts = ["number of records"] if len(sums) < len(release.facts.columns) else []
     return listed([*([f"sums of {listed(shown)}"] if sums else []), *counts], "and the")
 
 
 def _lead(release: Release) -> list[Html]:
     known, by = release.facts, group_columns(release)
-    noun = "record" if known["protect"] is None else known["protect"]
+    noun = "record" if known.protect is None else known.protect
     limit = (
         "How limited depends on the size: small ones are hidden best, and large ones lose more, by a rule that was "
         "fixed beforehand and is stated below."
@@ -115,11 +115,11 @@ def _lead(release: Release) -> list[Html]:
         f"know. {limit} Each number comes with its standard error and an interval.",
         class_="lead",
     )
-    levels = sorted({column["level"] for column in known["columns"].values()})
+    levels = sorted({column.level for column in known.columns.values()})
     tiles = {
         "Groups published": f"{len(release):,}" if by else "none: the total",
-        "Columns": str(len(known["columns"])),
-        "Guarantee": known["notion"],
+        "Columns": str(len(known.columns)),
+        "Guarantee": known.notion,
         "Protected": f"one {noun}",
         "Level of the intervals": listed([percent(level) for level in levels]),
     }

@@ -1,13 +1,12 @@
 """What was published: the columns, an example of the table, and how large the error is."""
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from slowscale.columns import sum_powers
+from slowscale.facts import ColumnFacts, RatioFacts
 from slowscale.figures import figure, grid, percent, published, rounded_figure
 from slowscale.release import Release, released_by
 from slowscale.report.charts import Axis, LineChart, points
@@ -26,29 +25,29 @@ TRANSFORMED = (
 
 def group_columns(release: Release) -> list[str]:
     """Return the columns that the table is grouped by."""
-    return list(release.facts["keys"]["columns"]) if release.facts["keys"] else []
+    return list(release.facts.cells.columns) if release.facts.cells else []
 
 
 def published_section(release: Release) -> Section:
     """Say what was published."""
-    columns = release.facts["columns"]
+    columns = release.facts.columns
     rows = []
     for name, column in columns.items():
-        kind = "number of records" if column["kind"] == "count" else "sum"
+        kind = "number of records" if column.kind == "count" else "sum"
         made_by = released_by(column)
-        how = ["" if made_by is None else made_by.words, " ", tag("code", column["described"])]
-        bias = ESTIMATORS.get(column["estimator"], "Not stated: the estimate is a function of the curator's.")
-        if column.get("rounding_bias", 0) > 1e-3 * float(Fraction(column["unit"])):
-            more = f"t most {figure(column['rounding_bias'])} by rounding to the unit."
-            bias = f"A{more}" if column["estimator"] == "mean" else f"{bias} Besides, a{more}"
+        how = ["" if made_by is None else made_by.words, " ", tag("code", column.described)]
+        bias = ESTIMATORS.get(column.estimator, "Not stated: the estimate is a function of the curator's.")
+        if (column.rounding_bias or 0.0) > 1e-3 * float(column.grid):
+            more = f"t most {figure(column.rounding_bias)} by rounding to the unit."
+            bias = f"A{more}" if column.estimator == "mean" else f"{bias} Besides, a{more}"
         rows.append(
             row(
                 head(name, "row"),
                 cell(kind, False),
                 cell(joined(how), False),
-                cell(grid(Fraction(column["unit"]))),
+                cell(grid(column.grid)),
                 cell(bias, False),
-                cell(percent(column["level"])),
+                cell(percent(column.level)),
             )
         )
     top = row(
@@ -64,20 +63,20 @@ def published_section(release: Release) -> Section:
         *(
             paragraph(
                 tag("strong", name),
-                f" is {one['numerator']} / {one['denominator']}, computed from what was published, so no record loses "
+                f" is {one.numerator} / {one.denominator}, computed from what was published, so no record loses "
                 f"more by it. {_ratio(one)}",
             )
-            for name, one in release.facts["ratios"].items()
+            for name, one in release.facts.ratios.items()
         ),
         _example(release),
     ]
     return Section("published", "What was published", "What was published", parts)
 
 
-def _ratio(facts: Mapping[str, Any]) -> str:
+def _ratio(facts: RatioFacts) -> str:
     """Say what a ratio is, and how exact."""
-    level = percent(facts["level"])
-    if facts["approximate"]:
+    level = percent(facts.level)
+    if facts.approximate:
         return f"Its standard error and its {level} interval are approximate."
     return (
         "Both numbers are first brought within their intervals, and a count to at least 1. The ratio is biased where "
@@ -86,8 +85,8 @@ def _ratio(facts: Mapping[str, Any]) -> str:
 
 
 def _example(release: Release) -> Html:
-    shown = [(name, Fraction(column["unit"])) for name, column in release.facts["columns"].items()]
-    estimates: list[tuple[str, Fraction | None]] = [*shown, *((name, None) for name in release.facts["ratios"])]
+    shown = [(name, column.grid) for name, column in release.facts.columns.items()]
+    estimates: list[tuple[str, Fraction | None]] = [*shown, *((name, None) for name in release.facts.ratios)]
     rows = []
     for values in release.table.slice(0, ROWS).to_pylist():
         cells = [head(values[label], "row") for label in group_columns(release)]
@@ -107,7 +106,7 @@ def _example(release: Release) -> Html:
     note = (
         " Standard errors in brackets. Below, the interval that holds the true value with the probability of its level."
     )
-    if any(_may_miss(column) for column in release.facts["columns"].values()):
+    if any(_may_miss(column) for column in release.facts.columns.values()):
         note += (
             " The estimate of a sum or count can lie outside its interval, and below 0: it is unbiased, while the "
             "interval uses that the true number is not below 0."
@@ -115,16 +114,16 @@ def _example(release: Release) -> Html:
     return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
 
 
-def _error_grows(column: dict[str, Any]) -> bool:
+def _error_grows(column: ColumnFacts) -> bool:
     """Whether the error grows with the sum; so it is for mechanisms with a function that cannot be described."""
     made_by = released_by(column)
     return made_by is None or made_by._error_grows
 
 
-def _may_miss(column: dict[str, Any]) -> bool:
+def _may_miss(column: ColumnFacts) -> bool:
     """Whether an estimate may lie outside its interval, which uses that the true sum is not below 0."""
-    unbiased = _error_grows(column) and column["estimator"] == "mean"
-    return not column["nonnegative"] and (unbiased or column["kind"] == "count")
+    unbiased = _error_grows(column) and column.estimator == "mean"
+    return not column.nonnegative and (unbiased or column.kind == "count")
 
 
 def error_section(release: Release, scope: Scope) -> Section:
@@ -166,10 +165,10 @@ def error_section(release: Release, scope: Scope) -> Section:
     for reason, names in reasons.items():
         if names:
             parts.append(paragraph(tag("strong", listed(names)), reason))
-    transformed = [name for name, column in release.facts["columns"].items() if _error_grows(column)]
+    transformed = [name for name, column in release.facts.columns.items() if _error_grows(column)]
     if transformed:
         parts.append(paragraph(tag("strong", listed(transformed)), TRANSFORMED))
-    if any(column["nonnegative"] for column in release.facts["columns"].values()):
+    if any(column.nonnegative for column in release.facts.columns.values()):
         parts.append(paragraph("This is the error before results below 0 are raised to 0."))
     return Section("error", "Standard errors", "How large the error is", parts)
 

@@ -56,6 +56,11 @@ class Keys:
     table: pa.Table
     assumption: str = GIVEN
 
+    @property
+    def from_data(self) -> bool:
+        """Whether the labels were taken from the data."""
+        return self.assumption == TAKEN
+
     def __post_init__(self) -> None:
         if not isinstance(self.table, pa.Table):
             raise ParameterTypeError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
