@@ -1,0 +1,76 @@
+"""A lower room never imports a higher one: CONTRIBUTING's table against the imports, lazy ones too."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "slowscale"
+
+
+def rooms():
+    """Return, for each room in CONTRIBUTING's table, the rooms that it may import."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = text.partition("| room | what lives there | may import |")[2].splitlines()[2:]
+    allowed, above, first = {}, set(), set()
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        here, _, may = line.strip("|").split(" | ")
+        names = {plain(name) for name in re.findall(r"`([^`]+)`", here)}
+        first = first or names
+        wanted = {plain(name) for name in re.findall(r"`(\w+(?:\.py|/))`", may)}
+        wanted |= above if "all above" in may else set()
+        wanted |= first if "the first row" in may else set()
+        wanted |= names if "each other" in may else set()
+        allowed |= {name: wanted | {name} for name in names}
+        above |= names
+    return allowed
+
+
+def plain(name):
+    return name.removesuffix("/").removesuffix(".py")
+
+
+def imported(tree):
+    """Yield the modules of the package that a file imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "slowscale":
+            yield from (f"slowscale.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module
+
+
+def breaches(path, text, allowed):
+    """Return the imports of a file that its room may not have."""
+    room = plain(path.relative_to(SOURCE).parts[0])
+    wanted = {name.split(".")[1] for name in imported(ast.parse(text)) if name.startswith("slowscale.")}
+    known = {name for name in wanted if (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").exists()}
+    return known - allowed[room]
+
+
+TOP = ("__init__.py", "__main__.py")
+FILES = [path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name not in TOP]
+    path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name not in ("__init__.py", "__main__.py")
+]
+
+
+def test_every_room_is_in_the_table():
+    found = {plain(path.relative_to(SOURCE).parts[0]) for path in FILES}
+    assert found == set(rooms())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports(path):
+    assert not breaches(path, path.read_text(encoding="utf-8"), rooms())
+
+
+def test_a_forbidden_import_is_seen():
+    for text in ("from slowscale.session import Session", "def f():\n    import slowscale.tables.sums"):
+        assert breaches(SOURCE / "noise" / "gaussian.py", text, rooms())
+    assert not breaches(SOURCE / "noise" / "gaussian.py", "from slowscale.errors import DataError", rooms())
