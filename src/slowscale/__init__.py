@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slowscale.accounting import Ledger, RecordPolicy
+    from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
     from slowscale.bounded import BoundedPolicy
     from slowscale.errors import (
         CalibrationError,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         LedgerError,
         ParameterError,
         ParameterTypeError,
+        PlanError,
         SlowscaleError,
         UnitWarning,
     )
@@ -37,31 +38,37 @@ if TYPE_CHECKING:
         UnitSplitting,
         compare,
     )
+    from slowscale.mechanisms.noisy import Noisy
+    from slowscale.plan import read_plan
     from slowscale.policy import Policy
     from slowscale.release import Release, read_release
     from slowscale.session import Session
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
+    from slowscale.tables.losses import Losses
 
 __version__ = "0.1.0.dev0"
 
 # Where each name lives: it is imported when it is first asked for, so that nobody waits for what is not needed.
 _HOMES = {
-    "slowscale.accounting": ("Ledger", "RecordPolicy"),
+    "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
-        "ParameterError", "ParameterTypeError", "SlowscaleError", "UnitWarning",
+        "ParameterError", "ParameterTypeError", "PlanError", "SlowscaleError", "UnitWarning",
     ),
     "slowscale.mechanisms": (
         "Comparison", "Crossover", "ExponentialPolylog", "Gaussian", "GeneralizedGaussian", "Log", "Mechanism", "Root",
         "Transformation", "UnitSplitting", "compare",
     ),
+    "slowscale.mechanisms.noisy": ("Noisy",),
+    "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
     "slowscale.release": ("Release", "read_release"),
     "slowscale.session": ("Session",),
     "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
+    "slowscale.tables.losses": ("Losses",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -81,9 +88,12 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Log",
+    "Losses",
     "Mechanism",
+    "Noisy",
     "ParameterError",
     "ParameterTypeError",
+    "PlanError",
     "Policy",
     "RecordPolicy",
     "Release",
@@ -94,7 +104,10 @@ __all__ = [
     "UnitSplitting",
     "UnitWarning",
     "compare",
+    "epsilon",
     "guess_types",
+    "posterior",
+    "read_plan",
     "read_release",
 ]
 
@@ -107,4 +120,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

@@ -799,13 +799,13 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     release = _release(plan, session, keys)
     files = []
     if plan.output.parquet is not None:
-        files.append(release.to_parquet(plan.output.parquet, overwrite))
+        files.append(release.to_parquet(plan.output.parquet, overwrite=overwrite))
     if plan.output.csv is not None:
-        files.append(release.to_csv(plan.output.csv, overwrite))
+        files.append(release.to_csv(plan.output.csv, overwrite=overwrite))
     if plan.output.report is not None:
         total = session.spent if session.ledger is not None else None
         sizes = plan.sizes or None
-        files.append(release.report(plan.output.report, total, overwrite, sizes))
+        files.append(release.report(plan.output.report, total, overwrite=overwrite, sizes=sizes))
     if confidential is not None:
         from slowscale.report import write_confidential_report
 

@@ -25,8 +25,9 @@ from slowscale.accounting.record import read_policies
 from slowscale.arrays import to_numpy
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.facts import ABSENT, FORMAT, ColumnFacts, Facts, RatioFacts
-from slowscale.figures import rounded
+from slowscale.figures import published, rounded
 from slowscale.files import free_target, write_files
+from slowscale.markup import html_table, html_text
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.grid import EXACT, directed, floats, outward
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 METADATA = b"slowscale"
+SHOWN = 10  # rows in a notebook
 # Arrow's names for the types that a released table may have.
 TYPES: dict[str, pa.DataType] = {
     str(dtype): dtype
@@ -96,6 +98,20 @@ class Release:
         lines.append(f"  A record may lose ({self.facts.notion}), added up:")
         return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
 
+    def _repr_html_(self) -> str:
+        shown = {name: column.grid for name, column in self.facts.columns.items()}
+        keys = list(self.facts.cells.columns) if self.facts.cells else []
+        rows = []
+        for values in self.table.slice(0, SHOWN).to_pylist():
+            cells = [
+                f"{published(values[name], unit)} ({published(values[f'{name}_low'], unit, -1)} to "
+                f"{published(values[f'{name}_high'], unit, 1)})"
+                for name, unit in shown.items()
+            ]
+            rows.append([*(values[name] for name in keys), *cells])
+        more = f"The first {SHOWN} of {len(self):,} rows. " if len(self) > SHOWN else ""
+        return html_table(f"{more}Estimates with their intervals", [*keys, *shown], rows) + html_text(repr(self))
+
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table whose schema carries the facts."""
         return self.table.replace_schema_metadata({METADATA: json.dumps(self.facts.to_dict())})
@@ -114,12 +130,12 @@ class Release:
         assert isinstance(frame, pl.DataFrame)
         return frame
 
-    def to_parquet(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+    def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a Parquet file whose schema carries the facts, whole or not at all."""
         target = free_target(path, ".parquet", overwrite)
         return write_files({target: lambda file: pa.parquet.write_table(self.to_arrow(), file)}, overwrite=overwrite)
 
-    def to_csv(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a CSV file, and the facts in a JSON file beside it: table.csv and table.csv.json.
 
         Labels that a spreadsheet would run as a formula, such as =1+1, are written with an apostrophe in front. The
@@ -143,6 +159,7 @@ class Release:
         self,
         path: str | os.PathLike[str],
         spent: RecordPolicy | None = None,
+        *,
         overwrite: bool = False,
         sizes: Any = None,
     ) -> Path:

@@ -4,6 +4,7 @@ A session is opened on a table of records. Each release is one scan of it: exact
 a table that may be published.
 """
 
+import difflib
 import json
 import math
 import os
@@ -267,7 +268,9 @@ class Session:
                 f"{argument}: column {name!r} has the type {self._source.unusable[name]}, which cannot be computed "
                 "with; convert it before, or declare its type with types="
             )
-        return ParameterError(f"{argument}: there is no column {name!r}; there are {', '.join(table.columns)}")
+        near = difflib.get_close_matches(name, table.columns, n=1)
+        suggestion = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(table.columns)}"
+        return ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
 
     def _check_names(self) -> None:
         for one, other in pairwise(sorted(self.table.columns, key=folded)):

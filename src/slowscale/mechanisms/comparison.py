@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import figure
+from slowscale.markup import html_text
 from slowscale.mechanisms.base import REGISTRY, Mechanism
 from slowscale.parameters import Array, apply, as_array, as_number, check_range
 from slowscale.policy import Policy, RootPolicy, TransformationPolicy, UnitSplittingPolicy
@@ -92,6 +93,9 @@ class Comparison:
         index = pd.Index(self.names, name="mechanism")
         table = np.concatenate([self.losses, self.stds], axis=1)
         return pd.DataFrame(table, index=index, columns=pd.MultiIndex.from_tuples(columns, names=["what", "at"]))
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
     def __str__(self) -> str:
         blocks = []

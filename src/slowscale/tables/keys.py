@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 
 from slowscale.arrays import first_rows, from_list, to_arrow
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.markup import html_table
 from slowscale.tables import rowwise
 from slowscale.tables.engines import DATE, TEXT, TRUTH, WHOLE, engine_errors, engine_of, fetch, grouped
 from slowscale.tables.sources import as_arrow, open_source, open_table
 
 GIVEN = "The keys were given as public."
+SHOWN = 10  # keys in a notebook
 TAKEN = "The keys were taken from the data, on the curator's word that they are public."
 
 TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), TRUTH: pa.bool_(), DATE: pa.date32()}
@@ -206,6 +208,11 @@ class Keys:
     def __repr__(self) -> str:
         names = " × ".join(f"{name} ({kind})" for name, kind in self.kinds.items())
         return f"Keys: {len(self)} of {names}. {self.assumption}"
+
+    def _repr_html_(self) -> str:
+        rows = list(zip(*(column.to_pylist() for column in self.table.slice(0, SHOWN).columns), strict=True))
+        more = f"The first {SHOWN} of {len(self):,} keys" if len(self) > SHOWN else f"{len(self):,} keys"
+        return html_table(more, self.columns, rows, self.assumption)
 
     def __mul__(self, other: "Keys") -> "Keys":
         """Return every key of the one with every key of the other."""

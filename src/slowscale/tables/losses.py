@@ -17,6 +17,7 @@ import numpy as np
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import DataError, ParameterError
+from slowscale.markup import html_text
 from slowscale.policy import (
     ConstantPolicy,
     LogPolicy,
@@ -69,6 +70,9 @@ class Losses:
         lines += [f"  {share:>8.1%} of them lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
         lines += [f"  the {_ordinal(rank)} loss is {loss:.4g}" for rank, loss in self.largest.items()]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_text(repr(self))
 
 
 def _ordinal(rank: int) -> str:
