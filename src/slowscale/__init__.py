@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from slowscale.mechanisms.noisy import Noisy
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
+    from slowscale.query import Query
     from slowscale.release import Release, read_release
     from slowscale.session import Session
     from slowscale.tables.guessing import guess_types
@@ -64,6 +65,7 @@ _HOMES = {
     "slowscale.mechanisms.noisy": ("Noisy",),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
+    "slowscale.query": ("Query",),
     "slowscale.release": ("Release", "read_release"),
     "slowscale.session": ("Session",),
     "slowscale.tables.guessing": ("guess_types",),
@@ -95,6 +97,7 @@ __all__ = [
     "ParameterTypeError",
     "PlanError",
     "Policy",
+    "Query",
     "RecordPolicy",
     "Release",
     "Root",

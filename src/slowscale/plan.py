@@ -26,6 +26,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     create_model,
     field_validator,
@@ -276,13 +277,19 @@ class MechanismPlan(_Parameters):
         None, description="The sum, or the record size, that is meant."
     )
 
+    _built: Mechanism | None = PrivateAttr(None)
+
     @model_validator(mode="after")
     def _possible(self) -> "MechanismPlan":
-        _allowed(self.build)
+        self._built = _allowed(self._build)
         return self
 
     def build(self) -> Mechanism:
-        """Return the mechanism."""
+        """Return the mechanism, which was built when the plan was read."""
+        assert self._built is not None
+        return self._built
+
+    def _build(self) -> Mechanism:
         cls = MECHANISMS[self.mechanism]
         given = {name: getattr(self, name) for name in PARAMETERS if getattr(self, name) is not None}
         known = {field.name: field.default is MISSING for field in fields(cls)}  # type: ignore[arg-type]
@@ -649,7 +656,8 @@ def check_columns(plan: Plan, account: Account) -> bool:
     What this passes, the release itself does not refuse, short of what the records hold. Return whether it was
     possible: the columns of some files cannot be read without their records.
     """
-    from slowscale.session import KnownBits, Session
+    from slowscale.publishing import KnownBits
+    from slowscale.session import Session
     from slowscale.tables.outlines import outline
 
     with outline(plan.data.place, **plan.data.reading) as given, warnings.catch_warnings():
@@ -814,27 +822,24 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
 
 
 def _release(plan: Plan, session: "Session", keys: "Keys | None") -> Any:
+    from slowscale.query import Query
+
     options = plan.options
-    common: dict[str, Any] = {
-        "by": plan.keys.by if plan.keys is not None else None,
-        "keys": keys,
-        "level": options.level,
-        "where": plan.data.where,
-        "derive": plan.data.derive or None,
-        "nonnegative": options.nonnegative,
-        "partition": plan.keys.partition if plan.keys is not None else None,
-    }
-    count = None if plan.count is None else plan.count.build()
-    if not plan.sums:
-        assert count is not None
-        return session.count(mechanism=count, **common)
-    return session.sum(
-        {part.column: part.build() for part in plan.sums},
-        unit={part.column: part.unit for part in plan.sums},
-        count=count,
-        nulls=options.nulls,
-        negatives=options.negatives,
-        **common,
+    return session.release(
+        Query(
+            {part.column: part.build() for part in plan.sums},
+            plan.keys.by if plan.keys is not None else None,
+            keys,
+            count=None if plan.count is None else plan.count.build(),
+            unit={part.column: part.unit for part in plan.sums},
+            level=options.level,
+            where=plan.data.where,
+            derive=plan.data.derive or None,
+            nulls=options.nulls,
+            negatives=options.negatives,
+            nonnegative=options.nonnegative,
+            partition=plan.keys.partition if plan.keys is not None else None,
+        )
     )
 
 

@@ -6,28 +6,24 @@ a table that may be published.
 
 import difflib
 import json
-import math
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
-import numpy as np
-import pyarrow as pa
 
 from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
 from slowscale.accounting.record import COUNT, folded, plain_label
-from slowscale.arrays import to_arrow
+from slowscale.columns import ColumnPolicy, column_policies, sums_told
 from slowscale.errors import (
     CapError,
     ConfidentialWarning,
@@ -38,23 +34,21 @@ from slowscale.errors import (
     ParameterTypeError,
     UnitWarning,
 )
-from slowscale.facts import ABSENT, ColumnFacts, Facts, KeysFacts, LedgerHead, PartitionFacts
-from slowscale.figures import rounded
+from slowscale.facts import Facts, KeysFacts, LedgerHead, PartitionFacts
+from slowscale.figures import figure
 from slowscale.mechanisms import Mechanism, TransformationMechanism
-from slowscale.mechanisms.exact_sums import Exact
-from slowscale.mechanisms.grid import as_unit, floats, largest, values
-from slowscale.mechanisms.noisy import Noisy
-from slowscale.parameters import check_flag, level_quantile
-from slowscale.policy import ConstantPolicy, Policy
+from slowscale.policy import Policy
+from slowscale.publishing import Prepared, SizeClass, column_facts, draw, dry_run, errors_by_size, writable
+from slowscale.query import Query
 from slowscale.refusals import explained
-from slowscale.release import ERROR_DIGITS, Release, check_interval
+from slowscale.release import Release
 from slowscale.sampling import BitSource
 from slowscale.tables import progress, rowwise
 from slowscale.tables.engines import engine_of
 from slowscale.tables.keys import Keys
 from slowscale.tables.losses import Losses, record_losses
 from slowscale.tables.sources import open_source
-from slowscale.tables.sums import Column, ExactSums, Sum, check_labels, counted, exact_sums
+from slowscale.tables.sums import Column, check_labels, exact_sums
 
 PROTECTS = "one record (one row of the table): whether it is there, and what it holds"
 ENTITIES = (
@@ -62,84 +56,42 @@ ENTITIES = (
     "{0} in a cell, and the losses add over cells"
 )
 COMBINES = "; the table is itself a query that combines rows, and a record is a row of its result"
-SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
-TREATMENTS = ("error", "zero")
-# What the published standard error is, by whether the error grows with the sum.
-STANDARD_ERRORS = {
-    False: "the root mean square error, rounding included; the same for every sum",
-    True: "the standard deviation at the median estimate of the sum, rounding included: as likely too large as too "
-    "small, and never below that of an empty cell",
-}
-
 # Which records a release is about: a column, its labels and what those are; None, () and None for all records.
 Part = tuple[str | None, tuple[Any, ...], str | None]
 
 
 @dataclass(frozen=True)
-class Query:
-    """What is asked of a table: checked, and nothing drawn yet."""
+class Preview:
+    """What a query would cost, and how exact it would be: public facts only.
 
-    table: ir.Table
-    keys: Keys | None
-    columns: dict[str, Column]
-    mechanisms: dict[str, Mechanism]
-    units: dict[str, Fraction]
-    count: str | None
-    level: float
-    nonnegative: bool
-    where: str | None
-    derived: dict[str, str]
-    entities: bool
-    filtered: bool
+    Attributes
+    ----------
+    policy, pure_policy
+        What a record may lose by it, as PRzCDP and (or None) as PRDP.
+    columns
+        Each column with its policies, its unit and its errors (`column.errors(sums)`).
+    warnings
+        What `release` would warn of.
+    refusal
+        The `CapError` that `release` would raise now, or None.
+    spent
+        What a record may have lost before.
+    """
 
-    @property
-    def policy(self) -> RecordPolicy:
-        """What a record may lose by it, as PRzCDP."""
-        terms = tuple(self._term(name, m.policy) for name, m in self.mechanisms.items())
-        return RecordPolicy(terms, filtered=self.filtered)
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None
+    columns: tuple[ColumnPolicy, ...]
+    warnings: tuple[str, ...]
+    refusal: CapError | None
+    spent: Spent
 
-    @property
-    def pure_policy(self) -> RecordPolicy | None:
-        """The same as PRDP, or None where a mechanism has no such guarantee."""
-        found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
-        terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
-        return RecordPolicy(terms, filtered=self.filtered) if len(terms) == len(found) else None
-
-    def on_grid(self, name: str) -> bool:
-        """Whether the true sums of a column are whole numbers of its unit, by the column's type."""
-        if name == self.count:
-            return True
-        number = counted(self.table, self.columns[name])
-        return number.exact and (number.grain / self.units[name]).denominator == 1
-
-    def at_least(self, name: str) -> int | None:
-        """Return the least that a true sum of a column can be, where that is known."""
-        return 0 if name == self.count or isinstance(self.mechanisms[name], TransformationMechanism) else None
-
-    @property
-    def unit_warnings(self) -> list[str]:
-        """What to say about units that are coarser than the noise."""
-        found = [
-            (name, mechanism._unit_warning(self.units[name], self.on_grid(name)))
-            for name, mechanism in self.mechanisms.items()
-        ]
-        return [f"column {name!r}: {warning}" for name, warning in found if warning is not None]
-
-    def _term(self, name: str, policy: Policy) -> tuple[str | None, Policy]:
-        # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
-        single = name == self.count and not self.entities
-        return (None, ConstantPolicy(policy(1), policy.notion)) if single else (name, policy)
-
-
-class SizeClass(NamedTuple):
-    """How wrong the released sums of one column are whose true size is from `low` to below `high`. CONFIDENTIAL."""
-
-    column: str
-    low: float
-    high: float
-    cells: int
-    median_error: float
-    median_relative_error: float
+    def __str__(self) -> str:
+        lines = [f"A record may lose ({self.policy.notion}): {self.policy}"]
+        for column in self.columns:
+            told = [f"{figure(column.errors(at))} for a sum of {figure(at)}" for at in sums_told(column, ())]
+            lines.append(f"  {column.name}: {column.mechanism}; standard error {', '.join(told)}")
+        lines += self.warnings
+        return "\n".join([*lines, "No cap is in the way." if self.refusal is None else f"Refused: {self.refusal}"])
 
 
 class Session:
@@ -238,7 +190,7 @@ class Session:
             raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
         self._account = Account(check_caps(caps))
         self._bits = bits
-        self._queries: dict[str, Query] = {}
+        self._queries: dict[str, Prepared] = {}
         self._errors: dict[str, tuple[SizeClass, ...]] = {}
 
     @staticmethod
@@ -327,14 +279,12 @@ class Session:
             A key column by which releases are about different records, such as "state": a release for Texas and one for
             Iowa cost a record the larger of the two, not their sum.
         """
-        mechanisms = _mechanisms(columns)
-        _check_summed(mechanisms)
-        if count is not None:
-            mechanisms[COUNT] = _mechanism("count", count)
-        name = "count" if count is not None else None
-        return self._release(
-            mechanisms, name, by, keys, unit, level, where, derive, nulls, negatives, nonnegative, partition
-        )
+        return self._run(
+            Query(
+                columns, by, keys, count=count, unit=unit, level=level, where=where, derive=derive, nulls=nulls,
+                negatives=negatives, nonnegative=nonnegative, partition=partition,
+            )
+        )  # fmt: skip
 
     def count(
         self,
@@ -352,10 +302,14 @@ class Session:
 
         Every record counts as 1, so it loses the mechanism's policy at 1, whatever its values.
         """
-        mechanisms = {"count": _mechanism("mechanism", mechanism)}
-        return self._release(
-            mechanisms, "count", by, keys, 1, level, where, derive, "error", "error", nonnegative, partition
-        )
+        if not isinstance(mechanism, Mechanism):
+            raise ParameterTypeError(f"mechanism must be one such as ss.Gaussian(sigma), got {mechanism!r:.60}")
+        return self._run(
+            Query(
+                {}, by, keys, count=mechanism, level=level, where=where, derive=derive, nonnegative=nonnegative,
+                partition=partition,
+            )
+        )  # fmt: skip
 
     def mean(
         self,
@@ -379,23 +333,35 @@ class Session:
         See `sum` for the arguments and `Release.ratio` for the intervals, which hold at their level unless an
         approximate one is asked for.
         """
-        check_interval(interval)
-        mechanisms = _mechanisms(columns)
-        _check_summed(mechanisms)
-        labels = _keys(by, keys)
-        taken = {*(labels.columns if labels is not None else ()), *mechanisms, "count"}
-        for name in mechanisms:
-            if any(f"{name}_mean{suffix}" in taken for suffix in SUFFIXES):
-                raise ParameterError(f"column '{name}_mean' would be in the release twice: derive it by another name")
+        return self._run(
+            Query(
+                columns, by, keys, count=count, unit=unit, level=level, means=interval, where=where, derive=derive,
+                nulls=nulls, negatives=negatives, nonnegative=nonnegative, partition=partition,
+            )
+        )  # fmt: skip
 
-        def with_means(release: Release) -> Release:
-            for name in mechanisms:
-                release = release.ratio(name, "count", f"{name}_mean", level, interval)
-            return release
+    def release(self, query: Query) -> Release:
+        """Carry out a query: charge the ledger, then draw and return what may be published."""
+        return self._run(query)
 
-        both = {**mechanisms, COUNT: _mechanism("count", count)}
-        return self._release(
-            both, COUNT, by, keys, unit, level, where, derive, nulls, negatives, nonnegative, partition, with_means
+    def preview(self, query: Query) -> "Preview":
+        """Return what a query would cost and how exact it would be. No record is read, and nothing is charged."""
+        prepared, part = self._prepare(query)
+        facts = self._facts(prepared, *part[:2])
+        prepared.finish(dry_run(prepared, facts))
+        refusal = None
+        try:
+            self._check_charge(prepared, facts, part)
+        except CapError as error:
+            refusal = error
+        columns = column_policies(
+            prepared.policy,
+            prepared.mechanisms,
+            prepared.units,
+            {name: prepared.on_grid(name) for name in prepared.mechanisms},
+        )
+        return Preview(
+            prepared.policy, prepared.pure_policy, columns, tuple(prepared.unit_warnings), refusal, self.spent
         )
 
     def losses(self, release: Release) -> Losses:
@@ -414,87 +380,70 @@ class Session:
             raise ParameterError("release must be one that this session made")
         return self._errors[release.facts.id]
 
-    def _release(
-        self,
-        mechanisms: dict[str, Mechanism],
-        count: str | None,
-        by: str | Sequence[str] | None,
-        keys: Keys | None,
-        unit: Any,
-        level: float,
-        where: Any,
-        derive: Mapping[str, Any] | None,
-        nulls: str,
-        negatives: str,
-        nonnegative: bool,
-        partition: str | None,
-        finish: Callable[[Release], Release] = lambda release: release,
-    ) -> Release:
-        level_quantile(level)
-        level = float(level)
-        check_flag("nonnegative", nonnegative)
-        for argument, given in (("nulls", nulls), ("negatives", negatives)):
-            if given not in TREATMENTS:
-                raise ParameterError(f'{argument} must be "error" or "zero", got {given!r}')
-        units = _units(unit, mechanisms, count)
-        derived = rowwise.derive(self.table, derive)
-        table = rowwise.keep(derived, where)
-        keys = _keys(by, keys)
+    def _prepare(self, query: Query) -> tuple[Prepared, Part]:
+        """Return a query bound to the table, and which records it is about; or raise what is wrong with it."""
+        if not isinstance(query, Query):
+            raise ParameterTypeError(f"query must be an ss.Query, got {type(query).__name__}")
+        derived = rowwise.derive(self.table, query.derive)
+        table = rowwise.keep(derived, query.where)
+        keys = query.keys
         if keys is not None:
             for name in keys.columns:
                 if name not in table.columns:
                     raise self._no_column("by", name, table)
             check_labels(table, keys)
         columns = {}
-        for name, mechanism in mechanisms.items():
-            if name == count:
-                continue
+        for name, mechanism in query.columns.items():
             if name not in table.columns:
                 raise self._no_column("columns", name, table)
-            treated = negatives if isinstance(mechanism, TransformationMechanism) else None
-            columns[name] = Column(name, units[name], nulls, treated, self._source.text_numbers)
-        _check_names(mechanisms, keys)
-        texts = {name: rowwise.words(derived, expression) for name, expression in (derive or {}).items()}
-        query = Query(
+            treated = query.negatives if isinstance(mechanism, TransformationMechanism) else None
+            columns[name] = Column(name, query.units[name], query.nulls, treated, self._source.text_numbers)
+        texts = {name: rowwise.words(derived, expression) for name, expression in (query.derive or {}).items()}
+        prepared = Prepared(
             table=table,
             keys=keys,
             columns=columns,
-            mechanisms=mechanisms,
-            units=units,
-            count=count,
-            level=level,
-            nonnegative=nonnegative,
-            where=None if where is None else rowwise.words(derived, where),
+            mechanisms=query.mechanisms,
+            units=query.units,
+            count=query.counted,
+            level=query.level,
+            nonnegative=query.nonnegative,
+            where=None if query.where is None else rowwise.words(derived, query.where),
             derived=texts,
             entities=self.protect is not None,
-            filtered=where is not None or self._filtered,
+            filtered=query.where is not None or self._filtered,
+            means=query.means,
         )
+        partition = query.partition
         labels = self._part(partition, keys, texts)
         kind = keys.kinds[partition] if keys is not None and partition is not None else None
         self._check_derived(columns, texts)
-        facts = self._facts(query, partition, labels)
-        finish(dry_run(query, facts))
-        for warning in query.unit_warnings:
+        return prepared, (partition, labels, kind)
+
+    def _run(self, query: Query) -> Release:
+        prepared, part = self._prepare(query)
+        facts = self._facts(prepared, *part[:2])
+        prepared.finish(dry_run(prepared, facts))
+        for warning in prepared.unit_warnings:
             warnings.warn(warning, UnitWarning, stacklevel=3)
-        part = (partition, labels, kind)
         with self._attempt(facts, part):
             # The caps come before the records: once a cap is used up, not even an error tells anything about them.
-            self._check_charge(query, facts, part)
-            self._check_readable(query, where, derive)
+            self._check_charge(prepared, facts, part)
+            self._check_readable(prepared, query.where, query.derive)
             sums = exact_sums(
-                table,
-                list(columns.values()),
-                keys,
+                prepared.table,
+                list(prepared.columns.values()),
+                prepared.keys,
                 lambda asked: progress.run(asked, "Summing the records"),
                 self.protect,
             )
             # Charged before released: from here on a crash wastes budget, and leaks nothing.
-            facts = self._charge(query, facts, part)
-        release = finish(draw(query, sums, facts, self._bits))
+            facts = self._charge(prepared, facts, part)
+        release = prepared.finish(draw(prepared, sums, facts, self._bits))
         if not sums.rows.any():  # told after the charge, so that the warning is not a question that costs nothing
-            self._warn_if_empty(where)
-        self._errors[release.facts.id] = errors_by_size(query, sums, release)
-        self._queries[release.facts.id] = query
+            self._warn_if_empty(query.where)
+        self._errors[release.facts.id] = errors_by_size(prepared, sums, release)
+        self._queries[release.facts.id] = prepared
         return release
 
     @contextmanager
@@ -513,7 +462,7 @@ class Session:
                     raise unwritten from None
             raise
 
-    def _check_charge(self, query: Query, facts: Facts, part: Part) -> None:
+    def _check_charge(self, query: Prepared, facts: Facts, part: Part) -> None:
         with self._refusals(query, part):
             if self.ledger is not None:
                 self.ledger.check(facts.to_dict(), *part, query.policy)
@@ -521,7 +470,7 @@ class Session:
             else:
                 self._account.check(self._as_charge(query, part))
 
-    def _charge(self, query: Query, facts: Facts, part: Part) -> Facts:
+    def _charge(self, query: Prepared, facts: Facts, part: Part) -> Facts:
         """Charge a release, and return its facts with the ledger's entry."""
         with self._refusals(query, part):
             if self.ledger is not None:
@@ -529,10 +478,10 @@ class Session:
             self._account.charge(self._as_charge(query, part))
         return facts
 
-    def _as_charge(self, query: Query, part: Part) -> Charge:
+    def _as_charge(self, query: Prepared, part: Part) -> Charge:
         return Charge(query.policy, query.pure_policy, *part, self.protect)
 
-    def _refusals(self, query: Query, part: Part) -> AbstractContextManager[None]:
+    def _refusals(self, query: Prepared, part: Part) -> AbstractContextManager[None]:
         """Say in every refusal what would still fit."""
         ledger = self.ledger
         return explained(
@@ -542,7 +491,7 @@ class Session:
             self._remedy if ledger is None else None,
         )
 
-    def _check_readable(self, query: Query, where: Any, derive: Mapping[str, Any] | None) -> None:
+    def _check_readable(self, query: Prepared, where: Any, derive: Mapping[str, Any] | None) -> None:
         """Raise where a column is computed with that has values which are not of its declared type."""
         if not self._source.unreadable:
             return
@@ -560,7 +509,7 @@ class Session:
                     "column as string and convert it with derive="
                 )
 
-    def _facts(self, query: Query, partition: str | None, labels: tuple[Any, ...]) -> Facts:
+    def _facts(self, query: Prepared, partition: str | None, labels: tuple[Any, ...]) -> Facts:
         """Return what will be public about a release, and can be written down."""
         from slowscale import __version__
 
@@ -576,13 +525,13 @@ class Session:
             protects=protects + COMBINES * self._combines,
             notion="PRzCDP",
             formula=str(policy),
-            policy=_writable(policy),
-            pure_policy=None if pure is None else _writable(pure),
+            policy=writable(policy),
+            pure_policy=None if pure is None else writable(pure),
             cells=None if keys is None else KeysFacts(keys.kinds, len(keys), keys.assumption, keys.from_data),
             partition=None if partition is None else PartitionFacts(partition, labels),
             where=query.where,
             derived=query.derived,
-            columns={name: _column_facts(query, name) for name in query.mechanisms},
+            columns={name: column_facts(query, name) for name in query.mechanisms},
         )
         json.dumps(facts.to_dict())  # what could not be written must not be drawn
         return facts
@@ -630,183 +579,3 @@ class Session:
                 ConfidentialWarning,
                 stacklevel=4,
             )
-
-
-def _exact(total: Sum) -> Exact:
-    return Exact(total.counts, total.grain, total.rest, total.parts)
-
-
-class KnownBits:
-    """Bits that are not secret, to try a mechanism out on an empty sum."""
-
-    private = False
-
-    def words(self, count: int) -> Any:
-        """Return so many words."""
-        return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
-
-
-def draw(query: Query, sums: ExactSums, facts: Facts, bits: BitSource | None) -> Release:
-    """Draw the noise and set up the table: from here on everything is public."""
-    columns: dict[str, Any] = {}
-    if query.keys is not None:
-        columns = {name: query.keys.table[name] for name in query.keys.columns}
-    for name, mechanism in query.mechanisms.items():
-        exact = Exact(sums.rows, Fraction(1)) if name == query.count else _exact(sums.sums[name])
-        noisy = mechanism._release(exact, query.units[name], query.level, bits)
-        published = _published(noisy, query.nonnegative, query.at_least(name))
-        columns |= {f"{name}{suffix}": values for suffix, values in published.items()}
-    return Release(pa.table(columns), facts, query.policy, query.pure_policy, dict(query.mechanisms))
-
-
-def dry_run(query: Query, facts: Facts) -> Release:
-    """Release sums of 0 with known bits, so that what cannot be drawn fails before anything is charged."""
-    zero = np.zeros(1, np.int64)
-    sums = ExactSums(zero, {name: Sum(zero, Fraction(1)) for name in query.columns})
-    return draw(replace(query, keys=None), sums, facts, KnownBits())
-
-
-def errors_by_size(query: Query, sums: ExactSums, release: Release) -> tuple[SizeClass, ...]:
-    """Return the errors of a release by powers of ten of the true sums; cells without records apart."""
-    classes = []
-    for name in query.mechanisms:
-        truth = sums.rows.astype(float) if name == query.count else sums.sums[name].floats()
-        with np.errstate(all="ignore"):
-            error = np.abs(release._floats(name) - truth)
-            place = np.where(truth == 0, -np.inf, np.floor(np.log10(np.abs(truth))))
-            for power in np.unique(place):
-                here = place == power
-                low, high = (0.0, 0.0) if np.isinf(power) else (10.0**power, 10.0 ** (power + 1))
-                relative = math.nan if np.isinf(power) else float(np.median(error[here] / np.abs(truth[here])))
-                classes.append(SizeClass(name, low, high, int(here.sum()), float(np.median(error[here])), relative))
-    return tuple(classes)
-
-
-def _published(noisy: Noisy, nonnegative: bool, at_least: int | None) -> dict[str, Any]:
-    """Return the columns that are published of a release.
-
-    The interval is raised to what the true sum is known to be at least. An estimate is raised to 0 only where that was
-    asked for, as it is biased then.
-    """
-    units = [noisy.units, *noisy.ends]
-    for i, raised in enumerate((nonnegative, at_least is not None, at_least is not None)):
-        if raised:
-            units[i] = np.maximum(units[i], 0)
-    estimate, low, high = (_numbers(some, noisy.unit, side) for some, side in zip(units, (0, -1, 1), strict=True))
-    error = rounded(noisy.se, ERROR_DIGITS)
-    if noisy.transformed is not None:  # rounding must not bring it below that of an empty cell
-        error = np.where(error < noisy.mechanism.std(0), rounded(noisy.se, ERROR_DIGITS, 1), error)
-    columns = {"": estimate, "_se": to_arrow(error), "_low": low, "_high": high}
-    if noisy.transformed is not None:
-        columns["_transformed"] = to_arrow(noisy.transformed)
-    return columns
-
-
-def _numbers(units: Any, unit: Fraction, side: int) -> pa.Array:
-    """Return whole numbers of units as a column: integers, decimals beyond 64 bits, or floats rounded to a side."""
-    numbers = values(units, unit, side)
-    if numbers.dtype != object:
-        return to_arrow(numbers)
-    if largest(numbers) < 10**38:
-        return pa.array(numbers, pa.decimal128(38, 0))
-    return to_arrow(floats(units, unit, side))
-
-
-def _column_facts(query: Query, name: str) -> ColumnFacts:
-    mechanism, counts = query.mechanisms[name], name == query.count
-    return ColumnFacts(
-        kind="count" if counts else "sum",
-        mechanism=_writable(mechanism),
-        described=str(mechanism),
-        unit=str(query.units[name]),
-        level=query.level,
-        nonnegative=query.nonnegative,
-        estimator="biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
-        se=STANDARD_ERRORS[mechanism._error_grows],
-        at_least=query.at_least(name),
-        on_grid=query.on_grid(name),
-        rounding_bias=mechanism._rounding_bias(query.units[name], query.on_grid(name)),
-        nulls=ABSENT if counts else query.columns[name].nulls,
-        negatives=ABSENT if counts else query.columns[name].negatives or "kept",
-    )
-
-
-def _estimator(mechanism: Mechanism) -> str:
-    estimator = getattr(mechanism, "estimator", "mean")
-    return estimator if isinstance(estimator, str) else "a function of the curator's"
-
-
-def _writable(thing: Mechanism | RecordPolicy) -> Any:
-    """Return the description of a mechanism or policy, or None where it has a function without a name."""
-    try:
-        return thing.to_dict()
-    except ParameterError:
-        return None
-
-
-def _mechanism(name: str, mechanism: Any) -> Mechanism:
-    if not isinstance(mechanism, Mechanism):
-        raise ParameterTypeError(f"{name} needs a mechanism such as ss.Gaussian(sigma), got {mechanism!r:.60}")
-    return mechanism
-
-
-def _mechanisms(columns: Any) -> dict[str, Mechanism]:
-    if not isinstance(columns, Mapping) or not columns:
-        raise ParameterTypeError(f"columns must be a mapping of columns to mechanisms, got {columns!r:.60}")
-    for name in columns:
-        if not isinstance(name, str) or not name:
-            raise ParameterTypeError(f"columns must be named by text, got {name!r}")
-    return {name: _mechanism(f"columns[{name!r}]", mechanism) for name, mechanism in columns.items()}
-
-
-def _check_summed(mechanisms: Mapping[str, Mechanism]) -> None:
-    """Raise where a column to sum has a reserved name."""
-    for column in mechanisms:
-        if folded(column) in (COUNT, "*"):
-            meaning = "the number of records" if folded(column) == COUNT else "the cap of every other column"
-            raise ParameterError(f"columns: {column!r} is what {meaning} is called; derive it by another name")
-
-
-def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) -> dict[str, Fraction]:
-    if not isinstance(unit, Mapping):
-        unit = {name: unit for name in mechanisms if name != count}
-    for name in unit:
-        if name not in mechanisms or name == count:
-            raise ParameterError(f"unit names {name!r}, which is not summed; summed are {', '.join(mechanisms)}")
-    return {name: as_unit(unit.get(name, 1)) for name in mechanisms}
-
-
-def _keys(by: Any, keys: Any) -> Keys | None:
-    names = [by] if isinstance(by, str) else None if by is None else by
-    if names is not None and not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
-        raise ParameterTypeError(f"by must be a column or a list of columns, got {by!r:.60}")
-    if keys is None:
-        if names:
-            raise ParameterError(
-                "keys must be given with by: group labels found in the data may give records away. Use "
-                "ss.Keys.from_frame, .cross or .from_file, or say that they are public with ss.Keys.public_in(data, by)"
-            )
-        return None
-    if not isinstance(keys, Keys):
-        raise ParameterTypeError(
-            f"keys must be ss.Keys, for instance ss.Keys.from_frame(keys); got {type(keys).__name__}"
-        )
-    if names is None:
-        return keys
-    if sorted(names) != sorted(keys.columns):
-        raise ParameterError(f"by must name the columns of keys ({', '.join(keys.columns)}), got {', '.join(names)}")
-    return Keys(keys.table.select(names), keys.assumption)
-
-
-def _check_names(mechanisms: Mapping[str, Mechanism], keys: Keys | None) -> None:
-    """Raise where two columns of the release would have one name."""
-    taken: dict[str, str] = {} if keys is None else dict.fromkeys(keys.columns, "a key column")
-    for name, mechanism in mechanisms.items():
-        if name in taken:
-            raise ParameterError(f"column {name!r} is {taken[name]}, so it cannot be summed too")
-        for suffix in SUFFIXES if isinstance(mechanism, TransformationMechanism) else SUFFIXES[:-1]:
-            if name + suffix in taken or (suffix and name + suffix in mechanisms):
-                raise ParameterError(
-                    f"column {name + suffix!r} would be in the release twice: derive it by another name"
-                )
-            taken[name + suffix] = f"the {suffix.strip('_') or 'estimate'} of {name}"

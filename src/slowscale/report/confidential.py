@@ -18,7 +18,8 @@ from slowscale.report.page import Html, Section, cell, facts, head, page, paragr
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slowscale.session import Session, SizeClass
+    from slowscale.publishing import SizeClass
+    from slowscale.session import Session
     from slowscale.tables.losses import Losses
 
 BANNER = "CONFIDENTIAL: never publish this. It is computed from the records, and no noise is in it."

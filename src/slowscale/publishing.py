@@ -1,0 +1,219 @@
+"""Publishing: a query bound to a table, its facts, and the table that is drawn."""
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+
+from slowscale.accounting import RecordPolicy
+from slowscale.arrays import to_arrow
+from slowscale.errors import ParameterError
+from slowscale.facts import ABSENT, ColumnFacts, Facts
+from slowscale.figures import rounded
+from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms.exact_sums import Exact
+from slowscale.mechanisms.grid import floats, largest, values
+from slowscale.mechanisms.noisy import Noisy
+from slowscale.policy import ConstantPolicy, Policy
+from slowscale.release import ERROR_DIGITS, Release
+from slowscale.sampling import BitSource
+from slowscale.tables.keys import Keys
+from slowscale.tables.sums import Column, ExactSums, Sum, counted
+
+# What the published standard error is, by whether the error grows with the sum.
+STANDARD_ERRORS = {
+    False: "the root mean square error, rounding included; the same for every sum",
+    True: "the standard deviation at the median estimate of the sum, rounding included: as likely too large as too "
+    "small, and never below that of an empty cell",
+}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query bound to a table: checked, and nothing drawn yet."""
+
+    table: ir.Table
+    keys: Keys | None
+    columns: dict[str, Column]
+    mechanisms: dict[str, Mechanism]
+    units: dict[str, Fraction]
+    count: str | None
+    level: float
+    nonnegative: bool
+    where: str | None
+    derived: dict[str, str]
+    entities: bool
+    filtered: bool
+    means: str | None = None
+
+    def finish(self, release: Release) -> Release:
+        """Return a release with the means, where they are asked for."""
+        for name in self.columns if self.means is not None else ():
+            release = release.ratio(name, "count", f"{name}_mean", self.level, self.means or "")
+        return release
+
+    @property
+    def policy(self) -> RecordPolicy:
+        """What a record may lose by it, as PRzCDP."""
+        terms = tuple(self._term(name, m.policy) for name, m in self.mechanisms.items())
+        return RecordPolicy(terms, filtered=self.filtered)
+
+    @property
+    def pure_policy(self) -> RecordPolicy | None:
+        """The same as PRDP, or None where a mechanism has no such guarantee."""
+        found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
+        terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
+        return RecordPolicy(terms, filtered=self.filtered) if len(terms) == len(found) else None
+
+    def on_grid(self, name: str) -> bool:
+        """Whether the true sums of a column are whole numbers of its unit, by the column's type."""
+        if name == self.count:
+            return True
+        number = counted(self.table, self.columns[name])
+        return number.exact and (number.grain / self.units[name]).denominator == 1
+
+    def at_least(self, name: str) -> int | None:
+        """Return the least that a true sum of a column can be, where that is known."""
+        return 0 if name == self.count or isinstance(self.mechanisms[name], TransformationMechanism) else None
+
+    @property
+    def unit_warnings(self) -> list[str]:
+        """What to say about units that are coarser than the noise."""
+        found = [
+            (name, mechanism._unit_warning(self.units[name], self.on_grid(name)))
+            for name, mechanism in self.mechanisms.items()
+        ]
+        return [f"column {name!r}: {warning}" for name, warning in found if warning is not None]
+
+    def _term(self, name: str, policy: Policy) -> tuple[str | None, Policy]:
+        # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
+        single = name == self.count and not self.entities
+        return (None, ConstantPolicy(policy(1), policy.notion)) if single else (name, policy)
+
+
+class SizeClass(NamedTuple):
+    """How wrong the released sums of one column are whose true size is from `low` to below `high`. CONFIDENTIAL."""
+
+    column: str
+    low: float
+    high: float
+    cells: int
+    median_error: float
+    median_relative_error: float
+
+
+def _exact(total: Sum) -> Exact:
+    return Exact(total.counts, total.grain, total.rest, total.parts)
+
+
+class KnownBits:
+    """Bits that are not secret, to try a mechanism out on an empty sum."""
+
+    private = False
+
+    def words(self, count: int) -> Any:
+        """Return so many words."""
+        return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
+
+
+def draw(query: Prepared, sums: ExactSums, facts: Facts, bits: BitSource | None) -> Release:
+    """Draw the noise and set up the table: from here on everything is public."""
+    columns: dict[str, Any] = {}
+    if query.keys is not None:
+        columns = {name: query.keys.table[name] for name in query.keys.columns}
+    for name, mechanism in query.mechanisms.items():
+        exact = Exact(sums.rows, Fraction(1)) if name == query.count else _exact(sums.sums[name])
+        noisy = mechanism._release(exact, query.units[name], query.level, bits)
+        published = _published(noisy, query.nonnegative, query.at_least(name))
+        columns |= {f"{name}{suffix}": values for suffix, values in published.items()}
+    return Release(pa.table(columns), facts, query.policy, query.pure_policy, dict(query.mechanisms))
+
+
+def dry_run(query: Prepared, facts: Facts) -> Release:
+    """Release sums of 0 with known bits, so that what cannot be drawn fails before anything is charged."""
+    zero = np.zeros(1, np.int64)
+    sums = ExactSums(zero, {name: Sum(zero, Fraction(1)) for name in query.columns})
+    return draw(replace(query, keys=None), sums, facts, KnownBits())
+
+
+def errors_by_size(query: Prepared, sums: ExactSums, release: Release) -> tuple[SizeClass, ...]:
+    """Return the errors of a release by powers of ten of the true sums; cells without records apart."""
+    classes = []
+    for name in query.mechanisms:
+        truth = sums.rows.astype(float) if name == query.count else sums.sums[name].floats()
+        with np.errstate(all="ignore"):
+            error = np.abs(release._floats(name) - truth)
+            place = np.where(truth == 0, -np.inf, np.floor(np.log10(np.abs(truth))))
+            for power in np.unique(place):
+                here = place == power
+                low, high = (0.0, 0.0) if np.isinf(power) else (10.0**power, 10.0 ** (power + 1))
+                relative = math.nan if np.isinf(power) else float(np.median(error[here] / np.abs(truth[here])))
+                classes.append(SizeClass(name, low, high, int(here.sum()), float(np.median(error[here])), relative))
+    return tuple(classes)
+
+
+def _published(noisy: Noisy, nonnegative: bool, at_least: int | None) -> dict[str, Any]:
+    """Return the columns that are published of a release.
+
+    The interval is raised to what the true sum is known to be at least. An estimate is raised to 0 only where that was
+    asked for, as it is biased then.
+    """
+    units = [noisy.units, *noisy.ends]
+    for i, raised in enumerate((nonnegative, at_least is not None, at_least is not None)):
+        if raised:
+            units[i] = np.maximum(units[i], 0)
+    estimate, low, high = (_numbers(some, noisy.unit, side) for some, side in zip(units, (0, -1, 1), strict=True))
+    error = rounded(noisy.se, ERROR_DIGITS)
+    if noisy.transformed is not None:  # rounding must not bring it below that of an empty cell
+        error = np.where(error < noisy.mechanism.std(0), rounded(noisy.se, ERROR_DIGITS, 1), error)
+    columns = {"": estimate, "_se": to_arrow(error), "_low": low, "_high": high}
+    if noisy.transformed is not None:
+        columns["_transformed"] = to_arrow(noisy.transformed)
+    return columns
+
+
+def _numbers(units: Any, unit: Fraction, side: int) -> pa.Array:
+    """Return whole numbers of units as a column: integers, decimals beyond 64 bits, or floats rounded to a side."""
+    numbers = values(units, unit, side)
+    if numbers.dtype != object:
+        return to_arrow(numbers)
+    if largest(numbers) < 10**38:
+        return pa.array(numbers, pa.decimal128(38, 0))
+    return to_arrow(floats(units, unit, side))
+
+
+def column_facts(query: Prepared, name: str) -> ColumnFacts:
+    """Return what is public about a released column."""
+    mechanism, counts = query.mechanisms[name], name == query.count
+    return ColumnFacts(
+        kind="count" if counts else "sum",
+        mechanism=writable(mechanism),
+        described=str(mechanism),
+        unit=str(query.units[name]),
+        level=query.level,
+        nonnegative=query.nonnegative,
+        estimator="biased: clipped at 0" if query.nonnegative else _estimator(mechanism),
+        se=STANDARD_ERRORS[mechanism._error_grows],
+        at_least=query.at_least(name),
+        on_grid=query.on_grid(name),
+        rounding_bias=mechanism._rounding_bias(query.units[name], query.on_grid(name)),
+        nulls=ABSENT if counts else query.columns[name].nulls,
+        negatives=ABSENT if counts else query.columns[name].negatives or "kept",
+    )
+
+
+def _estimator(mechanism: Mechanism) -> str:
+    estimator = getattr(mechanism, "estimator", "mean")
+    return estimator if isinstance(estimator, str) else "a function of the curator's"
+
+
+def writable(thing: Mechanism | RecordPolicy) -> Any:
+    """Return the description of a mechanism or policy, or None where it has a function without a name."""
+    try:
+        return thing.to_dict()
+    except ParameterError:
+        return None

@@ -1,0 +1,87 @@
+"""Queries: a value that says what to publish, priced before it is carried out."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import pandas as pd
+import pytest
+from bitsources import Recorded
+
+import slowscale as ss
+from slowscale import session as session_module
+
+RECORDS = pd.DataFrame({"g": ["a", "a", "b"], "x": [3, 40, 500]})
+KEYS = ss.Keys.from_frame({"g": ["a", "b"]})
+QUERY = ss.Query({"x": ss.Root(2, 1)}, keys=KEYS, count=ss.Gaussian(2), where="x > 0")
+
+
+def test_a_query_is_a_value():
+    assert ss.Query({"x": ss.Root(2, 1)}, "g", KEYS) == ss.Query({"x": ss.Root(2, 1)}, "g", KEYS)
+    assert replace(QUERY, level=0.9) != QUERY == replace(QUERY, level=0.95)
+    assert list(QUERY.mechanisms) == ["x", "count"]
+    with pytest.raises(FrozenInstanceError):
+        QUERY.level = 0.5
+
+
+def test_it_is_released_like_the_methods_do():
+    one, two = (ss.Session(RECORDS, bits=Recorded(1)) for _ in range(2))
+    by_query = one.release(QUERY)
+    by_method = two.sum({"x": ss.Root(2, 1)}, keys=KEYS, count=ss.Gaussian(2), where="x > 0")
+    assert by_query.table.equals(by_method.table)
+    means = replace(QUERY, means="box", where=None)
+    by_query = ss.Session(RECORDS, bits=Recorded(2)).release(means)
+    by_method = ss.Session(RECORDS, bits=Recorded(2)).mean({"x": ss.Root(2, 1)}, keys=KEYS, count=ss.Gaussian(2))
+    assert by_query.table.equals(by_method.table)
+
+
+def test_a_preview_touches_no_record_and_charges_nothing(tmp_path, monkeypatch):
+    ledger = ss.Ledger(tmp_path / "l", {"x": ss.Root(2, 1).policy, "count": ss.Gaussian(1).policy})
+    session = ss.Session(RECORDS, ledger, bits=Recorded(1))
+    monkeypatch.setattr(session_module, "exact_sums", lambda *given: pytest.fail("the records were read"))
+    preview = session.preview(QUERY)
+    assert preview.policy({"x": 3}) == ss.Root(2, 1).policy(3) + ss.Gaussian(2).policy(1)
+    assert preview.pure_policy is None
+    assert preview.refusal is None
+    assert preview.spent.releases == 0
+    assert [column.name for column in preview.columns] == ["x", "count"]
+    assert "No cap is in the way." in str(preview)
+    refused = session.preview(replace(QUERY, columns={"x": ss.Root(2, 0.5)}))
+    assert isinstance(refused.refusal, ss.CapError)
+    assert "Refused: the cap on 'x' would be exceeded" in str(refused)
+    assert len(ledger.history()) == 1  # made, and nothing else
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ss.Query(), "columns must be a mapping of columns to mechanisms"),
+        (lambda: ss.Query({"x": 5}), "needs a mechanism"),
+        (lambda: ss.Query({"count": ss.Gaussian(1)}), "is what the number of records is called"),
+        (lambda: ss.Query({"x": ss.Gaussian(1)}, level=2), "level must be"),
+        (lambda: ss.Query({"x": ss.Gaussian(1)}, unit={"y": 1}), "unit names 'y'"),
+        (lambda: ss.Query({"x": ss.Gaussian(1)}, "g"), "keys must be given with by"),
+        (lambda: ss.Query({"x": ss.Gaussian(1)}, means="box"), "count must be given"),
+        (lambda: ss.Query({"g": ss.Gaussian(1)}, keys=KEYS), "is a key column"),
+        (lambda: ss.Session(RECORDS).release({"x": ss.Gaussian(1)}), "query must be an ss.Query"),
+        (lambda: ss.Session(RECORDS).preview(ss.Query({"y": ss.Gaussian(1)})), "there is no column 'y'"),
+    ],
+)
+def test_mistakes(make, words):
+    with pytest.raises(ss.SlowscaleError, match=words):
+        make()
+
+
+def test_a_plan_builds_each_mechanism_once(tmp_path, monkeypatch):
+    made = []
+    real = ss.Mechanism.calibrate.__func__
+    monkeypatch.setattr(
+        ss.Mechanism, "calibrate", classmethod(lambda cls, **given: made.append(cls) or real(cls, **given))
+    )
+    (tmp_path / "d.csv").write_text("x\n5\n")
+    (tmp_path / "plan.toml").write_text(
+        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nstd = 5\n[output]\ncsv = "o.csv"\n'
+    )
+    plan = ss.read_plan(tmp_path / "plan.toml")
+    from slowscale.plan import run_plan
+
+    run_plan(plan)
+    assert len(made) <= 2  # once when it is checked, and once more where pydantic copies the plan
