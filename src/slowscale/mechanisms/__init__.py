@@ -9,7 +9,13 @@ from slowscale.mechanisms.additive import (
 )
 from slowscale.mechanisms.base import REGISTRY, Mechanism
 from slowscale.mechanisms.comparison import Comparison, Crossover, compare, same_error
-from slowscale.mechanisms.transformation import Log, Root, Transformation, TransformationMechanism
+from slowscale.mechanisms.transformation import TransformationMechanism
+
+# isort: split
+# In the order of the registry, which lists are shown in.
+from slowscale.mechanisms.roots import Root  # noqa: I001
+from slowscale.mechanisms.logs import Log
+from slowscale.mechanisms.user_given import Transformation
 
 __all__ = [
     "REGISTRY",

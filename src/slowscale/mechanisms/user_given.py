@@ -1,0 +1,148 @@
+"""Transformations by functions that a user gives (Theorem transform)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.formulas import check_concave, probes
+from slowscale.mechanisms.transformation import FARTHEST, TransformationMechanism
+from slowscale.parameters import Array, apply, real
+from slowscale.policy import Function, Policy, TransformationPolicy
+from slowscale.sampling.balls import Ball
+from slowscale.sampling.samplers import Lift, Number
+
+
+@dataclass(frozen=True)
+class Transformation(TransformationMechanism):
+    """Any concave, strictly increasing f on [a, ∞) with its inverse (Theorem transform).
+
+    That f is increasing and concave and that `inverse` is its inverse are checked numerically when the mechanism is
+    made. The estimator is "median" (Theorem mdnUnbiasTransform) or a function of the noisy transformed value.
+
+    >>> import numpy as np
+    >>> m = Transformation(np.arcsinh, np.sinh, sigma=0.5, a=0)
+    >>> round(m.policy(1000), 2)
+    115.55
+    """
+
+    kind = "transformation"
+    words = "The sum is transformed by a function, Gaussian noise is added, and the function is undone."
+    _free = ("sigma", "a")
+
+    @classmethod
+    def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
+        low, high = super()._range(name, fixed)
+        return max(low, 0.0), high  # offsets below 0 are legal, but not searched
+
+    f: Callable[[Any], Any]
+    inverse: Callable[[Any], Any]
+    sigma: float = real(above=0, typical=(0.01, 100))
+    a: float = real(typical=(0, 100))
+    estimator: Any = "median"
+
+    def _check(self) -> None:
+        for name in ("f", "inverse"):
+            if not callable(getattr(self, name)):
+                raise ParameterTypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+        if not callable(self.estimator) and not (isinstance(self.estimator, str) and self.estimator == "median"):
+            raise ParameterError(f'estimator must be "median" or a function, got {self.estimator!r}')
+        check_concave(self.f, self.a)
+        _check_inverse(self.f, self.inverse, self.a, self.sigma, self.estimator == "median")
+
+    @property
+    def policy(self) -> Policy:
+        """(f(Δ + a) − f(a))²/(2σ²)."""
+        return TransformationPolicy(self.f, self.sigma, self.a)
+
+    def _transform(self, q: Array) -> Array:
+        return apply(self.f, q + self.a)
+
+    def _height(self, q: Array) -> Array:
+        return self._transform(q) - self._floor
+
+    def _median_error(self, q: Array, shift: Array) -> Array:
+        return apply(self.inverse, self._transform(q) + shift) - self.a - q
+
+    def _exact_transform(self, q: Number, lift: Lift) -> Number:
+        return self._in_arb("f", self.f, q + self.a)
+
+    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
+        if self._rounds_at_random:
+            return self._in_arb("estimator", self.estimator, v)
+        return self._exact_inverse(v, lift)
+
+    def _exact_inverse(self, v: Number, lift: Lift) -> Number:
+        least = self._in_arb("f", self.f, lift(self.a))
+        return self._in_arb("inverse", self.inverse, v.max(least)) - self.a
+
+    def _in_arb(self, name: str, function: Function, x: Number) -> Number:
+        """Apply a user-given function to an Arb ball; float balls are left undecided, so that Arb gets them."""
+        if isinstance(x, Ball):
+            return Ball(np.full(np.shape(x.mid), np.nan))
+        try:
+            result = function(x)
+        except Exception as error:
+            raise ParameterTypeError(f"{name} {_ARB_NEEDED} It raised: {error}") from error
+        if type(result) is not type(x):
+            raise ParameterTypeError(f"{name} {_ARB_NEEDED} It returned a {type(result).__name__}")
+        return result
+
+    def _mean_estimate(self, v: Array) -> Array:
+        raise ParameterError('estimator must be "median" or a function')
+
+    def _turns(self, v: Array) -> Array:
+        if self.estimator == "median":
+            return super()._turns(v)
+        found = [_turning_points(self._estimate, float(middle), FARTHEST * self.sigma) for middle in v]
+        width = max(map(len, found), default=0)
+        return np.array([points + [math.inf] * (width - len(points)) for points in found]).reshape(v.size, width)
+
+
+_ARB_NEEDED = (
+    "must work on flint.arb numbers to release anything exactly: floats would not keep the privacy promise. "
+    "numpy's sqrt, log, exp, log1p, expm1 and square and plain arithmetic do; otherwise use the methods of flint.arb."
+)
+
+
+def _turning_points(function: Callable[[Array], Array], middle: float, half: float) -> list[float]:
+    """Return the turning points of an unknown function on middle ± half that a fine grid shows, each refined."""
+    from scipy.optimize import minimize_scalar
+
+    x = middle + half * np.linspace(-1, 1, 4001)
+    rises = np.sign(np.diff(function(x)))
+    turns = np.flatnonzero(rises[:-1] * rises[1:] < 0)
+    return [
+        float(
+            minimize_scalar(
+                lambda t, sign=rises[i + 1]: sign * float(function(np.array([t]))[0]),
+                bounds=(x[i], x[i + 2]),
+                method="bounded",
+                options={"xatol": 1e-9 * half},
+            ).x
+        )
+        for i in turns
+    ]
+
+
+def _check_inverse(
+    f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: float, sigma: float, beyond: bool
+) -> None:
+    """Raise unless `inverse` undoes f from a on, and (when `beyond`) goes on rising above all values of f."""
+    x = probes(a)
+    y, back = apply(f, x), apply(inverse, apply(f, x))
+    with np.errstate(all="ignore"):
+        slope = np.diff(y) / np.diff(x)
+        rounding = 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
+    wrong = ~(np.abs(back - x) <= 1e-6 * (np.abs(x) + np.abs(a)) + rounding + 1e-9)
+    if wrong.any():
+        raise ParameterError(f"inverse must undo f, but inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}")
+    above = apply(inverse, y[-1] + sigma * np.array([0.0, 1.0, 5.0, 20.0]))
+    if beyond and not (np.diff(np.minimum(above, 1e308)) >= 0).all():
+        raise ParameterError(
+            f"f must grow without bound for a median estimator, but inverse({y[-1] + sigma:g}) = {above[1]:g}: "
+            "no sum has that transformed value. Give an estimator that is a function instead"
+        )
