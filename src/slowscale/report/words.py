@@ -8,7 +8,7 @@ import numpy as np
 
 from slowscale.errors import EngineError
 from slowscale.figures import figure
-from slowscale.policy import Policy, UnitSplittingPolicy
+from slowscale.policy import Policy
 from slowscale.report.page import Html
 
 MISSING = "a report needs altair, vl-convert-python and latex2mathml: pip install 'slowscale[plots]'"
@@ -64,8 +64,8 @@ def growth(policy: Policy, low: float, high: float) -> str:
         known = [(starts[i], factors[i]) for i in (0, -1) if np.isfinite(factors[i])]
         parts = [f"from size {figure(start)} to {figure(10 * start)} {_grows(factor)}" for start, factor in known]
         said = f"{upper('; '.join(dict.fromkeys(parts)))}." if parts else ""
-    if isinstance(policy, UnitSplittingPolicy):
-        said = f"Records up to {figure(policy.threshold)} lose the same, and larger ones in steps. {said}"
+    if policy.step is not None:
+        said = f"Records up to {figure(policy.step)} lose the same, and larger ones in steps. {said}"
     return said.strip()
 
 
