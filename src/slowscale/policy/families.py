@@ -11,8 +11,17 @@ from slowscale.formulas import polylog_rise, power
 from slowscale.parameters import Array, real
 from slowscale.policy import tree
 from slowscale.policy.base import PURE, ZCDP, Policy
-from slowscale.policy.tree import INFLUENCE, Difference, Formula, HalfSquare, Log, Number, Product, Quotient, RoundedUp
-from slowscale.policy.writing import per_piece
+from slowscale.policy.tree import (
+    INFLUENCE,
+    Difference,
+    Formula,
+    HalfSquare,
+    Logarithm,
+    Number,
+    Product,
+    Quotient,
+    RoundedUp,
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ class PowerPolicy(PowerFamily, _PurePolicy):
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
-        return tree.power(Quotient(x, self.sigma), self.p)
+        return tree.raised(Quotient(x, self.sigma), self.p)
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ class PolylogPolicy(PolylogFamily, _PurePolicy):
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
         ratio = x if self.sigma == 1 else Quotient(x, self.sigma)
-        grown = tree.power(Log(tree.Shift(ratio, self.a), tall=True), self.p)
+        grown = tree.raised(Logarithm(tree.Shift(ratio, self.a), tall=True), self.p)
         return Product(Number(self.d), Difference(grown, Number(math.log(self.a) ** self.p)))
 
 
@@ -106,7 +115,7 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
     @property
     def rho(self) -> float:
         """The loss of a record that is not split."""
-        return per_piece(self.threshold, self.sigma)
+        return tree.per_piece(self.threshold, self.sigma)
 
     @property
     def step(self) -> float:
@@ -131,4 +140,4 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
         return np.asarray((gap / self.sigma) ** 2 / 2)
 
     def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
-        return HalfSquare(tree.Root(distance, 1), self.sigma)
+        return HalfSquare(tree.KthRoot(distance, 1), self.sigma)

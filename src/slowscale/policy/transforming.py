@@ -19,10 +19,10 @@ from slowscale.policy.tree import (
     Difference,
     Formula,
     HalfSquare,
-    Log,
+    KthRoot,
+    Logarithm,
     Number,
     Product,
-    Root,
     shift,
 )
 
@@ -110,12 +110,12 @@ class RootPolicy(RootFamily, TransformingPolicy):
         return root_gap(low, gap, self.k)
 
     def _transformed(self, x: Formula) -> Formula:
-        return Root(x, self.k)
+        return KthRoot(x, self.k)
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
         # The offset of an identity cancels, and the root of no offset is 0.
-        return HalfSquare(Root(x, self.k), self.sigma) if self.k == 1 or self.a == 0 else super().formula(x)
+        return HalfSquare(KthRoot(x, self.k), self.sigma) if self.k == 1 or self.a == 0 else super().formula(x)
 
     def shapes(self) -> dict[Policy, float]:
         """Return the shape with a scale of 1, and its coefficient."""
@@ -138,8 +138,8 @@ class RootPolicy(RootFamily, TransformingPolicy):
         return self._half_square((1 - times ** (1 / self.k)) * root(value, self.k))
 
     def _loose_times_formula(self, value: Formula, other: Formula, times: float) -> Formula:
-        factor = Difference(Number(1), Root(Number(times), self.k))
-        return HalfSquare(Product(factor, Root(value, self.k)), self.sigma)
+        factor = Difference(Number(1), KthRoot(Number(times), self.k))
+        return HalfSquare(Product(factor, KthRoot(value, self.k)), self.sigma)
 
     def _group_anywhere(self, values: Array) -> float:
         # With k >= 2 and no offset P is concave from 0, so records apart lose most.
@@ -159,11 +159,11 @@ class LogPolicy(LogFamily, TransformingPolicy):
         return log_gap(low, gap)
 
     def _transformed(self, x: Formula) -> Formula:
-        return Log(x)
+        return Logarithm(x)
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
-        return HalfSquare(Log(shift(x, 1)), self.sigma) if self.a == 1 else super().formula(x)
+        return HalfSquare(Logarithm(shift(x, 1)), self.sigma) if self.a == 1 else super().formula(x)
 
     def shapes(self) -> dict[Policy, float]:
         """Return the shape with a scale of 1, and its coefficient."""
@@ -174,7 +174,7 @@ class LogPolicy(LogFamily, TransformingPolicy):
         return np.where(value == 0, 0.0, self._half_square(np.full_like(value, rise)))
 
     def _loose_times_formula(self, value: Formula, other: Formula, times: float) -> Formula:
-        return HalfSquare(Log(Number(times)), self.sigma)
+        return HalfSquare(Logarithm(Number(times)), self.sigma)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Formulas of policies as small trees, said once and written in several ways.
 
 `writing` writes a tree as text and LaTeX, `report.mathml` as MathML, and `tables.losses` as an expression for an
-engine; `evaluate` works it out as it stands. The losses that are charged come from the hand-written code of the
+engine; `formula_value` works it out as it stands. The losses that are charged come from the hand-written code of the
 policies, which keeps its digits where a plain evaluation would cancel; tests hold one against the other.
 """
 
@@ -73,7 +73,7 @@ class Power(Formula):
 
 
 @dataclass(frozen=True)
-class Root(Formula):
+class KthRoot(Formula):
     """The kth root; k = 1 is the base itself."""
 
     base: Formula
@@ -81,7 +81,7 @@ class Root(Formula):
 
 
 @dataclass(frozen=True)
-class Log(Formula):
+class Logarithm(Formula):
     """The natural logarithm; `tall` where the argument may hold a fraction, so that brackets must grow with it."""
 
     base: Formula
@@ -163,9 +163,14 @@ def shift(base: Formula, by: float) -> Formula:
     return Shift(base, by) if by else base
 
 
-def power(base: Formula, exponent: float) -> Formula:
+def raised(base: Formula, exponent: float) -> Formula:
     """Return base^exponent, which is the base itself when the exponent is 1."""
     return base if exponent == 1 else Power(base, exponent)
+
+
+def per_piece(step: float, sigma: float) -> float:
+    """Return the half square of one step: the factor of ⌈…⌉² in that of a rise in steps."""
+    return (step / sigma) ** 2 / 2
 
 
 def contains(formula: Formula, node: type[Formula]) -> bool:
@@ -181,11 +186,11 @@ def _parts(formula: Formula) -> Iterator[Formula]:
                 yield part
 
 
-def evaluate(formula: Formula, values: Mapping[str, Any] | None = None) -> Any:
+def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> Any:
     """Return a formula's value, operation by operation, given those of its symbols: floats or arrays."""
 
     def of(part: Formula) -> Any:
-        return evaluate(part, values)
+        return formula_value(part, values)
 
     match formula:
         case Number(value):
@@ -202,9 +207,9 @@ def evaluate(formula: Formula, values: Mapping[str, Any] | None = None) -> Any:
             return of(top) / bottom
         case Power(base, exponent):
             return of(base) ** exponent
-        case Root(base, k):
+        case KthRoot(base, k):
             return of(base) ** (1 / k)
-        case Log(base):
+        case Logarithm(base):
             return np.log(of(base))
         case Absolute(base):
             return abs(of(base))

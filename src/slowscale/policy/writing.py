@@ -9,13 +9,13 @@ from slowscale.policy.tree import (
     Disjoint,
     Formula,
     HalfSquare,
-    Log,
+    KthRoot,
+    Logarithm,
     Max,
     Number,
     Power,
     Product,
     Quotient,
-    Root,
     RoundedUp,
     Shift,
     Sum,
@@ -23,6 +23,7 @@ from slowscale.policy.tree import (
     Tanh,
     Times,
     contains,
+    per_piece,
 )
 
 
@@ -50,9 +51,9 @@ def text(formula: Formula) -> str:
             return f"{_factor(top)} / {number(bottom)}"
         case Power(base, exponent):
             return f"{_atom(base)}^{number(exponent)}"
-        case Root(base, k):
+        case KthRoot(base, k):
             return text(base) if k == 1 else f"{_atom(base)}^(1/{k})"
-        case Log(base):
+        case Logarithm(base):
             return f"ln({text(base)})"
         case Absolute(base):
             return f"|{text(base)}|"
@@ -62,7 +63,7 @@ def text(formula: Formula) -> str:
             return f"f({text(base)})"
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))}·⌈{_factor(base)} / {number(step)}⌉²"
-        case HalfSquare(Root(base, k), sigma):
+        case HalfSquare(KthRoot(base, k), sigma):
             return f"{_atom(base)}{_squared_root(k)} / (2·{number(sigma)}²)"
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
@@ -78,11 +79,6 @@ def text(formula: Formula) -> str:
         case Max(terms):
             return f"max({'; '.join(map(text, terms))})"
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
-
-
-def per_piece(step: float, sigma: float) -> float:
-    """Return the factor of ⌈…⌉² in the square of a rounded-up rise: the loss of one piece."""
-    return (step / sigma) ** 2 / 2
 
 
 def _signed(by: float) -> str:
@@ -116,18 +112,18 @@ def latex(formula: Formula) -> str:
         case Shift(base, by):
             return f"{latex(base)} {'+' if by >= 0 else '-'} {number(abs(by))}"
         case Difference(left, right):
-            return f"{latex(left)} - {latex(right)}"
+            return f"{latex(left)} - {_latex_factor(right)}"
         case Product(left, Difference() as right):
             return f"{latex(left)} \\left[{latex(right)}\\right]"
         case Product(left, right):
-            return f"{_latex_atom(left)} {_latex_atom(right)}"
+            return f"{_latex_factor(left)} {_latex_factor(right)}"
         case Quotient(top, bottom):
             return f"\\frac{{{latex(top)}}}{{{number(bottom)}}}"
         case Power(base, exponent):
             return f"{_latex_atom(base)}^{{{number(exponent)}}}"
-        case Root(base, k):
+        case KthRoot(base, k):
             return latex(base) if k == 1 else f"\\sqrt[{k}]{{{latex(base)}}}"
-        case Log(base, tall):
+        case Logarithm(base, tall):
             return f"\\ln\\left({latex(base)}\\right)" if tall else f"\\ln({latex(base)})"
         case Absolute(base):
             return f"\\left|{latex(base)}\\right|"
@@ -137,7 +133,7 @@ def latex(formula: Formula) -> str:
             return f"f({latex(base)})"
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))} {_latex_pieces(base, step)}^2"
-        case HalfSquare(Root(base, k), sigma):
+        case HalfSquare(KthRoot(base, k), sigma):
             return f"\\frac{{{_latex_atom(base)}^{{{Fraction(2, k)}}}}}{{2 \\cdot {number(sigma)}^2}}"
         case HalfSquare(rise, sigma):
             return f"\\frac{{{_latex_atom(rise)}^2}}{{2 \\cdot {number(sigma)}^2}}"
@@ -154,6 +150,10 @@ def latex(formula: Formula) -> str:
 
 def _latex_pieces(base: Formula, step: float) -> str:
     return f"\\left\\lceil \\frac{{{latex(base)}}}{{{number(step)}}} \\right\\rceil"
+
+
+def _latex_factor(formula: Formula) -> str:
+    return f"\\left({latex(formula)}\\right)" if isinstance(formula, Shift | Difference) else latex(formula)
 
 
 def _latex_atom(formula: Formula) -> str:

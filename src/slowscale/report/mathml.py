@@ -14,21 +14,22 @@ from slowscale.policy.tree import (
     Difference,
     Formula,
     HalfSquare,
-    Log,
+    KthRoot,
+    Logarithm,
     Max,
     Number,
     Power,
     Product,
     Quotient,
-    Root,
     RoundedUp,
     Shift,
     Sum,
     Symbol,
     Tanh,
     Times,
+    per_piece,
 )
-from slowscale.policy.writing import number, per_piece
+from slowscale.policy.writing import number
 
 Row = list[str]
 EQUALS, PLUS, MINUS = "<mo>&#x0003D;</mo>", "<mo>&#x0002B;</mo>", "<mo>&#x02212;</mo>"
@@ -59,18 +60,18 @@ def row(formula: Formula) -> Row:
         case Shift(base, by):
             return [*row(base), PLUS if by >= 0 else MINUS, *_number(abs(by))]
         case Difference(left, right):
-            return [*row(left), MINUS, *row(right)]
+            return [*row(left), MINUS, *_factor(right)]
         case Product(left, Difference() as right):
             return [*row(left), _fenced(SQUARE, row(right))]
         case Product(left, right):
-            return [*_atom(left), *_atom(right)]
+            return [*_factor(left), *_factor(right)]
         case Quotient(top, bottom):
             return [_fraction(row(top), _number(bottom))]
         case Power(base, exponent):
             return _raised(_atom(base), _group(_number(exponent)))
-        case Root(base, k):
+        case KthRoot(base, k):
             return row(base) if k == 1 else [f"<mroot>{_group(row(base))}<mn>{k}</mn></mroot>"]
-        case Log(base, tall):
+        case Logarithm(base, tall):
             return ["<mi>ln</mi>", *([_fenced(ROUND, row(base))] if tall else [OPEN, *row(base), CLOSE])]
         case Absolute(base):
             return [_fenced(BARS, row(base))]
@@ -80,7 +81,7 @@ def row(formula: Formula) -> Row:
             return ["<mi>f</mi>", OPEN, *row(base), CLOSE]
         case HalfSquare(RoundedUp(base, step), sigma):
             return [*_number(per_piece(step, sigma)), *_raised([_pieces(base, step)], TWO)]
-        case HalfSquare(Root(base, k), sigma):
+        case HalfSquare(KthRoot(base, k), sigma):
             power = SLASH.join(f"<mn>{part}</mn>" for part in str(Fraction(2, k)).split("/"))
             return [_fraction(_raised(_atom(base), _group([power])), _twice_squared(sigma))]
         case HalfSquare(rise, sigma):
@@ -133,6 +134,10 @@ def _fenced(fence: tuple[str, str], elements: Row) -> str:
 
 def _pieces(base: Formula, step: float) -> str:
     return _fenced(CEILING, [_fraction(row(base), _number(step))])
+
+
+def _factor(formula: Formula) -> Row:
+    return [_fenced(ROUND, row(formula))] if isinstance(formula, Shift | Difference) else row(formula)
 
 
 def _atom(formula: Formula) -> Row:

@@ -22,13 +22,13 @@ from slowscale.policy.tree import (
     Difference,
     Formula,
     HalfSquare,
-    Log,
+    KthRoot,
+    Logarithm,
     Max,
     Number,
     Power,
     Product,
     Quotient,
-    Root,
     RoundedUp,
     Shift,
     Sum,
@@ -36,7 +36,7 @@ from slowscale.policy.tree import (
     Tanh,
     Times,
     contains,
-    evaluate,
+    formula_value,
 )
 from slowscale.tables.dialects import forced
 from slowscale.tables.engines import among, engine_errors, engine_of, fetch
@@ -171,13 +171,13 @@ def _written(formula: Formula, x: Any) -> ir.Value:
         return _written(part, x)
 
     if not contains(formula, Symbol):  # worked out here, so that all engines use the same number
-        return ibis.literal(float(evaluate(formula)))
+        return ibis.literal(float(formula_value(formula)))
     match formula:
         case Symbol():
             return x
         case Shift(base, by):
             return of(base) + by
-        case Difference(Log(Shift(base, by)), Log(Number(start))) if by == start:
+        case Difference(Logarithm(Shift(base, by)), Logarithm(Number(start))) if by == start:
             return (of(base) / start + 1.0).ln()  # the same, with the digits that the difference would lose
         case Difference(left, right):
             return of(left) - of(right)
@@ -187,9 +187,9 @@ def _written(formula: Formula, x: Any) -> ir.Value:
             return of(top) / bottom
         case Power(base, exponent):
             return of(base) ** exponent
-        case Root(base, k):
+        case KthRoot(base, k):
             return of(base) if k == 1 else of(base) ** (1 / k)
-        case Log(base):
+        case Logarithm(base):
             return of(base).ln()
         case Absolute(base):
             return of(base).abs()
