@@ -14,7 +14,9 @@ import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import Array, as_array, as_number, check_flag, check_range, evaluate
-from slowscale.policy import MaxPolicy, Policy, RootPolicy, SumPolicy, TransformingPolicy, number
+from slowscale.policy import Policy
+from slowscale.policy.tree import Absolute, Difference, Formula, Number, Product, Shift, Symbol
+from slowscale.policy.writing import text
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class BoundedPolicy:
         return losses if first.ndim else float(losses[0])
 
     def _changed(self, value: Array) -> Array:
-        return _loose(self, self.policy, value) if self.loose else self.policy._between(*self._low_and_gap(value))
+        low, gap = self._low_and_gap(value)
+        return self.policy._loose(value, low, gap, self.times) if self.loose else self.policy._between(low, gap)
 
     def _low_and_gap(self, value: Array) -> tuple[Array, Array]:
         """Return the lower of the two values and their distance, which is not their rounded difference."""
@@ -89,7 +92,22 @@ class BoundedPolicy:
         return np.minimum(value, value * self.times), np.abs(value) * abs(self.times - 1)
 
     def __str__(self) -> str:
-        return _text(self, self.policy)
+        return text(self.formula())
+
+    def formula(self) -> Formula:
+        """Return the loss between the values r and r', or r and its change, as a tree."""
+        value = Symbol("r")
+        ends: tuple[Formula, Formula, Formula]  # the value, the other one, and their distance
+        if self.add is not None:
+            ends = value, Shift(value, self.add), Number(abs(self.add))
+        elif self.times is not None:
+            ends = value, Product(Number(self.times), value), Product(Number(abs(1 - self.times)), value)
+        else:
+            other = Symbol("r'")
+            ends = value, other, Absolute(Difference(value, other))
+        if self.loose:
+            return self.policy._loose_formula(ends[0], ends[1], ends[2], self.times)
+        return self.policy._between_formula(*ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description that `BoundedPolicy.from_dict` turns back into an equal policy."""
@@ -113,35 +131,3 @@ def _difference(value: Any, other: Any) -> Array:
         return np.asarray(first - second, float)
     exact = np.frompyfunc(lambda a, b: float(Fraction(a) - Fraction(b)), 2, 1)
     return np.asarray(exact(first.astype(object), second.astype(object)), float)
-
-
-def _loose(change: BoundedPolicy, policy: Policy, value: Array) -> Array:
-    """Return the starred bounds of Table metric-mechSummaryNew, which leave out the offset a of a root."""
-    if isinstance(policy, SumPolicy | MaxPolicy):
-        return policy._combine([_loose(change, term, value) for term in policy.terms])
-    low, gap = change._low_and_gap(value)
-    if not isinstance(policy, TransformingPolicy) or policy == RootPolicy(1, policy.sigma):
-        return policy._between(low, gap)
-    if change.times is not None and change.times < 0:
-        raise ParameterError(f"times must be >= 0 under a transformation mechanism, got {change.times:g}")
-    check_range("value (also the changed one)", low, 0)
-    return _without_offset(policy)._loss(gap) if change.times is None else policy._loose_times(value, change.times)
-
-
-def _text(change: BoundedPolicy, policy: Policy) -> str:
-    if isinstance(policy, SumPolicy | MaxPolicy):
-        return policy._join([_text(change, term) for term in policy.terms])
-    if change.add is not None:
-        if change.loose and isinstance(policy, TransformingPolicy):
-            return _without_offset(policy)._text(number(abs(change.add)))
-        sign = "+" if change.add >= 0 else "−"
-        return policy._between_text("r", f"r {sign} {number(abs(change.add))}", number(abs(change.add)))
-    if change.times is None:
-        return policy._between_text("r", "r'", "|r − r'|")
-    if change.loose and isinstance(policy, TransformingPolicy):
-        return policy._loose_times_text(change.times)
-    return policy._between_text("r", f"{number(change.times)}·r", f"{number(abs(1 - change.times))}·r")
-
-
-def _without_offset(policy: Policy) -> Policy:
-    return RootPolicy(policy.k, policy.sigma) if isinstance(policy, RootPolicy) else policy

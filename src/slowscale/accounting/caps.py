@@ -11,14 +11,14 @@ the right end of an interval is at most the cap at its left end, the interval is
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from slowscale.errors import CapError, ParameterError
 from slowscale.parameters import Array
-from slowscale.policy import ConstantPolicy, LogPolicy, Policy, RootPolicy, SumPolicy, TimesPolicy, UnitSplittingPolicy
+from slowscale.policy import Policy
 
 # A total may exceed a cap by this share: parameters are floats, so that 250 charges of 0.1 are not quite 25.
 TOLERANCE = 1e-9
@@ -77,22 +77,7 @@ class Total:
 
 def coefficients(policy: Policy) -> dict[Policy, float]:
     """Return a policy as a sum of shapes with coefficients, so that policies of one shape can be compared."""
-    if isinstance(policy, SumPolicy):
-        found: dict[Policy, float] = {}
-        for term in policy.terms:
-            for shape, times in coefficients(term).items():
-                found[shape] = found.get(shape, 0.0) + times
-        return found
-    if isinstance(policy, TimesPolicy):
-        return {shape: times * policy.count for shape, times in coefficients(policy.policy).items()}
-    if isinstance(policy, ConstantPolicy):
-        return {replace(policy, loss=1.0): policy.loss}
-    with np.errstate(over="ignore"):
-        if isinstance(policy, RootPolicy | LogPolicy):
-            return {replace(policy, sigma=1.0): float(np.float64(policy.sigma) ** -2)}
-        if isinstance(policy, UnitSplittingPolicy):
-            return {replace(policy, sigma=policy.threshold): float((np.float64(policy.threshold) / policy.sigma) ** 2)}
-    return {policy: 1.0}
+    return policy.shapes()
 
 
 def check(column: str, spent: Total, cap: Policy) -> None:

@@ -19,6 +19,8 @@ from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import as_array, check_flag
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy, TimesPolicy
+from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
+from slowscale.policy.writing import text
 
 Term = tuple[str | None, Policy]
 COUNT = "count"  # what the number of records is called
@@ -216,12 +218,15 @@ class RecordPolicy:
         return RecordPolicy(terms, parallel, self.filtered)
 
     def __str__(self) -> str:
-        texts = [policy._text(column or "") for column, policy in self._merged()]
-        for parallel in self.parallel:
-            by = f" over {parallel.by}" if parallel.by else ""
-            texts.append(f"max{by} of [{'; '.join(str(part) for _, part in parallel.parts)}]")
-        bracketed = [f"({text})" if " with " in text and len(texts) > 1 else text for text in texts]
-        return " + ".join(bracketed) or "0"
+        return text(self.formula())
+
+    def formula(self) -> Formula:
+        """Return what a record loses as a tree, with the columns' names for its values."""
+        terms = [policy.formula(Symbol(column or "")) for column, policy in self._merged()]
+        terms += [Disjoint(tuple(part.formula() for _, part in one.parts), one.by) for one in self.parallel]
+        if not terms:
+            return Number(0)
+        return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
     def _merged(self) -> list[Term]:
         return [(column, times * policy) for (column, policy), times in Counter(self.terms).items()]

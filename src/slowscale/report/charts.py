@@ -233,10 +233,6 @@ def render(description: dict[str, Any]) -> str:
 def check_tools() -> None:
     """Raise unless all that a report needs is installed."""
     tools()
-    try:
-        import latex2mathml  # noqa: F401
-    except ImportError:
-        raise EngineError(MISSING) from None
 
 
 def tools() -> tuple[Any, Any]:

@@ -1,19 +1,16 @@
 """Formulas and policies in words."""
 
-import re
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
-from slowscale.errors import EngineError
 from slowscale.figures import figure
-from slowscale.policy import Policy, UnitSplittingPolicy
+from slowscale.policy import Policy
+from slowscale.policy.tree import Symbol
+from slowscale.report.mathml import equation
 from slowscale.report.page import Html
 
-MISSING = "a report needs altair, vl-convert-python and latex2mathml: pip install 'slowscale[plots]'"
-INFLUENCE = r"\Delta(r)"
-PLACE = r"\text{@}"  # where the column's name goes, once the formula is MathML
+MISSING = "a report needs altair and vl-convert-python: pip install 'slowscale[plots]'"
 ESTIMATORS = {
     "mean": "None: on average over the noise, the result is the true one.",
     "median": "None in the median: the result is as likely too high as too low.",
@@ -33,18 +30,8 @@ def upper(text: str) -> str:
 
 def mathml(policy: Policy, column: str | None) -> Html:
     """Return a policy as a formula in MathML, with the column's name for the influence."""
-    try:
-        from latex2mathml.converter import convert
-    except ImportError:
-        raise EngineError(MISSING) from None
-    start = "P = " if column is None else f"P({PLACE}) = "
-    formula = re.sub(r"(\d)e\+?(-?)0*(\d+)", r"\1 \\times 10^{\2\3}", policy.latex())
-    formula = re.sub(r"[\d.]+ \\times 10\^\{-?\d+\}", r"(\g<0>)", formula)
-    name = column or ""
-    written = f"<mi>{escape(name)}</mi>" if not re.search(r"\W", name) else f"<mtext>[{escape(name)}]</mtext>"
-    drawn = convert(start + formula.replace(INFLUENCE, PLACE))
-    drawn = drawn.replace(' display="inline"', ' displaystyle="true"', 1)
-    return Html(drawn.replace("<mtext>@</mtext>", written))
+    variable = Symbol(column or "")
+    return Html(equation(policy.formula(variable), variable if column is not None else None))
 
 
 def growth(policy: Policy, low: float, high: float) -> str:
@@ -64,8 +51,8 @@ def growth(policy: Policy, low: float, high: float) -> str:
         known = [(starts[i], factors[i]) for i in (0, -1) if np.isfinite(factors[i])]
         parts = [f"from size {figure(start)} to {figure(10 * start)} {_grows(factor)}" for start, factor in known]
         said = f"{upper('; '.join(dict.fromkeys(parts)))}." if parts else ""
-    if isinstance(policy, UnitSplittingPolicy):
-        said = f"Records up to {figure(policy.threshold)} lose the same, and larger ones in steps. {said}"
+    if policy.step is not None:
+        said = f"Records up to {figure(policy.step)} lose the same, and larger ones in steps. {said}"
     return said.strip()
 
 

@@ -4,10 +4,8 @@ The policy is pushed down to the engine as an expression, so no record leaves it
 shares.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any
 
 import ibis
@@ -18,18 +16,28 @@ import numpy as np
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import DataError, ParameterError
 from slowscale.markup import html_text
-from slowscale.policy import (
-    ConstantPolicy,
-    LogPolicy,
-    MaxPolicy,
-    Policy,
-    PolylogPolicy,
-    PowerPolicy,
-    RootPolicy,
-    SumPolicy,
-    TanhPolicy,
-    TimesPolicy,
-    UnitSplittingPolicy,
+from slowscale.policy import Policy
+from slowscale.policy.tree import (
+    Absolute,
+    Call,
+    Difference,
+    Formula,
+    HalfSquare,
+    KthRoot,
+    Logarithm,
+    Max,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    RoundedUp,
+    Shift,
+    Sum,
+    Symbol,
+    Tanh,
+    Times,
+    contains,
+    formula_value,
 )
 from slowscale.tables.dialects import forced
 from slowscale.tables.engines import among, engine_errors, engine_of, fetch
@@ -152,67 +160,57 @@ def _value(table: ir.Table, column: Column) -> ir.Value:
     return counted(table, column).value.cast("float64")
 
 
-@singledispatch
 def expression(policy: Policy, influence: Any) -> ir.Value:
     """Return a policy at an influence as an expression that the engine evaluates."""
-    raise ParameterError(f"the engine cannot evaluate a {policy.kind} policy: it has a function of yours")
+    formula = policy.formula()
+    if contains(formula, Call):
+        raise ParameterError("the engine cannot evaluate a transformation policy: it has a function of yours")
+    return _written(formula, influence)
 
 
-@expression.register
-def _constant(policy: ConstantPolicy, x: Any) -> ir.Value:
-    return ibis.literal(policy.loss)
+def _written(formula: Formula, x: Any) -> ir.Value:
+    """Return a formula as an expression in the influence x."""
 
+    def of(part: Formula) -> ir.Value:
+        return _written(part, x)
 
-@expression.register
-def _root(policy: RootPolicy, x: Any) -> ir.Value:
-    power = 1 / policy.k
-    return _half_square(x if power == 1 else (x + policy.a) ** power - policy.a**power, policy.sigma)
-
-
-@expression.register
-def _log(policy: LogPolicy, x: Any) -> ir.Value:
-    return _half_square((x / policy.a + 1.0).ln(), policy.sigma)
-
-
-def _half_square(rise: Any, sigma: float) -> ir.Value:
-    ratio = rise / sigma
-    return ratio * ratio / 2.0
-
-
-@expression.register
-def _power(policy: PowerPolicy, x: Any) -> ir.Value:
-    return (x / policy.sigma) ** policy.p
-
-
-@expression.register
-def _polylog(policy: PolylogPolicy, x: Any) -> ir.Value:
-    return ((x / policy.sigma + policy.a).ln() ** policy.p - math.log(policy.a) ** policy.p) * policy.d
-
-
-@expression.register
-def _unit_splitting(policy: UnitSplittingPolicy, x: Any) -> ir.Value:
-    pieces = (x / policy.threshold).ceil().cast("float64")
-    return _half_square(pieces * policy.threshold, policy.sigma)
-
-
-@expression.register
-def _tanh(policy: TanhPolicy, x: Any) -> ir.Value:
-    pure = expression(policy.pure, x)
-    # Beyond 40 the factor is 1, and some engines refuse an exponential that small.
-    small = (-ibis.least(pure, ibis.literal(40.0))).exp()
-    return pure * (1.0 - small) / (1.0 + small)
-
-
-@expression.register
-def _sum(policy: SumPolicy, x: Any) -> ir.Value:
-    return sum((expression(term, x) for term in policy.terms), ibis.literal(0.0))
-
-
-@expression.register
-def _times(policy: TimesPolicy, x: Any) -> ir.Value:
-    return expression(policy.policy, x) * float(policy.count)
-
-
-@expression.register
-def _max(policy: MaxPolicy, x: Any) -> ir.Value:
-    return ibis.greatest(*(expression(term, x) for term in policy.terms))
+    if not contains(formula, Symbol):  # worked out here, so that all engines use the same number
+        return ibis.literal(float(formula_value(formula)))
+    match formula:
+        case Symbol():
+            return x
+        case Shift(base, by):
+            return of(base) + by
+        case Difference(Logarithm(Shift(base, by)), Logarithm(Number(start))) if by == start:
+            return (of(base) / start + 1.0).ln()  # the same, with the digits that the difference would lose
+        case Difference(left, right):
+            return of(left) - of(right)
+        case Product(left, right):
+            return of(left) * of(right)
+        case Quotient(top, bottom):
+            return of(top) / bottom
+        case Power(base, exponent):
+            return of(base) ** exponent
+        case KthRoot(base, k):
+            return of(base) if k == 1 else of(base) ** (1 / k)
+        case Logarithm(base):
+            return of(base).ln()
+        case Absolute(base):
+            return of(base).abs()
+        case RoundedUp(base, step):
+            return (of(base) / step).ceil().cast("float64") * step
+        case HalfSquare(rise, sigma):
+            ratio = of(rise) / sigma  # squared last, as the square of either may be too large
+            return ratio * ratio / 2.0
+        case Tanh(pure):
+            loss = of(pure)
+            # Beyond 40 the factor is 1, and some engines refuse an exponential that small.
+            small = (-ibis.least(loss, ibis.literal(40.0))).exp()
+            return loss * (1.0 - small) / (1.0 + small)
+        case Times(count, loss):
+            return of(loss) * float(count)
+        case Sum(terms):
+            return sum(map(of, terms), ibis.literal(0.0))
+        case Max(terms):
+            return ibis.greatest(*map(of, terms))
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")

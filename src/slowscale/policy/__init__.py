@@ -1,0 +1,50 @@
+"""Policy functions P(Δ): what a record of influence Δ may lose, and their algebra.
+
+A policy belongs to a notion: PRzCDP (Definition PRzCDP) or PRDP, its pure form (Definition PRDP). Policies of one
+notion add under sequential composition (`P + Q`, Lemma PRzCDP-seq), take the maximum under parallel composition
+(`P | Q`, Lemma PRzCDP-par), and bound what a group of records loses (`P.group`, Lemma PRzCDP-group and better).
+Influences are the absolute change a record makes to the sum: for a sum, the record's value.
+
+>>> P = RootPolicy(k=4, sigma=2)
+>>> P([5, 10_000]).round(3).tolist()
+[0.28, 12.5]
+>>> print(P + RootPolicy(k=1, sigma=100))
+Δ^(1/2) / (2·2²) + Δ² / (2·100²)
+"""
+
+from slowscale.policy.base import PURE, REGISTRY, ZCDP, Function, Policy, function_name
+from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
+from slowscale.policy.families import ConstantPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
+from slowscale.policy.transforming import (
+    PROBES,
+    SAME,
+    LogPolicy,
+    RootPolicy,
+    TransformationPolicy,
+    TransformingPolicy,
+)
+from slowscale.policy.writing import number
+
+__all__ = [
+    "PROBES",
+    "PURE",
+    "REGISTRY",
+    "SAME",
+    "ZCDP",
+    "ConstantPolicy",
+    "Function",
+    "LogPolicy",
+    "MaxPolicy",
+    "Policy",
+    "PolylogPolicy",
+    "PowerPolicy",
+    "RootPolicy",
+    "SumPolicy",
+    "TanhPolicy",
+    "TimesPolicy",
+    "TransformationPolicy",
+    "TransformingPolicy",
+    "UnitSplittingPolicy",
+    "function_name",
+    "number",
+]

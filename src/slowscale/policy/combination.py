@@ -1,0 +1,189 @@
+"""Policies made of policies: composed in sequence and in parallel, repeated, and turned from PRDP to PRzCDP."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.formulas import tanh_bound
+from slowscale.parameters import Array, whole
+from slowscale.policy.base import PURE, Policy
+from slowscale.policy.tree import INFLUENCE, Formula, Max, Sum, Tanh, Times
+
+
+@dataclass(frozen=True)
+class TanhPolicy(Policy):
+    """tanh(P/2)·P: the PRzCDP policy implied by a PRDP policy P (Lemma PRDP-implies-PRzCDP)."""
+
+    kind = "tanh"
+
+    pure: Policy
+
+    def _check(self) -> None:
+        if not isinstance(self.pure, Policy) or self.pure.notion != PURE:
+            raise ParameterTypeError(f"pure must be a PRDP policy, got {self.pure!r}")
+
+    def _loss(self, influence: Array) -> Array:
+        return tanh_bound(self.pure._loss(influence))
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return Tanh(self.pure.formula(x))
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        return tanh_bound(self.pure._between(low, gap))
+
+    def _between_formula(self, *ends: Formula) -> Formula:
+        return Tanh(self.pure._between_formula(*ends))
+
+    def _group_anywhere(self, values: Array) -> float:
+        pure = np.array([self.pure._group_anywhere(values)])
+        return min(super()._group_anywhere(values), float(tanh_bound(pure)[0]))
+
+    def _group_in_cell(self, values: Array) -> float:
+        pure = np.array([self.pure._group_in_cell(values)])
+        return min(super()._group_anywhere(values), float(tanh_bound(pure)[0]))
+
+
+@dataclass(frozen=True)
+class TimesPolicy(Policy):
+    """The same policy several times: `count` releases by one mechanism."""
+
+    kind = "times"
+
+    count: int = whole(at_least=1, typical=(1, 1000))
+    policy: Policy = None  # type: ignore[assignment]
+
+    def _check(self) -> None:
+        if not isinstance(self.policy, Policy):
+            raise ParameterTypeError(f"policy must be a policy, got {self.policy!r}")
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion the values are in."""
+        return self.policy.notion
+
+    def _loss(self, influence: Array) -> Array:
+        return self.count * self.policy._loss(influence)
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return Times(self.count, self.policy.formula(x))
+
+    def shapes(self) -> dict[Policy, float]:
+        """Return the shapes of the policy, each as many times."""
+        return {shape: times * self.count for shape, times in self.policy.shapes().items()}
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        return self.count * self.policy._between(low, gap)
+
+    def _between_formula(self, *ends: Formula) -> Formula:
+        return Times(self.count, self.policy._between_formula(*ends))
+
+    def _group_anywhere(self, values: Array) -> float:
+        return self.count * self.policy._group_anywhere(values)
+
+    def _group_in_cell(self, values: Array) -> float:
+        return self.count * self.policy._group_in_cell(values)
+
+
+@dataclass(frozen=True)
+class _CombinedPolicy(Policy):
+    terms: tuple[Policy, ...]
+
+    @classmethod
+    def of(cls, *policies: Policy) -> Self:
+        """Combine policies; the terms of those that are such combinations already become terms."""
+        return cls(tuple(t for policy in policies for t in (policy.terms if isinstance(policy, cls) else (policy,))))
+
+    def _check(self) -> None:
+        if isinstance(self.terms, list):
+            self._set("terms", tuple(self.terms))
+        if (
+            not isinstance(self.terms, tuple)
+            or not self.terms
+            or not all(isinstance(term, Policy) for term in self.terms)
+        ):
+            raise ParameterTypeError(f"terms must be one or more policies, got {self.terms!r}")
+        if len({term.notion for term in self.terms}) > 1:
+            raise ParameterError("PRDP and PRzCDP policies do not combine: turn the PRDP ones with .to_zcdp() first")
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion the values are in."""
+        return self.terms[0].notion
+
+    @abstractmethod
+    def _combine(self, parts: list[Array]) -> Array:
+        """Combine the values of the terms."""
+
+    @abstractmethod
+    def _join(self, parts: tuple[Formula, ...]) -> Formula:
+        """Combine the formulas of the terms."""
+
+    def _loss(self, influence: Array) -> Array:
+        return self._combine([term._loss(influence) for term in self.terms])
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return self._join(tuple(term.formula(x) for term in self.terms))
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        return self._combine([term._between(low, gap) for term in self.terms])
+
+    def _between_formula(self, *ends: Formula) -> Formula:
+        return self._join(tuple(term._between_formula(*ends) for term in self.terms))
+
+    def _loose(self, *change: Any) -> Array:
+        return self._combine([term._loose(*change) for term in self.terms])
+
+    def _loose_formula(self, *change: Any) -> Formula:
+        return self._join(tuple(term._loose_formula(*change) for term in self.terms))
+
+    def _group_in_cell(self, values: Array) -> float:
+        return float(self._combine([np.array(term._group_in_cell(values)) for term in self.terms]))
+
+
+@dataclass(frozen=True)
+class SumPolicy(_CombinedPolicy):
+    """Sequential composition: the losses add."""
+
+    kind = "sum"
+
+    def _combine(self, parts: list[Array]) -> Array:
+        return np.asarray(sum(parts))
+
+    def _join(self, parts: tuple[Formula, ...]) -> Formula:
+        return Sum(parts)
+
+    def shapes(self) -> dict[Policy, float]:
+        """Return the shapes of the terms, with the coefficients of equal ones added."""
+        found: dict[Policy, float] = {}
+        for term in self.terms:
+            for shape, times in term.shapes().items():
+                found[shape] = found.get(shape, 0.0) + times
+        return found
+
+    def _group_anywhere(self, values: Array) -> float:
+        return sum(term._group_anywhere(values) for term in self.terms)
+
+    def _group_in_cell(self, values: Array) -> float:
+        raise ParameterError(
+            "cells must not be given for a sum of policies, which may be of several tables: "
+            "group each term with its own cells, and add"
+        )
+
+
+@dataclass(frozen=True)
+class MaxPolicy(_CombinedPolicy):
+    """Parallel composition: a record is in one of the parts, so it loses at most the largest."""
+
+    kind = "max"
+
+    def _combine(self, parts: list[Array]) -> Array:
+        return np.asarray(np.max(parts, axis=0))
+
+    def _join(self, parts: tuple[Formula, ...]) -> Formula:
+        return Max(parts)

@@ -1,0 +1,143 @@
+"""Policies of additive noise and of unit splitting, and the constant one of ordinary differential privacy."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slowscale.errors import ParameterError
+from slowscale.families import PolylogFamily, PowerFamily, SplittingFamily
+from slowscale.formulas import polylog_rise, power
+from slowscale.parameters import Array, real
+from slowscale.policy import tree
+from slowscale.policy.base import PURE, ZCDP, Policy
+from slowscale.policy.tree import (
+    INFLUENCE,
+    Difference,
+    Formula,
+    HalfSquare,
+    Logarithm,
+    Number,
+    Product,
+    Quotient,
+    RoundedUp,
+)
+
+
+@dataclass(frozen=True)
+class ConstantPolicy(Policy):
+    """The same loss for every record: ordinary differential privacy, such as of a count."""
+
+    kind = "constant"
+    _sums = False
+
+    loss: float = real(at_least=0, typical=(0.001, 10))
+    of: str = ZCDP
+
+    def _check(self) -> None:
+        if self.of not in (ZCDP, PURE):
+            raise ParameterError(f"of must be {ZCDP!r} or {PURE!r}, got {self.of!r}")
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion the values are in."""
+        return self.of
+
+    def _loss(self, influence: Array) -> Array:
+        return np.full_like(influence, self.loss)
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return Number(self.loss)
+
+    def shapes(self) -> dict[Policy, float]:
+        """Return the shape with a loss of 1, and its coefficient."""
+        return {replace(self, loss=1.0): self.loss}
+
+    @property
+    def _changed(self) -> float:
+        # A changed record is one taken out and one put in.
+        return self.loss * (2 if self.notion == PURE else 4)
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        return np.full_like(gap, self._changed)
+
+    def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
+        return Number(self._changed)
+
+
+class _PurePolicy(Policy):
+    @property
+    def notion(self) -> str:
+        """The privacy notion the values are in."""
+        return PURE
+
+
+@dataclass(frozen=True)
+class PowerPolicy(PowerFamily, _PurePolicy):
+    """(Δ/σ)^p, the PRDP policy of the generalized Gaussian (Corollary genGaussMech)."""
+
+    kind = "power"
+
+    def _loss(self, influence: Array) -> Array:
+        ratio = influence / self.sigma
+        if ratio.size and ratio.max() == math.inf:
+            return np.asarray(power(influence, self.p) / self.sigma**self.p)
+        return power(ratio, self.p)
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return tree.raised(Quotient(x, self.sigma), self.p)
+
+
+@dataclass(frozen=True)
+class PolylogPolicy(PolylogFamily, _PurePolicy):
+    """d·(ln(Δ/σ + a)^p − ln(a)^p), the PRDP policy of the exponential polylog (Corollary expolyMech)."""
+
+    kind = "polylog"
+
+    def _loss(self, influence: Array) -> Array:
+        return self.d * polylog_rise(influence, self.sigma, self.a, self.p)
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        ratio = x if self.sigma == 1 else Quotient(x, self.sigma)
+        grown = tree.raised(Logarithm(tree.Shift(ratio, self.a), tall=True), self.p)
+        return Product(Number(self.d), Difference(grown, Number(math.log(self.a) ** self.p)))
+
+
+@dataclass(frozen=True)
+class UnitSplittingPolicy(SplittingFamily, Policy):
+    """ρ·⌈Δ/threshold⌉² with ρ = threshold²/(2σ²): records split into pieces of at most `threshold`."""
+
+    kind = "unit splitting"
+
+    @property
+    def rho(self) -> float:
+        """The loss of a record that is not split."""
+        return tree.per_piece(self.threshold, self.sigma)
+
+    @property
+    def step(self) -> float:
+        """The size of the pieces: the loss grows with their number."""
+        return self.threshold
+
+    def _loss(self, influence: Array) -> Array:
+        # Squared last: the number of pieces alone may be too large to be squared.
+        return np.asarray((np.ceil(influence / self.threshold) * (self.threshold / self.sigma)) ** 2 / 2)
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return HalfSquare(RoundedUp(x, self.threshold), self.sigma)
+
+    def shapes(self) -> dict[Policy, float]:
+        """Return the shape with a scale of one piece, and its coefficient."""
+        with np.errstate(over="ignore"):
+            return {replace(self, sigma=self.threshold): float((np.float64(self.threshold) / self.sigma) ** 2)}
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        # The pieces are summed again, so a changed value shifts one Gaussian.
+        return np.asarray((gap / self.sigma) ** 2 / 2)
+
+    def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
+        return HalfSquare(tree.KthRoot(distance, 1), self.sigma)

@@ -1,0 +1,230 @@
+"""Formulas of policies as small trees, said once and written in several ways.
+
+`writing` writes a tree as text and LaTeX, `report.mathml` as MathML, and `tables.losses` as an expression for an
+engine; `formula_value` works it out as it stands. The losses that are charged come from the hand-written code of the
+policies, which keeps its digits where a plain evaluation would cancel; tests hold one against the other.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+
+class Formula:
+    """A formula: one of the nodes below."""
+
+
+@dataclass(frozen=True)
+class Number(Formula):
+    """A number, such as a parameter."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Symbol(Formula):
+    """A variable, with its name in LaTeX where that differs."""
+
+    name: str
+    latex: str | None = None
+
+
+@dataclass(frozen=True)
+class Shift(Formula):
+    """base + by, where `by` may be negative."""
+
+    base: Formula
+    by: float
+
+
+@dataclass(frozen=True)
+class Difference(Formula):
+    """left − right."""
+
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True)
+class Product(Formula):
+    """left·right."""
+
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True)
+class Quotient(Formula):
+    """top / bottom."""
+
+    top: Formula
+    bottom: float
+
+
+@dataclass(frozen=True)
+class Power(Formula):
+    """base^exponent."""
+
+    base: Formula
+    exponent: float
+
+
+@dataclass(frozen=True)
+class KthRoot(Formula):
+    """The kth root; k = 1 is the base itself."""
+
+    base: Formula
+    k: int
+
+
+@dataclass(frozen=True)
+class Logarithm(Formula):
+    """The natural logarithm; `tall` where the argument may hold a fraction, so that brackets must grow with it."""
+
+    base: Formula
+    tall: bool = False
+
+
+@dataclass(frozen=True)
+class Absolute(Formula):
+    """|base|."""
+
+    base: Formula
+
+
+@dataclass(frozen=True)
+class RoundedUp(Formula):
+    """step·⌈base / step⌉: the next multiple of a step."""
+
+    base: Formula
+    step: float
+
+
+@dataclass(frozen=True)
+class Call(Formula):
+    """f(base) for a user-given function."""
+
+    function: Callable[[Any], Any]
+    base: Formula
+
+
+@dataclass(frozen=True)
+class HalfSquare(Formula):
+    """rise² / (2σ²): the loss where Gaussian noise of scale σ hides a change by `rise`."""
+
+    rise: Formula
+    sigma: float
+
+
+@dataclass(frozen=True)
+class Tanh(Formula):
+    """tanh(ε/2)·ε with ε defined as the pure loss."""
+
+    pure: Formula
+
+
+@dataclass(frozen=True)
+class Times(Formula):
+    """The same loss `count` times."""
+
+    count: int
+    loss: Formula
+
+
+@dataclass(frozen=True)
+class Sum(Formula):
+    """Losses that add."""
+
+    terms: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class Max(Formula):
+    """The largest of several losses."""
+
+    terms: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class Disjoint(Max):
+    """The largest loss by one of several releases about disjoint records, told apart by a column if any."""
+
+    by: str = ""
+
+
+INFLUENCE = Symbol("Δ", r"\Delta(r)")
+
+
+def shift(base: Formula, by: float) -> Formula:
+    """Return base + by, which is the base itself when `by` is 0."""
+    return Shift(base, by) if by else base
+
+
+def raised(base: Formula, exponent: float) -> Formula:
+    """Return base^exponent, which is the base itself when the exponent is 1."""
+    return base if exponent == 1 else Power(base, exponent)
+
+
+def per_piece(step: float, sigma: float) -> float:
+    """Return the half square of one step: the factor of ⌈…⌉² in that of a rise in steps."""
+    return (step / sigma) ** 2 / 2
+
+
+def contains(formula: Formula, node: type[Formula]) -> bool:
+    """Return whether a formula has a node of a type, at any depth."""
+    return isinstance(formula, node) or any(contains(part, node) for part in _parts(formula))
+
+
+def _parts(formula: Formula) -> Iterator[Formula]:
+    for field in fields(formula):  # type: ignore[arg-type]
+        value = getattr(formula, field.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Formula):
+                yield part
+
+
+def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> Any:
+    """Return a formula's value, operation by operation, given those of its symbols: floats or arrays."""
+
+    def of(part: Formula) -> Any:
+        return formula_value(part, values)
+
+    match formula:
+        case Number(value):
+            return value
+        case Symbol(name):
+            return (values or {})[name]
+        case Shift(base, by):
+            return of(base) + by
+        case Difference(left, right):
+            return of(left) - of(right)
+        case Product(left, right):
+            return of(left) * of(right)
+        case Quotient(top, bottom):
+            return of(top) / bottom
+        case Power(base, exponent):
+            return of(base) ** exponent
+        case KthRoot(base, k):
+            return of(base) ** (1 / k)
+        case Logarithm(base):
+            return np.log(of(base))
+        case Absolute(base):
+            return abs(of(base))
+        case RoundedUp(base, step):
+            return np.ceil(of(base) / step) * step
+        case Call(function, base):
+            return function(of(base))
+        case HalfSquare(rise, sigma):
+            return (of(rise) / sigma) ** 2 / 2
+        case Tanh(pure):
+            return np.tanh(of(pure) / 2) * of(pure)
+        case Times(count, loss):
+            return count * of(loss)
+        case Sum(terms):
+            return sum(map(of, terms))
+        case Max(terms):
+            return reduce(np.maximum, map(of, terms))
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")

@@ -1,0 +1,161 @@
+"""Formulas written for people: as text and as LaTeX."""
+
+from fractions import Fraction
+
+from slowscale.policy.tree import (
+    Absolute,
+    Call,
+    Difference,
+    Disjoint,
+    Formula,
+    HalfSquare,
+    KthRoot,
+    Logarithm,
+    Max,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    RoundedUp,
+    Shift,
+    Sum,
+    Symbol,
+    Tanh,
+    Times,
+    contains,
+    per_piece,
+)
+
+
+def number(x: float) -> str:
+    """Write a parameter for people: six digits at most."""
+    return f"{x:.6g}"
+
+
+def text(formula: Formula) -> str:
+    """Return a formula as text."""
+    match formula:
+        case Number(value):
+            return number(value)
+        case Symbol(name):
+            return name
+        case Shift(Quotient(top, bottom), by):
+            return f"{_factor(top)}/{number(bottom)} {_signed(by)}"
+        case Shift(base, by):
+            return f"{text(base)} {_signed(by)}"
+        case Difference(left, right):
+            return f"{text(left)} − {_factor(right)}"
+        case Product(left, right):
+            return f"{_factor(left)}·{_factor(right)}"
+        case Quotient(top, bottom):
+            return f"{_factor(top)} / {number(bottom)}"
+        case Power(base, exponent):
+            return f"{_atom(base)}^{number(exponent)}"
+        case KthRoot(base, k):
+            return text(base) if k == 1 else f"{_atom(base)}^(1/{k})"
+        case Logarithm(base):
+            return f"ln({text(base)})"
+        case Absolute(base):
+            return f"|{text(base)}|"
+        case RoundedUp(base, step):
+            return f"{number(step)}·⌈{_factor(base)} / {number(step)}⌉"
+        case Call(_, base):
+            return f"f({text(base)})"
+        case HalfSquare(RoundedUp(base, step), sigma):
+            return f"{number(per_piece(step, sigma))}·⌈{_factor(base)} / {number(step)}⌉²"
+        case HalfSquare(KthRoot(base, k), sigma):
+            return f"{_atom(base)}{_squared_root(k)} / (2·{number(sigma)}²)"
+        case HalfSquare(rise, sigma):
+            return f"{_atom(rise)}² / (2·{number(sigma)}²)"
+        case Tanh(pure):
+            return f"tanh(ε/2)·ε with ε = {text(pure)}"
+        case Times(count, loss):
+            return f"{count}·({text(loss)})"
+        case Sum(terms):
+            # A term that defines its ε is bracketed, to show where the definition ends.
+            return " + ".join(f"({text(term)})" if contains(term, Tanh) else text(term) for term in terms)
+        case Disjoint(terms, by):
+            return f"max{f' over {by}' if by else ''} of [{'; '.join(map(text, terms))}]"
+        case Max(terms):
+            return f"max({'; '.join(map(text, terms))})"
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
+
+
+def _signed(by: float) -> str:
+    return f"{'+' if by >= 0 else '−'} {number(abs(by))}"
+
+
+def _squared_root(k: int) -> str:
+    """Write the power of a squared kth root."""
+    return {1: "²", 2: ""}.get(k, f"^({Fraction(2, k)})")
+
+
+def _factor(formula: Formula) -> str:
+    """Write a formula as part of a product, where a sum needs brackets."""
+    return f"({text(formula)})" if isinstance(formula, Shift | Difference) else text(formula)
+
+
+def _atom(formula: Formula) -> str:
+    """Write a formula as the base of a power, where all but single things need brackets."""
+    spaced = isinstance(formula, Symbol) and " " in formula.name
+    compound = isinstance(formula, Shift | Difference | Product | Quotient)
+    return f"({text(formula)})" if spaced or compound else text(formula)
+
+
+def latex(formula: Formula) -> str:
+    """Return a formula in LaTeX."""
+    match formula:
+        case Number(value):
+            return number(value)
+        case Symbol(name, special):
+            return name if special is None else special
+        case Shift(base, by):
+            return f"{latex(base)} {'+' if by >= 0 else '-'} {number(abs(by))}"
+        case Difference(left, right):
+            return f"{latex(left)} - {_latex_factor(right)}"
+        case Product(left, Difference() as right):
+            return f"{latex(left)} \\left[{latex(right)}\\right]"
+        case Product(left, right):
+            return f"{_latex_factor(left)} {_latex_factor(right)}"
+        case Quotient(top, bottom):
+            return f"\\frac{{{latex(top)}}}{{{number(bottom)}}}"
+        case Power(base, exponent):
+            return f"{_latex_atom(base)}^{{{number(exponent)}}}"
+        case KthRoot(base, k):
+            return latex(base) if k == 1 else f"\\sqrt[{k}]{{{latex(base)}}}"
+        case Logarithm(base, tall):
+            return f"\\ln\\left({latex(base)}\\right)" if tall else f"\\ln({latex(base)})"
+        case Absolute(base):
+            return f"\\left|{latex(base)}\\right|"
+        case RoundedUp(base, step):
+            return f"{number(step)} {_latex_pieces(base, step)}"
+        case Call(_, base):
+            return f"f({latex(base)})"
+        case HalfSquare(RoundedUp(base, step), sigma):
+            return f"{number(per_piece(step, sigma))} {_latex_pieces(base, step)}^2"
+        case HalfSquare(KthRoot(base, k), sigma):
+            return f"\\frac{{{_latex_atom(base)}^{{{Fraction(2, k)}}}}}{{2 \\cdot {number(sigma)}^2}}"
+        case HalfSquare(rise, sigma):
+            return f"\\frac{{{_latex_atom(rise)}^2}}{{2 \\cdot {number(sigma)}^2}}"
+        case Tanh(pure):
+            return f"\\tanh(\\varepsilon/2)\\,\\varepsilon \\text{{ with }} \\varepsilon = {latex(pure)}"
+        case Times(count, loss):
+            return f"{count} \\left({latex(loss)}\\right)"
+        case Sum(terms):
+            return " + ".join(f"\\left({latex(term)}\\right)" for term in terms)
+        case Max(terms):
+            return f"\\max\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
+
+
+def _latex_pieces(base: Formula, step: float) -> str:
+    return f"\\left\\lceil \\frac{{{latex(base)}}}{{{number(step)}}} \\right\\rceil"
+
+
+def _latex_factor(formula: Formula) -> str:
+    return f"\\left({latex(formula)}\\right)" if isinstance(formula, Shift | Difference) else latex(formula)
+
+
+def _latex_atom(formula: Formula) -> str:
+    compound = isinstance(formula, Shift | Difference | Product | Quotient)
+    return f"\\left({latex(formula)}\\right)" if compound else latex(formula)

@@ -1,0 +1,250 @@
+"""Formulas as trees: they have the values of the policies that say them, and are written in several ways."""
+
+import re
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import log_uniform, policies, pure_policies
+
+import slowscale as ss
+from slowscale.policy import (
+    REGISTRY,
+    ConstantPolicy,
+    LogPolicy,
+    MaxPolicy,
+    Policy,
+    PolylogPolicy,
+    PowerPolicy,
+    RootPolicy,
+    SumPolicy,
+    TanhPolicy,
+    TimesPolicy,
+    TransformationPolicy,
+    UnitSplittingPolicy,
+)
+from slowscale.policy.tree import (
+    Absolute,
+    Difference,
+    Formula,
+    Number,
+    Product,
+    Quotient,
+    RoundedUp,
+    Shift,
+    Symbol,
+    contains,
+    formula_value,
+)
+from slowscale.policy.writing import latex, text
+from slowscale.report.mathml import equation
+from slowscale.report.words import mathml
+
+GAUSSIAN = RootPolicy(1, 75)
+LAPLACE = PowerPolicy(2, 1)
+# One policy of each form: its text, its LaTeX, and the characters of its MathML.
+FORMS = [
+    (ConstantPolicy(0.5), "0.5", "0.5", "P(x)=0.5"),
+    (GAUSSIAN, "Δ² / (2·75²)", r"\frac{\Delta(r)^{2}}{2 \cdot 75^2}", "P(x)=x22·752"),
+    (RootPolicy(2, 5), "Δ / (2·5²)", r"\frac{\Delta(r)^{1}}{2 \cdot 5^2}", "P(x)=x12·52"),
+    (RootPolicy(3, 5), "Δ^(2/3) / (2·5²)", r"\frac{\Delta(r)^{2/3}}{2 \cdot 5^2}", "P(x)=x2/32·52"),
+    (
+        RootPolicy(4, 2, 1),
+        "((Δ + 1)^(1/4) − 1^(1/4))² / (2·2²)",
+        r"\frac{\left(\sqrt[4]{\Delta(r) + 1} - \sqrt[4]{1}\right)^2}{2 \cdot 2^2}",
+        "P(x)=(x+14−14)22·22",
+    ),
+    (LogPolicy(0.5), "ln(Δ + 1)² / (2·0.5²)", r"\frac{\ln(\Delta(r) + 1)^2}{2 \cdot 0.5^2}", "P(x)=ln(x+1)22·0.52"),
+    (
+        LogPolicy(2e-5, 3),
+        "(ln(Δ + 3) − ln(3))² / (2·2e-05²)",
+        r"\frac{\left(\ln(\Delta(r) + 3) - \ln(3)\right)^2}{2 \cdot 2e-05^2}",
+        "P(x)=(ln(x+3)−ln(3))22·(2×10−5)2",
+    ),
+    (
+        TransformationPolicy(np.log1p, 2, -0.5),
+        "(f(Δ − 0.5) − f(-0.5))² / (2·2²)",
+        r"\frac{\left(f(\Delta(r) - 0.5) - f(-0.5)\right)^2}{2 \cdot 2^2}",
+        "P(x)=(f(x−0.5)−f(−0.5))22·22",
+    ),
+    (LAPLACE, "Δ / 2", r"\frac{\Delta(r)}{2}", "P(x)=x2"),
+    (
+        PowerPolicy(6.84e9, 0.5),
+        "(Δ / 6.84e+09)^0.5",
+        r"\left(\frac{\Delta(r)}{6.84e+09}\right)^{0.5}",
+        "P(x)=(x(6.84×109))0.5",
+    ),
+    (
+        PolylogPolicy(0.2),
+        "0.2·(ln(Δ + 2.71828)^2 − 1)",
+        r"0.2 \left[\ln\left(\Delta(r) + 2.71828\right)^{2} - 1\right]",
+        "P(x)=0.2[ln(x+2.71828)2−1]",
+    ),
+    (
+        PolylogPolicy(4, 5, 3, 1),
+        "4·(ln(Δ/5 + 3) − 1.09861)",
+        r"4 \left[\ln\left(\frac{\Delta(r)}{5} + 3\right) - 1.09861\right]",
+        "P(x)=4[ln(x5+3)−1.09861]",
+    ),
+    (
+        UnitSplittingPolicy(10, 50),
+        "0.02·⌈Δ / 10⌉²",
+        r"0.02 \left\lceil \frac{\Delta(r)}{10} \right\rceil^2",
+        "P(x)=0.02⌈x10⌉2",
+    ),
+    (
+        TanhPolicy(LAPLACE),
+        "tanh(ε/2)·ε with ε = Δ / 2",
+        r"\tanh(\varepsilon/2)\,\varepsilon \text{ with } \varepsilon = \frac{\Delta(r)}{2}",
+        "P(x)=tanh(ε/2)ε\u00a0with\u00a0ε=x2",
+    ),
+    (
+        SumPolicy((GAUSSIAN, TimesPolicy(1234567, TanhPolicy(LAPLACE)))),
+        "Δ² / (2·75²) + (1234567·(tanh(ε/2)·ε with ε = Δ / 2))",
+        r"\left(\frac{\Delta(r)^{2}}{2 \cdot 75^2}\right) + \left(1234567 \left(\tanh(\varepsilon/2)\,\varepsilon "
+        r"\text{ with } \varepsilon = \frac{\Delta(r)}{2}\right)\right)",
+        "P(x)=(x22·752)+(1234567(tanh(ε/2)ε\u00a0with\u00a0ε=x2))",
+    ),
+    (
+        MaxPolicy((GAUSSIAN, ConstantPolicy(1))),
+        "max(Δ² / (2·75²); 1)",
+        r"\max\left\{\frac{\Delta(r)^{2}}{2 \cdot 75^2}, 1\right\}",
+        "P(x)=max{x22·752,1}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("policy", "as_text", "as_latex", "as_mathml"), FORMS)
+def test_each_form_is_written(policy, as_text, as_latex, as_mathml):
+    assert str(policy) == as_text
+    assert policy.latex() == as_latex
+    tree = ElementTree.fromstring(mathml(policy, "x"))
+    assert "".join(tree.itertext()) == as_mathml
+    # A power has a base and an exponent, a fraction two parts, a root two.
+    assert all(len(e) == 2 for e in tree.iter() if e.tag.endswith(("msup", "mfrac", "mroot")))
+
+
+def test_the_forms_are_of_every_kind():
+    """A new kind needs a form above, so that it is written everywhere."""
+    assert {policy.kind for policy, *_ in FORMS} | {"times"} == set(REGISTRY)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def scale(policy):
+    """Return the largest size below which a plain evaluation loses digits, or a size like it."""
+    inner = [*getattr(policy, "terms", ()), *(getattr(policy, name, None) for name in ("pure", "policy"))]
+    own = getattr(policy, "sigma", 1) * getattr(policy, "a", 1), getattr(policy, "a", 1), getattr(policy, "sigma", 1)
+    return max([*own, *(scale(part) for part in inner if part is not None)])
+
+
+@settings(max_examples=300)
+@given(policy=st.one_of(policies, pure_policies), ratio=log_uniform(0.01, 1e6))
+def test_formulas_have_the_values_of_their_policies(policy, ratio):
+    sizes = scale(policy) * ratio * np.array([1, 2.5, 1e3])
+    np.testing.assert_allclose(formula_value(policy.formula(), {"Δ": sizes}), policy(sizes), rtol=1e-7)
+
+
+@pytest.mark.parametrize("f", [np.sqrt, np.log1p])
+def test_formulas_of_user_given_functions(f):
+    policy = TransformationPolicy(f, 2, 1)
+    assert formula_value(policy.formula(), {"Δ": 7.0}) == pytest.approx(policy(7.0))
+
+
+CHANGES = [{}, {"add": 1}, {"add": 1, "loose": True}, {"times": 2.5}, {"times": 2.5, "loose": True}, {"times": 0.25}]
+
+
+@settings(max_examples=200)
+@given(policy=policies, ratio=log_uniform(0.1, 1e4))
+def test_formulas_between_values_have_the_values_of_bounded_policies(policy, ratio):
+    size = scale(policy) * ratio
+    for change in CHANGES:
+        change = {**change, "add": size / 2} if "add" in change else change
+        bounded = ss.BoundedPolicy(policy, **change)
+        given_values = (size,) if change else (size, 3 * size)
+        found = formula_value(bounded.formula(), {"r": size, "r'": 3 * size})
+        assert found == pytest.approx(bounded(*given_values), rel=1e-7), str(bounded)
+
+
+def test_texts_between_values_say_what_is_evaluated():
+    assert str(ss.Gaussian(2).bounded_policy(times=1.5)) == "(0.5·r)² / (2·2²)"
+    assert str(ss.Root(4, 2).bounded_policy(times=3)) == "(r^(1/4) − (3·r)^(1/4))² / (2·2²)"
+    twice = ss.BoundedPolicy(2 * (RootPolicy(4, 2, 1) + ConstantPolicy(0.5)))
+    assert str(twice) == "2·(((r + 1)^(1/4) − (r' + 1)^(1/4))² / (2·2²) + 2)"
+
+
+# --- names and brackets ----------------------------------------------------------------------------------------------
+
+
+def test_names_of_columns_are_not_read():
+    """Brackets follow the formula: a column's name may hold any words."""
+    record = ss.RecordPolicy((("farms with cattle", LAPLACE.to_zcdp()), ("work with pay", LogPolicy(1))))
+    assert str(record) == "(tanh(ε/2)·ε with ε = farms with cattle / 2) + ln(work with pay + 1)² / (2·1²)"
+    assert str(ss.RecordPolicy((("annual pay", GAUSSIAN),))) == "(annual pay)² / (2·75²)"
+    parts = ss.RecordPolicy((("pay", GAUSSIAN),)) | ss.RecordPolicy((("pay", LAPLACE.to_zcdp()),))
+    assert str(parts) == "max of [pay² / (2·75²); tanh(ε/2)·ε with ε = pay / 2]"
+    assert str(parts + ss.RecordPolicy(((None, ConstantPolicy(1)),))) == f"1 + ({parts})"
+    assert str(ss.RecordPolicy(())) == "0"
+
+
+def test_names_in_mathml_are_escaped():
+    drawn = mathml(GAUSSIAN, '<i>"&')
+    assert '[<i>"&]' in "".join(ElementTree.fromstring(drawn).itertext())
+    assert re.search(r"<i>|\"&", drawn.replace('"&#', "")) is None
+
+
+def test_what_no_policy_alone_writes():
+    x = Symbol("x")
+    for formula, as_text, as_latex, as_mathml in [
+        (Absolute(x), "|x|", r"\left|x\right|", "P=|x|"),
+        (RoundedUp(x, 5), "5·⌈x / 5⌉", r"5 \left\lceil \frac{x}{5} \right\rceil", "P=5⌈x5⌉"),
+        (Product(Number(2), Quotient(x, 3)), "2·x / 3", r"2 \frac{x}{3}", "P=2x3"),
+        (Difference(x, Shift(x, 3)), "x − (x + 3)", r"x - \left(x + 3\right)", "P=x−(x+3)"),
+    ]:
+        assert (text(formula), latex(formula)) == (as_text, as_latex)
+        assert "".join(ElementTree.fromstring(equation(formula)).itertext()) == as_mathml
+
+
+def test_unknown_nodes_are_refused():
+    class Other(Formula):
+        pass
+
+    for write in (text, latex, formula_value, equation):
+        with pytest.raises(TypeError, match=r"formula must be a node of slowscale\.policy\.tree"):
+            write(Other())
+
+
+def test_contains():
+    assert contains((GAUSSIAN + ConstantPolicy(1)).formula(), Symbol)
+    assert not contains((2 * ConstantPolicy(1)).formula(), Symbol)
+
+
+# --- kinds -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_registers_itself():
+    try:
+
+        @dataclass(frozen=True)
+        class Toy(Policy):
+            kind = "toy"
+            loss: float = 1.0
+
+            def _loss(self, influence):
+                return np.full_like(influence, self.loss)
+
+            def formula(self, x=None):
+                return Number(self.loss)
+
+        assert ss.Policy.from_dict({"kind": "toy", "loss": 2.0}) == Toy(2.0)
+        assert str(Toy(2.0) + GAUSSIAN) == "2 + Δ² / (2·75²)"
+        with pytest.raises(ss.ParameterError, match=r"kind must be one of .*times, toy, transformation.*, got 'none'"):
+            ss.Policy.from_dict({"kind": "none"})
+        with pytest.raises(ss.ParameterError, match="kind must be a new name, but Toy has 'toy' already"):
+            type("Another", (Policy,), {"kind": "toy"})
+    finally:
+        REGISTRY.pop("toy", None)
