@@ -85,9 +85,6 @@ class Policy(Declared, ABC):
     def __str__(self) -> str:
         return text(self.formula())
 
-    def _repr_latex_(self) -> str:
-        return f"${self.latex()}$"
-
     def latex(self) -> str:
         """Return the formula in LaTeX, the influence written Δ(r) as in the paper."""
         return latex(self.formula())
