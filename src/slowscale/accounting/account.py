@@ -57,8 +57,19 @@ class Charge:
             )
 
 
+@dataclass(frozen=True)
 class Spent(RecordPolicy):
-    """What a record may have lost by all releases so far: call it on a record, or print it."""
+    """What a record may have lost by all releases so far: call it on a record, or print it.
+
+    Attributes
+    ----------
+    releases
+        How many releases there were.
+    protects
+        The column that tells which records belong to one entity, or None where single records are protected.
+    pure_policy
+        The same as PRDP, or None where a release has no such guarantee.
+    """
 
     releases: int = 0
     protects: str | None = None
@@ -320,11 +331,8 @@ class Account:
         pures = [(charge, charge.pure_policy) for charge in self.charges if charge.pure_policy is not None]
         pure = _composed(pures) if self.charges and len(pures) == len(self.charges) else None
         total = _composed([(charge, charge.policy) for charge in self.charges])
-        spent = Spent(total.terms, total.parallel, total.filtered)
-        object.__setattr__(spent, "releases", len(self.charges))
-        object.__setattr__(spent, "pure_policy", pure)
-        object.__setattr__(spent, "protects", self.charges[0].protects if self.charges else None)
-        return spent
+        protects = self.charges[0].protects if self.charges else None
+        return Spent(total.terms, total.parallel, total.filtered, len(self.charges), protects, pure)
 
 
 def _check_total(column: str | None, total: Total, cap: Policy) -> None:

@@ -80,8 +80,8 @@ class Ledger:
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
-    >>> ledger = Ledger(path, caps={"*": ss.Gaussian(5).policy})
-    >>> ledger.verify()
+    >>> with Ledger(path, caps={"*": ss.Gaussian(5).policy}) as ledger:  # closes its connection at the end
+    ...     ledger.verify()
     []
     """
 
@@ -121,6 +121,12 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close this thread's connection to the file; it opens again when it is needed."""

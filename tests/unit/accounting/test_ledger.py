@@ -1,5 +1,6 @@
 """The ledger: durable, chained, capped, and never overwritten."""
 
+import copy
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import date
 from pathlib import Path
 
@@ -21,7 +23,8 @@ import pytest
 from bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge, account, posterior
+from slowscale import policy as policies
+from slowscale.accounting import Account, Charge, Spent, account, posterior
 from slowscale.figures import figure, share
 from slowscale.policy import PROBES, ConstantPolicy
 from slowscale.sizes import read_sizes
@@ -97,6 +100,42 @@ def test_check_raises_what_charge_would_raise(path):
     ledger.check(free, "state", ("IA",), "text", other)
     assert path.read_bytes() == before
     assert len(ledger.history()) == 3
+
+
+def test_what_is_spent_is_a_value():
+    """Equality, hash, repr and copies cover how many releases there were, what is protected and the pure guarantee."""
+    names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent}
+    pure = ss.GeneralizedGaussian(1, 1)
+    policy = ss.RecordPolicy((("x", pure.policy),))
+    kept = []
+    for charges in ([Charge(policy, PURE)], [Charge(policy)], [Charge(policy, PURE, protects="firm")]):
+        account, again = Account(), Account()
+        for one in charges:
+            account.charge(one)
+            again.charge(one)
+        spent = account.spent
+        assert spent == again.spent
+        assert hash(spent) == hash(again.spent)
+        assert pickle.loads(pickle.dumps(spent)) == copy.deepcopy(spent) == replace(spent) == spent
+        assert eval(repr(spent), vars(policies) | names) == spent
+        kept.append(spent)
+    assert len(set(kept)) == 3
+    assert [field.name for field in fields(Spent)][3:6] == ["releases", "protects", "pure_policy"]
+    assert replace(kept[0], filtered=True).releases == 1
+    with pytest.raises(FrozenInstanceError):
+        kept[0].releases = 2
+
+
+def test_a_ledger_closes_at_the_end_of_a_block(path):
+    with ss.Ledger(path) as ledger:
+        ledger.charge(FACTS)
+        connection = ledger._connection()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+    assert ledger.spent.releases == 1  # it opens again when it is needed
+    with pytest.raises(ZeroDivisionError), ledger:
+        1 / 0  # noqa: B018
+    assert ledger._connection() is not connection
 
 
 def test_releases_are_charged_and_remembered(path):
