@@ -10,7 +10,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -22,7 +22,7 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
-from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
+from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
 from slowscale.accounting.record import COUNT, folded, plain_label
@@ -69,8 +69,8 @@ STANDARD_ERRORS = {
     "small, and never below that of an empty cell",
 }
 
-# Which records a release is about: a column, its labels and what those are; None, () and None for all records.
-Part = tuple[str | None, tuple[Any, ...], str | None]
+# How a cap can be changed that is not a ledger's.
+REMEDY = "open the session with a higher cap, Session(data, caps=…)"
 
 
 @dataclass(frozen=True)
@@ -187,13 +187,10 @@ class Session:
     352.1
     """
 
-    # How a cap that is not a ledger's can be changed.
-    _remedy: str | None = "open the session with a higher cap, Session(data, caps=…)"
-
     def __init__(
         self,
         data: Any,
-        ledger: str | os.PathLike[str] | Ledger | None = None,
+        ledger: str | os.PathLike[str] | Accountant | None = None,
         caps: Mapping[str, Policy] | None = None,
         *,
         dataset: str | None = None,
@@ -205,12 +202,18 @@ class Session:
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
         self.dataset = dataset_name(dataset)
+        if isinstance(ledger, Accountant):
+            if caps is not None:
+                raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
+            self._accountant = ledger
+        elif ledger is None:
+            self._accountant = Account(check_caps(caps), REMEDY)
+        else:
+            # It is made once the records could be opened: then the caps are known to name columns.
+            self._accountant = DeferredLedger(ledger, caps, dataset=self.dataset)
         # Before the records are opened: those of another data set are not looked at.
-        if isinstance(ledger, Ledger):
-            ledger.check_dataset(self.dataset)
-        elif isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
-            Ledger(ledger).check_dataset(self.dataset)
-        with self._recorded(ledger):
+        self._accountant.check_dataset(self.dataset)
+        with self._attempt({"policy": None}):
             self._source = open_source(data, types, csv)
         self.table = self._source.table
         self.engine = engine_of(self.table).title
@@ -227,30 +230,11 @@ class Session:
                 raise ParameterError(
                     f"caps names {name!r}, which is not a column; there are {', '.join(self.table.columns)}"
                 )
-        self.ledger = (
-            ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps, dataset=self.dataset)
-        )
-        if self.ledger is not None:
-            self.ledger.check_dataset(self.dataset)  # another process may have made it meanwhile
-        if isinstance(ledger, Ledger) and caps is not None:
-            raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
-        self._account = Account(check_caps(caps))
+        if isinstance(self._accountant, DeferredLedger) and self._accountant is not ledger:
+            self._accountant = self._accountant.make()
         self._bits = bits
         self._queries: dict[str, Query] = {}
         self._errors: dict[str, tuple[SizeClass, ...]] = {}
-
-    @staticmethod
-    @contextmanager
-    def _recorded(ledger: Any) -> Iterator[None]:
-        """Write to a ledger, if there is one already, that the records could not be read."""
-        try:
-            yield
-        except (DataError, EngineError) as error:
-            if isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
-                ledger = Ledger(ledger)
-            if isinstance(ledger, Ledger):
-                ledger.attempt({"policy": None}, error)
-            raise
 
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
@@ -258,7 +242,13 @@ class Session:
     @property
     def spent(self) -> Spent:
         """What a record may have lost by everything released so far: call it on a record, or print it."""
-        return self._account.spent if self.ledger is None else self.ledger.spent
+        return self._accountant.spent
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger that releases are charged to, or None where there is none."""
+        found = self._accountant
+        return found.ledger if isinstance(found, DeferredLedger) else found if isinstance(found, Ledger) else None
 
     def _no_column(self, argument: str, name: str, table: ir.Table) -> ParameterError:
         if name in self._source.unusable:
@@ -472,10 +462,12 @@ class Session:
         finish(dry_run(query, facts))
         for warning in query.unit_warnings:
             warnings.warn(warning, UnitWarning, stacklevel=3)
-        part = (partition, labels, kind)
-        with self._attempt(facts, part):
+        charge = Charge(query.policy, query.pure_policy, partition, labels, kind, self.protect, facts)
+        with self._attempt(charge):
             # The caps come before the records: once a cap is used up, not even an error tells anything about them.
-            self._check_charge(query, facts, part)
+            with explained(self._accountant, charge, mechanisms):
+                self._accountant.check(charge)
+                self._accountant.ready()  # what could not be recorded is not looked at
             self._check_readable(query, where, derive)
             sums = exact_sums(
                 table,
@@ -485,7 +477,10 @@ class Session:
                 self.protect,
             )
             # Charged before released: from here on a crash wastes budget, and leaks nothing.
-            self._charge(query, facts, part)
+            with explained(self._accountant, charge, mechanisms):
+                head = self._accountant.charge(charge)
+            if head is not None:
+                facts["ledger"] = head
         release = finish(draw(query, sums, facts, self._bits))
         if not sums.rows.any():  # told after the charge, so that the warning is not a question that costs nothing
             self._warn_if_empty(where)
@@ -494,7 +489,7 @@ class Session:
         return release
 
     @contextmanager
-    def _attempt(self, facts: dict[str, Any], part: Part) -> Iterator[None]:
+    def _attempt(self, asked: Charge | Mapping[str, Any]) -> Iterator[None]:
         """Write to the ledger that a release was refused or failed: such an error tells something about the records.
 
         Where it cannot be written, that is the error, and not what was found out about the records.
@@ -502,40 +497,11 @@ class Session:
         try:
             yield
         except (CapError, DataError, EngineError) as error:
-            if self.ledger is not None:
-                try:
-                    self.ledger.attempt(facts, error, *part)
-                except LedgerError as unwritten:
-                    raise unwritten from None
+            try:
+                self._accountant.attempt(asked, error)
+            except LedgerError as unwritten:
+                raise unwritten from None
             raise
-
-    def _check_charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
-        with self._refusals(query, part):
-            if self.ledger is not None:
-                self.ledger.check(facts, *part, query.policy)
-                self.ledger.ready()  # what could not be recorded is not looked at
-            else:
-                self._account.check(self._as_charge(query, part))
-
-    def _charge(self, query: Query, facts: dict[str, Any], part: Part) -> None:
-        with self._refusals(query, part):
-            if self.ledger is not None:
-                facts["ledger"] = self.ledger.charge(facts, *part, query.policy)
-            else:
-                self._account.charge(self._as_charge(query, part))
-
-    def _as_charge(self, query: Query, part: Part) -> Charge:
-        return Charge(query.policy, query.pure_policy, *part, self.protect)
-
-    def _refusals(self, query: Query, part: Part) -> AbstractContextManager[None]:
-        """Say in every refusal what would still fit."""
-        ledger = self.ledger
-        return explained(
-            lambda: self._account if ledger is None else ledger.account,
-            lambda: self._as_charge(query, part),
-            query.mechanisms,
-            self._remedy if ledger is None else None,
-        )
 
     def _check_readable(self, query: Query, where: Any, derive: Mapping[str, Any] | None) -> None:
         """Raise where a column is computed with that has values which are not of its declared type."""
@@ -610,7 +576,7 @@ class Session:
 
     def _check_derived(self, columns: Mapping[str, Column], derived: Mapping[str, str]) -> None:
         """Raise where a computed or renamed column would evade the caps: under a new name, or under a stored one's."""
-        caps = self._account.caps if self.ledger is None else self.ledger.caps
+        caps = self._accountant.caps
         capped = {folded(name) for name in caps}
         stored = {folded(name) for table in self.table.op().find(ops.PhysicalTable) for name in table.schema.names}
         for name in columns if caps else ():

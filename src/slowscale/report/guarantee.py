@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from slowscale.accounting import Bound, Loss, RecordPolicy, Spent, best_epsilon, certainty
-from slowscale.accounting.account import total_loss
 from slowscale.accounting.semantics import ALWAYS, MARK
+from slowscale.accounting.spent import total_loss
 from slowscale.columns import ColumnPolicy, losses, size_span
 from slowscale.figures import figure, share
 from slowscale.release import Release
