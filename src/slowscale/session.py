@@ -99,9 +99,15 @@ class Query:
     @property
     def pure_policy(self) -> RecordPolicy | None:
         """The same as PRDP, or None where a mechanism has no such guarantee."""
+        found = self.pure_columns
+        return found if found is not None and len(found.terms) == len(self.mechanisms) else None
+
+    @property
+    def pure_columns(self) -> RecordPolicy | None:
+        """What a record may lose through the columns with such a guarantee, or None where no column has one."""
         found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
         terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
-        return RecordPolicy(terms, filtered=self.filtered) if len(terms) == len(found) else None
+        return RecordPolicy(terms, filtered=self.filtered) if terms else None
 
     def on_grid(self, name: str) -> bool:
         """Whether the true sums of a column are whole numbers of its unit, by the column's type."""
@@ -462,7 +468,8 @@ class Session:
         finish(dry_run(query, facts))
         for warning in query.unit_warnings:
             warnings.warn(warning, UnitWarning, stacklevel=3)
-        charge = Charge(query.policy, query.pure_policy, partition, labels, kind, self.protect, facts)
+        part = (partition, labels, kind)
+        charge = Charge(query.policy, query.pure_policy, *part, self.protect, facts, query.pure_columns)
         with self._attempt(charge):
             # The caps come before the records: once a cap is used up, not even an error tells anything about them.
             with explained(self._accountant, charge, mechanisms):
@@ -551,6 +558,8 @@ class Session:
             "columns": {name: _column_facts(query, name) for name in query.mechanisms},
             "ratios": {},
         }
+        if query.pure_columns is not None and len(query.mechanisms) > 1:  # else it is the pure policy
+            facts["pure_columns"] = _writable(query.pure_columns)
         json.dumps(facts)  # what could not be written must not be drawn
         return facts
 

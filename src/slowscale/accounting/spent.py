@@ -14,6 +14,28 @@ from slowscale.sizes import RecordSize, default_sizes
 
 
 @dataclass(frozen=True)
+class Piece:
+    """What was released with noise of its own: one column of a release, or a whole release, some number of times.
+
+    Attributes
+    ----------
+    policy, pure_policy
+        What a record may lose by one of them, as PRzCDP and (or None) as PRDP.
+    times
+        How many of them there were.
+    """
+
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None = None
+    times: int = 1
+
+    def loss(self, record: Mapping[str, Any]) -> Loss:
+        """Return what a record loses by all of them."""
+        pure = None if self.pure_policy is None else self.times * float(self.pure_policy(record))
+        return Loss(self.times * float(self.policy(record)), pure)
+
+
+@dataclass(frozen=True)
 class Spent(RecordPolicy):
     """What a record may have lost by all releases so far: call it on a record, or print it.
 
@@ -25,11 +47,15 @@ class Spent(RecordPolicy):
         The column that tells which records belong to one entity, or None where single records are protected.
     pure_policy
         The same as PRDP, or None where a release has no such guarantee.
+    pieces
+        The pieces that the total is made of, where some of them have a pure guarantee; none where releases were made in
+        parallel, or where the pieces are too many. Each may be taken as pure or not.
     """
 
     releases: int = 0
     protects: str | None = None
     pure_policy: RecordPolicy | None = None
+    pieces: tuple[Piece, ...] = ()
 
     def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
         """Return what an entity may have lost, where there was one release; several may have different cells."""
@@ -72,14 +98,15 @@ class Spent(RecordPolicy):
         return "\n".join(lines)
 
     def _totals_in_words(self, sizes: Sequence[RecordSize], thing: str) -> list[str]:
-        known = [(size, loss) for size in sizes if (loss := total_loss(self, size)) is not None]
+        known = [(size, losses) for size in sizes if (losses := total_losses(self, size)) is not None]
         if not self.columns:
             known = known[:1]  # all lose the same
         if not known:
             return ["No size has a value for every column, so totals over the columns are not told."]
         names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
-        totals = [f"{figure(loss.rho)}{name}" for (_, loss), name in zip(known, names, strict=True)]
-        sure, exceptions = told([certainty([loss]) for _, loss in known], share)
+        rhos = [sum(loss.rho for loss in losses) for _, losses in known]
+        totals = [f"{figure(rho)}{name}" for rho, name in zip(rhos, names, strict=True)]
+        sure, exceptions = told([certainty(losses) for _, losses in known], share)
         cells = "" if self.protects is None else f", if the {thing} is in one cell only"
         return [
             *([f"  all columns together: {', '.join(totals)}"] if self.columns else []),
@@ -89,11 +116,16 @@ class Spent(RecordPolicy):
         ]
 
 
-def total_loss(policy: RecordPolicy, size: RecordSize) -> Loss | None:
-    """Return what an example record loses over all columns, or None where it has no value in one of them."""
+def total_losses(policy: RecordPolicy, size: RecordSize) -> list[Loss] | None:
+    """Return what an example record loses over all columns, or None where it has no value in one of them.
+
+    The losses add up; they are several where some can be taken as pure, and others not.
+    """
     record = {column: size.value(column) for column in policy.columns}
     if None in record.values():
         return None
-    pure = policy.pure_policy if isinstance(policy, Spent) else None
     with np.errstate(all="ignore"):
-        return Loss(float(policy(record)), None if pure is None else float(pure(record)))
+        if isinstance(policy, Spent) and policy.pieces:
+            return [piece.loss(record) for piece in policy.pieces]
+        pure = policy.pure_policy if isinstance(policy, Spent) else None
+        return [Piece(policy, pure).loss(record)]
