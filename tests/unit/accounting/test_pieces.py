@@ -9,7 +9,7 @@ import pytest
 from bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge, Loss, account, certainty, odds_factor, posterior
+from slowscale.accounting import Account, Charge, Loss, certainty, odds_factor, posterior
 from slowscale.accounting.spent import total_losses
 from slowscale.figures import share
 from slowscale.sizes import read_sizes
@@ -116,7 +116,7 @@ def test_where_releases_are_in_parallel_the_total_is_taken_as_a_whole():
 
 
 def test_too_many_pieces_are_taken_as_a_whole(monkeypatch):
-    monkeypatch.setattr(account, "MANY", 3)
+    monkeypatch.setattr("slowscale.accounting.composition.MANY_PIECES", 3)
     noises = [ss.ExponentialPolylog(sigma) for sigma in (1, 2, 3, 4)]
     charges = [Charge(policy(y=noise.policy), policy(y=noise.pure_policy)) for noise in noises]
     assert len(spent(*charges[:3], mixed(pure_columns=None)).pieces) == 4
