@@ -18,12 +18,11 @@ COUNT = 10_000
 CAPS = {"payann": ss.Gaussian(1e-3).policy + ss.Root(4, 1e-3).policy + ss.Log(1e-3).policy}
 
 
-def facts(generator: random.Random) -> dict[str, object]:
+def charge(generator: random.Random) -> Charge:
     scale = generator.uniform(50, 100)
     kind = generator.randrange(3)
     mechanism = [ss.Gaussian(scale), ss.GeneralizedGaussian(scale, 0.5), ss.ExponentialPolylog(scale / 300)][kind]
-    policy = ss.RecordPolicy((("payann", mechanism.policy),))
-    return {"policy": policy.to_dict(), "pure_policy": None, "id": f"{generator.random()}"}
+    return Charge(ss.RecordPolicy((("payann", mechanism.policy),)))
 
 
 def main(folder: Path) -> None:
@@ -31,7 +30,7 @@ def main(folder: Path) -> None:
     ledger = ss.Ledger(folder / "bench.ledger", CAPS)
     times = []
     for _ in range(COUNT):
-        asked = facts(generator)
+        asked = charge(generator)
         start = time.perf_counter()
         ledger.charge(asked)
         times.append(time.perf_counter() - start)
@@ -43,7 +42,7 @@ def main(folder: Path) -> None:
 
     times = []
     for _ in range(200):
-        asked = facts(generator)
+        asked = charge(generator)
         start = time.perf_counter()
         ledger.check(asked)
         times.append(time.perf_counter() - start)
@@ -53,7 +52,7 @@ def main(folder: Path) -> None:
     again = ss.Ledger(folder / "bench.ledger")
     print(f"opening a ledger of 10,000 charges and checking its chain: {time.perf_counter() - start:.2f} s")
 
-    account = again._state.account
+    account = again._file.state.account
     account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(70).policy),))))
     total = account._totals[None, "payann"] + ss.Gaussian(70).policy
     start = time.perf_counter()

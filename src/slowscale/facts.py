@@ -201,8 +201,9 @@ class Facts(_Described):
         The column that tells which records belong to one entity (or None), and what is protected, in words.
     dataset
         The name of the data set, if it has one.
-    notion, formula, policy, pure_policy
-        The privacy notion, and what a record may lose: in words, and as `RecordPolicy.from_dict` reads it.
+    notion, formula, policy, pure_policy, pure_columns
+        The privacy notion, and what a record may lose: in words, and as `RecordPolicy.from_dict` reads it; as PRDP by
+        all columns, or by those that have such a guarantee.
     cells, partition, where, derived
         The public cells, the part of the records, the filter and the derived columns.
     columns, ratios
@@ -223,6 +224,7 @@ class Facts(_Described):
     formula: str = ""
     policy: Mapping[str, Any] | None = None
     pure_policy: Mapping[str, Any] | None = None
+    pure_columns: Mapping[str, Any] | None = ABSENT
     cells: KeysFacts | None = None
     partition: PartitionFacts | None = None
     where: str | None = None

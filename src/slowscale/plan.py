@@ -34,8 +34,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from slowscale.accounting import Account, Charge, Ledger, RecordPolicy
-from slowscale.accounting.account import check_caps
+from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, RecordPolicy
 from slowscale.accounting.record import COUNT, folded, plain_label
 from slowscale.columns import ColumnPolicy, column_policies
 from slowscale.errors import (
@@ -588,38 +587,33 @@ def _placed(plan: Plan, folder: Path, source: str) -> Plan:
 
 def open_account(plan: Plan) -> Account:
     """Return the account that the release would be charged to, without making a ledger."""
-    ledger = _existing_ledger(plan)
-    return Account(check_caps(plan.caps)) if ledger is None else ledger.account
+    return _accountant(plan).account
 
 
-def _existing_ledger(plan: Plan) -> Ledger | None:
-    """Return the ledger of a plan, or None where it is still to be made."""
-    # A symbolic link that leads nowhere counts as existing: opening it raises, as it would when the ledger is made.
-    if plan.ledger is None or not os.path.lexists(plan.ledger.path):
-        return None
-    ledger = Ledger(plan.ledger.path, plan.caps or None)
-    ledger.check_dataset(plan.data.name)
-    return ledger
+def _accountant(plan: Plan) -> Account | DeferredLedger:
+    """Return what the release is charged to: a ledger is made when it is charged, since that fixes its caps."""
+    if plan.ledger is None:
+        return Account(remedy=PLAN_REMEDY)
+    return DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
 
 
 @contextmanager
-def _refusals_recorded(plan: Plan, ledger: Ledger | None) -> Iterator[None]:
+def _refusals_recorded(plan: Plan, accountant: Accountant) -> Iterator[None]:
     """Write to a ledger, if there is one already, that a cap refused the release."""
     try:
         yield
     except CapError as error:
-        if ledger is not None:
-            data = plan.data
-            facts = {"policy": plan.policy.to_dict(), "protect": data.protect, "where": data.where}
-            ledger.attempt({**facts, "derived": data.derive}, error)
+        data = plan.data
+        facts = {"policy": plan.policy.to_dict(), "protect": data.protect, "where": data.where}
+        accountant.attempt({**facts, "derived": data.derive}, error)
         raise
 
 
 def check_room(plan: Plan) -> None:
     """Raise a `CapError` if the ledger has no room for the release, and record there that it was refused."""
-    ledger = _existing_ledger(plan)
-    with _refusals_recorded(plan, ledger):
-        check_charge(plan, open_account(plan) if ledger is None else ledger.account)
+    accountant = _accountant(plan)
+    with _refusals_recorded(plan, accountant):
+        check_charge(plan, accountant.account)
 
 
 def check_charge(plan: Plan, account: Account) -> bool:
@@ -637,17 +631,12 @@ def check_charge(plan: Plan, account: Account) -> bool:
         labels = tuple(plain_label(label) for (label,) in cells.project(keys.partition))
         kind = cells.kinds[keys.partition]
         charge = Charge(plan.policy, None, keys.partition, labels, kind, plan.data.protect)
-    with explained(lambda: account, lambda: charge, plan.mechanisms, _remedy(plan)):
+    with explained(account, charge, plan.mechanisms):
         account.check(charge)
     return True
 
 
 PLAN_REMEDY = "raise the cap in [ledger.caps] of the plan: the ledger is not made yet, so its caps are not fixed"
-
-
-def _remedy(plan: Plan) -> str | None:
-    """Return how a cap can be changed, or None where the ledger fixes it."""
-    return None if plan.ledger is not None and os.path.lexists(plan.ledger.path) else PLAN_REMEDY
 
 
 def check_columns(plan: Plan, account: Account) -> bool:
@@ -665,9 +654,7 @@ def check_columns(plan: Plan, account: Account) -> bool:
             return False
         _check_headers(plan.data)
         warnings.simplefilter("ignore", ConfidentialWarning)  # no record has any of the keys, since there are none
-        session = Session(**given, protect=plan.data.protect, bits=KnownBits())
-        session._account = account.copy()
-        session._remedy = _remedy(plan)
+        session = Session(**given, ledger=account.copy(), protect=plan.data.protect, bits=KnownBits())
         keys = _stand_ins(plan, session) if plan.keys is not None and plan.keys.public_in_data else _keys(plan, session)
         _check_caps(plan, session)
         _release(plan, session, keys)
@@ -781,27 +768,15 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     """Make the release that a plan describes, and write it down; return the release and the files."""
     from slowscale.session import Session
 
-    class FirstRelease(Session):
-        """A session that makes the plan's ledger when it charges: a release that fails must not fix the caps."""
-
-        def _charge(self, *arguments: Any) -> Any:
-            if self.ledger is None and plan.ledger is not None:
-                self.ledger = Ledger(plan.ledger.path, plan.caps or None, dataset=self.dataset)
-                self.ledger.check_dataset(self.dataset)
-            return super()._charge(*arguments)
-
     check_outputs(plan, overwrite, confidential)
     # Opened before the data, so that data which cannot be read is recorded as an attempt.
-    ledger = _existing_ledger(plan)
-    account = open_account(plan) if ledger is None else ledger.account
-    with _refusals_recorded(plan, ledger), warnings.catch_warnings():
+    accountant = _accountant(plan)
+    with _refusals_recorded(plan, accountant), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnitWarning)  # the release itself gives it
-        check_columns(plan, account)
-    session = FirstRelease(
-        plan.data.place, ledger, dataset=plan.data.name, protect=plan.data.protect, **plan.data.reading
+        check_columns(plan, accountant.account)
+    session = Session(
+        plan.data.place, accountant, dataset=plan.data.name, protect=plan.data.protect, **plan.data.reading
     )
-    session._remedy = PLAN_REMEDY
-    session._account = account  # with the caps that a new ledger will have
     keys = _keys(plan, session)
     _check_caps(plan, session)
     release = _release(plan, session, keys)

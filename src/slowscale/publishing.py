@@ -65,9 +65,15 @@ class Prepared:
     @property
     def pure_policy(self) -> RecordPolicy | None:
         """The same as PRDP, or None where a mechanism has no such guarantee."""
+        found = self.pure_columns
+        return found if found is not None and len(found.terms) == len(self.mechanisms) else None
+
+    @property
+    def pure_columns(self) -> RecordPolicy | None:
+        """What a record may lose through the columns with such a guarantee, or None where no column has one."""
         found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
         terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
-        return RecordPolicy(terms, filtered=self.filtered) if len(terms) == len(found) else None
+        return RecordPolicy(terms, filtered=self.filtered) if terms else None
 
     def on_grid(self, name: str) -> bool:
         """Whether the true sums of a column are whole numbers of its unit, by the column's type."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from typing import Any
 
-from slowscale.accounting import Account, Charge
+from slowscale.accounting import Account, Accountant, Charge
 from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import CapError, SlowscaleError
 from slowscale.figures import figure
@@ -22,30 +22,23 @@ STEPS = 12  # how often a parameter is changed by twice the factor before, until
 
 
 @contextmanager
-def explained(
-    account: Callable[[], Account],
-    charge: Callable[[], Charge],
-    mechanisms: Mapping[str, Mechanism],
-    remedy: str | None = None,
-) -> Iterator[None]:
+def explained(accountant: Accountant, charge: Charge, mechanisms: Mapping[str, Mechanism]) -> Iterator[None]:
     """Add to a `CapError` the largest such release that would still fit.
 
     Parameters
     ----------
-    account, charge
-        Return the account as it stands, and the charge that was refused.
+    accountant, charge
+        Who refuses, and the charge that is refused.
     mechanisms
         The mechanism of each column.
-    remedy
-        How the cap can be changed, where that is not by the ledger.
     """
     try:
         yield
     except CapError as error:
         facts: dict[str, Any] = {}
         with suppress(Exception):  # the refusal stands, without advice
-            facts = _advice(error, account(), charge(), mechanisms)
-        raise error.with_facts(**facts, remedy=remedy) from None
+            facts = _advice(error, accountant.account, charge, mechanisms)
+        raise error.with_facts(**facts, remedy=accountant.remedy) from None
 
 
 def _advice(

@@ -10,7 +10,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -19,7 +19,7 @@ from typing import Any
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
 
-from slowscale.accounting import Account, Charge, Ledger, RecordPolicy, Spent
+from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, RecordPolicy, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
 from slowscale.accounting.record import COUNT, folded, plain_label
@@ -58,6 +58,8 @@ ENTITIES = (
 COMBINES = "; the table is itself a query that combines rows, and a record is a row of its result"
 # Which records a release is about: a column, its labels and what those are; None, () and None for all records.
 Part = tuple[str | None, tuple[Any, ...], str | None]
+# How a cap can be changed that is not a ledger's.
+REMEDY = "open the session with a higher cap, Session(data, caps=…)"
 
 
 @dataclass(frozen=True)
@@ -141,13 +143,10 @@ class Session:
     352.1
     """
 
-    # How a cap that is not a ledger's can be changed.
-    _remedy: str | None = "open the session with a higher cap, Session(data, caps=…)"
-
     def __init__(
         self,
         data: Any,
-        ledger: str | os.PathLike[str] | Ledger | None = None,
+        ledger: str | os.PathLike[str] | Accountant | None = None,
         caps: Mapping[str, Policy] | None = None,
         *,
         dataset: str | None = None,
@@ -159,12 +158,18 @@ class Session:
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
         self.dataset = dataset_name(dataset)
+        if isinstance(ledger, Accountant):
+            if caps is not None:
+                raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
+            self._accountant = ledger
+        elif ledger is None:
+            self._accountant = Account(check_caps(caps), REMEDY)
+        else:
+            # It is made once the records could be opened: then the caps are known to name columns.
+            self._accountant = DeferredLedger(ledger, caps, dataset=self.dataset)
         # Before the records are opened: those of another data set are not looked at.
-        if isinstance(ledger, Ledger):
-            ledger.check_dataset(self.dataset)
-        elif isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
-            Ledger(ledger).check_dataset(self.dataset)
-        with self._recorded(ledger):
+        self._accountant.check_dataset(self.dataset)
+        with self._attempt({"policy": None}):
             self._source = open_source(data, types, csv)
         self.table = self._source.table
         self.engine = engine_of(self.table).title
@@ -181,30 +186,11 @@ class Session:
                 raise ParameterError(
                     f"caps names {name!r}, which is not a column; there are {', '.join(self.table.columns)}"
                 )
-        self.ledger = (
-            ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger, caps, dataset=self.dataset)
-        )
-        if self.ledger is not None:
-            self.ledger.check_dataset(self.dataset)  # another process may have made it meanwhile
-        if isinstance(ledger, Ledger) and caps is not None:
-            raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
-        self._account = Account(check_caps(caps))
+        if isinstance(self._accountant, DeferredLedger) and self._accountant is not ledger:
+            self._accountant = self._accountant.make()
         self._bits = bits
         self._queries: dict[str, Prepared] = {}
         self._errors: dict[str, tuple[SizeClass, ...]] = {}
-
-    @staticmethod
-    @contextmanager
-    def _recorded(ledger: Any) -> Iterator[None]:
-        """Write to a ledger, if there is one already, that the records could not be read."""
-        try:
-            yield
-        except (DataError, EngineError) as error:
-            if isinstance(ledger, str | os.PathLike) and os.path.exists(ledger):
-                ledger = Ledger(ledger)
-            if isinstance(ledger, Ledger):
-                ledger.attempt({"policy": None}, error)
-            raise
 
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
@@ -212,7 +198,13 @@ class Session:
     @property
     def spent(self) -> Spent:
         """What a record may have lost by everything released so far: call it on a record, or print it."""
-        return self._account.spent if self.ledger is None else self.ledger.spent
+        return self._accountant.spent
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger that releases are charged to, or None where there is none."""
+        found = self._accountant
+        return found.ledger if isinstance(found, DeferredLedger) else found if isinstance(found, Ledger) else None
 
     def _no_column(self, argument: str, name: str, table: ir.Table) -> ParameterError:
         if name in self._source.unusable:
@@ -350,8 +342,10 @@ class Session:
         facts = self._facts(prepared, *part[:2])
         prepared.finish(dry_run(prepared, facts))
         refusal = None
+        charge = self._charged(prepared, facts, part)
         try:
-            self._check_charge(prepared, facts, part)
+            with explained(self._accountant, charge, prepared.mechanisms):
+                self._accountant.check(charge)
         except CapError as error:
             refusal = error
         columns = column_policies(
@@ -426,9 +420,12 @@ class Session:
         prepared.finish(dry_run(prepared, facts))
         for warning in prepared.unit_warnings:
             warnings.warn(warning, UnitWarning, stacklevel=3)
-        with self._attempt(facts, part):
+        charge = self._charged(prepared, facts, part)
+        with self._attempt(charge):
             # The caps come before the records: once a cap is used up, not even an error tells anything about them.
-            self._check_charge(prepared, facts, part)
+            with explained(self._accountant, charge, prepared.mechanisms):
+                self._accountant.check(charge)
+                self._accountant.ready()  # what could not be recorded is not looked at
             self._check_readable(prepared, query.where, query.derive)
             sums = exact_sums(
                 prepared.table,
@@ -438,7 +435,10 @@ class Session:
                 self.protect,
             )
             # Charged before released: from here on a crash wastes budget, and leaks nothing.
-            facts = self._charge(prepared, facts, part)
+            with explained(self._accountant, charge, prepared.mechanisms):
+                head = self._accountant.charge(charge)
+            if head is not None:
+                facts = replace(facts, ledger=LedgerHead(**head))
         release = prepared.finish(draw(prepared, sums, facts, self._bits))
         if not sums.rows.any():  # told after the charge, so that the warning is not a question that costs nothing
             self._warn_if_empty(query.where)
@@ -446,8 +446,12 @@ class Session:
         self._queries[release.facts.id] = prepared
         return release
 
+    def _charged(self, query: Prepared, facts: Facts, part: Part) -> Charge:
+        """Return what a release costs, with all that is written down about it."""
+        return Charge(query.policy, query.pure_policy, *part, self.protect, facts.to_dict(), query.pure_columns)
+
     @contextmanager
-    def _attempt(self, facts: Facts, part: Part) -> Iterator[None]:
+    def _attempt(self, asked: Charge | Mapping[str, Any]) -> Iterator[None]:
         """Write to the ledger that a release was refused or failed: such an error tells something about the records.
 
         Where it cannot be written, that is the error, and not what was found out about the records.
@@ -455,41 +459,11 @@ class Session:
         try:
             yield
         except (CapError, DataError, EngineError) as error:
-            if self.ledger is not None:
-                try:
-                    self.ledger.attempt(facts.to_dict(), error, *part)
-                except LedgerError as unwritten:
-                    raise unwritten from None
+            try:
+                self._accountant.attempt(asked, error)
+            except LedgerError as unwritten:
+                raise unwritten from None
             raise
-
-    def _check_charge(self, query: Prepared, facts: Facts, part: Part) -> None:
-        with self._refusals(query, part):
-            if self.ledger is not None:
-                self.ledger.check(facts.to_dict(), *part, query.policy)
-                self.ledger.ready()  # what could not be recorded is not looked at
-            else:
-                self._account.check(self._as_charge(query, part))
-
-    def _charge(self, query: Prepared, facts: Facts, part: Part) -> Facts:
-        """Charge a release, and return its facts with the ledger's entry."""
-        with self._refusals(query, part):
-            if self.ledger is not None:
-                return replace(facts, ledger=LedgerHead(**self.ledger.charge(facts.to_dict(), *part, query.policy)))
-            self._account.charge(self._as_charge(query, part))
-        return facts
-
-    def _as_charge(self, query: Prepared, part: Part) -> Charge:
-        return Charge(query.policy, query.pure_policy, *part, self.protect)
-
-    def _refusals(self, query: Prepared, part: Part) -> AbstractContextManager[None]:
-        """Say in every refusal what would still fit."""
-        ledger = self.ledger
-        return explained(
-            lambda: self._account if ledger is None else ledger.account,
-            lambda: self._as_charge(query, part),
-            query.mechanisms,
-            self._remedy if ledger is None else None,
-        )
 
     def _check_readable(self, query: Prepared, where: Any, derive: Mapping[str, Any] | None) -> None:
         """Raise where a column is computed with that has values which are not of its declared type."""
@@ -533,6 +507,8 @@ class Session:
             derived=query.derived,
             columns={name: column_facts(query, name) for name in query.mechanisms},
         )
+        if query.pure_columns is not None and len(query.mechanisms) > 1:  # else it is the pure policy
+            facts = replace(facts, pure_columns=writable(query.pure_columns))
         json.dumps(facts.to_dict())  # what could not be written must not be drawn
         return facts
 
@@ -558,7 +534,7 @@ class Session:
 
     def _check_derived(self, columns: Mapping[str, Column], derived: Mapping[str, str]) -> None:
         """Raise where a computed or renamed column would evade the caps: under a new name, or under a stored one's."""
-        caps = self._account.caps if self.ledger is None else self.ledger.caps
+        caps = self._accountant.caps
         capped = {folded(name) for name in caps}
         stored = {folded(name) for table in self.table.op().find(ops.PhysicalTable) for name in table.schema.names}
         for name in columns if caps else ():

@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 import slowscale as ss
+from slowscale.accounting import Charge
 
 FACTS = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
 RACER = """
 import sys, slowscale as ss
+from slowscale.accounting import Charge
 ledger = ss.Ledger(sys.argv[1])
-facts = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
+asked = Charge(ss.RecordPolicy((("x", ss.Gaussian(10).policy),)))
 done = 0
 for _ in range(100):
     try:
-        ledger.charge(facts)
+        ledger.charge(asked)
         done += 1
     except ss.CapError:
         pass
@@ -93,7 +95,7 @@ def test_a_race_for_the_cap_is_fair_to_the_cap(tmp_path):
     assert ledger.verify() == []
     assert ledger.spent({"x": 10}) == pytest.approx(125)
     with pytest.raises(ss.CapError):
-        ledger.charge(FACTS)
+        ledger.charge(Charge.from_facts(FACTS))
 
 
 def test_processes_that_make_the_ledger_at_once_share_it(tmp_path):
@@ -177,13 +179,14 @@ def test_processes_that_convert_a_ledger_at_once(tmp_path):
 
 FORKING = """
 import os, sys, threading, slowscale as ss
+from slowscale.accounting import Charge
 ledger = ss.Ledger(sys.argv[1])
-facts = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
+asked = Charge(ss.RecordPolicy((("x", ss.Gaussian(10).policy),)))
 stop, charges = threading.Event(), [0, 0]
 
 def charge(thread):
     while not stop.is_set():
-        ledger.charge(facts)
+        ledger.charge(asked)
         charges[thread] += 1
         stop.wait(0.01)
 
@@ -195,7 +198,7 @@ for _ in range(25):
     if not child:
         code = 1
         try:
-            ledger.charge(facts)
+            ledger.charge(asked)
             code = 0
         finally:
             os._exit(code)
@@ -244,16 +247,16 @@ def test_a_full_disk(tmp_path):
         pytest.skip("THE FULL DISK IS NOT TESTED: mounting a small file system takes root")
     try:
         ledger = ss.Ledger(tmp_path / "census.ledger")
-        ledger.charge(FACTS)
+        ledger.charge(Charge.from_facts(FACTS))
         fill(tmp_path / "filler")
         before = ledger.history()
         with pytest.raises(ss.LedgerError, match="could not be written"):
-            ledger.charge({**FACTS, "note": "x" * 300_000})
+            ledger.charge(Charge.from_facts({**FACTS, "note": "x" * 300_000}))
         (tmp_path / "filler").unlink()
         again = ss.Ledger(tmp_path / "census.ledger")
         assert again.verify() == []
         assert len(again.history()) >= len(before)
-        again.charge(FACTS)
+        again.charge(Charge.from_facts(FACTS))
         again.close()
         ledger.close()
     finally:

@@ -107,7 +107,7 @@ def test_a_ledger_of_many_policies_is_refused_soon():
     session = ss.Session(RECORDS, caps={"x": 2 * TEN.policy}, bits=Recorded(1))
     for number in range(250):
         policy = ss.RecordPolicy((("x", ss.GeneralizedGaussian(1e6 + number, 1).policy),))
-        session._account.record(Charge(policy))
+        session._accountant.record(Charge(policy))
     error = refusal(session, {"x": ss.Gaussian(1)})
     assert error.fits is None
     assert "what was released before uses less than 0.01 % of the cap" in str(error)

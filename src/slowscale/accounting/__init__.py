@@ -1,6 +1,8 @@
 """Accounting: what a whole record may lose, over several columns and several releases."""
 
-from slowscale.accounting.account import Account, Charge, Spent
+from slowscale.accounting.account import Account
+from slowscale.accounting.charge import Charge
+from slowscale.accounting.deferred import Accountant, DeferredLedger
 from slowscale.accounting.ledger import Ledger
 from slowscale.accounting.record import RecordPolicy
 from slowscale.accounting.semantics import (
@@ -14,11 +16,14 @@ from slowscale.accounting.semantics import (
     odds_factor,
     posterior,
 )
+from slowscale.accounting.spent import Spent
 
 __all__ = [
     "Account",
+    "Accountant",
     "Bound",
     "Charge",
+    "DeferredLedger",
     "Ledger",
     "Loss",
     "RecordPolicy",

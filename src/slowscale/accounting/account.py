@@ -7,140 +7,38 @@ read keeps the spelling that was given first.
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from slowscale.accounting.caps import Total, check, check_at, coefficients
-from slowscale.accounting.record import ANY, COUNT, Parallel, RecordPolicy, check_column_name, folded
-from slowscale.accounting.semantics import Loss, certainty, told
+from slowscale.accounting.charge import Charge
+from slowscale.accounting.composition import total_of
+from slowscale.accounting.record import ANY, COUNT, check_column_name, folded
+from slowscale.accounting.spent import Spent
 from slowscale.errors import CapError, ParameterError, ParameterTypeError
-from slowscale.figures import figure, share
 from slowscale.policy import ZCDP, Policy
-from slowscale.sizes import RecordSize, default_sizes
 
 MANY = 200  # the most totals that are tried one by one, and policies in one, when it is asked what would still fit
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What one release costs: its policies, and which records it is about.
-
-    Attributes
-    ----------
-    policy, pure_policy
-        What a record may lose, as PRzCDP and (or None) as PRDP.
-    by, labels, kind
-        Where a release is about the records with some labels of a column only: that column, the labels, and what they
-        are (text, whole numbers…).
-    protects
-        The column that tells which records belong to one entity, or None where single records are protected.
-    """
-
-    policy: RecordPolicy
-    pure_policy: RecordPolicy | None = None
-    by: str | None = None
-    labels: tuple[Any, ...] = ()
-    kind: str | None = None
-    protects: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.policy.terms and not self.policy.parallel:
-            raise ParameterError("a charge must have a policy with at least one term")
-        if self.policy.notion != ZCDP:
-            raise ParameterError("a charge must have a PRzCDP policy: turn it with .to_zcdp()")
-        if (self.by is None) != (not self.labels) or not all(isinstance(label, str | int) for label in self.labels):
-            raise ParameterError(
-                "a charge about some records must name the column and its labels: text or whole numbers"
-            )
-
-
-class Spent(RecordPolicy):
-    """What a record may have lost by all releases so far: call it on a record, or print it."""
-
-    releases: int = 0
-    protects: str | None = None
-    pure_policy: RecordPolicy | None = None
-
-    def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
-        """Return what an entity may have lost, where there was one release; several may have different cells."""
-        if self.releases > 1:
-            raise ParameterError("give each release its own cells, release.policy.entity(cells), and add up")
-        return super().entity(cells)
-
-    def __str__(self) -> str:
-        return self.describe()
-
-    def describe(self, sizes: Sequence[RecordSize] = ()) -> str:
-        """Return in plain words what records of these sizes may have lost; without sizes, of powers of ten."""
-        if not self.releases:
-            return "Nothing has been released yet: no record has lost anything."
-        thing = "record" if self.protects is None else self.protects
-        size = "its size" if self.protects is None else "its total in a cell, and adds up over the cells it is in"
-        shown = tuple(sizes) or default_sizes([(self.column(column), None) for column in self.columns])
-        lines = [
-            f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
-            f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:"
-            if self.columns
-            else f"Every {thing} may have lost the same, in PRzCDP:",
-        ]
-        for column in self.columns:
-            policy = self.column(column)
-            losses = [
-                f"{figure(policy(value))} at {one.words(column)}"
-                for one in shown
-                if (value := one.value(column)) is not None
-            ]
-            lines.append(f"  {column}: {', '.join(losses) or 'no size is stated'}")
-        counts = self.column(None)(0)
-        if counts:
-            lines.append(f"  being counted: {figure(counts)} for every record")
-        lines += self._totals_in_words(shown, thing)
-        if self.columns and not sizes:
-            lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
-        if self.pure_policy is not None:
-            lines.append(f"There is a pure guarantee (PRDP), too: {self.pure_policy}")
-        return "\n".join(lines)
-
-    def _totals_in_words(self, sizes: Sequence[RecordSize], thing: str) -> list[str]:
-        known = [(size, loss) for size in sizes if (loss := total_loss(self, size)) is not None]
-        if not self.columns:
-            known = known[:1]  # all lose the same
-        if not known:
-            return ["No size has a value for every column, so totals over the columns are not told."]
-        names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
-        totals = [f"{figure(loss.rho)}{name}" for (_, loss), name in zip(known, names, strict=True)]
-        sure, exceptions = told([certainty([loss]) for _, loss in known], share)
-        cells = "" if self.protects is None else f", if the {thing} is in one cell only"
-        return [
-            *([f"  all columns together: {', '.join(totals)}"] if self.columns else []),
-            f"The highest certainty that an attacker who thinks it as likely as not that the {thing} is there can "
-            f"reach by all releases together{cells} ({exceptions}):",
-            f"  {', '.join(f'{one}{name}' for one, name in zip(sure, names, strict=True))}",
-        ]
-
-
-def total_loss(policy: RecordPolicy, size: RecordSize) -> Loss | None:
-    """Return what an example record loses over all columns, or None where it has no value in one of them."""
-    record = {column: size.value(column) for column in policy.columns}
-    if None in record.values():
-        return None
-    pure = policy.pure_policy if isinstance(policy, Spent) else None
-    with np.errstate(all="ignore"):
-        return Loss(float(policy(record)), None if pure is None else float(pure(record)))
-
 
 Part = tuple[str, Any] | None  # a column and a label, or None for releases about all records
 Totals = dict[tuple[Part, str | None], Total]  # by part and column (None: counts)
 
 
 class Account:
-    """The sum of charges, by column and by part, and the caps that it must stay below."""
+    """The sum of charges, by column and by part, and the caps that it must stay below.
 
-    def __init__(self, caps: Mapping[str, Policy] | None = None) -> None:
+    Parameters
+    ----------
+    caps
+        The most that a record may lose, by column.
+    remedy
+        How a cap can be changed, in words, where that is not by a ledger.
+    """
+
+    def __init__(self, caps: Mapping[str, Policy] | None = None, remedy: str | None = None) -> None:
         self.caps = dict(caps or {})
+        self.remedy = remedy
         self.charges: list[Charge] = []
         self._totals: Totals = {}
         self._counted = 0  # so many of the charges are in the totals
@@ -164,9 +62,23 @@ class Account:
         with self._lock:
             self._checked(self._spelled(charge))
 
+    def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> None:
+        """Do nothing: an account in memory has no history, so a release that was refused or failed leaves no trace."""
+
+    def ready(self) -> None:
+        """Do nothing: memory can always be written to."""
+
+    def check_dataset(self, dataset: str | None) -> None:
+        """Do nothing: an account in memory belongs to no data set."""
+
+    @property
+    def account(self) -> "Account":
+        """A copy of the account as it stands, to ask what may be charged."""
+        return self.copy()
+
     def copy(self) -> "Account":
         """Return an account of the same charges and caps."""
-        other = Account(self.caps)
+        other = Account(self.caps, self.remedy)
         with self._lock:
             for charge in self.charges:
                 other.record(charge)
@@ -174,17 +86,21 @@ class Account:
         return other
 
     def _spelled(self, charge: Charge) -> Charge:
-        """Return a charge with every name as it was spelled first."""
+        """Return a charge with every name as it was spelled first, and without its facts, which spell them as given."""
         spellings: dict[str, str] = {}
         for name in (*self.caps, *self._names.values(), *_names(charge)):
             spellings.setdefault(folded(name), name)
         names = {name: spellings[folded(name)] for name in _names(charge)}
         if all(name == spelled for name, spelled in names.items()):
-            return charge
+            return charge if charge.facts is None else replace(charge, facts=None)
+        # Where two spellings of a column become one, its pure policies may not cover all of its terms.
+        pure = charge.pure_columns if len(set(names.values())) == len(names) else None
         return replace(
             charge,
+            facts=None,
             policy=charge.policy.renamed(names),
             pure_policy=None if charge.pure_policy is None else charge.pure_policy.renamed(names),
+            pure_columns=None if pure is None else pure.renamed(names),
             by=charge.by and names[charge.by],
             protects=charge.protects and names[charge.protects],
         )
@@ -317,14 +233,7 @@ class Account:
     @property
     def spent(self) -> Spent:
         """What a record may have lost by all charges so far."""
-        pures = [(charge, charge.pure_policy) for charge in self.charges if charge.pure_policy is not None]
-        pure = _composed(pures) if self.charges and len(pures) == len(self.charges) else None
-        total = _composed([(charge, charge.policy) for charge in self.charges])
-        spent = Spent(total.terms, total.parallel, total.filtered)
-        object.__setattr__(spent, "releases", len(self.charges))
-        object.__setattr__(spent, "pure_policy", pure)
-        object.__setattr__(spent, "protects", self.charges[0].protects if self.charges else None)
-        return spent
+        return total_of(self.charges)
 
 
 def _check_total(column: str | None, total: Total, cap: Policy) -> None:
@@ -385,25 +294,6 @@ def _possible(column: str | None, charge: Charge, totals: Totals) -> list[Total]
     for found in others.values():
         base = base.joined(Total.largest(found))
     return [base.joined(total) for total in own] if own else [base]
-
-
-def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
-    """Return the policy of all charges: those about some labels of a column in parallel, the rest in sequence."""
-    terms = [term for charge, policy in charges if charge.by is None for term in policy.terms]
-    parallel = [one for charge, policy in charges if charge.by is None for one in policy.parallel]
-    parts: dict[str, dict[Any, list[RecordPolicy]]] = {}
-    for charge, policy in charges:
-        for label in charge.labels:
-            parts.setdefault(charge.by or "", {}).setdefault(label, []).append(policy)
-    for by, found in parts.items():
-        parallel.append(Parallel(by, tuple((label, _added(policies)) for label, policies in found.items())))
-    return RecordPolicy(tuple(terms), tuple(parallel), any(policy.filtered for _, policy in charges))
-
-
-def _added(policies: list[RecordPolicy]) -> RecordPolicy:
-    terms = tuple(term for policy in policies for term in policy.terms)
-    parallel = tuple(one for policy in policies for one in policy.parallel)
-    return RecordPolicy(terms, parallel, any(policy.filtered for policy in policies))
 
 
 def check_caps(caps: Any) -> dict[str, Policy]:

@@ -264,14 +264,18 @@ def read_policies(facts: Mapping[str, Any], functions: Any = None) -> tuple[Reco
 
     Earlier versions wrote the filter into the facts only, not into the policies.
     """
-    filtered = facts.get("where") is not None
-
-    def read(description: Any) -> RecordPolicy:
-        policy = RecordPolicy.from_dict(description, functions)
-        return replace(policy, filtered=True) if filtered else policy
-
     pure = facts.get("pure_policy")
-    return read(facts["policy"]), None if pure is None else read(pure)
+    return _read(facts, "policy", functions), None if pure is None else _read(facts, "pure_policy", functions)
+
+
+def read_pure_columns(facts: Mapping[str, Any], functions: Any = None) -> RecordPolicy | None:
+    """Return the pure policies of those columns that have one; None in facts of earlier versions, which lack them."""
+    return None if facts.get("pure_columns") is None else _read(facts, "pure_columns", functions)
+
+
+def _read(facts: Mapping[str, Any], name: str, functions: Any) -> RecordPolicy:
+    policy = RecordPolicy.from_dict(facts[name], functions)
+    return policy if facts.get("where") is None else replace(policy, filtered=True)
 
 
 def _single(policy: Policy) -> Policy:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from slowscale.accounting import Bound, Loss, RecordPolicy, Spent, best_epsilon, certainty
-from slowscale.accounting.account import total_loss
 from slowscale.accounting.semantics import ALWAYS, MARK
+from slowscale.accounting.spent import total_losses
 from slowscale.columns import ColumnPolicy, losses, size_span
 from slowscale.figures import figure, share
 from slowscale.release import Release
@@ -255,7 +255,7 @@ def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
         totals = [losses(scope.columns, size) for size in sizes]
     else:
-        totals = [None if (total := total_loss(spent, size)) is None else [total] for size in sizes]
+        totals = [total_losses(spent, size) for size in sizes]
     bounds = [None if total is None else certainty(total, delta=RARELY) for total in totals]
     used = _Bounds([bound for bound in bounds if bound is not None])
     told = ["not stated" if total is None else figure(sum(loss.rho for loss in total)) for total in totals]

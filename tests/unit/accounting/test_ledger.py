@@ -1,5 +1,6 @@
 """The ledger: durable, chained, capped, and never overwritten."""
 
+import copy
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import date
 from pathlib import Path
 
@@ -21,7 +23,8 @@ import pytest
 from bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge, account, posterior
+from slowscale import policy as policies
+from slowscale.accounting import Account, Charge, Spent, account, posterior
 from slowscale.figures import figure, share
 from slowscale.policy import PROBES, ConstantPolicy
 from slowscale.sizes import read_sizes
@@ -32,6 +35,11 @@ POLICY = ss.RecordPolicy((("x", ss.Gaussian(10).policy),))
 PURE = ss.RecordPolicy((("x", ss.GeneralizedGaussian(1, 1).pure_policy),))
 COUNTED = ss.RecordPolicy(((None, ConstantPolicy(0.5)),))
 FACTS = {"policy": POLICY.to_dict(), "pure_policy": None, "id": "0"}
+
+
+def asked(facts=FACTS, *part):
+    """Return a charge of these facts, about the records with some labels of a column or about all."""
+    return Charge.from_facts(facts, *part)
 
 
 @pytest.fixture
@@ -50,10 +58,10 @@ def test_attempts_are_recorded_and_cost_nothing(path):
     first = ledger.attempt(facts, ss.DataError("column 'x' has missing values"))
     assert first == ledger.head == {"entry": 2, "hash": first["hash"]}
     assert ledger.describe().endswith("\n1 attempt was refused or failed; see the history.")
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     with pytest.raises(ss.CapError) as refused:
-        ledger.charge(FACTS)
-    ledger.attempt(FACTS, refused.value, "state", ("IA",), "text")
+        ledger.charge(asked())
+    ledger.attempt(asked(FACTS, "state", ("IA",), "text"), refused.value)
     assert ledger.describe().endswith("\n2 attempts were refused or failed; see the history.")
     again = ss.Ledger(path)
     assert again.verify(first) == []
@@ -74,29 +82,69 @@ def test_check_raises_what_charge_would_raise(path):
     ledger = ss.Ledger(path, {"x": ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy})
     other = ss.RecordPolicy((("y", ss.Gaussian(10).policy),))
     free = {**FACTS, "policy": other.to_dict()}
-    ledger.check(FACTS)
-    ss.Ledger(path).charge(FACTS)  # another process: what it spent counts
-    ledger.charge(free, "state", ("IA",), "text")
+    ledger.check(asked())
+    ss.Ledger(path).charge(asked())  # another process: what it spent counts
+    ledger.charge(asked(free, "state", ("IA",), "text"))
     mistakes = [
-        ((FACTS,), "the cap on 'x' would be exceeded"),
-        ((free, "state", (1,), "whole numbers"), "partition 'state' has whole numbers here, and had text before"),
-        (({**free, "protect": "firm"},), "protect must stay what it was"),
-        ((free, "state", (), "text"), "must name the column and its labels"),
-        (({**free, "o": object()},), "what JSON can hold"),
-        (({**free, "policy": None},), "nested function or lambda"),
-        ((free, None, (), None, POLICY), "another function by the name"),
-        ((None,), "facts must be a mapping"),
+        (lambda: asked(), "the cap on 'x' would be exceeded"),
+        (lambda: asked(free, "state", (1,), "whole numbers"), "partition 'state' has whole numbers here, and had text"),
+        (lambda: asked({**free, "protect": "firm"}), "protect must stay what it was"),
+        (lambda: asked(free, "state", (), "text"), "must name the column and its labels"),
+        (lambda: asked({**free, "o": object()}), "what JSON can hold"),
+        (lambda: asked({**free, "policy": None}), "nested function or lambda"),
+        (lambda: Charge(other, facts={**free, "policy": None}), "nested function or lambda"),
+        (lambda: Charge(POLICY, facts=free), "another function by the name"),
+        (lambda: Charge(other, facts={}), "facts must be a mapping"),
+        (lambda: asked(None), "facts must be a mapping"),
+        (lambda: free, "charge must be a Charge, for instance Charge.from_facts.facts., got dict"),
+        (lambda: Charge(other, protects="firm", facts=free), "must name what it protects, 'firm', as .protect."),
     ]
     before = path.read_bytes()
-    for asked, words in mistakes:
+    for charge, words in mistakes:
         with pytest.raises(ss.SlowscaleError, match=words) as checked:
-            ledger.check(*asked)
+            ledger.check(charge())
         with pytest.raises(type(checked.value)) as charged:
-            ledger.charge(*asked)
+            ledger.charge(charge())
         assert str(charged.value) == str(checked.value)
-    ledger.check(free, "state", ("IA",), "text", other)
+    ledger.check(Charge(other, by="state", labels=("IA",), kind="text", facts=free))
     assert path.read_bytes() == before
     assert len(ledger.history()) == 3
+
+
+def test_what_is_spent_is_a_value():
+    """Equality, hash, repr and copies cover how many releases there were, what is protected and the pure guarantee."""
+    names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent}
+    pure = ss.GeneralizedGaussian(1, 1)
+    policy = ss.RecordPolicy((("x", pure.policy),))
+    kept = []
+    for charges in ([Charge(policy, PURE)], [Charge(policy)], [Charge(policy, PURE, protects="firm")]):
+        account, again = Account(), Account()
+        for one in charges:
+            account.charge(one)
+            again.charge(one)
+        spent = account.spent
+        assert spent == again.spent
+        assert hash(spent) == hash(again.spent)
+        assert pickle.loads(pickle.dumps(spent)) == copy.deepcopy(spent) == replace(spent) == spent
+        assert eval(repr(spent), vars(policies) | names) == spent
+        kept.append(spent)
+    assert len(set(kept)) == 3
+    assert [field.name for field in fields(Spent)][3:6] == ["releases", "protects", "pure_policy"]
+    assert replace(kept[0], filtered=True).releases == 1
+    with pytest.raises(FrozenInstanceError):
+        kept[0].releases = 2
+
+
+def test_a_ledger_closes_at_the_end_of_a_block(path):
+    with ss.Ledger(path) as ledger:
+        ledger.charge(asked())
+        connection = ledger._file.connection()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+    assert ledger.spent.releases == 1  # it opens again when it is needed
+    with pytest.raises(ZeroDivisionError), ledger:
+        1 / 0  # noqa: B018
+    assert ledger._file.connection() is not connection
 
 
 def test_releases_are_charged_and_remembered(path):
@@ -178,23 +226,23 @@ def spelled(column, **facts):
 @pytest.mark.parametrize("name", ["emp", " EMP", "Emp  "])
 def test_another_spelling_has_no_cap_of_its_own(path, name):
     ledger = ss.Ledger(path, {name: 2 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy})
-    ledger.charge(spelled("emp"))
-    ledger.charge(spelled(" EMP "))
+    ledger.charge(asked(spelled("emp")))
+    ledger.charge(asked(spelled(" EMP ")))
     for other in ("emp", "EMP", "eMp ", "\ufeffemp", "e\u200bmp", "\uff45mp"):
         for refuse in (ledger.check, ledger.charge, ss.Ledger(path).charge):
             with pytest.raises(ss.CapError, match=f"the cap on {name!r} would be exceeded"):
-                refuse(spelled(other))
+                refuse(asked(spelled(other)))
     ledger.raise_cap("EMP", 3 * ss.Gaussian(10).policy, "a third year")
     assert set(ledger.caps) == {name, "*"}
-    ledger.charge(spelled("emp"))
+    ledger.charge(asked(spelled("emp")))
     assert ledger.spent({name: 10}) == ss.Ledger(path).spent({name: 10}) == pytest.approx(1.5)
     assert ss.Ledger(path, {" eMP": 3 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy}).caps == ledger.caps
 
 
 def test_people_read_the_first_spelling(path):
     ledger = ss.Ledger(path)
-    ledger.charge(spelled("Payroll"))
-    ledger.charge(spelled("PAYROLL "))
+    ledger.charge(asked(spelled("Payroll")))
+    ledger.charge(asked(spelled("PAYROLL ")))
     for opened in (ledger, ss.Ledger(path)):
         assert opened.spent.columns == ("Payroll",)
         assert "  Payroll: 0.01 at 1" in opened.describe()
@@ -207,15 +255,15 @@ def test_people_read_the_first_spelling(path):
 def test_partitions_and_entities_are_the_same_by_another_spelling(path):
     ledger = ss.Ledger(path, {"x": 2 * ss.Gaussian(10).policy})
     for by in ("state", " STATE"):
-        ledger.charge(spelled("x", protect="Firm "), by, ("IA",), "text")
+        ledger.charge(asked(spelled("x", protect="Firm "), by, ("IA",), "text"))
     assert ledger.spent({"x": 10, "state": "IA"}) == pytest.approx(1)
     with pytest.raises(ss.CapError):
-        ledger.charge(spelled("x", protect="firm"), "State", ("IA",), "text")
-    ledger.charge(spelled("x", protect="firm"), "State", ("TX",), "text")
+        ledger.charge(asked(spelled("x", protect="firm"), "State", ("IA",), "text"))
+    ledger.charge(asked(spelled("x", protect="firm"), "State", ("TX",), "text"))
     with pytest.raises(ss.ParameterError, match="partition 'state' has whole numbers here, and had text before"):
-        ledger.charge(spelled("x", protect="firm"), "STATE", (1,), "whole numbers")
+        ledger.charge(asked(spelled("x", protect="firm"), "STATE", (1,), "whole numbers"))
     with pytest.raises(ss.ParameterError, match="earlier releases protect Firm , this one single records"):
-        ledger.charge(spelled("x"))
+        ledger.charge(asked(spelled("x")))
     assert ledger.spent.protects == "Firm "
 
 
@@ -233,14 +281,14 @@ def test_a_ledger_with_several_spellings_of_a_name_opens(path, monkeypatch):
         for module in ("account", "ledger"):
             earlier.setattr(f"slowscale.accounting.{module}.folded", lambda name: name.strip().casefold())
         ledger = ss.Ledger(path, caps)
-        ledger.charge(spelled("x"))
-        ledger.charge(spelled("x\u200b"))
+        ledger.charge(asked(spelled("x")))
+        ledger.charge(asked(spelled("x\u200b")))
     ledger = ss.Ledger(path)
     assert ledger.verify() == []
     assert ledger.caps == caps
     assert ledger.spent({"x": 10}) == pytest.approx(1)
     with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
-        ledger.charge(spelled("x"))
+        ledger.charge(asked(spelled("x")))
 
 
 def test_counts_have_a_cap_at_one(path):
@@ -260,38 +308,38 @@ def test_a_column_cannot_take_a_reserved_name(path, name, words):
     ledger = ss.Ledger(path, {"*": 9 * ss.Gaussian(10).policy, "count": 9 * ss.Gaussian(10).policy})
     for refuse in (ledger.check, ledger.charge):
         with pytest.raises(ss.ParameterError, match=f"cannot be summed: {words}"):
-            refuse(spelled(name))
+            refuse(asked(spelled(name)))
     if name != "count":
         with pytest.raises(ss.ParameterError, match="cannot be summed"):
-            ledger.charge(spelled(name, protect="firm"))
+            ledger.charge(asked(spelled(name, protect="firm")))
     assert ledger.head["entry"] == 1
 
 
 def test_counts_of_entities_have_the_cap_of_counts(path):
     ledger = ss.Ledger(path, {"*": 9 * ss.Gaussian(10).policy, "count": ss.Gaussian(10).policy})
-    ledger.charge(spelled("count", protect="firm"))
+    ledger.charge(asked(spelled("count", protect="firm")))
     with pytest.raises(ss.CapError, match="the cap on 'count' would be exceeded"):
-        ledger.charge(spelled("count", protect="firm"))
-    ledger.charge(spelled("x", protect="firm"))
+        ledger.charge(asked(spelled("count", protect="firm")))
+    ledger.charge(asked(spelled("x", protect="firm")))
 
 
 def test_a_ledger_with_a_charge_by_a_reserved_name_opens(path, monkeypatch):
     """Earlier versions took such charges."""
     with monkeypatch.context() as earlier:
         earlier.setattr(account, "check_column_name", lambda name: None)
-        ss.Ledger(path, {"count": 9 * ss.Gaussian(10).policy}).charge(spelled("Count"))
+        ss.Ledger(path, {"count": 9 * ss.Gaussian(10).policy}).charge(asked(spelled("Count")))
     ledger = ss.Ledger(path)
     assert ledger.verify() == []
-    ledger.charge(spelled("x"))
+    ledger.charge(asked(spelled("x")))
     assert ledger.spent({"count": 10, "x": 10}) == pytest.approx(1)
 
 
 def test_the_cap_of_all_columns_holds_by_any_spelling(path):
     ledger = ss.Ledger(path, {" * ": ss.Gaussian(10).policy})
     assert "Cap on any other column" in ledger.describe()
-    ledger.charge(spelled("x"))
+    ledger.charge(asked(spelled("x")))
     with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
-        ledger.charge(spelled("x"))
+        ledger.charge(asked(spelled("x")))
 
 
 def test_parts_cost_the_larger_and_have_room_each(path):
@@ -383,11 +431,11 @@ def test_a_ledger_without_a_name_accepts_any_session(path):
 
 def test_raising_a_cap_stays_visible(path):
     ledger = ss.Ledger(path, {"x": ss.Gaussian(10).policy})
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     with pytest.raises(ss.CapError):
-        ledger.charge(FACTS)
+        ledger.charge(asked())
     ledger.raise_cap("x", 2 * ss.Gaussian(10).policy, "a second year")
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     assert "The cap on x was changed on" in ledger.describe()
     assert "from Δ² / (2·10²) to 2·(Δ² / (2·10²)): a second year" in ledger.describe()
     assert ss.Ledger(path).caps == {"x": 2 * ss.Gaussian(10).policy}
@@ -500,15 +548,15 @@ def test_a_relative_path_stays_where_it_was(path, monkeypatch, tmp_path):
     ledger = ss.Ledger("census.ledger")
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     assert len(ss.Ledger(path).history()) == 2
     assert os.listdir(tmp_path / "other") == []
 
 
 def test_an_interrupt_leaves_no_transaction_open(path):
     ledger = filled(path, 1)
-    ledger._connection().execute("BEGIN IMMEDIATE")  # as if an interrupt had come right after it
-    ledger.charge(FACTS)
+    ledger._file.connection().execute("BEGIN IMMEDIATE")  # as if an interrupt had come right after it
+    ledger.charge(asked())
     assert ledger.verify() == []
 
 
@@ -518,7 +566,7 @@ def test_verify_beside_a_writer(path):
 
     def write():
         while not stop.is_set():
-            ledger.charge(FACTS)
+            ledger.charge(asked())
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -560,13 +608,13 @@ def test_many_parts_of_two_partitions_are_quick():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda ledger: ledger.charge(None), "facts must be a mapping"),
-        (lambda ledger: ledger.charge({}), "facts must be a mapping"),
-        (lambda ledger: ledger.charge({**FACTS, "o": object()}), "what JSON can hold"),
-        (lambda ledger: ledger.charge({**FACTS, "policy": []}), "at least one term"),
-        (lambda ledger: ledger.charge(FACTS, "state", ()), "must name the column and its labels"),
-        (lambda ledger: ledger.charge(FACTS, "state", ([1],)), "must name the column and its labels"),
-        (lambda ledger: ledger.charge({**FACTS, "policy": PURE.to_dict()}), "PRzCDP"),
+        (lambda ledger: ledger.charge(asked(None)), "facts must be a mapping"),
+        (lambda ledger: ledger.charge(asked({})), "facts must be a mapping"),
+        (lambda ledger: ledger.charge(asked({**FACTS, "o": object()})), "what JSON can hold"),
+        (lambda ledger: ledger.charge(asked({**FACTS, "policy": []})), "at least one term"),
+        (lambda ledger: ledger.charge(asked(FACTS, "state", ())), "must name the column and its labels"),
+        (lambda ledger: ledger.charge(asked(FACTS, "state", ([1],))), "must name the column and its labels"),
+        (lambda ledger: ledger.charge(asked({**FACTS, "policy": PURE.to_dict()})), "PRzCDP"),
         (lambda ledger: ledger.attempt([], ValueError()), "facts must be a mapping, got list"),
         (lambda ledger: ledger.attempt({}, "no"), "error must be an exception, got str"),
         (lambda ledger: ledger.attempt({"o": object()}, ValueError()), "what JSON can hold"),
@@ -733,7 +781,7 @@ def test_a_changed_function_is_refused(path, changed):
     policy = ss.RecordPolicy((("x", ss.Transformation(_root, _square, sigma=1, a=0, estimator="median").policy),))
     name = f"{_root.__module__}._root"
     ledger = ss.Ledger(path, functions={name: _root})
-    ledger.charge({**FACTS, "policy": policy.to_dict()})
+    ledger.charge(Charge(policy))
     for same in (_root, lambda x: x**0.5 + 3, lambda x: x**0.5 * (1 + 1e-12)):
         assert ss.Ledger(path, functions={name: same}).spent({"x": 100}) == pytest.approx(50)
     with pytest.raises(ss.ParameterError, match=rf"the function '{name}' is not the one that the policy was written"):
@@ -755,7 +803,7 @@ def _square(x):
 def filled(path, count=6):
     ledger = ss.Ledger(path, {"x": 100 * ss.Gaussian(10).policy})
     for i in range(count):
-        ledger.charge({**FACTS, "id": str(i), "note": f"release {i}"})
+        ledger.charge(asked({**FACTS, "id": str(i), "note": f"release {i}"}))
     return ledger
 
 
@@ -794,7 +842,7 @@ def test_tampering_with_rows_is_seen(tmp_path):
         ledger = ss.Ledger(path)
         assert ledger.verify(), kind
         with pytest.raises(ss.LedgerError):
-            ledger.charge(FACTS)
+            ledger.charge(asked())
 
 
 def test_any_changed_byte_of_a_stored_charge_is_seen(tmp_path):
@@ -831,7 +879,7 @@ def test_a_cut_off_end_is_seen_by_what_was_published(path):
     assert ss.Ledger(path).verify() == []
     assert ss.Ledger(path).verify(head) == ["entry 7 is not the one it was: entries were cut off or changed"]
     with pytest.raises(ss.LedgerError, match="was changed from outside"):
-        ledger.charge(FACTS)
+        ledger.charge(asked())
 
 
 def test_threads(path):
@@ -841,7 +889,7 @@ def test_threads(path):
     def work():
         for _ in range(10):
             try:
-                ledger.charge(FACTS)
+                ledger.charge(asked())
                 done.append(1)
             except ss.CapError:
                 done.append(0)
@@ -864,20 +912,20 @@ def test_checks_beside_charges_miss_none(path, monkeypatch):
 
     def ask():
         while not stop.is_set():
-            ledger.check(FACTS)
+            ledger.check(asked())
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
     for _ in range(11):
-        other.charge(FACTS)  # which the first has to read from the file
+        other.charge(asked())  # which the first has to read from the file
         time.sleep(0.02)
     stop.set()
     for thread in threads:
         thread.join()
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     with pytest.raises(ss.CapError):
-        ledger.charge(FACTS)
+        ledger.charge(asked())
 
 
 def test_a_writer_waits_while_someone_reads(path, monkeypatch):
@@ -886,7 +934,7 @@ def test_a_writer_waits_while_someone_reads(path, monkeypatch):
     with raw(path) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM entries").fetchall()
-        writer = threading.Thread(target=ledger.charge, args=(FACTS,))
+        writer = threading.Thread(target=ledger.charge, args=(asked(),))
         writer.start()
         writer.join(0.3)
         assert writer.is_alive()
@@ -894,19 +942,19 @@ def test_a_writer_waits_while_someone_reads(path, monkeypatch):
         reader.execute("ROLLBACK")
         writer.join()
         assert len(ledger.history()) == 8
-        monkeypatch.setattr("slowscale.accounting.ledger.PATIENCE", 0.1)
+        monkeypatch.setattr("slowscale.accounting.storage.PATIENCE", 0.1)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM entries").fetchall()
         impatient = ss.Ledger(path)
         with pytest.raises(ss.LedgerError, match=r"could not be written: another program kept it locked for 0\.1 sec"):
-            impatient.charge(FACTS)
+            impatient.charge(asked())
         assert len(impatient.history()) == 8
 
 
 @pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE"])
 def test_a_ledger_that_stays_locked_is_not_ready(path, monkeypatch, begin):
     """Neither beside another program that reads, nor beside one that writes."""
-    monkeypatch.setattr("slowscale.accounting.ledger.PATIENCE", 0.1)
+    monkeypatch.setattr("slowscale.accounting.storage.PATIENCE", 0.1)
     ledger = filled(path)
     before, head = path.read_bytes(), ledger.head
     ledger.ready()
@@ -921,7 +969,7 @@ def test_a_ledger_that_stays_locked_is_not_ready(path, monkeypatch, begin):
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
     assert ledger.head == head
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     assert ledger.verify(head) == []
 
 
@@ -945,9 +993,9 @@ def test_a_hard_link_is_refused(path):
         with pytest.raises(ss.LedgerError, match=rf"{name.name} has a hard link: a ledger must have one name"):
             ss.Ledger(name)
     with pytest.raises(ss.LedgerError, match="Remove the other name"):
-        ledger.charge(FACTS)
+        ledger.charge(asked())
     other.unlink()
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     assert len(ss.Ledger(path).history()) == 3
 
 
@@ -957,8 +1005,8 @@ def test_a_symbolic_link_is_the_same_ledger(path, tmp_path):
     link = tmp_path / "elsewhere" / "link.ledger"
     link.symlink_to(path)
     other = ss.Ledger(link)
-    other.charge(FACTS)
-    ledger.charge(FACTS)
+    other.charge(asked())
+    ledger.charge(asked())
     assert other.head == ledger.head == {"entry": 4, "hash": ledger.head["hash"]}
     assert os.listdir(link.parent) == ["link.ledger"]
 
@@ -971,12 +1019,12 @@ def test_mount_points_are_read(path, tmp_path, monkeypatch):
     mounts = tmp_path / "mountinfo"
     mounted = str(spaced).replace(" ", "\\040")
     mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 8:1 /x {mounted} rw - ext4 /dev/sda rw\n")
-    monkeypatch.setattr("slowscale.accounting.ledger.MOUNTS", mounts)
+    monkeypatch.setattr("slowscale.accounting.names.MOUNTS", mounts)
     for name in (spaced, tmp_path / "link"):
         with pytest.raises(ss.LedgerError, match=r"is a mount point: .* Mount the folder it is in, not the file"):
             ss.Ledger(name)
     ss.Ledger(path)
-    monkeypatch.setattr("slowscale.accounting.ledger.MOUNTS", tmp_path / "none")  # a system without that list
+    monkeypatch.setattr("slowscale.accounting.names.MOUNTS", tmp_path / "none")  # a system without that list
     ss.Ledger(spaced)
 
 
@@ -1021,7 +1069,7 @@ def test_a_journal_left_by_a_killed_process_is_rolled_back(path):
     again = ss.Ledger(path)
     assert not journal.exists()
     assert again.verify(ledger.head) == []
-    again.charge(FACTS)
+    again.charge(asked())
     assert len(ledger.history()) == 8
 
 
@@ -1061,7 +1109,7 @@ def test_a_ledger_in_write_ahead_mode_is_converted(path):
     in_write_ahead_mode(path)
     ledger = ss.Ledger(path)
     assert len(ledger.history()) == 3
-    ledger.charge(FACTS)
+    ledger.charge(asked())
     assert os.listdir(path.parent) == ["census.ledger"]
     with raw(path) as file:
         assert file.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -1072,10 +1120,10 @@ def test_a_conversion_waits_for_other_programs(path, monkeypatch):
     in_write_ahead_mode(path)
     with raw(path) as other:
         other.execute("SELECT * FROM entries").fetchall()
-        monkeypatch.setattr("slowscale.accounting.ledger.CONVERSION", 0.2)
+        monkeypatch.setattr("slowscale.accounting.storage.CONVERSION", 0.2)
         with pytest.raises(ss.LedgerError, match=r"must be converted.* close the other programs that have it open"):
             ss.Ledger(path)
-        monkeypatch.setattr("slowscale.accounting.ledger.CONVERSION", 60)
+        monkeypatch.setattr("slowscale.accounting.storage.CONVERSION", 60)
         found = []
         opener = threading.Thread(target=lambda: found.append(len(ss.Ledger(path).history())))
         opener.start()
@@ -1109,7 +1157,7 @@ def test_a_ledger_of_an_earlier_version_is_read(path):
     assert ledger.spent({"emp": 20, "pay": 2, "state": "IA"}) == pytest.approx(in_iowa)
     assert ledger.spent({"emp": 20, "pay": 2, "state": "TX"}) == pytest.approx(in_iowa + 0.5)
     assert ledger.spent.filtered  # by the facts of the first charge
-    head = ledger.charge(FACTS)
+    head = ledger.charge(asked())
     assert ss.Ledger(path, functions={"reference.root": _root}).verify(head) == []
     with raw(path) as file:
         assert file.execute("PRAGMA journal_mode").fetchone() == ("delete",)

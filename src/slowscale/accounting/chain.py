@@ -1,0 +1,47 @@
+"""The chain of a ledger: each entry's hash covers the one before, so that a changed or missing entry is seen."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slowscale.accounting.charge import Functions
+from slowscale.accounting.entries import read_entry
+from slowscale.errors import SlowscaleError
+
+START = "0" * 64  # stands for the hash before the first entry
+
+
+def link_hash(before: str, number: int, payload: str) -> str:
+    """Return the hash of an entry: of the hash before it, its number and its text."""
+    return hashlib.sha256(f"{before}\n{number}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def chain_problems(
+    rows: Sequence[tuple[int, str, str]],
+    top: Sequence[tuple[int, str]],
+    head: Mapping[str, Any] | None,
+    functions: Functions | None,
+) -> list[str]:
+    """Return what is wrong with the entries of a file (number, text, hash) and with its newest one (number, hash).
+
+    An earlier `head`, if given, must still be in the chain.
+    """
+    problems: list[str] = []
+    before, place, seen = START, 0, {}
+    for number, payload, stored in rows:
+        place += 1
+        if number != place:
+            problems.append(f"entry {place} is missing")
+            place = number
+        if link_hash(before, number, payload) != stored:
+            problems.append(f"entry {number} was changed, or what came before it")
+        before = seen[number] = stored
+        try:
+            read_entry(payload, functions)
+        except SlowscaleError as error:
+            problems.append(f"entry {number} cannot be read: {error}")
+    if top != [(place, before)]:
+        problems.append("the newest entry is not the one that was written last: entries were cut off or added")
+    if head is not None and seen.get(head["entry"]) != head["hash"]:
+        problems.append(f"entry {head['entry']} is not the one it was: entries were cut off or changed")
+    return problems

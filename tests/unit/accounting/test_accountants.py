@@ -1,0 +1,182 @@
+"""Accounts, ledgers and ledgers that are still to be made take the same calls; entries are values."""
+
+import json
+import pickle
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from bitsources import Recorded
+
+import slowscale as ss
+from slowscale.accounting import Account, Charge, DeferredLedger
+from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, written
+
+EARLIER = Path(__file__).parents[2] / "reference" / "earlier" / "census.ledger"
+TEN = ss.Gaussian(10)
+CHARGE = Charge(ss.RecordPolicy((("x", TEN.policy),)))
+CAPS = {"x": 2 * TEN.policy, "*": TEN.policy}
+RECORDS = pd.DataFrame({"state": ["IA", "TX"], "x": [10, 20], "y": [1, 2]})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "census.ledger"
+
+
+@pytest.fixture(params=["account", "ledger", "deferred"])
+def accountant(request, path):
+    made = {"account": Account, "ledger": lambda caps: ss.Ledger(path, caps)}
+    return made.get(request.param, lambda caps: DeferredLedger(path, caps))(CAPS)
+
+
+def payloads(path):
+    with closing(sqlite3.connect(path)) as file:
+        return [text for (text,) in file.execute("SELECT payload FROM entries ORDER BY id")]
+
+
+def test_every_accountant_takes_the_same_calls(accountant):
+    assert dict(accountant.caps) == CAPS
+    assert accountant.spent.releases == 0
+    for _ in range(2):
+        accountant.check(CHARGE)
+        accountant.ready()
+        accountant.charge(CHARGE)
+    for refuse in (accountant.check, accountant.charge, accountant.account.charge):
+        with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
+            refuse(CHARGE)
+    accountant.attempt(CHARGE, ss.DataError("column 'x' has missing values"))
+    accountant.attempt({"policy": None}, ss.DataError("column 'x' has missing values"))
+    accountant.check_dataset("farms")
+    copied = accountant.account
+    copied.charge(Charge(ss.RecordPolicy((("y", TEN.policy),))))
+    assert accountant.spent.releases == 2
+    assert accountant.spent({"x": 10}) == 1
+
+
+def test_every_accountant_serves_a_session(accountant):
+    session = ss.Session(RECORDS, accountant, bits=Recorded(1))
+    first = session.sum({"x": TEN})
+    session.sum({"x": TEN}, keys=ss.Keys.cross({"state": ["IA", "TX"]}), partition="state")
+    with pytest.raises(ss.CapError, match="2 of 2 such releases have been made") as refused:
+        session.sum({"x": TEN})
+    assert "would still fit" in str(refused.value) or refused.value.full
+    assert session.spent == accountant.spent
+    assert session.spent.releases == 2
+    if isinstance(accountant, Account):
+        assert session.ledger is None
+        assert "ledger" not in first.facts
+    else:
+        assert first.facts["ledger"]["entry"] == 2
+        assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge", "charge", "attempt"]
+        facts = {name: fact for name, fact in first.facts.items() if name != "ledger"}
+        assert session.ledger.history()[1]["facts"] == json.loads(json.dumps(facts))
+    with pytest.raises(ss.ParameterError, match="caps must be given when the ledger is made"):
+        ss.Session(RECORDS, accountant, CAPS)
+
+
+def test_a_deferred_ledger_is_made_by_its_first_charge(path):
+    deferred = DeferredLedger(path, CAPS, dataset=" farms ", remedy="raise the cap in the plan")
+    session = ss.Session(RECORDS.assign(y=[1.0, None]), deferred, dataset="farms", bits=Recorded(1))
+    with pytest.raises(ss.DataError, match="missing"):
+        session.sum({"y": TEN})
+    with pytest.raises(ss.CapError, match="or raise the cap in the plan"):
+        session.sum({"x": ss.Gaussian(1)})
+    assert deferred.attempt(CHARGE, ss.DataError("no")) is None
+    assert not path.exists()
+    assert session.ledger is None
+    session.sum({"x": TEN})
+    assert session.ledger.dataset == "farms"
+    with pytest.raises(ss.CapError, match="raise the cap on 'x', with a reason"):
+        session.sum({"x": ss.Gaussian(1)})
+    with pytest.raises(ss.DataError, match="missing"):
+        session.sum({"y": TEN})
+    assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge", "attempt", "attempt"]
+    assert DeferredLedger(path, dataset="farms").spent == session.spent
+    with pytest.raises(ss.LedgerError, match="belongs to the data set 'farms', and no data set was named"):
+        DeferredLedger(path)
+    with pytest.raises(ss.ParameterError, match="caps differ"):
+        DeferredLedger(path, {"x": TEN.policy}, dataset="farms")
+
+
+def test_a_deferred_ledger_that_another_process_makes_meanwhile(path):
+    same, other = DeferredLedger(path, CAPS), DeferredLedger(path, {"x": TEN.policy})
+    ss.Ledger(path, CAPS).charge(CHARGE)
+    other.attempt(CHARGE, ss.CapError("x", 10, 1, 0.5))
+    with pytest.raises(ss.ParameterError, match="caps differ"):
+        other.charge(CHARGE)
+    same.charge(CHARGE)
+    with pytest.raises(ss.CapError):
+        same.charge(CHARGE)
+    assert [entry["kind"] for entry in same.ledger.history()] == ["created", "charge", "attempt", "charge"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Created(caps=CAPS),
+        Created(caps={}, dataset="farms"),
+        CapRaised(column="x", cap=3 * TEN.policy, reason="a third year"),
+        Charged(charge=CHARGE),
+        Charged(charge=Charge(CHARGE.policy, None, "state", ("IA", 5), "text", "firm")),
+        Attempted(asked={"policy": None}, error="DataError", message="column 'x' has missing values"),
+    ],
+)
+def test_entries_are_values(entry):
+    again = written(entry, None)
+    assert again == entry == type(entry).from_dict(entry.to_dict())
+    assert again.to_dict() == entry.to_dict()
+    assert read_entry(again.text, None) == pickle.loads(pickle.dumps(entry)) == entry
+    assert again.text == json.dumps(entry.to_dict(), sort_keys=True)
+    with pytest.raises(FrozenInstanceError):
+        entry.time = "now"
+
+
+def test_an_attempt_at_a_charge_keeps_what_was_asked():
+    partly = Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": None, "id": "7"})
+    found = written(Attempted(asked=partly, error="CapError", message="no"), None).to_dict()
+    assert found["facts"] == {"policy": None, "id": "7"}
+    assert (found["by"], found["labels"], found["label_kind"]) == ("state", ["IA"], "text")
+
+
+def test_the_history_is_what_is_in_the_file(path):
+    """Earlier versions wrote some parts in another way: they are shown as they were written, and can be changed."""
+    shutil.copy(EARLIER, path)
+    with ss.Ledger(path, functions={"reference.root": np.sqrt}) as ledger:
+        history = ledger.history()
+        history[0]["caps"] = history[-1]["kind"] = None
+        assert ledger.history() == list(map(json.loads, payloads(EARLIER)))
+        ledger.attempt({"policy": None}, ss.DataError("no"))
+        assert ledger.verify() == []
+    assert payloads(path)[:-1] == payloads(EARLIER)
+
+
+def test_what_is_written_keeps_its_form(path):
+    """A ledger is read by other versions, too: names and order of the parts are fixed."""
+    with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms") as ledger:
+        ledger.charge(Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": CHARGE.policy.to_dict()}))
+        ledger.raise_cap("x", 10 * TEN.policy, "a tenth year")
+        ledger.attempt({"where": "x > 5"}, ss.DataError("no"))
+    created, charged, raised, attempted = (json.loads(text) for text in payloads(path))
+    assert all(text == json.dumps(json.loads(text), sort_keys=True) for text in payloads(path))
+    times = [entry.pop("time") for entry in (created, charged, raised, attempted)]
+    assert times == sorted(times)
+    assert created == {"kind": "created", "caps": {"x": (9 * TEN.policy).to_dict()}, "dataset": "farms"}
+    part = {"by": "state", "labels": ["IA"], "label_kind": "text"}
+    assert charged == {"kind": "charge", "facts": {"policy": CHARGE.policy.to_dict()}, **part}
+    cap = {"column": "x", "cap": (10 * TEN.policy).to_dict(), "reason": "a tenth year"}
+    assert raised == {"kind": "cap", **cap}
+    empty = {"by": None, "labels": [], "label_kind": None}
+    error = {"type": "DataError", "message": "no"}
+    assert attempted == {"kind": "attempt", "facts": {"where": "x > 5"}, **empty, "error": error}
+
+
+def test_changes_of_caps_come_with_the_cap_before():
+    raised = [CapRaised(column="x", cap=times * TEN.policy, reason="why") for times in (3, 4)]
+    found = list(cap_changes([Created(caps=CAPS), raised[0], Charged(charge=CHARGE), raised[1]]))
+    assert found == [(raised[0], CAPS["x"]), (raised[1], raised[0].cap)]
