@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.distributions import FALSE_ALARM, smallest_p
 
 import slowscale as ss
-from statistical.harness import FALSE_ALARM, smallest_p
 
 DRAWS = 2_000_000
 # The heaviest tails tell the least about their scale: fewer draws would let a twin pass once in a hundred runs.

@@ -6,9 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers.strategies import plain_policies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import plain_policies
 
 import slowscale as ss
 from slowscale.accounting.caps import GRID, TOLERANCE, Total, check, check_at, coefficients, describe_change

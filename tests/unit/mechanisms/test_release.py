@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
+from helpers.strategies import mechanisms
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import mechanisms
 
 import slowscale as ss
 from slowscale.mechanisms.exact_sums import Sums

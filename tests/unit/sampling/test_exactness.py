@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from bitsources import Crafted, Recorded, Stuck
 from flint import arb, ctx
+from helpers.bitsources import Crafted, Recorded, Stuck
 
 import slowscale as ss
 from slowscale.mechanisms.drawing import AdditiveTask, TransformationTask

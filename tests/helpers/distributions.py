@@ -1,8 +1,8 @@
 """Distribution tests with a fixed false-alarm rate.
 
-Every test of this folder rejects a right sampler with probability at most FALSE_ALARM; there are fewer than 400 of
-them, so that a whole run raises a false alarm less than once in a million. Each has a twin: the same draws held against
-a scale that is 2 % off, in both directions, must be rejected.
+Every test of tests/statistical rejects a right sampler with probability at most FALSE_ALARM; there are fewer than 400
+of them, so that a whole run raises a false alarm less than once in a million. Each has a twin: the same draws held
+against a scale that is 2 % off, in both directions, must be rejected.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A process that releases in a loop and is killed, again and again: run as a program by test_ledger.py.
+"""A process that releases in a loop and is killed, again and again: run as a program by integration/test_ledger.py.
 
 The parent imports everything once and forks: so a child starts in milliseconds, and many can be killed. It prints how
 many releases were charged and how many were found on disk.
