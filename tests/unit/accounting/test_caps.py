@@ -150,6 +150,23 @@ def test_a_narrow_excess_is_found():
     assert steps(caught.value.influence) > cap(caught.value.influence)
 
 
+def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found():
+    """The total's step comes shortly before the cap's, both between two points: no point of the grid shows it."""
+    size = float(GRID[np.searchsorted(GRID, 1000.0)])
+    early, late = 1.05 * size, 1.10 * size
+    steps = UnitSplittingPolicy(early, early)  # ½⌈Δ/early⌉²
+    cap = SumPolicy((UnitSplittingPolicy(late, late), RootPolicy(1, size)))  # ½⌈Δ/late⌉² + ½(Δ/size)²
+    spent = total(steps)
+    assert (spent.losses <= cap(GRID)).all()
+    between = math.sqrt(early * late)
+    assert steps(between) > 1.5 * cap(between)
+    refusal = refused(spent, cap)
+    assert refusal is not None
+    assert not refusal.close
+    assert early < refusal.influence <= late
+    assert refusal.spent > refusal.cap
+
+
 def test_the_smallest_size_is_named_where_steps_differ():
     """Steps of 5 against steps of 5.0000001: refused, at a size where it is so."""
     steps, cap = UnitSplittingPolicy(5.0, 10.0), UnitSplittingPolicy(5.0000001, 10.0 * 5.0000001 / 5)
