@@ -59,12 +59,14 @@ def main(folder, kills, seed):
         ledger.close()
         assert len(known) >= charged, "the total decreased"
         charged = len(known)
-        before = len(found)
+        earlier = found
         found = {path.name.removesuffix(".csv.json") for path in folder.glob("[!.]*.csv.json")}
-        # About two children of three finish a release: so kills hit every moment of one, however fast the machine is.
-        window *= 0.9 if len(found) > before else 1.2
+        # Every second child finishes a release: so kills hit every moment of one, however fast the machine is.
+        window *= 0.85 if found - earlier else 1.18
         assert found <= known, f"released without a charge: {found - known}"
         for path in folder.glob("[!.]*.csv"):  # a table is there only when its facts are, and whole
+            if path.stem in earlier:
+                continue
             assert json.loads(Path(f"{path}.json").read_text())["id"] == path.stem
             assert len(path.read_text().splitlines()) == 3
     print(json.dumps({"charged": charged, "found": len(found)}))
