@@ -1,10 +1,11 @@
-# `make demo` and `make test` need only Python >= 3.11, git and make: everything else is set up in .venv.
+# `make demo` needs only Python >= 3.11, git and make: everything else is set up in .venv. `make test` also needs the
+# packages of `make system`, which it calls.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 CHECKED := src tests bench examples
 
-.PHONY: demo test bench lint format setup clean java chromium docs
+.PHONY: demo test bench lint format setup system clean docs
 
 setup: $(READY)
 
@@ -17,20 +18,21 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/slowscale demo --overwrite
 
-test: $(READY) lint java chromium
+test: $(READY) lint system
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
-# Spark runs on Java 17 or 21: the machine's own, or else Debian's where we may install it.
-java:
+# What tests need besides .venv: Java 17 or 21 for Spark, and Chromium with Poppler to open and print the report. Root on
+# Debian gets them installed; anyone else reads what is missing. Tests without them are skipped, and fail where CI=true.
+system:
 	@java -version 2>&1 | grep -Eq 'version "(17|21)' \
-	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } \
-	|| echo "NO JAVA 17 OR 21, AND NO WAY TO INSTALL IT: SPARK IS NOT TESTED"
-
-# The report is opened, and printed, in a real browser.
-chromium:
+	|| $(call install,openjdk-17-jre-headless,NO JAVA 17 OR 21: SPARK IS NOT TESTED)
 	@{ command -v chromium && command -v pdftoppm; } >/dev/null \
-	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium poppler-utils >/dev/null; } \
-	|| echo "NO CHROMIUM, AND NO WAY TO INSTALL IT: THE REPORT IS NOT TESTED IN A BROWSER"
+	|| $(call install,chromium poppler-utils,NO CHROMIUM OR NO PDFTOPPM: THE REPORT IS NOT TESTED IN A BROWSER)
+
+install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	&& echo "make system: installing with apt-get, on this machine: $(1)" \
+	&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1) >/dev/null; } \
+	|| echo "$(2). To test it, install as root: apt-get install $(1)"
 
 # The pages of docs/ as a site in site/.
 docs: $(READY)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,13 +35,21 @@ def run(*arguments, folder, code=0, **options):
     return done
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A folder with the example plan, its data and its public cells."""
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """A folder with the example plan, its data and its public cells, made once and copied for each test."""
+    path = tmp_path_factory.mktemp("example")
     table = simulated_establishments(20_000, 40)
-    pyarrow.parquet.write_table(table, tmp_path / "establishments.parquet")
-    pyarrow.csv.write_csv(table.group_by(["county", "naics3"]).aggregate([]), tmp_path / "cells.csv")
-    run("init", folder=tmp_path)
+    pyarrow.parquet.write_table(table, path / "establishments.parquet")
+    pyarrow.csv.write_csv(table.group_by(["county", "naics3"]).aggregate([]), path / "cells.csv")
+    run("init", folder=path)
+    return path
+
+
+@pytest.fixture
+def folder(example, tmp_path):
+    """A copy of the example folder for one test alone."""
+    shutil.copytree(example, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -6,11 +6,11 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 
-import engines
 import numpy as np
 import pyarrow as pa
 import pytest
-from bitsources import Recorded
+from helpers import engines
+from helpers.bitsources import Recorded
 from ibis import _
 
 import slowscale as ss

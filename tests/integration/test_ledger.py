@@ -70,7 +70,7 @@ print(failed)
 
 def test_a_killed_process_leaks_nothing(tmp_path):
     """300 kills at random moments: the ledger opens and verifies, and every release on disk was charged."""
-    program = Path(__file__).with_name("crashes.py")
+    program = Path(__file__).parents[1] / "helpers" / "crashes.py"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(program), str(tmp_path), "300", "11"],
         capture_output=True,

@@ -13,8 +13,8 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
-from bitsources import Recorded
-from engines import unavailable
+from helpers.bitsources import Recorded
+from helpers.engines import unavailable
 
 import slowscale as ss
 from slowscale.report import write_confidential_report

@@ -7,14 +7,14 @@ from datetime import date, datetime
 from fractions import Fraction
 
 import duckdb
-import engines
 import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from bitsources import Recorded
+from helpers import engines
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.tables.sources import open_table

@@ -8,10 +8,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cache
 
 import duckdb
-import engines
 import ibis
 import pyarrow as pa
 import pytest
+from helpers import engines
 from ibis import _
 
 from slowscale.errors import ParameterError

@@ -19,7 +19,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import duckdb
-import engines
 import hypothesis.strategies as st
 import ibis
 import numpy as np
@@ -28,7 +27,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from bitsources import Recorded
+from helpers import engines
+from helpers.bitsources import Recorded
 from hypothesis import HealthCheck, given, settings
 
 import slowscale as ss

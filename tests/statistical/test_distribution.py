@@ -6,13 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.distributions import FALSE_ALARM, draws_for_twins, smallest_p
 
 import slowscale as ss
-from statistical.harness import FALSE_ALARM, smallest_p
 
 DRAWS = 2_000_000
-# The heaviest tails tell the least about their scale: fewer draws would let a twin pass once in a hundred runs.
-HEAVY_DRAWS = 6_000_000
 MEDIANS = {"Cattle": 10_200, "EMP": 2, "PAYQTR1": 25, "PAYANN": 106}
 
 
@@ -42,15 +40,19 @@ def additive_cases():
 
 @pytest.mark.parametrize(("m", "unit"), [pytest.param(m, unit, id=name) for name, m, unit in additive_cases()])
 def test_additive(m, unit):
-    noisy = m.release(np.zeros(HEAVY_DRAWS, np.int64), unit)
-    step = float(noisy.unit)
+    step = float(Fraction(unit))
 
     def cdf_of(mechanism):
         return lambda n: mechanism.noise.cdf((n + 0.5) * step)
 
+    twins = [cdf_of(replace(m, sigma=m.sigma * factor)) for factor in (0.98, 1.02)]
+    # Heavy tails tell little about their scale: they take ten times as many draws as a Gaussian.
+    draws = draws_for_twins(lambda level: m.noise.ppf(level) / step, cdf_of(m), twins)
+    assert 400_000 < draws < 6_000_000
+    noisy = m.release(np.zeros(draws, np.int64), unit)
     assert smallest_p(noisy.units, cdf_of(m)) > FALSE_ALARM
-    for factor in (0.98, 1.02):
-        assert smallest_p(noisy.units, cdf_of(replace(m, sigma=m.sigma * factor))) < FALSE_ALARM
+    for twin in twins:
+        assert smallest_p(noisy.units, twin) < FALSE_ALARM
 
 
 def transformation_cases():

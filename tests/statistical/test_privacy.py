@@ -8,23 +8,23 @@ from scipy import special, stats
 
 import slowscale as ss
 
-DRAWS = 20_000_000
 # Each bound fails for a right mechanism once in 10⁸.
 Z = stats.norm.isf(1e-8)
 
+# With the draws that reach 90 % of the policy by more than 10 standard errors.
 AUDITS = [
-    (ss.GeneralizedGaussian(1000, 1), 2000),
-    (ss.GeneralizedGaussian(1000, 0.5), 4000),
-    (ss.ExponentialPolylog(4, 1000, 3, 1), 2000),
-    (ss.ExponentialPolylog(2, 1000, None, 2), 1500),
-    (ss.ExponentialPolylog(0.3, 1000, None, 3), 5000),
+    (ss.GeneralizedGaussian(1000, 1), 2000, 4_000_000),
+    (ss.GeneralizedGaussian(1000, 0.5), 4000, 20_000_000),  # the loss falls quickly beside the peak: few draws count
+    (ss.ExponentialPolylog(4, 1000, 3, 1), 2000, 4_000_000),
+    (ss.ExponentialPolylog(2, 1000, None, 2), 1500, 4_000_000),
+    (ss.ExponentialPolylog(0.3, 1000, None, 3), 5000, 4_000_000),
 ]
 
 
-@pytest.mark.parametrize(("m", "influence"), AUDITS)
-def test_pure_loss_seen_from_outside_reaches_the_policy_and_stays_below(m, influence):
+@pytest.mark.parametrize(("m", "influence", "draws"), AUDITS)
+def test_pure_loss_seen_from_outside_reaches_the_policy_and_stays_below(m, influence, draws):
     """Theorem PrivSymCnvxDens is tight: the loss is largest around the sum without the record."""
-    without, with_ = (m.release(np.full(DRAWS, q)).units for q in (0, influence))
+    without, with_ = (m.release(np.full(draws, q)).units for q in (0, influence))
     policy = m.pure_policy(influence)
     best = 0.0
     for width in (0, 1, 2, 5, 10, 20, 50):

@@ -8,7 +8,7 @@ import threading
 import pandas as pd
 import pyarrow as pa
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.files import write_files

@@ -1,5 +1,5 @@
-"""Every reference fact, computed again (`golden_checks.py` says how) and compared with its true value and with what the
-paper prints: the verdict `ok` is tested too, since a right value rounds to what is printed and a wrong one does not.
+"""Every reference fact, computed again (`golden/` says how) and compared with its true value and with what the paper
+prints: the verdict `ok` is tested too, since a right value rounds to what is printed and a wrong one does not.
 """
 
 import math
@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from unit.golden_checks import CHECKS, FACTS, WORDING_ONLY, About
+from unit.golden import CHECKS, FACTS, WORDING_ONLY, About
 
 COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 from hypothesis import given
 from hypothesis import strategies as st
 

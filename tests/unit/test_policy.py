@@ -8,11 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from divergence import ORDERS, gaussian_divergence, shifted_divergence
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
-from strategies import (
+from helpers.divergence import ORDERS, gaussian_divergence, shifted_divergence
+from helpers.strategies import (
     additive_mechanisms,
     influences,
     log_uniform,
@@ -21,6 +18,9 @@ from strategies import (
     pure_policies,
     transformations,
 )
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 
 import slowscale as ss
 from slowscale.policy import (

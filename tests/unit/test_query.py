@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pandas as pd
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale import session as session_module

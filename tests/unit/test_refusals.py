@@ -5,7 +5,7 @@ import re
 
 import pandas as pd
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Charge

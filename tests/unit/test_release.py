@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.release import fieller

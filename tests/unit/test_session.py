@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 

@@ -6,9 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers.strategies import plain_policies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import plain_policies
 
 import slowscale as ss
 from slowscale.accounting.caps import GRID, TOLERANCE, Total, check, check_at, coefficients, describe_change
@@ -148,6 +148,23 @@ def test_a_narrow_excess_is_found():
         check("x", total(steps), cap)
     assert caught.value.low == pytest.approx(exceeded[0], rel=1e-3)
     assert steps(caught.value.influence) > cap(caught.value.influence)
+
+
+def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found():
+    """The total's step comes shortly before the cap's, both between two points: no point of the grid shows it."""
+    size = float(GRID[np.searchsorted(GRID, 1000.0)])
+    early, late = 1.05 * size, 1.10 * size
+    steps = UnitSplittingPolicy(early, early)  # ½⌈Δ/early⌉²
+    cap = SumPolicy((UnitSplittingPolicy(late, late), RootPolicy(1, size)))  # ½⌈Δ/late⌉² + ½(Δ/size)²
+    spent = total(steps)
+    assert (spent.losses <= cap(GRID)).all()
+    between = math.sqrt(early * late)
+    assert steps(between) > 1.5 * cap(between)
+    refusal = refused(spent, cap)
+    assert refusal is not None
+    assert not refusal.close
+    assert early < refusal.influence <= late
+    assert refusal.spent > refusal.cap
 
 
 def test_the_smallest_size_is_named_where_steps_differ():

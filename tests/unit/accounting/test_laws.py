@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from divergence import ORDERS, gaussian_divergence, shifted_divergence
+from helpers.divergence import ORDERS, gaussian_divergence, shifted_divergence
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

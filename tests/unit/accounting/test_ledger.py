@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale import policy as policies

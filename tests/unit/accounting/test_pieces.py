@@ -6,7 +6,7 @@ from itertools import product
 
 import pandas as pd
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge, Loss, certainty, odds_factor, posterior

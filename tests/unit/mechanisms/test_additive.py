@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from helpers.strategies import additive_mechanisms, mechanisms
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import additive_mechanisms, mechanisms
 
 import slowscale as ss
 

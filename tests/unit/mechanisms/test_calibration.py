@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from helpers.strategies import log_uniform
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import log_uniform
 
 import slowscale as ss
 

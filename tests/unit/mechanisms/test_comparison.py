@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.strategies import instances, polylogs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import instances, polylogs
 
 import slowscale as ss
 

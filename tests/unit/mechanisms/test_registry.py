@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.strategies import mechanisms
 from hypothesis import find
-from strategies import mechanisms
 
 import slowscale as ss
 from slowscale.mechanisms import REGISTRY, AdditiveMechanism, TransformationMechanism, same_error
@@ -76,7 +76,7 @@ def test_a_mechanism_in_one_module(tmp_path):
     """It releases, plans, accounts and reports, and the command knows it: nothing else was touched."""
     script = textwrap.dedent("""
         import sys
-        import toy
+        from helpers import toy
         import pandas as pd
         import slowscale as ss
         from slowscale.plan import read_plan, run_plan
@@ -119,7 +119,7 @@ def test_a_mechanism_in_one_module(tmp_path):
         from slowscale.cli import main
         main()
     """)
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{script}"
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n{script}"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Toy(sigma=2.12132, spread=1)" in done.stdout

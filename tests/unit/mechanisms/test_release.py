@@ -7,12 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
+from helpers.strategies import mechanisms
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import mechanisms
 
 import slowscale as ss
+from slowscale.mechanisms.drawing import fine_step
 from slowscale.mechanisms.exact_sums import Sums
 
 NARROW = ss.Gaussian(1e-9)  # so narrow that only rounding is seen
@@ -111,6 +112,21 @@ def test_roots_of_every_kind_release(k, estimator):
     for q in (0, 5):
         assert abs(m.release(q).transformed - q ** (1 / k)) < 0.01
         assert np.abs(m.release(np.full(50, q)).transformed - q ** (1 / k)).max() < 0.01
+
+
+@pytest.mark.parametrize("sigma", [1e-6, 0.3, 0.5, 1.0, 1.99, 700.0])
+@pytest.mark.parametrize("kind", [lambda sigma: ss.Root(4, sigma), lambda sigma: ss.Log(sigma)], ids=["root", "log"])
+def test_the_transformed_value_is_published_on_a_grid_much_finer_than_its_noise(kind, sigma):
+    """Steps of a power of two, between σ/2¹⁷ and σ/2¹⁶: rounding to them adds nothing that could be noticed."""
+    step = fine_step(sigma)
+    assert math.frexp(step)[0] == 0.5
+    assert sigma / 2**17 < step <= sigma / 2**16
+    noisy = kind(sigma).release(np.full(400, 50), bits=Recorded(8))
+    steps = noisy.transformed / step
+    assert (steps == np.round(steps)).all()
+    # 400 draws of about 200,000 likely points: hardly any two are the same, and they do not lie on a coarser grid
+    assert np.unique(steps).size > 390
+    assert 150 < (steps % 2).sum() < 250
 
 
 def test_masked_sums_are_refused_not_passed_through():

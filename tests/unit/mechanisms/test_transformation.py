@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from helpers.strategies import instances, log_uniform, roots, transformations
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
-from strategies import instances, log_uniform, roots, transformations
 
 import slowscale as ss
 

@@ -2,12 +2,12 @@
 
 import math
 
-import arb
 import numpy as np
 import pytest
+from helpers import arb
+from helpers.strategies import instances, log_uniform, polylogs
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from strategies import instances, log_uniform, polylogs
 
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 

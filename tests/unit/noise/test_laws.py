@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.strategies import noises
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import integrate
-from strategies import noises
 
 from slowscale.errors import ParameterError
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from helpers.strategies import log_uniform, policies, pure_policies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import log_uniform, policies, pure_policies
 
 import slowscale as ss
 from slowscale.policy import (

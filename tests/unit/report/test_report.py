@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

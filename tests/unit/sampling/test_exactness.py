@@ -6,14 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from bitsources import Crafted, Recorded, Stuck
 from flint import arb, ctx
+from helpers.bitsources import Crafted, Recorded, Stuck
 
 import slowscale as ss
 from slowscale.mechanisms.drawing import AdditiveTask, TransformationTask
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.sampling import exact
 from slowscale.sampling.bits import Stream
+from slowscale.sampling.samplers import Sampler
 
 # A million for each with SLOWSCALE_FULL=1; what is checked is the same.
 DRAWS = 1_000_000 if os.environ.get("SLOWSCALE_FULL") else 10_000
@@ -91,6 +92,32 @@ def test_rejections_agree_with_arb_alone():
             if good[i] or bad[i]:
                 streams = [Stream(int(w[i]), Recorded(9)) for w in words]
                 assert exact.exact_acceptance(sampler, streams) == good[i]
+
+
+class AboveEdge(Sampler):
+    """A uniform that is accepted above an edge, in the middle of what the first word EDGE_WORD leaves open."""
+
+    uniforms, signed, acceptance = 1, False, 0.5
+    EDGE_WORD = 2**63 + 12_345
+    EDGE = Fraction(2 * EDGE_WORD + 1, 2**65)
+
+    def attempt(self, uniforms, words, lift):
+        return -uniforms[0].log(), [uniforms[0] - lift(self.EDGE)]
+
+
+def test_a_candidate_on_the_edge_of_acceptance_is_decided_by_its_later_bits():
+    """64 bits leave open on which side of the edge it is: it is not accepted before further bits say so."""
+    count, accepted = 200, 0
+    for seed in range(5):
+        source = Crafted([AboveEdge.EDGE_WORD] * count, seed)
+        with np.errstate(all="ignore"):
+            drawn = exact._Accepted(AboveEdge(), count, source)
+        for i in range(count):
+            bits, known = drawn.streams(i)[0].known(128)
+            assert Fraction(bits, 2**known) > AboveEdge.EDGE
+            accepted += bits >> (known - 64) == AboveEdge.EDGE_WORD
+    # of 1,000 candidates on the edge about half are accepted
+    assert 400 < accepted < 600
 
 
 def boundary_words(m, boundary, angle=0.1):

@@ -7,7 +7,7 @@ import openpyxl
 import pandas as pd
 import pyreadstat
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.tables.sources import open_source, open_table

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from bitsources import Recorded
+from helpers.bitsources import Recorded
 from hypothesis import given
 from hypothesis import strategies as st
 

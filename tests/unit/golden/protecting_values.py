@@ -1,0 +1,77 @@
+"""Appendix "Protecting Values": bounded neighbours."""
+
+import math
+
+import numpy as np
+import pytest
+
+import slowscale as ss
+from unit.golden.facts import as_bound, check, near
+from unit.golden.quantities import additive
+
+
+def random_bounds(item):
+    """Random cases of Corollary BndPrivTransMechGlobSum: the exact loss and the bound of the item."""
+    rng = np.random.default_rng(7)
+    for _ in range(60):
+        sigma, a = 10 ** rng.uniform(-2, 2), rng.choice([0, 10 ** rng.uniform(-3, 4)])
+        power = ss.Root(int(rng.integers(1, 9)), sigma, a)
+        log = ss.Log(sigma, a or 1)
+        m = log if item[1] == "c" or (item == "1a" and rng.random() < 0.3) else power
+        size = 10 ** rng.uniform(-4, 8)
+        r = size * 10 ** rng.uniform(-4, 4, 5000) * rng.choice([0, 1, 1, 1], 5000)
+        if item[0] == "1":
+            add = rng.choice([0, 1, -1]) * size
+            r += max(0, -add)
+            bound = m.policy(abs(add)) if item == "1a" else m.bounded_policy(add=add, loose=True)(r)
+            yield m.bounded_policy(add=add)(r), bound
+        else:
+            times = rng.choice([0, 1, 1]) * 10 ** rng.uniform(-3, 3)
+            yield m.bounded_policy(times=times)(r), m.bounded_policy(times=times, loose=True)(r)
+
+
+check(r"bounded\.bruteforce\.(\w+)")(
+    lambda fact, item: sum(int((exact > bound * (1 + 1e-9) + 1e-12).sum()) for exact, bound in random_bounds(item))
+)
+
+
+@check(r"bounded\.(1b|2b|2c)\..*", agrees=as_bound)
+def _(fact, item):
+    scale, a = fact["sigma"], fact["a"]
+    m = ss.Log(scale, a) if item == "2c" else ss.Root(round(1 / fact["k"]), scale, a)
+    change = {"add" if item == "1b" else "times": fact["delta"]}
+    loose = m.bounded_policy(**change, loose=True)(fact["rc"])
+    near(loose, fact["bound"])
+    near(loose, fact.paper)
+    return m.bounded_policy(**change)(fact["rc"])
+
+
+@check(r"bounded\.log\.a0")
+def _(fact):
+    with pytest.raises(ss.ParameterError, match="a must be"):
+        ss.Log(fact["sigma"], fact["a"])
+    near(ss.Log(fact["sigma"], 1e-30).bounded_policy(times=fact["delta"])(100), fact.truth)
+    return ss.Log(fact["sigma"]).bounded_policy(times=fact["delta"], loose=True)(100)
+
+
+check(r"bounded\.(?:gg|ep)\.mult\..*")(
+    lambda fact: additive(fact).bounded_policy(times=fact["delta"], pure=True)(fact["rc"])
+)
+
+
+@check(r"bounded\.lemma_tanh_args")
+def _(fact):
+    m, values = ss.GeneralizedGaussian(10, 0.5), {"r": 100, "r'": 30}
+    exact, eps = m.bounded_policy(), m.bounded_policy(pure=True)(*values.values())
+    near(exact(*values.values()), math.tanh(eps / 2) * eps)
+    with pytest.raises(ss.ParameterTypeError, match="other must be given"):
+        exact(values["r"])
+    return f"P({','.join(values)})"
+
+
+@check(r"claim\.sublinear")
+def _(fact):
+    laplace = ss.GeneralizedGaussian(1, 1).pure_policy
+    near(math.log(laplace(4) / laplace(1)) / math.log(4), fact.truth)
+    root = ss.Root(fact["k"], 1).policy
+    return math.log(root(4) / root(1)) / math.log(4)
