@@ -653,15 +653,15 @@ def _show_mechanism(column: "ColumnPolicy", sizes: "Sequence[RecordSize]") -> No
             f"{figure(column.loss(size.value(column.name) or 0).rho)} at {size.words(column.name)}" for size in sizes
         ]
         typer.echo(f"  a record's loss (PRzCDP) by its size: {', '.join(losses)}")
-    typer.echo(f"  standard error: {', '.join(_errors_told(column, sizes))}")
+    typer.echo(f"  standard error: {', '.join(_error_texts(column, sizes))}")
 
 
-def _errors_told(column: "ColumnPolicy", sizes: "Sequence[RecordSize]") -> list[str]:
+def _error_texts(column: "ColumnPolicy", sizes: "Sequence[RecordSize]") -> list[str]:
     """Return the standard error of a column: one number, or how it grows with the sum."""
-    from slowscale.columns import sums_told
+    from slowscale.columns import example_sums
     from slowscale.figures import figure
 
-    found = [(at, float(column.errors(at))) for at in sums_told(column, sizes)]
+    found = [(at, float(column.errors(at))) for at in example_sums(column, sizes)]
     if len({error for _, error in found}) == 1:
         return [f"{figure(found[0][1])} for every sum"]
     return [f"{figure(error)} for a sum of {figure(at)}" for at, error in found]
@@ -670,12 +670,12 @@ def _errors_told(column: "ColumnPolicy", sizes: "Sequence[RecordSize]") -> list[
 def _show_totals(columns: "Sequence[ColumnPolicy]", sizes: "Sequence[RecordSize]") -> None:
     """Print what a record loses over all columns, and what that means for it."""
     from slowscale.accounting import certainty
-    from slowscale.accounting.semantics import told
+    from slowscale.accounting.semantics import bounds_in_words
     from slowscale.columns import losses
     from slowscale.figures import figure, share
 
     known = [(size.name, found) for size in sizes if (found := losses(columns, size)) is not None]
-    sure, exceptions = told([certainty(found) for _, found in known], share)
+    sure, exceptions = bounds_in_words([certainty(found) for _, found in known], share)
     typer.echo("All columns together: a record's loss (PRzCDP), and the highest certainty that an attacker who thinks")
     typer.echo(f"it as likely as not that the record is there can reach ({exceptions}):")
     for (name, found), certain in zip(known, sure, strict=True):

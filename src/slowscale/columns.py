@@ -157,7 +157,7 @@ def sum_powers(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> tuple[int, 
     return low, max(math.ceil(math.log10(BEYOND * largest) - 1e-9), low + 4)
 
 
-def sums_told(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> list[float]:
+def example_sums(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> list[float]:
     """Return a few true sums at which the error of a column is told."""
     low, high = sum_powers(column, sizes)
     step = math.ceil((high - low) / (SUMS - 1))

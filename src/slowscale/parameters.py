@@ -230,7 +230,7 @@ def apply(function: Callable[[Any], Any], x: Array) -> Array:
             try:
                 result = np.asarray(function(x))
             except (TypeError, ValueError):
-                result = np.asarray(np.vectorize(_careful(function), otypes=[float])(x))
+                result = np.asarray(np.vectorize(_call_scalar(function), otypes=[float])(x))
         except Exception as error:
             raise ParameterTypeError(f"{name} must take numbers and return numbers: {error}") from error
     if result.dtype.kind not in "iuf" or result.shape != x.shape:
@@ -238,7 +238,7 @@ def apply(function: Callable[[Any], Any], x: Array) -> Array:
     return result.astype(np.float64, copy=False)
 
 
-def _careful(function: Callable[[Any], Any]) -> Callable[[float], float]:
+def _call_scalar(function: Callable[[Any], Any]) -> Callable[[float], float]:
     def call(x: float) -> float:
         try:
             return float(function(x))

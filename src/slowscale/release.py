@@ -172,7 +172,7 @@ class Release:
         spent
             What records may have lost in all after the release, such as `session.spent`.
         overwrite
-            Whether another file may be lost.
+            Whether to replace an existing file.
         sizes
             Example records by name, with a value for each column or one number for all columns, such as
             {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": 4e10}; one name must contain "largest". They
@@ -256,7 +256,7 @@ class Release:
         if numerator == denominator:
             raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
         if not isinstance(name, str) or not name or {name, *_beside(name)} & set(self.table.column_names):
-            raise ParameterError(f"name must be text that is no column's name yet, got {name!r}")
+            raise ParameterError(f"name must be text that is not a column's name, got {name!r}")
         check_interval(interval)
         z = -float(special.ndtri(level_quantile(level)))
         x, y = (self._floats(column) for column in (numerator, denominator))
@@ -395,7 +395,7 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
     except FileNotFoundError as error:
         raise ParameterError(f"path: there is no file {error.filename or source}") from None
     except Exception as error:
-        raise EngineError(f"{source} is no release that slowscale wrote: {type(error).__name__}") from error
+        raise EngineError(f"{source} is not a release that slowscale wrote: {type(error).__name__}") from error
     if described is None:
         raise EngineError(f"{source} was released with a nested function or lambda, which cannot be read back")
     known = Facts.from_dict(facts)

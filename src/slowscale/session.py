@@ -23,7 +23,7 @@ from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Le
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
 from slowscale.accounting.record import COUNT, folded, plain_label
-from slowscale.columns import ColumnPolicy, column_policies, sums_told
+from slowscale.columns import ColumnPolicy, column_policies, example_sums
 from slowscale.errors import (
     CapError,
     ConfidentialWarning,
@@ -90,7 +90,7 @@ class Preview:
     def __str__(self) -> str:
         lines = [f"A record may lose ({self.policy.notion}): {self.policy}"]
         for column in self.columns:
-            told = [f"{figure(column.errors(at))} for a sum of {figure(at)}" for at in sums_told(column, ())]
+            told = [f"{figure(column.errors(at))} for a sum of {figure(at)}" for at in example_sums(column, ())]
             lines.append(f"  {column.name}: {column.mechanism}; standard error {', '.join(told)}")
         lines += self.warnings
         return "\n".join([*lines, "No cap is in the way." if self.refusal is None else f"Refused: {self.refusal}"])

@@ -450,7 +450,7 @@ def test_check_sees_that_a_ledger_cannot_be_made(tmp_path):
     left.unlink()
     check_outputs(plan)
     ledger.symlink_to("nowhere")
-    with pytest.raises(ss.LedgerError, match="is no file"):
+    with pytest.raises(ss.LedgerError, match="is not a file"):
         open_account(plan)
     ledger.unlink()
     long = plan.model_copy(update={"ledger": plan.ledger.model_copy(update={"path": str(tmp_path / ("x" * 250))})})

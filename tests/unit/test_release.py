@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
         (lambda r, d: r.ratio("pay", "none"), "denominator must be one of emp, pay, count, got 'none'"),
         (lambda r, d: r.ratio("none", "pay"), "numerator must be one of"),
         (lambda r, d: r.ratio("pay", "pay"), "another column"),
-        (lambda r, d: r.ratio("pay", "emp"), "no column's name yet, got 'pay_per_emp'"),
+        (lambda r, d: r.ratio("pay", "emp"), "not a column's name, got 'pay_per_emp'"),
         (lambda r, d: r.ratio("pay", "emp", "x", interval="exact"), "interval must be one of box, fieller, delta"),
         (lambda r, d: r.ratio("pay", "emp", "x", level=95), "level must be between 0 and 1"),
     ],
@@ -156,7 +156,7 @@ def test_other_files_are_no_releases(release, tmp_path):
     (tmp_path / "c.csv").write_text("a\n1\n")
     (tmp_path / "c.csv.json").write_text('{"types": {"a": "int64"}, "format": 1}')
     for name in ("other.parquet", "text.parquet", "a.csv", "b.csv", "c.csv"):
-        with pytest.raises(ss.EngineError, match="is no release that slowscale wrote"):
+        with pytest.raises(ss.EngineError, match="is not a release that slowscale wrote"):
             ss.read_release(tmp_path / name)
     release.to_csv(tmp_path / "mixed.csv")
     (tmp_path / "mixed.csv").write_text("a\n1\n")

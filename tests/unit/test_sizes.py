@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import slowscale as ss
-from slowscale.columns import column_policies, shown_sizes, size_span, sums_told
+from slowscale.columns import column_policies, example_sums, shown_sizes, size_span
 from slowscale.sizes import RecordSize, default_sizes, read_sizes
 
 FIRMS = {"median firm": {"emp": 12, "pay": 400_000}, "the Largest": {"emp": 150_000, "pay": 4e10}}
@@ -133,7 +133,7 @@ def test_spans_cover_the_stated_sizes():
     low, high = size_span([column], sizes)
     assert low <= 3
     assert high >= 4e10
-    told = sums_told(column, sizes)
+    told = example_sums(column, sizes)
     assert len(told) <= 5
     assert told[-1] >= 10 * 4e10
 

@@ -133,7 +133,7 @@ def certainty(losses: Sequence[Loss], prior: float = 0.5, delta: float = 0.01) -
     return Bound(reached, shift.exception, shift.guarantee)
 
 
-def told(bounds: Sequence[Bound], write: Callable[[float], str]) -> tuple[list[str], str]:
+def bounds_in_words(bounds: Sequence[Bound], write: Callable[[float], str]) -> tuple[list[str], str]:
     """Return bounds as text, those that hold without exception marked, and what is to be said about exceptions."""
     always = [bound.exception == 0 for bound in bounds]
     if all(always):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from slowscale.accounting.record import RecordPolicy
-from slowscale.accounting.semantics import Loss, certainty, told
+from slowscale.accounting.semantics import Loss, bounds_in_words, certainty
 from slowscale.errors import ParameterError
 from slowscale.figures import figure, share
 from slowscale.sizes import RecordSize, default_sizes
@@ -106,7 +106,7 @@ class Spent(RecordPolicy):
         names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
         rhos = [sum(loss.rho for loss in losses) for _, losses in known]
         totals = [f"{figure(rho)}{name}" for rho, name in zip(rhos, names, strict=True)]
-        sure, exceptions = told([certainty(losses) for _, losses in known], share)
+        sure, exceptions = bounds_in_words([certainty(losses) for _, losses in known], share)
         cells = "" if self.protects is None else f", if the {thing} is in one cell only"
         return [
             *([f"  all columns together: {', '.join(totals)}"] if self.columns else []),

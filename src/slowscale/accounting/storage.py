@@ -240,7 +240,7 @@ class LedgerFile:
 
     def _check_file(self) -> None:
         if not self.path.is_file():
-            raise LedgerError(f"ledger {self.path} is no file")
+            raise LedgerError(f"ledger {self.path} is not a file")
         if not self.path.stat().st_size:
             raise LedgerError(f"ledger {self.path} is an empty file: remove it, or bring back the ledger it was")
         if not os.access(self.path, os.W_OK):

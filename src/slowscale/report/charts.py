@@ -80,11 +80,12 @@ class LineChart:
         assert opening is not None
         return Html(
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{title} {told}"{opening[1] or ""}>'
-            f'<title id="{title}">{escape(self.title)}</title><desc id="{told}">{escape(self._told(lines))}</desc>'
+            f'<title id="{title}">{escape(self.title)}</title>'
+            f'<desc id="{told}">{escape(self._description(lines))}</desc>'
             f"{drawn[opening.end() :].replace(PAPER, 'var(--paper)')}"
         )
 
-    def _told(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    def _description(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
         kind = "logarithmic axes" if self.y.log else "a logarithmic horizontal axis"
         text = [f"Line chart with {kind}: {self.y.title} against {self.x.title}."]
         for name, points in lines.items():

@@ -41,7 +41,7 @@ def write_confidential_report(
     path
         Where to; it must end in .html.
     overwrite
-        Whether another file may be lost.
+        Whether to replace an existing file.
     """
     if not isinstance(release, Release):
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
@@ -61,7 +61,7 @@ def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> 
     )
     chart = LineChart(
         "figure-cdf",
-        f"Figure 1. Share of the {noun} that lose at most so much.",
+        f"Figure 1. Cumulative share of the {noun}, by their loss.",
         "The empirical distribution function; losses in powers of ten.",
         Axis("PRzCDP loss"),
         Axis(f"Share of the {noun}", log=False),

@@ -45,7 +45,7 @@ def write_report(
     spent
         What records may have lost in all after the release, such as `session.spent`.
     overwrite
-        Whether another file may be lost.
+        Whether to replace an existing file.
     sizes
         Example records, at which the report tells what a record loses: a mapping of names to a value for each column,
         {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": {"emp": 150_000, "payann": 4e10}}, or to one number

@@ -734,7 +734,7 @@ def test_a_newer_ledger_is_told(path):
 def test_places_where_no_ledger_can_be(tmp_path, path):
     with pytest.raises(ss.LedgerError, match="could not be made"):
         ss.Ledger(tmp_path / "no" / "such.ledger")
-    with pytest.raises(ss.LedgerError, match="is no file"):
+    with pytest.raises(ss.LedgerError, match="is not a file"):
         ss.Ledger(tmp_path)
     with pytest.raises(ss.ParameterTypeError, match="ledger must be a path, got int"):
         ss.Session(RECORDS, 5)

@@ -19,7 +19,7 @@ from slowscale.accounting import (
     odds_factor,
     posterior,
 )
-from slowscale.accounting.semantics import told
+from slowscale.accounting.semantics import bounds_in_words
 from slowscale.figures import share
 
 
@@ -202,8 +202,8 @@ def test_losses_beyond_numbers():
 
 def test_exceptions_are_told():
     pure, zcdp = certainty([Loss(0.2, 0.5)]), certainty([Loss(0.1)])
-    assert told([pure], share) == (["62.3 %"], "without exception, by the pure guarantee (PRDP)")
-    assert told([zcdp], share) == (["81.2 %"], "except in 1 % of cases")
-    texts, words = told([pure, zcdp], share)
+    assert bounds_in_words([pure], share) == (["62.3 %"], "without exception, by the pure guarantee (PRDP)")
+    assert bounds_in_words([zcdp], share) == (["81.2 %"], "except in 1 % of cases")
+    texts, words = bounds_in_words([pure, zcdp], share)
     assert texts == ["62.3 %\u00a0†", "81.2 %"]
     assert words == "except in 1 % of cases; † without exception, by the pure guarantee (PRDP)"
