@@ -38,7 +38,7 @@ PIECES = 2.0**41
 # Without sizes to go by, crossovers are searched where losses lie between these.
 LOSSES = (1e-4, 100.0)
 # The sizes that are searched when none are given explicitly lie between these.
-FARTHEST = (1e-300, 1e300)
+SEARCH_LIMITS = (1e-300, 1e300)
 LARGEST, SMALLEST = np.finfo(float).max, np.finfo(float).smallest_subnormal
 # Where the order of mechanisms is read off between two breakpoints. Round fractions might hit points where two touch.
 FRACTIONS = np.array([0.09549, 0.27639, 0.49238, 0.72361, 0.90451])
@@ -234,8 +234,8 @@ def _values(name: str, values: Iterable[float]) -> Array:
 def _span(sizes: Array, policies: Iterable[Policy]) -> tuple[float, float]:
     """Return the record sizes to search when none are given explicitly."""
     if sizes.size:
-        low, high = max(float(sizes.min()) / 100, FARTHEST[0]), min(float(sizes.max()) * 100, FARTHEST[1])
-        return (low, high) if low < high else FARTHEST  # where all sizes lie beyond
+        low, high = max(float(sizes.min()) / 100, SEARCH_LIMITS[0]), min(float(sizes.max()) * 100, SEARCH_LIMITS[1])
+        return (low, high) if low < high else SEARCH_LIMITS  # where all sizes lie beyond
     exponents = np.arange(-300, 301)
     starts, ends = [], []
     for policy in policies:

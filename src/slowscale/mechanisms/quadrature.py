@@ -10,7 +10,7 @@ from scipy import special
 from slowscale.parameters import Array
 
 # How many standard deviations of the noise are followed on each side.
-FARTHEST = 45
+QUADRATURE_SPAN = 45
 # Gauss-Legendre nodes for each standard deviation; rows worked on at once.
 NODES, ROWS = 24, 64
 
@@ -18,8 +18,8 @@ NODES, ROWS = 24, 64
 @cache
 def _rule() -> tuple[Array, Array]:
     x, w = special.roots_legendre(NODES)
-    panels = np.arange(-FARTHEST, FARTHEST)[:, None]
-    return (panels + (x + 1) / 2).ravel(), np.tile(w / 2, 2 * FARTHEST) / math.sqrt(2 * math.pi)
+    panels = np.arange(-QUADRATURE_SPAN, QUADRATURE_SPAN)[:, None]
+    return (panels + (x + 1) / 2).ravel(), np.tile(w / 2, 2 * QUADRATURE_SPAN) / math.sqrt(2 * math.pi)
 
 
 def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array) -> tuple[Array, Array]:
@@ -28,7 +28,7 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
     mean, spread = np.empty_like(q), np.empty_like(q)
     for start in range(0, q.size, ROWS):
         rows = slice(start, start + ROWS)
-        corner = np.clip(kink[rows, None], -FARTHEST, FARTHEST)
+        corner = np.clip(kink[rows, None], -QUADRATURE_SPAN, QUADRATURE_SPAN)
         n = nodes + (corner - np.floor(corner))  # so that the kink lies between two panels
         column = q[rows, None]
         with np.errstate(all="ignore"):

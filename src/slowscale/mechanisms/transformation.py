@@ -27,7 +27,7 @@ from slowscale.sampling.exact import exact_bounds
 from slowscale.sampling.samplers import Lift, Number
 
 # How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
-FARTHEST = 12.0
+NOISE_SPAN = 12.0
 # Where the middle half of the outputs spans so many units, the noise counts as wide.
 WIDE = 20.0
 # What floating-point formulas may be off by, relatively, from a sum and from a transformed value: interval ends are
@@ -323,7 +323,7 @@ class TransformationMechanism(Mechanism):
         def covered(q: Array) -> Array:
             v = self._transform(q)
             low, high = self._extremes(v, half)
-            turns, far = self._turns(v), FARTHEST * self.sigma
+            turns, far = self._turns(v), NOISE_SPAN * self.sigma
             left, right = np.clip(turns, None, (v - half)[:, None]), np.clip(turns, (v + half)[:, None], None)
             below = _with_ends(left, v - (far + half) / 2, (far - half) / 2)
             above = _with_ends(right, v + (far + half) / 2, (far - half) / 2)
@@ -336,7 +336,7 @@ class TransformationMechanism(Mechanism):
         """P(low <= published <= high): a result is published as an end from up to so many units beyond it."""
         u, v = float(unit), self._transform(q)
         low, high = (u * end for end in self._predicted(q, half, unit))
-        ends = _with_ends(self._turns(v), v, FARTHEST * self.sigma)
+        ends = _with_ends(self._turns(v), v, NOISE_SPAN * self.sigma)
         if self._rounds_at_random:  # what is s units beyond an end is rounded to it with probability 1 − s
             nodes, weights = special.roots_legendre(32)
             beyond, weights = (nodes + 1) / 2, weights / 2

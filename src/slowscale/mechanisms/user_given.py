@@ -9,7 +9,7 @@ import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.formulas import check_concave, probes
-from slowscale.mechanisms.transformation import FARTHEST, TransformationMechanism
+from slowscale.mechanisms.transformation import NOISE_SPAN, TransformationMechanism
 from slowscale.parameters import Array, apply, real
 from slowscale.policy import Function, Policy, TransformationPolicy
 from slowscale.sampling.balls import Ball
@@ -97,7 +97,7 @@ class Transformation(TransformationMechanism):
     def _turns(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._turns(v)
-        found = [_turning_points(self._estimate, float(middle), FARTHEST * self.sigma) for middle in v]
+        found = [_turning_points(self._estimate, float(middle), NOISE_SPAN * self.sigma) for middle in v]
         width = max(map(len, found), default=0)
         return np.array([points + [math.inf] * (width - len(points)) for points in found]).reshape(v.size, width)
 
