@@ -74,6 +74,18 @@ class ColumnPolicy:
         return None if value is None else self.loss(value)
 
 
+def record_policy(policies: Mapping[str, Policy], single: str | None, filtered: bool) -> RecordPolicy:
+    """Return what a record loses through columns with these policies, added up.
+
+    In the column `single` every record counts as 1, whatever its values, so that all lose the same.
+    """
+    terms = [
+        (None, ConstantPolicy(policy(1), policy.notion)) if name == single else (name, policy)
+        for name, policy in policies.items()
+    ]
+    return RecordPolicy(tuple(terms), filtered=filtered)
+
+
 def column_policies(
     policy: RecordPolicy,
     mechanisms: Mapping[str, Mechanism | None],

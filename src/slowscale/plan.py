@@ -36,7 +36,7 @@ from pydantic_core import PydanticCustomError
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, RecordPolicy
 from slowscale.accounting.record import COUNT, folded, plain_label
-from slowscale.columns import ColumnPolicy, column_policies
+from slowscale.columns import ColumnPolicy, column_policies, record_policy
 from slowscale.errors import (
     CapError,
     ConfidentialWarning,
@@ -435,11 +435,9 @@ class Plan(_Part):
     @property
     def policy(self) -> RecordPolicy:
         """What a record may lose by the release."""
-        terms: list[tuple[str | None, Policy]] = [(part.column, part.build().policy) for part in self.sums]
-        if self.count is not None:
-            policy = self.count.build().policy
-            terms.append(("count", policy) if self.data.protect else (None, ConstantPolicy(policy(1))))
-        return RecordPolicy(tuple(terms), filtered=self.data.where is not None)
+        single = None if self.data.protect else COUNT
+        policies = {name: mechanism.policy for name, mechanism in self.mechanisms.items()}
+        return record_policy(policies, single, filtered=self.data.where is not None)
 
     @property
     def columns(self) -> tuple[ColumnPolicy, ...]:

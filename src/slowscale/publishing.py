@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from slowscale.accounting import RecordPolicy
 from slowscale.arrays import to_arrow
+from slowscale.columns import record_policy
 from slowscale.errors import ParameterError
 from slowscale.facts import ABSENT, ColumnFacts, Facts
 from slowscale.figures import rounded
@@ -18,7 +19,7 @@ from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.exact_sums import Exact
 from slowscale.mechanisms.grid import floats, largest, values
 from slowscale.mechanisms.noisy import Noisy
-from slowscale.policy import ConstantPolicy, Policy
+from slowscale.parameters import lazy
 from slowscale.release import ERROR_DIGITS, Release
 from slowscale.sampling import BitSource
 from slowscale.tables.keys import Keys
@@ -59,8 +60,13 @@ class Prepared:
     @property
     def policy(self) -> RecordPolicy:
         """What a record may lose by it, as PRzCDP."""
-        terms = tuple(self._term(name, m.policy) for name, m in self.mechanisms.items())
-        return RecordPolicy(terms, filtered=self.filtered)
+        found = {name: mechanism.policy for name, mechanism in self.mechanisms.items()}
+        return record_policy(found, self._single, self.filtered)
+
+    @property
+    def _single(self) -> str | None:
+        # An entity counts as many times as it has records in the cell.
+        return None if self.entities else self.count
 
     @property
     def pure_policy(self) -> RecordPolicy | None:
@@ -71,16 +77,21 @@ class Prepared:
     @property
     def pure_columns(self) -> RecordPolicy | None:
         """What a record may lose through the columns with such a guarantee, or None where no column has one."""
-        found = {name: mechanism.pure_policy for name, mechanism in self.mechanisms.items()}
-        terms = tuple(self._term(name, policy) for name, policy in found.items() if policy is not None)
-        return RecordPolicy(terms, filtered=self.filtered) if terms else None
+        found = {name: pure for name, m in self.mechanisms.items() if (pure := m.pure_policy) is not None}
+        return record_policy(found, self._single, self.filtered) if found else None
+
+    @lazy
+    def _grids(self) -> dict[str, bool]:
+        """Whether the true sums of each column are whole numbers of its unit, by the column's type."""
+        found = {}
+        for name, column in self.columns.items():
+            number = counted(self.table, column)
+            found[name] = number.exact and (number.grain / self.units[name]).denominator == 1
+        return found
 
     def on_grid(self, name: str) -> bool:
         """Whether the true sums of a column are whole numbers of its unit, by the column's type."""
-        if name == self.count:
-            return True
-        number = counted(self.table, self.columns[name])
-        return number.exact and (number.grain / self.units[name]).denominator == 1
+        return name == self.count or self._grids[name]
 
     def at_least(self, name: str) -> int | None:
         """Return the least that a true sum of a column can be, where that is known."""
@@ -94,11 +105,6 @@ class Prepared:
             for name, mechanism in self.mechanisms.items()
         ]
         return [f"column {name!r}: {warning}" for name, warning in found if warning is not None]
-
-    def _term(self, name: str, policy: Policy) -> tuple[str | None, Policy]:
-        # Every record counts as 1, whatever its values; an entity counts as many as it has in the cell.
-        single = name == self.count and not self.entities
-        return (None, ConstantPolicy(policy(1), policy.notion)) if single else (name, policy)
 
 
 class SizeClass(NamedTuple):

@@ -265,11 +265,6 @@ def matching_files(path: str, argument: str) -> list[str]:
     return found
 
 
-def _is_hidden(file: str, folder: str) -> bool:
-    """Whether a file below a folder is one that programs keep for themselves, such as _metadata."""
-    return any(part.startswith(("_", ".")) for part in os.path.relpath(file, folder).split(os.sep))
-
-
 def file_kind(path: str, argument: str) -> str:
     """Return what kind of file a path is, by its ending."""
     lowered = path.lower()

@@ -192,10 +192,6 @@ def _exact_limbs(engine: Engine, value: ir.Value) -> tuple[tuple[tuple[ir.Value,
     return ((number >> 32, 2**32), (number & (2**32 - 1), 1)), Fraction(1)
 
 
-def _rescaled(value: ir.Value, digits: int) -> ir.Value:
-    return forced(value, dt.Decimal(38, digits))
-
-
 def _float_limbs(engine: Engine, value: ir.Value, exponent: int, careful: bool) -> tuple[tuple[ir.Value, int], ...]:
     """Return the whole numbers of grains that floats count as; 2**exponent is U, the unit's power of two."""
     if not careful:
