@@ -45,10 +45,10 @@ HEADS = {0: "0", 1: "1", 10: "10", 10**3: "10³", 10**17: "10¹⁷", 10**25: "10
 INTRODUCTION = f"""<!-- Written by `python docs/coverage_page.py`. -->
 # Coverage of the published intervals
 
-A published interval should contain the true number with at least the probability that its level states. This page tests
-that by simulation. Each case is drawn many times at the level {LEVEL:g}, and the table shows the share of intervals that
-contain the true number. For comparison, it also shows the share of cases in which the true number is within two standard
-errors of the estimate.
+A published interval should contain the true number with at least the probability that its level states. This page
+tests that by simulation. Each case is drawn many times at the level {LEVEL:g}, and the table shows the share of
+intervals that contain the true number. For comparison, it also shows the share of cases in which the true number is
+within two standard errors of the estimate.
 
 A share over 20,000 draws is uncertain by about ±0.003 (two standard errors), and a share over 2,000 draws by ±0.01. A
 share above {LEVEL:g} is not an error. The ends are rounded outwards to the unit, the true sum is known to be at least 0
@@ -57,10 +57,10 @@ for transformations, and intervals for means are conservative."""
 SUMS_TEXT = """
 ## Sums
 
-Each cell shows the share for the published interval and, in brackets, for ±2 standard errors. A "fine" unit is the power
-of ten nearest to a hundredth of the standard deviation. A "coarse" unit is the power of ten nearest to three times the
-standard deviation. With a coarse unit, much of the error is due to rounding. Additive noise is then biased by up to half
-a unit, and `slowscale` warns about it.
+Each cell shows the share for the published interval and, in brackets, for ±2 standard errors. A "fine" unit is the
+power of ten nearest to a hundredth of the standard deviation. A "coarse" unit is the power of ten nearest to three
+times the standard deviation. With a coarse unit, much of the error is due to rounding. Additive noise is then biased by
+up to half a unit, and `slowscale` warns about it.
 """
 
 COUNTS_TEXT = """

@@ -1,7 +1,7 @@
 """Draw the pictures of choosing.md: `.venv/bin/python docs/pictures.py` writes docs/images/*.svg.
 
-The setting is that of examples/compare_mechanisms.py: annual payroll, and every mechanism has a standard deviation of 75
-for a sum of 106. The script needs altair and vl-convert-python, but neither a network nor a browser.
+The setting is that of examples/compare_mechanisms.py: annual payroll, where every mechanism has a standard deviation of
+75 for a sum of 106. The script needs altair and vl-convert-python, but neither a network nor a browser.
 """
 
 from pathlib import Path

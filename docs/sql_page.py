@@ -26,10 +26,10 @@ READING = rf"""
 | type | accepted text |
 |---|---|
 | integers | an optional sign and up to {functions.DIGITS} digits: `42`, `-007`. Not `4.0`, `1e3` or `1_000`. |
-| double | an integer as above, optionally followed by a point with digits and an exponent of up to 2 digits: `-2.5e3`. Not `.5`. |
-| decimal(p, s) | a double as above, without an exponent. More than s digits after the point are rounded, halves away from zero. |
+| double | an integer, then optionally a point with digits and an exponent of up to 2 digits: `-2.5e3`. Not `.5`. |
+| decimal(p, s) | a double without an exponent. More than s digits after the point are rounded, halves away from 0. |
 | date | `YYYY-MM-DD`, years 0001 to 9999, a day that exists. |
-| timestamp | a date, optionally followed by a blank or `T` and by `HH:MM`, `HH:MM:SS` or `HH:MM:SS.ffffff`. No time zone. |
+| timestamp | a date, then optionally a blank or `T` and `HH:MM`, `HH:MM:SS` or `HH:MM:SS.ffffff`. No time zone. |
 
 ## Regular expressions
 
@@ -43,7 +43,7 @@ repetition, back references and flags other than 'g' are refused, because engine
 | `.` | any character except a line break |
 | `\d`, `\w`, `\s` | `[0-9]`, `[A-Za-z0-9_]`, and a blank, tab or line break |
 | `\t`, `\n` | a tab, a line break |
-| `*`, `+`, `?`, `{{m}}`, `{{m,}}`, `{{m,n}}` | repetition of the preceding character, at most {regex.MOST_REPEATS} times |
+| `*`, `+`, `?`, `{{m}}`, `{{m,}}`, `{{m,n}}` | repeats of the preceding character, at most {regex.MOST_REPEATS} |
 | `^`, `$` | the start and the end of the whole text; allowed at the ends of the pattern only |
 
 The pattern of `regexp_replace` must match at least one character. In `regexp_matches`, several patterns can be joined
