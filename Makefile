@@ -1,5 +1,5 @@
-# `make demo` needs only Python >= 3.11, git and make: everything else is set up in .venv. `make test` also needs the
-# packages of `make system`, which it calls.
+# `make demo` needs only Python >= 3.11, git and make; everything else is installed into .venv. `make test` also needs the
+# system packages of `make system`, which it calls.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -21,8 +21,8 @@ demo: $(READY)
 test: $(READY) lint system
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
-# What tests need besides .venv: Java 17 or 21 for Spark, and Chromium with Poppler to open and print the report. Root on
-# Debian gets them installed; anyone else reads what is missing. Tests without them are skipped, and fail where CI=true.
+# The tests need Java 17 or 21 for Spark, and Chromium and Poppler to open and print the report. If you are root on Debian,
+# missing packages are installed; otherwise they are listed. Tests that need them are skipped, or fail if CI=true.
 system:
 	@java -version 2>&1 | grep -Eq 'version "(17|21)' \
 	|| $(call install,openjdk-17-jre-headless,NO JAVA 17 OR 21: SPARK IS NOT TESTED)
@@ -34,7 +34,7 @@ install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1) >/dev/null; } \
 	|| echo "$(2). To test it, install as root: apt-get install $(1)"
 
-# The pages of docs/ as a site in site/.
+# Build the pages of docs/ as a site in site/.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
@@ -47,7 +47,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
-# The libraries that benchmarks compare with: never dependencies, so in an environment of their own.
+# The libraries that the benchmarks compare with. They are never dependencies, so they get an environment of their own.
 .venv-peers/.ready: bench/peers.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r bench/peers.txt

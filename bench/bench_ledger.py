@@ -1,7 +1,7 @@
-"""What a charge costs as the ledger grows, and how long the proof that a cap holds takes.
+"""Time of a charge as the ledger grows, and time of the proof that a cap holds.
 
-Targets: the 10,000th charge costs at most twice what the first ones do; the check of a cap against a ledger of 10,000
-charges takes less than 50 ms. Charges are of three kinds with random parameters, so that no two are alike.
+Targets: the 10,000th charge takes at most twice as long as the first ones, and the check of a cap against a ledger of
+10,000 charges takes less than 50 ms. Charges are of three kinds with random parameters, so that no two are equal.
 """
 
 import random

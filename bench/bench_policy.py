@@ -1,4 +1,4 @@
-"""Policies on ten million record values, against `numpy.log` on the same array (target: at most 5 times)."""
+"""Time of policies on ten million record values, compared with `numpy.log` on them (target: at most 5 times)."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,9 +1,14 @@
-"""Whole releases: against the plain, inexact GROUP BY of the same engine, and against the peers, in one run.
+"""Time and memory of whole releases, compared with an inexact GROUP BY of the same engine and with other libraries.
 
-Targets: three columns of 10⁷ Parquet rows in 10⁵ groups in at most twice the time of DuckDB's own float sums, noise and
-intervals included; 10⁸ rows in less than 4 GB, and within a quarter of what 10⁷ rows take; at 10⁶ rows and 10⁵ public
-groups at least 10 times faster than OpenDP on polars and 50 times faster than Tumult Analytics on a running Spark.
-`--quick` leaves out the peers and the 10⁸ rows.
+Targets:
+
+- Three columns of 10⁷ Parquet rows in 10⁵ groups, with noise and intervals, take at most twice the time of DuckDB's own
+  float sums.
+- 10⁸ rows need less than 4 GB, and at most 1.25 times the memory of 10⁷ rows.
+- At 10⁶ rows and 10⁵ public groups, a release is at least 10 times faster than OpenDP on polars and 50 times faster
+  than Tumult Analytics on a running Spark.
+
+The option `--quick` omits the other libraries and the 10⁸ rows.
 """
 
 import json
@@ -44,13 +49,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def simulate(path: Path, rows: int, dtype: str) -> None:
-    """Write skewed records: whole numbers, or floats with a fraction."""
+    """Write skewed records, as whole numbers or as floats with a fractional part."""
     values = [f"CAST(exp(2 * {NORMAL} + {m}) AS {dtype}) AS {name}" for name, m in zip(COLUMNS, (1, 3, 5), strict=True)]
     duckdb.connect().execute(RECORDS.format(columns=", ".join(values), rows=rows, path=path))
 
 
 def plain(path: Path) -> object:
-    """Sum floats by group, as one would without this library."""
+    """Sum floats by group, without this library."""
     sums = ", ".join(f"sum(CAST({name} AS DOUBLE)) AS {name}" for name in COLUMNS)
     query = f"SELECT county, naics3, {sums} FROM '{path}' GROUP BY county, naics3"
     return duckdb.connect().sql(query).to_arrow_table()
@@ -61,7 +66,7 @@ def released(path: Path) -> object:
 
 
 def peak(path: Path) -> float:
-    """Return the peak memory in MB of a process that makes one release."""
+    """Return the peak memory, in MB, of a process that makes one release."""
     done = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
     return float(done.stdout)
 

@@ -1,9 +1,12 @@
-"""Exact releases against numpy's inexact normal draws, and against the peers' exact ones, in one run.
+"""Time of exact releases, compared with numpy's inexact normal draws and with the exact samplers of other libraries.
 
-Targets, as multiples of `numpy.random.Generator.normal`: Gaussian 12, generalized Gaussian 1/2 and exponential polylog
-2 25, fourth root and log 40, exponential polylog 3 60. At least 150 times faster a draw than tmlt.core's sampler of the
-same noise, and 90 times faster than OpenDP's Gaussian on vectors of 100,000. Less than 1 GB for ten million draws, less
-than 300 µs for a single one.
+Targets:
+
+- At most this multiple of the time of `numpy.random.Generator.normal`: 12 for the Gaussian, 25 for the generalized
+  Gaussian 1/2 and the exponential polylog 2, 40 for the fourth root and the log, 60 for the exponential polylog 3.
+- Per draw, at least 150 times faster than the sampler of the same noise in tmlt.core, and 90 times faster than OpenDP's
+  Gaussian on vectors of 100,000.
+- Less than 1 GB for ten million draws, and less than 300 µs for a single draw.
 """
 
 import json
@@ -49,7 +52,7 @@ def against_numpy(size: int, rounds: int) -> dict[str, float]:
     for run in candidates.values():
         run()
     times = seconds(candidates, rounds)
-    print(f"{size:,} values: ns a value, multiple of numpy's normal")
+    print(f"{size:,} values: ns per value, multiple of numpy's normal")
     for name, value in times.items():
         ratio = value / times["numpy normal"]
         target = MECHANISMS.get(name, (None, None))[1]
@@ -63,10 +66,10 @@ def against_numpy(size: int, rounds: int) -> dict[str, float]:
 
 def against_peers(ours: dict[str, float]) -> None:
     if not PEERS.exists():
-        print("The peers are not installed (make .venv-peers/.ready): skipped\n")
+        print("Skipped: the other libraries are not installed. Install them with `make .venv-peers/.ready`.\n")
         return
     found = subprocess.run([PEERS, Path(__file__).with_name("peers_sampling.py")], capture_output=True, check=True)
-    print("Peers: µs a draw, and how many times faster ours is")
+    print("Other libraries: µs per draw, and how many times faster slowscale is")
     for name, value in json.loads(found.stdout).items():
         noise = name.split(" ", 1)[1]
         target = 90 if name.startswith("OpenDP") else 150

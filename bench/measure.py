@@ -1,4 +1,4 @@
-"""Timing for the benchmarks: the candidates take turns, so that a busy machine slows them alike."""
+"""Timing for the benchmarks. The candidates take turns, so that a busy machine slows all of them equally."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from statistics import median
 
 
 def seconds(candidates: Mapping[str, Callable[[], object]], rounds: int = 9) -> dict[str, float]:
-    """Return the median time of each candidate over rounds in which each runs once."""
+    """Return the median time of each candidate. In each round, every candidate runs once."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, run in candidates.items():
@@ -17,7 +17,7 @@ def seconds(candidates: Mapping[str, Callable[[], object]], rounds: int = 9) -> 
 
 
 def report(title: str, times: Mapping[str, float], baseline: str, target: float | None = None) -> None:
-    """Print each candidate's time and its ratio to the baseline's, and whether that is within the target."""
+    """Print each candidate's time, its ratio to the baseline, and whether the ratio is within the target."""
     print(title)
     width = max(map(len, times))
     for name, value in times.items():

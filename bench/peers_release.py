@@ -1,6 +1,6 @@
-"""Seconds that peers take for the same release, as JSON. Runs in an environment of its own (`.venv-peers`).
+"""Print the seconds that another library takes for the same release, as JSON. Runs in the environment `.venv-peers`.
 
-Both must be told bounds to clamp the values to; neither gives intervals that hold for the clamped-away part.
+Both libraries need bounds to which values are clamped. Neither returns intervals that account for the clamping.
 """
 
 import json
@@ -15,7 +15,7 @@ BOUNDS = (0, 10_000)
 
 
 def opendp(path: str, keys: Any) -> float:
-    """Three sums by explicit keys, on polars."""
+    """Return the time of three sums by explicit keys, on polars."""
     import opendp.prelude as dp
     import polars as pl
 
@@ -35,14 +35,14 @@ def opendp(path: str, keys: Any) -> float:
 
 
 def tumult(path: str, keys: Any) -> float:
-    """Three sums by explicit keys, on a Spark that is running already."""
+    """Return the time of three sums by explicit keys, on a Spark session that is already running."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
     from tmlt.analytics import AddOneRow, KeySet, QueryBuilder, RhoZCDPBudget, Session
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.memory", "4g")
-    # Tumult keeps tables in Spark's warehouse and leaves them there.
+    # Tumult writes tables to Spark's warehouse and does not remove them.
     builder = builder.config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="slowscale-tumult-"))
     spark = builder.config("spark.log.level", "ERROR").getOrCreate()
     frame = spark.read.parquet(path)

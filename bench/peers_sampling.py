@@ -1,4 +1,4 @@
-"""Seconds a draw of the peers' samplers, as JSON. Runs in an environment of its own (`.venv-peers`)."""
+"""Print the seconds per draw of other libraries' samplers, as JSON. Runs in the environment `.venv-peers`."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-"""Write docs/coverage.md: how often the published intervals hold the true number, by simulation.
+"""Write docs/coverage.md: how often published intervals contain the true number, by simulation.
 
-Run as `python docs/coverage_page.py` (about five minutes). Noise is drawn from seeded bits, so that the page can be
-made again; a real release never does that.
+Run as `python docs/coverage_page.py` (about five minutes). The noise is drawn from seeded bits, so that the page can be
+reproduced. A real release never uses seeded bits.
 """
 
 import math
@@ -35,52 +35,54 @@ MECHANISMS: dict[str, Mechanism] = {
     "User-given (log1p)": ss.Transformation(np.log1p, np.expm1, sigma=0.5, a=0),
 }
 SUMS = (0, 1, 10, 10**3, 10**17, 10**25)
-SLOW = "User-given (log1p)"  # its functions are evaluated in Arb, value by value
-# Means whose sum and count are released by different mechanisms.
+SLOW = "User-given (log1p)"  # Arb evaluates its functions value by value, so it gets a tenth of the draws
+# Means for which the sum and the count are released by different mechanisms.
 MIXED = (("Gaussian", "Square root"), ("Log, σ = ½", "Gaussian"), ("Exponential polylog, p = 2", "Laplace"))
 COUNTS = (1, 3, 10, 100, 1000)
 MEAN = 50  # the true mean in the simulation of means
 HEADS = {0: "0", 1: "1", 10: "10", 10**3: "10³", 10**17: "10¹⁷", 10**25: "10²⁵"}
 
 INTRODUCTION = f"""<!-- Written by `python docs/coverage_page.py`. -->
-# How often the intervals hold
+# Coverage of the published intervals
 
-Every published interval is meant to hold the true number with at least the probability of its level. Here that is put
-to the test: each case is drawn many times, with a level of {LEVEL:g}, and the share of intervals that hold the true
-number is counted. Beside it, for comparison, stands the share of cases in which the true number lies within two
-standard errors of the estimate.
+A published interval should contain the true number with at least the probability that its level states. This page
+tests that by simulation. Each case is drawn many times at the level {LEVEL:g}, and the table shows the share of
+intervals that contain the true number. For comparison, it also shows the share of cases in which the true number is
+within two standard errors of the estimate.
 
-A share over 20,000 draws is uncertain by about ±0.003 (two standard errors); over 2,000 draws by ±0.01. A share above
-{LEVEL:g} is no mistake: ends are rounded outwards to the unit, the true sum is known to be at least 0 for
-transformations, and intervals for means are conservative."""
+A share over 20,000 draws is uncertain by about ±0.003 (two standard errors), and a share over 2,000 draws by ±0.01. A
+share above {LEVEL:g} is not an error. The ends are rounded outwards to the unit, the true sum is known to be at least 0
+for transformations, and intervals for means are conservative."""
 
 SUMS_TEXT = """
 ## Sums
 
-Each cell has the share for the published interval and, in brackets, for ±2 standard errors. The unit is the power of
-ten next to a hundredth of the standard deviation ("fine"), or next to three times the standard deviation ("coarse").
-With a coarse unit much of the error is due to rounding: additive noise is then biased by up to half a unit, and
-`slowscale` warns of it.
+Each cell shows the share for the published interval and, in brackets, for ±2 standard errors. A "fine" unit is the
+power of ten nearest to a hundredth of the standard deviation. A "coarse" unit is the power of ten nearest to three
+times the standard deviation. With a coarse unit, much of the error is due to rounding. Additive noise is then biased by
+up to half a unit, and `slowscale` warns about it.
 """
 
 COUNTS_TEXT = """
 ## Counts
 
-The same for the number of records, with a unit of 1. True counts are whole numbers, which makes intervals shorter.
+This table shows the same shares for the number of records, with a unit of 1. True counts are whole numbers, which makes
+intervals shorter.
 """
 
 MEANS_TEXT = f"""
 ## Means
 
-Each group has so many records, all of the value {MEAN}, so that the true mean is {MEAN}. Sum and count are released by
-the same mechanism, or by two, and the mean is their ratio. The first share is that of the default interval, "box". In
-brackets are "fieller", "delta" (±1.96 standard errors of the ratio), and the share of default intervals that are finite.
+All records have the value {MEAN}, so the true mean is {MEAN}. The columns of the table differ in the number of records
+per group. The sum and the count are released by the same mechanism or by two different ones, and the mean is their
+ratio. The first share is that of the default interval, "box". In brackets are the shares of "fieller" and of "delta"
+(±1.96 standard errors of the ratio), and the share of default intervals that are finite.
 """
 
 
 @dataclass
 class Seeded:
-    """Bits that are not secret, so that the simulation can be repeated: others for every case."""
+    """Bits that are not secret, so that the simulation can be repeated. Each case has bits of its own."""
 
     case: tuple[object, ...]
     private = False
@@ -89,13 +91,13 @@ class Seeded:
         self._generator = np.random.default_rng(zlib.crc32(repr(self.case).encode()))
 
     def words(self, count: int) -> np.ndarray:
-        """Return so many words."""
+        """Return `count` words of 64 bits."""
         return self._generator.integers(0, 2**64, count, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How often intervals held the true number."""
+    """How often intervals contained the true number."""
 
     draws: int
     interval: float
@@ -116,7 +118,7 @@ def units(mechanism: Mechanism, q: int) -> dict[str, Fraction]:
 
 
 def sum_shares(mechanism: Mechanism, q: int, unit: Fraction, draws: int) -> Shares:
-    """Draw sums, and count how often the interval and ±2 standard errors hold the truth."""
+    """Draw sums, and count how often the interval and ±2 standard errors contain the true sum."""
     noisy = mechanism._release(np.full(draws, q, object), unit, LEVEL, Seeded((mechanism, q, unit)))
     truth = Fraction(q) / unit
     low, high = noisy.ends
@@ -127,7 +129,7 @@ def sum_shares(mechanism: Mechanism, q: int, unit: Fraction, draws: int) -> Shar
 
 
 def mean_shares(of_sum: Mechanism, of_count: Mechanism, count: int, groups: int) -> Shares:
-    """Draw means of groups with so many records, and count how often each kind of interval holds the truth."""
+    """Draw means of groups of `count` records, and count how often each kind of interval contains the true mean."""
     labels = np.repeat(np.arange(groups, dtype=np.int32), count)
     records = pa.table({"group": labels, "x": np.full(labels.size, MEAN, np.int32)})
     session = ss.Session(records, bits=Seeded((of_sum, of_count, count)))
@@ -144,7 +146,7 @@ def mean_shares(of_sum: Mechanism, of_count: Mechanism, count: int, groups: int)
 
 
 def sum_rows(draws: int) -> Iterator[tuple[str, str, dict[int, Shares]]]:
-    """Yield the shares of every mechanism, unit and sum."""
+    """Yield the shares for every mechanism, unit and sum."""
     for name, mechanism in MECHANISMS.items():
         for size in ("fine", "coarse"):
             few = draws // 10 if name == SLOW else draws
@@ -152,14 +154,14 @@ def sum_rows(draws: int) -> Iterator[tuple[str, str, dict[int, Shares]]]:
 
 
 def count_rows(draws: int) -> Iterator[tuple[str, dict[int, Shares]]]:
-    """Yield the shares of every mechanism and count."""
+    """Yield the shares for every mechanism and count."""
     for name, mechanism in MECHANISMS.items():
         few = draws // 10 if name == SLOW else draws
         yield name, {q: sum_shares(mechanism, q, Fraction(1), few) for q in (0, *COUNTS)}
 
 
 def mean_rows(draws: int) -> Iterator[tuple[str, dict[int, Shares]]]:
-    """Yield the shares of every mechanism and number of records."""
+    """Yield the shares for every mechanism and number of records."""
     pairs = {name: (mechanism, mechanism) for name, mechanism in MECHANISMS.items()} | {
         f"{one}; count: {other}": (MECHANISMS[one], MECHANISMS[other]) for one, other in MIXED
     }
@@ -174,7 +176,7 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def page(draws: int = 20_000) -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     sums = [[name, size, *map(str, found.values())] for name, size, found in sum_rows(draws)]
     counts = [[name, *map(str, found.values())] for name, found in count_rows(draws)]
     means = [[name, *map(str, found.values())] for name, found in mean_rows(draws)]

@@ -1,6 +1,6 @@
-"""A Griffe extension for the site: examples (`>>>`) at the end of a docstring become blocks of code.
+"""A Griffe extension for the site: it turns examples (`>>>`) in docstrings into code blocks.
 
-Griffe knows them under a heading "Examples" only; elsewhere Markdown would take them for quotations and links.
+Griffe recognises examples only under a heading "Examples". Elsewhere Markdown would treat them as quotations and links.
 """
 
 import re
@@ -12,7 +12,7 @@ EXAMPLE = re.compile(r"(?:^>>> .*\n?(?:^.+\n?)*)+", re.MULTILINE)
 
 
 class Doctests(griffe.Extension):
-    """Put examples in docstrings between fences."""
+    """Put code fences around the examples in docstrings."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of one object."""

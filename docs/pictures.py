@@ -1,7 +1,7 @@
 """Draw the pictures of choosing.md: `.venv/bin/python docs/pictures.py` writes docs/images/*.svg.
 
-The setting is that of examples/compare_mechanisms.py: annual payroll, every mechanism with a standard deviation of 75
-for a sum of 106. Needs altair and vl-convert-python; no network, no browser.
+The setting is that of examples/compare_mechanisms.py: annual payroll, where every mechanism has a standard deviation of
+75 for a sum of 106. The script needs altair and vl-convert-python, but neither a network nor a browser.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "images"
 MEDIAN, STD = 106, 75
 MECHANISMS = same_error(STD, MEDIAN)
 ALIKE = "all additive mechanisms"
-# Okabe and Ito's colours, which people with any kind of colour vision can tell apart; dashes for print in grey.
+# The colours of Okabe and Ito, which people with any colour vision can distinguish; dashes for printing in grey.
 LOOKS = {
     "Gaussian": ("#000000", [1, 0]),
     "generalized Gaussian 1/2": ("#E69F00", [8, 3]),
@@ -30,18 +30,18 @@ TEXT = {name: "#A06E00" if colour == "#E69F00" else colour for name, (colour, _)
 
 
 def picture(curves: dict[str, Any], across: alt.X, along: alt.Y, about: str, apart: float = 0.6) -> alt.LayerChart:
-    """Return one line for each name, with the name beside its end.
+    """Return a chart with one line per name, labelled at its right end.
 
     Parameters
     ----------
     curves
-        The values along the y axis, at `SIZES`, by name.
+        The y values at `SIZES`, by name.
     across, along
-        The axes.
+        The x axis and the y axis.
     about
-        What the picture shows, for those who cannot see it.
+        The description for readers who cannot see the picture.
     apart
-        How far names are kept apart, in powers of ten.
+        The smallest vertical distance between labels, in powers of ten.
     """
     names = list(curves)
     rows = pd.concat(pd.DataFrame({"x": SIZES, "y": values, "name": name}) for name, values in curves.items())
@@ -73,7 +73,7 @@ def picture(curves: dict[str, Any], across: alt.X, along: alt.Y, about: str, apa
 
 
 def axis(title: str, low: int, high: int, every: int = 1) -> dict[str, Any]:
-    """Return a log axis whose ticks are read as plain numbers."""
+    """Return a logarithmic axis whose tick labels are plain numbers."""
     words = "datum.value < 1000000 ? format(datum.value, ',') : format(datum.value / 1000000, ',') + ' million'"
     return {
         "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
@@ -85,7 +85,7 @@ SIZES = np.geomspace(1, 1e6, 241)
 
 
 def policies() -> alt.LayerChart:
-    """Return what a record loses, by its size."""
+    """Return the chart of the loss by the size of the record."""
     curves = {name: m.policy(SIZES) for name, m in MECHANISMS.items()}
     last = {name: f"{values[-1]:,.0f}" for name, values in curves.items()}
     about = "PRzCDP loss against record size, both on log axes. At a size of one million the losses are: "
@@ -95,7 +95,7 @@ def policies() -> alt.LayerChart:
 
 
 def errors() -> alt.LayerChart:
-    """Return the standard deviation, by the value of the sum."""
+    """Return the chart of the standard deviation by the value of the sum."""
     curves = {ALIKE: np.full(SIZES.shape, MECHANISMS["Gaussian"].std(1))}
     curves |= {name: MECHANISMS[name].std(SIZES) for name in ("fourth root", "log")}
     last = {name: f"{values[-1]:,.0f}" for name, values in curves.items()}

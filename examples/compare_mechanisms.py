@@ -1,7 +1,7 @@
-"""The paper's annual-payroll setting (Table experiment-params): six mechanisms with the same error, side by side.
+"""Compare six mechanisms of the same error in the paper's annual-payroll setting (Table experiment-params).
 
-The median establishment pays 106 (thousand dollars) a year. Every mechanism is calibrated to a standard deviation of
-75 for a sum of that size; what differs is how much a record loses as it grows.
+The median establishment pays 106 thousand dollars per year. Every mechanism is calibrated to a standard deviation of 75
+for a sum of that size. The mechanisms differ in how fast the loss grows with the size of a record.
 """
 
 import slowscale as ss

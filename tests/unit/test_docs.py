@@ -1,7 +1,7 @@
 """The docs tell the truth: their code runs, prints what they say, and the names and links in them exist.
 
-In docs/**/*.md the comment `<!-- run -->` before a block of Python means that it runs, after those before it on the
-page; `<!-- prints -->` before a block of text, that the block run last printed exactly that.
+In docs/**/*.md and README.md the comment `<!-- run -->` before a block of Python means that it runs, after those before
+it on the page; `<!-- prints -->` before a block of text, that the block run last printed exactly that.
 """
 
 import ast
@@ -17,17 +17,19 @@ import pytest
 
 import slowscale as ss
 import slowscale.mechanisms
+from slowscale.plan import run_plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+ALL_PAGES = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 BLOCK = re.compile(r"^(?:<!-- (?P<mark>\w+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOMS = {path.stem for path in (ROOT / "src/slowscale").iterdir() if path.stem[0] not in "._"}
-RUN = [page for page in PAGES if "<!-- run -->" in page.read_text(encoding="utf-8")]
+RUN = [page for page in ALL_PAGES if "<!-- run -->" in page.read_text(encoding="utf-8")]
 
 
 def name(page):
-    return page.relative_to(DOCS).as_posix()
+    return page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).as_posix()
 
 
 @pytest.mark.parametrize("page", RUN, ids=name)
@@ -45,13 +47,23 @@ def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
             assert printed == block["text"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=name)
 def test_code_is_python(page):
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         if block["kind"] == "python":
             ast.parse(block["text"])
         assert block["mark"] in (None, "run", "prints")
         assert block["mark"] != "run" or block["kind"] == "python"
+
+
+def test_the_plan_of_the_readme_is_released(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (plan,) = [block["text"] for block in BLOCK.finditer(text) if block["kind"] == "toml"]
+    (tmp_path / "plan.toml").write_text(plan, encoding="utf-8")
+    (tmp_path / "farms.csv").write_text("state,cattle\nIA,120\nIA,4000\nTX,31000\n", encoding="utf-8")
+    run_plan(ss.read_plan(tmp_path / "plan.toml"))
+    assert len(ss.read_release(tmp_path / "published.csv")) == 3
+    assert (tmp_path / "published.html").exists()
 
 
 def test_all_of_the_tutorial_runs():
@@ -61,7 +73,7 @@ def test_all_of_the_tutorial_runs():
     assert all(block["mark"] == "run" for block in blocks)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=name)
 def test_links_lead_somewhere(page):
     prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
     for target in re.findall(r"\]\(([^)\s]+)\)", prose):
@@ -69,7 +81,7 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target.partition("#")[0]).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=name)
 def test_named_things_exist(page):
     prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
     for path in re.findall(r"`((?:src|tests|examples|docs)/[\w/.*-]+)`", prose):

@@ -1,8 +1,12 @@
-"""Roads in: Spark against its own groupBy, CSV against Parquet, and a cold small job, each in one run.
+"""Time of releases by data source: Spark against its own groupBy, CSV against Parquet, and a small cold job.
 
-Targets: three columns of 10⁷ Parquet rows in 10⁵ groups on Spark in at most 1.7 times the plain `groupBy` with float
-sums; a second query on a CSV of 300,000 rows in at most 3 times the same on Parquet; a cold job (a new process, from
-import to result, 10⁵ rows, 10³ groups) in at most 2.5 times `import ibis` with the plain query on DuckDB.
+Targets:
+
+- Three columns of 10⁷ Parquet rows in 10⁵ groups on Spark take at most 1.7 times as long as a `groupBy` with float
+  sums.
+- A second query on a CSV file of 300,000 rows takes at most 3 times as long as on Parquet.
+- A cold job (a new process, from import to result, 10⁵ rows, 10³ groups) takes at most 2.5 times as long as
+  `import ibis` and the plain query on DuckDB.
 """
 
 import subprocess
