@@ -670,15 +670,15 @@ def mistake(path):
 
 
 def test_two_thousand_mutated_plans(tmp_path):
-    """A mutated plan is read, or told with a field or a line; nothing else is raised."""
+    """A mutated plan is read, or refused with a PlanError that names a line; nothing else is raised."""
     generator = random.Random(9)
-    told = 0
+    refused = 0
     for _ in range(2_000):
         text = mutated(generator.choice([PLAN, EXAMPLE]), generator)
         words = mistake(written(tmp_path, text))
-        told += words is not None
+        refused += words is not None
         if words is None:
             tomllib.loads(text)
         else:
             assert "line" in words or "is not TOML" in words, words
-    assert told > 1_000
+    assert refused > 1_000

@@ -8,7 +8,9 @@ from slowscale.accounting.record import plain_label
 from slowscale.errors import CapError
 from slowscale.plan.models import Plan
 
-REMEDY = "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
+PLAN_REMEDY = (
+    "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
+)
 
 
 def open_account(plan: Plan) -> Account:
@@ -22,8 +24,8 @@ def open_accountant(plan: Plan) -> Account | DeferredLedger:
     A ledger is created only when the release is charged, because its caps are fixed from then on.
     """
     if plan.ledger is None:
-        return Account(remedy=REMEDY)
-    return DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=REMEDY)
+        return Account(remedy=PLAN_REMEDY)
+    return DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
 
 
 def check_room(plan: Plan) -> None:

@@ -36,7 +36,7 @@ class CsvPlan(PlanPart):
 
 
 class DataPlan(PlanPart):
-    """Where the records are, and how each is filtered and completed before the sum."""
+    """Where the records are, which of them are used, and which columns are derived from each."""
 
     path: str | list[str] | None = Field(
         None,
@@ -131,7 +131,7 @@ class KeysPlan(PlanPart):
     )
     public_in_data: bool = Field(
         False,
-        description="Take the cells that occur in the data. Allowed only if it is public which cells have records.",
+        description="Take the cells that occur in the data. Use this only if it is public which cells have records.",
     )
     partition: str | None = Field(
         None,

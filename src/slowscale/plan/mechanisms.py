@@ -22,8 +22,8 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for kind, cls in REGISTRY.items()
     if {field.name for field in fields(cls)} <= {*domains(cls), "estimator"}  # type: ignore[arg-type]
 }
-NUMBERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)))
-PARAMETERS = (*NUMBERS, "estimator")
+NUMBER_PARAMETERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)))
+PARAMETERS = (*NUMBER_PARAMETERS, "estimator")
 LARGEST_INTEGER = 1000  # the limit for parameters that are whole numbers, such as the k of a k-th root
 
 
@@ -31,7 +31,7 @@ def _number_fields() -> dict[str, Any]:
     """Return a pydantic field for each number that is a parameter of some mechanism."""
     return {
         name: _number_field({kind: domains(cls)[name] for kind, cls in MECHANISMS.items() if name in domains(cls)})
-        for name in NUMBERS
+        for name in NUMBER_PARAMETERS
     }
 
 
@@ -71,7 +71,7 @@ class MechanismPlan(_Parameters):
     """A mechanism, given by its parameters or by a target (std or loss) that one parameter is solved for."""
 
     std: Positive | None = Field(
-        None, description="Target: the standard deviation of the result; for root and log, where the sum is `at`."
+        None, description="Target: the standard deviation of the result; for root and log, at the sum `at`."
     )
     loss: Positive | None = Field(None, description="Target: the PRzCDP loss of a record of size `at`.")
     at: NotNegative | None = Field(
@@ -134,7 +134,7 @@ class SumPlan(MechanismPlan):
 
 
 class CapPlan(MechanismPlan):
-    """The largest loss that records may ever have through a column: that of a number of releases by a mechanism."""
+    """The most that a record may ever lose through a column: what `times` releases by a mechanism cost, and `plus`."""
 
     times: int = Field(1, ge=1, le=10**9, description="The number of such releases that the cap has room for.")
     plus: NotNegative = Field(0.0, description="A loss to add to the cap, the same for records of every size.")

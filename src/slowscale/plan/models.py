@@ -17,7 +17,7 @@ from slowscale.plan.toml import toml_key
 from slowscale.policy import Policy
 from slowscale.sizes import RecordSize, read_sizes
 
-ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
+OUTPUT_ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
 
 
 class LedgerPlan(PlanPart):
@@ -26,8 +26,9 @@ class LedgerPlan(PlanPart):
     path: FilePath = Field(description="The ledger's file, created if it does not exist. Relative to the plan.")
     caps: dict[str, CapPlan] = Field(
         {},
-        description='The caps, by column: "*" stands for every column without a cap, "count" for the number of '
-        "records. They are fixed when the ledger is created.",
+        description='The caps, by column: "*" is for all columns of the data without a cap of their own, "count" for '
+        "the number of records. They are fixed when the ledger is created; `slowscale ledger raise-cap` can change "
+        "them later.",
     )
 
 
@@ -44,7 +45,7 @@ class OutputPlan(PlanPart):
     @classmethod
     def _check_ending(cls, path: str | None, info: ValidationInfo) -> str | None:
         assert info.field_name is not None
-        ending = ENDINGS[info.field_name]
+        ending = OUTPUT_ENDINGS[info.field_name]
         if path is not None and not path.lower().endswith(ending):
             raise ValueError(f"must end in {ending}")
         return path
@@ -58,7 +59,7 @@ class OutputPlan(PlanPart):
     @property
     def files(self) -> dict[str, str]:
         """The files to write, by field."""
-        paths = {name: getattr(self, name) for name in ENDINGS}
+        paths = {name: getattr(self, name) for name in OUTPUT_ENDINGS}
         return {name: path for name, path in paths.items() if path is not None}
 
 

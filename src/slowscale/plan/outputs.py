@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from slowscale.errors import LedgerError, ParameterError
 from slowscale.files import free_target, new_file
-from slowscale.plan.models import ENDINGS, Plan
+from slowscale.plan.models import OUTPUT_ENDINGS, Plan
 
 JOURNALS = ("-wal", "-shm", "-journal")  # endings of the files that SQLite keeps beside a database
 
@@ -52,7 +52,7 @@ def existing_outputs(plan: Plan) -> list[str]:
 def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
     """Yield the files that a release writes: what errors call them, their paths and the endings they must have."""
     for field, path in plan.output.files.items():
-        yield f"output.{field}", path, ENDINGS[field]
+        yield f"output.{field}", path, OUTPUT_ENDINGS[field]
     if plan.output.csv is not None:
         yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
     if confidential is not None:
