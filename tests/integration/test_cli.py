@@ -283,7 +283,7 @@ def test_a_cap_of_a_ledger_that_is_not_made_yet(folder):
         words = run(*command, folder=folder, code=4).stderr
         assert "by this release alone" in words
         assert "would still fit, with a standard deviation of" in words
-        assert "or raise the cap in [ledger.caps] of the plan: the ledger is not made yet" in words
+        assert "or raise the cap in [ledger.caps] of the plan: the ledger does not exist yet" in words
 
 
 def test_a_cap_is_raised(tmp_path):

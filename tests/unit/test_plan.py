@@ -20,6 +20,7 @@ import slowscale as ss
 from slowscale.errors import PlanError
 from slowscale.plan import (
     EXAMPLE,
+    MECHANISMS,
     Plan,
     check_columns,
     check_outputs,
@@ -31,6 +32,7 @@ from slowscale.plan import (
     run_plan,
     starting_plan,
 )
+from slowscale.plan.starting import DATA_TABLE, TEMPLATE
 
 PLAN = """
 [data]
@@ -84,6 +86,19 @@ def test_the_example_is_a_plan(tmp_path):
     plan = read_plan(written(tmp_path, EXAMPLE))
     assert set(plan.mechanisms) == {"emp", "payann"}
     assert plan.caps["payann"](106) == pytest.approx(10)
+
+
+def test_the_example_lists_every_mechanism():
+    assert all(kind in EXAMPLE for kind in MECHANISMS)
+
+
+def test_the_template_is_toml_with_one_place_for_the_data():
+    """The line that the table [data] replaces is a comment, so editors read the template as TOML."""
+    assert tomllib.loads(TEMPLATE)["sums"] == [{"column": "", "mechanism": ""}]
+    assert TEMPLATE.splitlines().count(DATA_TABLE) == 1
+    text = starting_plan("x.parquet", {"x": "int64"})
+    assert DATA_TABLE not in text
+    assert list(tomllib.loads(text)) == ["data", "keys", "ledger", "sums", "output"]
 
 
 def test_the_schema_is_published():
@@ -149,6 +164,14 @@ def test_the_schema_is_published():
 def test_mistakes_name_line_and_field(tmp_path, change, words):
     with pytest.raises(PlanError, match=words):
         read_plan(written(tmp_path, PLAN.replace(*change, 1)))
+
+
+def test_all_mistakes_are_reported_in_the_order_of_lines(tmp_path):
+    text = PLAN.replace('"out.parquet"', '"out.txt"').replace("std = 5", "stdd = 5").replace("sigma = 2", "sigma = -2")
+    with pytest.raises(PlanError) as caught:
+        read_plan(written(tmp_path, text))
+    found = [line.partition("line ")[2].partition(": ")[0] for line in str(caught.value).splitlines()]
+    assert found == ["12, sums.0.stdd", "24, count.sigma", "27, output.parquet"]
 
 
 SIZES = """
@@ -419,7 +442,7 @@ def test_a_release_that_fails_on_the_records_makes_no_ledger(tmp_path):
 def test_the_caps_of_a_new_ledger_come_before_the_records(tmp_path, monkeypatch):
     """Also where nothing can be tried without the records, as with Excel."""
     plan = farms(tmp_path, records=RECORDS + "3,01/03/2020,\n", change=("sigma = 1e-6\ntimes = 2", "sigma = 1e-5"))
-    monkeypatch.setattr("slowscale.plan.check_columns", lambda *_: False)
+    monkeypatch.setattr("slowscale.plan.running.check_columns", lambda *_: False)
     with pytest.raises(ss.CapError):
         run_plan(plan)
     assert not Path(plan.ledger.path).exists()
@@ -454,7 +477,7 @@ def test_check_sees_that_a_ledger_cannot_be_made(tmp_path):
         open_account(plan)
     ledger.unlink()
     long = plan.model_copy(update={"ledger": plan.ledger.model_copy(update={"path": str(tmp_path / ("x" * 250))})})
-    with pytest.raises(ss.ParameterError, match=r"ledger.path: the ledger cannot be made \(File name too long\)"):
+    with pytest.raises(ss.ParameterError, match=r"ledger.path: the ledger cannot be created \(File name too long\)"):
         check_outputs(long)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["cells.csv", "plan.toml", "records.csv"]
 
@@ -647,15 +670,15 @@ def mistake(path):
 
 
 def test_two_thousand_mutated_plans(tmp_path):
-    """A mutated plan is read, or told with a field or a line; nothing else is raised."""
+    """A mutated plan is read, or refused with a PlanError that names a line; nothing else is raised."""
     generator = random.Random(9)
-    told = 0
+    refused = 0
     for _ in range(2_000):
         text = mutated(generator.choice([PLAN, EXAMPLE]), generator)
         words = mistake(written(tmp_path, text))
-        told += words is not None
+        refused += words is not None
         if words is None:
             tomllib.loads(text)
         else:
             assert "line" in words or "is not TOML" in words, words
-    assert told > 1_000
+    assert refused > 1_000

@@ -1,0 +1,36 @@
+"""Plan files: a release described in TOML, for those who do not write Python.
+
+A plan says where the records are, which cells are public, which ledger is charged, and which columns are summed with
+which mechanism. A mechanism is given by its parameters or by a target (`std = 75`, or `loss = 1, at = 106`). Mistakes
+are reported with the line and the field, and without values that may hold a password.
+"""
+
+from slowscale.plan.charging import check_charge, check_room, open_account
+from slowscale.plan.checking import check_columns
+from slowscale.plan.mechanisms import MECHANISMS, PARAMETERS, CapPlan, MechanismPlan
+from slowscale.plan.mistakes import locate
+from slowscale.plan.models import Plan
+from slowscale.plan.outputs import check_outputs, existing_outputs
+from slowscale.plan.reading import read_plan
+from slowscale.plan.running import run_plan
+from slowscale.plan.starting import EXAMPLE, plan_address, starting_plan
+
+__all__ = [
+    "EXAMPLE",
+    "MECHANISMS",
+    "PARAMETERS",
+    "CapPlan",
+    "MechanismPlan",
+    "Plan",
+    "check_charge",
+    "check_columns",
+    "check_outputs",
+    "check_room",
+    "existing_outputs",
+    "locate",
+    "open_account",
+    "plan_address",
+    "read_plan",
+    "run_plan",
+    "starting_plan",
+]

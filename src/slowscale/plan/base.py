@@ -1,0 +1,54 @@
+"""What all tables of a plan share: the base class, types of fields, and how a validator reports a mistake."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from slowscale.errors import SlowscaleError
+
+
+class PlanPart(BaseModel):
+    """A table of a plan: immutable, and without fields that it does not declare."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+@contextmanager
+def as_value_errors() -> Iterator[None]:
+    """Raise errors of the library as ValueError, which pydantic collects together with the field."""
+    try:
+        yield
+    except (SlowscaleError, OverflowError, ValueError) as error:
+        raise ValueError(str(error)) from None
+
+
+def mistake_at(field: list[str], message: str) -> PydanticCustomError:
+    """Return an error about one field, for a validator that checks the plan as a whole."""
+    return PydanticCustomError("value_error", "{message}", {"message": message, "field": field})
+
+
+def _check_local(path: str) -> str:
+    if "://" in path:
+        raise ValueError("must be a file on this machine, not an address")
+    return path
+
+
+def _check_types(types: dict[str, str]) -> dict[str, str]:
+    if types:
+        from slowscale.tables.conversion import check_types
+
+        with as_value_errors():
+            check_types(types)
+    return types
+
+
+FilePath = Annotated[str, AfterValidator(_check_local)]
+Types = Annotated[dict[str, str], AfterValidator(_check_types)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Label = str | bool | int | date

@@ -1,0 +1,76 @@
+"""The account that a plan's release is charged to, and whether it has room for the release."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from slowscale.accounting import Account, Accountant, Charge, DeferredLedger
+from slowscale.accounting.record import plain_label
+from slowscale.errors import CapError
+from slowscale.plan.models import Plan
+
+PLAN_REMEDY = (
+    "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
+)
+
+
+def open_account(plan: Plan) -> Account:
+    """Return the account that the release would be charged to, without creating a ledger."""
+    return open_accountant(plan).account
+
+
+def open_accountant(plan: Plan) -> Account | DeferredLedger:
+    """Return what the release is charged to.
+
+    A ledger is created only when the release is charged, because its caps are fixed from then on.
+    """
+    if plan.ledger is None:
+        return Account(remedy=PLAN_REMEDY)
+    return DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
+
+
+def check_room(plan: Plan) -> None:
+    """Raise a `CapError` if the ledger has no room for the release, and record the refusal in the ledger."""
+    accountant = open_accountant(plan)
+    with record_refusal(plan, accountant):
+        check_charge(plan, accountant.account)
+
+
+@contextmanager
+def record_refusal(plan: Plan, accountant: Accountant) -> Iterator[None]:
+    """Record in the ledger, if it exists, that a cap refused the release."""
+    try:
+        yield
+    except CapError as error:
+        data = plan.data
+        facts = {"policy": plan.policy.to_dict(), "protect": data.protect, "where": data.where, "derived": data.derive}
+        accountant.attempt(facts, error)
+        raise
+
+
+def check_charge(plan: Plan, account: Account) -> bool:
+    """Raise a `CapError` if the account has no room for the release.
+
+    Return False if that cannot be known yet: a partition's labels may be in a file or in the data, which are not read.
+    """
+    from slowscale.refusals import explained
+
+    charge = _charge(plan)
+    if charge is None:
+        return False
+    with explained(account, charge, plan.mechanisms):
+        account.check(charge)
+    return True
+
+
+def _charge(plan: Plan) -> Charge | None:
+    """Return what the release will be charged; None if that depends on labels that are not known yet."""
+    keys = plan.keys
+    if keys is None or keys.partition is None:
+        return Charge(plan.policy, protects=plan.data.protect)
+    if keys.cross is None:
+        return None
+    from slowscale.tables.keys import Keys
+
+    cells = Keys.cross(keys.cross)
+    labels = tuple(plain_label(label) for (label,) in cells.project(keys.partition))
+    return Charge(plan.policy, None, keys.partition, labels, cells.kinds[keys.partition], plan.data.protect)

@@ -1,0 +1,145 @@
+"""The tables of a plan that name a mechanism: [[sums]], [count] and the caps of [ledger].
+
+Their fields are derived from the registry, so a plan can name every mechanism whose parameters are numbers.
+"""
+
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, PrivateAttr, create_model, field_validator, model_validator
+
+from slowscale.errors import ParameterError
+from slowscale.mechanisms import REGISTRY, Mechanism
+from slowscale.mechanisms.base import ESTIMATORS
+from slowscale.mechanisms.grid import as_unit
+from slowscale.parameters import Domain, domains
+from slowscale.plan.base import Finite, NotNegative, PlanPart, Positive, as_value_errors
+from slowscale.policy import ConstantPolicy, Policy
+
+# The mechanisms that a plan can name: all whose parameters are numbers, apart from the estimator.
+MECHANISMS: dict[str, type[Mechanism]] = {
+    kind: cls
+    for kind, cls in REGISTRY.items()
+    if {field.name for field in fields(cls)} <= {*domains(cls), "estimator"}  # type: ignore[arg-type]
+}
+NUMBER_PARAMETERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)))
+PARAMETERS = (*NUMBER_PARAMETERS, "estimator")
+LARGEST_INTEGER = 1000  # the limit for parameters that are whole numbers, such as the k of a k-th root
+
+
+def _number_fields() -> dict[str, Any]:
+    """Return a pydantic field for each number that is a parameter of some mechanism."""
+    return {
+        name: _number_field({kind: domains(cls)[name] for kind, cls in MECHANISMS.items() if name in domains(cls)})
+        for name in NUMBER_PARAMETERS
+    }
+
+
+def _number_field(owners: dict[str, Domain]) -> tuple[Any, Any]:
+    """Return the type and the field of a parameter, from its domain in each mechanism that has it.
+
+    The field accepts whatever one of the mechanisms may accept; the mechanism itself then checks its own domain.
+    """
+    docs = dict.fromkeys(domain.doc for domain in owners.values())
+    description = " ".join(docs if len(docs) == 1 else (f"For {kind}: {owners[kind].doc}" for kind in owners))
+    if any(domain.integer for domain in owners.values()):
+        low = min(domain.low for domain in owners.values())
+        return int | None, Field(None, ge=low, le=LARGEST_INTEGER, description=description)
+    positive = all(domain.low > 0 or (domain.low == 0 and domain.low_open) for domain in owners.values())
+    return (Positive if positive else Finite) | None, Field(None, description=description)
+
+
+if TYPE_CHECKING:
+
+    class _Parameters(PlanPart):
+        mechanism: str
+
+else:
+    _Parameters = create_model(
+        "_Parameters",
+        __base__=PlanPart,
+        mechanism=(Literal[tuple(MECHANISMS)], Field(description="The mechanism that adds the noise.")),
+        **_number_fields(),
+        estimator=(
+            Literal[ESTIMATORS] | None,
+            Field(None, description="For root and log: whether results are unbiased in the mean or in the median."),
+        ),
+    )
+
+
+class MechanismPlan(_Parameters):
+    """A mechanism, given by its parameters or by a target (std or loss) that one parameter is solved for."""
+
+    std: Positive | None = Field(
+        None, description="Target: the standard deviation of the result; for root and log, at the sum `at`."
+    )
+    loss: Positive | None = Field(None, description="Target: the PRzCDP loss of a record of size `at`.")
+    at: NotNegative | None = Field(
+        None, description="The sum that `std` is for, or the record size that `loss` is for."
+    )
+
+    _mechanism: Mechanism | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _build_mechanism(self) -> "MechanismPlan":
+        with as_value_errors():
+            self._mechanism = self._solved() if self.std is not None or self.loss is not None else self._stated()
+        return self
+
+    def build(self) -> Mechanism:
+        """Return the mechanism. It was built, and thereby checked, when the plan was read."""
+        assert self._mechanism is not None
+        return self._mechanism
+
+    def _stated(self) -> Mechanism:
+        """Return the mechanism with the parameters that the plan states."""
+        cls, given = MECHANISMS[self.mechanism], self._given_parameters()
+        if self.at is not None:
+            raise ParameterError("at goes with std or loss: give one of them, or remove at")
+        needed = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
+        missing = [name for name in needed if name not in given]
+        if missing:
+            raise ParameterError(f"{self.mechanism} needs {', '.join(missing)}, or std or loss to solve for one")
+        return cls(**given)
+
+    def _solved(self) -> Mechanism:
+        """Return the mechanism that meets the target."""
+        cls, given = MECHANISMS[self.mechanism], self._given_parameters()
+        return cls.calibrate(std=self.std, loss=self.loss, at=self.at, **given)
+
+    def _given_parameters(self) -> dict[str, Any]:
+        """Return the parameters that the plan gives, or raise if the mechanism does not have one of them."""
+        given = {name: getattr(self, name) for name in PARAMETERS if getattr(self, name) is not None}
+        known = [field.name for field in fields(MECHANISMS[self.mechanism])]  # type: ignore[arg-type]
+        for name in given:
+            if name not in known:
+                raise ParameterError(f"{self.mechanism} has no {name}; it has {', '.join(known)}")
+        return given
+
+
+class SumPlan(MechanismPlan):
+    """A column to sum, and the mechanism that its sums are published with."""
+
+    column: str = Field(min_length=1, description="The column to sum.")
+    unit: int | str = Field(
+        1, description='The unit that results are rounded to: a whole number such as 1, or text such as "0.01".'
+    )
+
+    @field_validator("unit", mode="before")
+    @classmethod
+    def _check_unit(cls, unit: Any) -> Any:
+        with as_value_errors():
+            as_unit(unit)
+        return unit
+
+
+class CapPlan(MechanismPlan):
+    """The most that a record may ever lose through a column: what `times` releases by a mechanism cost, and `plus`."""
+
+    times: int = Field(1, ge=1, le=10**9, description="The number of such releases that the cap has room for.")
+    plus: NotNegative = Field(0.0, description="A loss to add to the cap, the same for records of every size.")
+
+    def policy(self) -> Policy:
+        """Return the cap, as a policy."""
+        cap = self.times * self.build().policy
+        return cap + ConstantPolicy(self.plus) if self.plus else cap

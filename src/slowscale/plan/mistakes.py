@@ -1,0 +1,116 @@
+"""Mistakes in a plan, in words: the file, the line, the field and what to write instead.
+
+A value is shown only where it cannot hold a password, and addresses are masked everywhere.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from slowscale.plan.models import Plan
+
+# An address, which may hold a password; but not the example that errors give.
+ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
+CHOICES = ("mechanism", "estimator", "nulls", "negatives")  # fields whose value is one of a few names
+UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
+
+
+def format_mistakes(error: ValidationError, source: Path, text: str) -> str:
+    """Return all mistakes that pydantic found in a plan, one per line, in the order of the plan's lines."""
+    found = []
+    for mistake in error.errors():
+        field = _field_of(mistake)
+        name = ".".join(map(str, field)) or "the plan"
+        line = locate(text, field)
+        words = _describe(mistake, field)
+        found.append((line, f"{source}, line {line}, {ADDRESS.sub('***', name)}: {ADDRESS.sub('***', words)}"))
+    found.sort(key=lambda item: item[0])
+    return "\n".join(dict.fromkeys(mistake for _, mistake in found))
+
+
+def _field_of(mistake: Any) -> list[Any]:
+    """Return the field that a mistake is about, as the names and list positions that lead to it."""
+    field = list(mistake.get("ctx", {}).get("field") or mistake["loc"])
+    return field[:-1] if field and field[-1] in UNION_TYPES else field
+
+
+def _describe(mistake: Any, field: list[Any]) -> str:
+    """Return what is wrong with a field, and what is allowed."""
+    given, kind = mistake.get("input"), mistake["type"]
+    words: str = mistake["msg"].removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        return f"there is no such field{_suggestion(field)}"
+    if given == "" and kind == "literal_error":
+        return f"still to be chosen: {words}"
+    if given == "" and kind == "string_too_short":
+        return "still to be chosen"
+    if kind in ("model_type", "dict_type"):
+        return f"must be a table such as {field[-1] if field else 'plan'} = {{ … }}"
+    if kind not in ("missing", "value_error") and _can_be_shown(field, given):
+        return f"{words}, got {given!r:.60}"
+    return words
+
+
+def _can_be_shown(field: list[Any], given: Any) -> bool:
+    """Whether a value cannot hold a password: a number, or the value of a field that has a few names to choose from."""
+    return isinstance(given, int | float) or (isinstance(given, str) and bool(field) and field[-1] in CHOICES)
+
+
+def _suggestion(field: list[Any]) -> str:
+    """Return the field that was probably meant, or all fields of the table that an unknown field is in."""
+    table: Any = Plan
+    for step in field[:-1]:
+        if _is_model(table) and step in table.model_fields:
+            table = _model_in(table.model_fields[step].annotation)
+    if not _is_model(table):
+        return ""
+    known = [name for name in table.model_fields if name != "source"]  # which is set when a plan is read
+    near = difflib.get_close_matches(str(field[-1]), known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+
+
+def _model_in(annotation: Any) -> Any:
+    """Return the model that a field's type is or contains, as in `list[SumPlan]`; None if there is none."""
+    if _is_model(annotation):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def locate(text: str, field: list[Any]) -> int:
+    """Return the line of a TOML text that a field is on, or else the line of the nearest table around it."""
+    best, depth = 1, -1
+    for line, here in _fields_by_line(text):
+        if len(here) > depth and here == field[: len(here)]:
+            best, depth = line, len(here)
+        elif len(field) > max(depth, 0) and here[: len(field)] == field:  # inside the table that is meant
+            best, depth = line, len(field)
+    return best
+
+
+def _fields_by_line(text: str) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the lines of a TOML text that start a table or set a field, each with the names that lead to it."""
+    entries: dict[str, int] = {}  # how often a table such as [[sums]] has occurred, less one
+    table: list[Any] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            name = stripped.strip("[] \t").split("]")[0]
+            table = _names(name)
+            if stripped.startswith("[["):
+                entries[name] = entries.get(name, -1) + 1
+                table.append(entries[name])
+            yield number, table
+        elif "=" in stripped and not stripped.startswith("#"):
+            yield number, [*table, *_names(stripped.split("=")[0])]
+
+
+def _names(dotted: str) -> list[Any]:
+    return [name.strip().strip("\"'") for name in dotted.split(".")]

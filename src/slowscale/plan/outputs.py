@@ -1,0 +1,122 @@
+"""The files of a release are checked before it is charged: what could not be written must not be paid for."""
+
+import glob
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
+
+from slowscale.errors import LedgerError, ParameterError
+from slowscale.files import free_target, new_file
+from slowscale.plan.models import OUTPUT_ENDINGS, Plan
+
+JOURNALS = ("-wal", "-shm", "-journal")  # endings of the files that SQLite keeps beside a database
+
+
+def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
+    """Raise unless every output can be written, and the ledger created if it does not exist.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    overwrite
+        Whether existing outputs may be replaced. The data, the keys, the plan and the ledger never are.
+    confidential
+        The path of the confidential report, if one is to be written.
+    """
+    if plan.ledger is not None:
+        _check_ledger_path(Path(plan.ledger.path).absolute())
+    taken = {os.path.realpath(path): name for name, path in _inputs(plan)}
+    for name, path, ending in _outputs(plan, confidential):
+        place = os.path.realpath(path)
+        if place in taken:
+            raise ParameterError(f"{name} would be written over {taken[place]}: {path}; choose another path")
+        if _would_be_data(plan, place):
+            raise ParameterError(
+                f"{name} would be one of the files that data.path names: {path}; choose another folder"
+            )
+        taken[place] = name
+        _check_writable(name, path, ending, overwrite)
+    if plan.output.report is not None or confidential is not None:
+        from slowscale.report import check_tools
+
+        check_tools()
+
+
+def existing_outputs(plan: Plan) -> list[str]:
+    """Return the outputs of a release that exist already."""
+    return [path for path in plan.output.files.values() if os.path.lexists(path)]
+
+
+def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
+    """Yield the files that a release writes: what errors call them, their paths and the endings they must have."""
+    for field, path in plan.output.files.items():
+        yield f"output.{field}", path, OUTPUT_ENDINGS[field]
+    if plan.output.csv is not None:
+        yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
+    if confidential is not None:
+        yield "--confidential-report", str(confidential), ".html"
+
+
+def _inputs(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the files that a release reads, and its ledger: what errors call them, and their paths."""
+    if plan.source is not None:
+        yield "the plan", plan.source
+    paths = plan.data.paths
+    if plan.data.is_database_file:
+        assert plan.data.database is not None
+        paths = [plan.data.database.partition("://")[2].rpartition("#")[0]]
+    for path in paths:
+        # A path may be a glob, and still be the name of a file.
+        yield from (("the data", file) for file in [path, *glob.glob(path, recursive=True)])
+    if plan.keys is not None and plan.keys.file is not None:
+        yield "the keys", plan.keys.file
+    if plan.ledger is not None:
+        yield "the ledger", plan.ledger.path
+
+
+def _would_be_data(plan: Plan, place: str) -> bool:
+    """Whether an output would be among the files of `data.path`, so that the next release would read it as data."""
+    for path in map(os.path.realpath, plan.data.paths):
+        if os.path.isdir(path) and os.path.commonpath([path, place]) == path and place.endswith(".parquet"):
+            return True
+        if glob.has_magic(path) and (fnmatch(place, path) if "**" in path else PurePath(place).match(path)):
+            return True
+    return False
+
+
+def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
+    """Raise unless an output can be written, by creating a file beside it."""
+    try:
+        target = free_target(path, ending, overwrite=True)
+    except ParameterError as error:
+        raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
+    if target.exists() and not overwrite:
+        raise ParameterError(
+            f"{name}: {path} exists, and a release cannot be drawn again; choose another path, or pass --overwrite to "
+            "replace the file"
+        )
+    try:
+        new_file(target, 0o600).unlink()
+    except OSError as error:
+        raise ParameterError(f"{name} cannot be written to {path}: {error.strerror or error}") from None
+
+
+def _check_ledger_path(path: Path) -> None:
+    """Raise if the ledger does not exist and could not be created."""
+    if not path.parent.is_dir():
+        raise ParameterError(f"ledger.path: there is no folder {path.parent}; create it first")
+    if os.path.lexists(path):
+        return
+    for ending in JOURNALS:
+        if os.path.lexists(f"{path}{ending}"):
+            raise LedgerError(
+                f"{path}{ending} is left of another ledger, which is missing: restore that ledger, or remove this file"
+            )
+    try:
+        new_file(path, 0o600).unlink()
+    except OSError as error:
+        raise ParameterError(
+            f"ledger.path: the ledger cannot be created ({error.strerror or error}); choose another path"
+        ) from None

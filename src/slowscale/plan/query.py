@@ -1,0 +1,106 @@
+"""The query that a plan describes: the public cells, and what is published for each of them."""
+
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from slowscale.accounting.record import COUNT, folded
+from slowscale.errors import ParameterError
+from slowscale.plan.inputs import KeysPlan
+from slowscale.plan.models import Plan
+
+if TYPE_CHECKING:
+    from slowscale.query import Query
+    from slowscale.session import Session
+    from slowscale.tables.keys import Keys
+
+# By the kind of a column's labels: the type to declare for them in a key file, and a label of that kind.
+LABEL_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean", "dates": "date"}
+STAND_INS = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
+
+
+def plan_query(plan: Plan, keys: "Keys | None") -> "Query":
+    """Return the query that the plan describes, for these public cells."""
+    from slowscale.query import Query
+
+    options = plan.options
+    return Query(
+        {part.column: part.build() for part in plan.sums},
+        plan.keys.by if plan.keys is not None else None,
+        keys,
+        count=None if plan.count is None else plan.count.build(),
+        unit={part.column: part.unit for part in plan.sums},
+        level=options.level,
+        where=plan.data.where,
+        derive=plan.data.derive or None,
+        nulls=options.nulls,
+        negatives=options.negatives,
+        nonnegative=options.nonnegative,
+        partition=plan.keys.partition if plan.keys is not None else None,
+    )
+
+
+def plan_keys(plan: Plan, session: "Session") -> "Keys | None":
+    """Return the public cells; None for totals over all records."""
+    from slowscale.tables.keys import Keys
+
+    keys = plan.keys
+    if keys is None:
+        return None
+    if keys.cross is not None:
+        return Keys.cross(keys.cross)
+    if keys.file is None:
+        assert keys.by is not None
+        return Keys.public_in(session, keys.by, derive=plan.data.derive or None)
+    csv = None if keys.csv is None else keys.csv.settings
+    return Keys.from_file(keys.file, keys.by, _key_file_types(keys, csv, _with_derived(plan, session)), csv)
+
+
+def stand_in_keys(plan: Plan, session: "Session") -> "Keys":
+    """Return one cell with labels of the right types, in place of cells that would be taken from the records."""
+    from slowscale.tables.keys import Keys, label_kind
+
+    assert plan.keys is not None
+    assert plan.keys.by is not None
+    table = _with_derived(plan, session)
+    kinds = {name: label_kind(table[name].type()) for name in plan.keys.by if name in table.columns}
+    return Keys.from_frame({name: [STAND_INS[kinds.get(name) or "text"]] for name in plan.keys.by})
+
+
+def check_column_names(plan: Plan, session: "Session") -> None:
+    """Raise if [[sums]] or [ledger.caps] names a column that the data does not have.
+
+    A cap with a misspelled name would protect nothing, and could not be corrected once the ledger exists.
+    """
+    columns = [*session.table.columns, *plan.data.derive]
+    for name in [part.column for part in plan.sums]:
+        if name not in columns:
+            raise ParameterError(f"sums: {name!r} is not a column; there are {', '.join(columns)}")
+    known = {"*", COUNT, *map(folded, columns)}
+    for name in plan.caps:
+        if folded(name) not in known:
+            raise ParameterError(f"ledger.caps: {name!r} is not a column; there are {', '.join(columns)}")
+
+
+def _with_derived(plan: Plan, session: "Session") -> Any:
+    """Return the table of the session with the derived columns of the plan."""
+    from slowscale.tables import rowwise
+
+    return rowwise.derive(session.table, plan.data.derive or None)
+
+
+def _key_file_types(keys: KeysPlan, csv: dict[str, Any] | None, table: Any) -> dict[str, str] | None:
+    """Return the types to read a key file with.
+
+    A CSV or Excel file holds text; its columns get the types of the same columns of the data. Those are declared types
+    or text, so the published types never depend on the records.
+    """
+    from slowscale.tables.keys import label_kind
+    from slowscale.tables.sources import open_source
+
+    assert keys.file is not None
+    source = open_source(keys.file, csv=csv, argument="keys")
+    if not source.text_numbers:
+        return keys.types or None
+    kinds = {name: label_kind(table[name].type()) for name in source.table.columns if name in table.columns}
+    types = {name: LABEL_TYPES[kind] for name, kind in kinds.items() if kind is not None}
+    return {**types, **keys.types} or None

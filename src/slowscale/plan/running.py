@@ -1,0 +1,63 @@
+"""A plan is carried out: checked, charged, released and written."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slowscale.errors import UnitWarning
+from slowscale.plan.charging import open_accountant, record_refusal
+from slowscale.plan.checking import check_columns
+from slowscale.plan.models import Plan
+from slowscale.plan.outputs import check_outputs
+from slowscale.plan.query import check_column_names, plan_keys, plan_query
+
+if TYPE_CHECKING:
+    from slowscale.release import Release
+    from slowscale.session import Session
+
+
+def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> "tuple[Release, list[Path]]":
+    """Make the release that a plan describes and write its files; return the release and the files.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    overwrite
+        Whether existing outputs may be replaced.
+    confidential
+        Where to write the confidential report, if it is wanted.
+    """
+    from slowscale.session import Session
+
+    check_outputs(plan, overwrite, confidential)
+    # The ledger is opened before the data, so that data which cannot be read is recorded there as an attempt.
+    accountant = open_accountant(plan)
+    with record_refusal(plan, accountant), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnitWarning)  # the release below warns
+        check_columns(plan, accountant.account)
+    data = plan.data
+    session = Session(data.location, accountant, dataset=data.name, protect=data.protect, **data.reading_options)
+    keys = plan_keys(plan, session)
+    check_column_names(plan, session)
+    release = session.release(plan_query(plan, keys))
+    return release, _write_outputs(plan, session, release, overwrite, confidential)
+
+
+def _write_outputs(
+    plan: Plan, session: "Session", release: "Release", overwrite: bool, confidential: Path | None
+) -> list[Path]:
+    """Write the files of a release, the table first: it cannot be drawn again."""
+    output, files = plan.output, []
+    if output.parquet is not None:
+        files.append(release.to_parquet(output.parquet, overwrite=overwrite))
+    if output.csv is not None:
+        files.append(release.to_csv(output.csv, overwrite=overwrite))
+    if output.report is not None:
+        spent = session.spent if session.ledger is not None else None
+        files.append(release.report(output.report, spent, overwrite=overwrite, sizes=plan.sizes or None))
+    if confidential is not None:
+        from slowscale.report import write_confidential_report
+
+        files.append(write_confidential_report(session, release, confidential, overwrite=overwrite))
+    return files
