@@ -25,7 +25,7 @@ from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, lar
 from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
-from slowscale.noise.logconcave import LogConcave
+from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.parameters import evaluate, lazy, level_quantile
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 from slowscale.sampling import BitSource
@@ -209,7 +209,7 @@ def _check_size(exponent: float) -> None:
         raise ParameterError(f"the noise is typically exp({exponent:.3g}), too large to be released: raise p or d")
 
 
-def _envelope(density: LogConcave) -> Envelope:
+def _envelope(density: LogConcaveDensity) -> Envelope:
     """Return an envelope for the sampler of a log-concave density."""
     mode = np.array([density.mode])
     with np.errstate(all="ignore"):

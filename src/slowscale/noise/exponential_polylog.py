@@ -15,7 +15,7 @@ from scipy import special
 from slowscale.errors import SlowscaleError
 from slowscale.families import PolylogFamily
 from slowscale.formulas import log1p_ratio, polylog_rise, power_rise
-from slowscale.noise.logconcave import LogConcave
+from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
@@ -49,7 +49,7 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
             return np.asarray(self.sigma * self.a * np.expm1(y))
 
     @lazy
-    def coordinate_density(self) -> LogConcave:
+    def coordinate_density(self) -> LogConcaveDensity:
         """The density of y = ln(|Z|/(σa) + 1), up to a constant."""
         return _density(1, self.d, self.p, math.log(self.a))
 
@@ -139,7 +139,7 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
         return float(scale + at_peak[0] + integral[0] - self._log_mass)
 
 
-def _density(c: float, d: float, p: float, start: float) -> LogConcave:
+def _density(c: float, d: float, p: float, start: float) -> LogConcaveDensity:
     """The density exp(c·y − d·[(y + start)^p − start^p]), y >= 0.
 
     Where its mode is far out, the two terms nearly cancel around it. Then the rise is summed from the slope, written
@@ -161,7 +161,7 @@ def _density(c: float, d: float, p: float, start: float) -> LogConcave:
             return c * t - d * power_rise(t, base, p)
         return np.asarray(slope(y) * t - d * base**p * _power_excess(t / base, p))
 
-    return LogConcave(rise, slope, lambda y: d * p * (p - 1) * (start + y) ** (p - 2), mode)
+    return LogConcaveDensity(rise, slope, lambda y: d * p * (p - 1) * (start + y) ** (p - 2), mode)
 
 
 def _power_excess(x: Array, p: float) -> Array:
@@ -180,7 +180,7 @@ def _log_expm1(y: Array) -> Array:
         return np.asarray(y + np.log(-np.expm1(-y)))
 
 
-def _tilted(density: LogConcave, order: int) -> LogConcave:
+def _tilted(density: LogConcaveDensity, order: int) -> LogConcaveDensity:
     """The density times (1 − e^−y)^order; with c = order + 1 its mass is the absolute moment of that order."""
     from scipy.optimize import brentq
 
@@ -202,7 +202,7 @@ def _tilted(density: LogConcave, order: int) -> LogConcave:
         while slope(np.array(high)) > 0:
             high *= 2
         mode = math.exp(brentq(lambda log_y: float(slope(np.exp(log_y))), math.log(low), math.log(high), xtol=1e-12))
-    return LogConcave(
+    return LogConcaveDensity(
         rise=lambda y, t: log_factor(y + t) - log_factor(y) + density.rise(y, t),
         slope=slope,
         curvature=curvature,

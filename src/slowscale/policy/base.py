@@ -45,6 +45,19 @@ class Policy(Declared, ABC):
         """The size of the steps in which the loss grows, or None where it grows with every size."""
         return None
 
+    @property
+    def constant(self) -> bool:
+        """Whether every record has the same loss, whatever its influence."""
+        return False
+
+    def _smooth_bounds(self) -> tuple[Function, Function]:
+        """Return two functions without jumps that bound the loss from below and from above, and meet its jumps."""
+        return self, self
+
+    def _rounding_error(self, influence: Array) -> Array:
+        """Return the relative rounding error of the loss, as far as it exceeds a few units in the last place."""
+        return np.zeros_like(influence)
+
     @abstractmethod
     def _loss(self, influence: Array) -> Array:
         """P at checked influences."""

@@ -4,8 +4,8 @@ An attempt turns uniforms into a candidate and into margins that must all be pos
 numbers of whatever kind the uniforms are (arrays of `Ball`, or `arb`). Noise is the candidate times the scale and,
 where `signed`, a random sign.
 
-Every noise of the paper is a monotone function of a variable with a log-concave density exp(h). `LogConcave` draws it
-by rejection under a flat top and two exponential tails. Where a closed form exists it is used instead.
+Every noise of the paper is a monotone function of a variable with a log-concave density exp(h). `RejectionSampler`
+draws it by rejection under a flat top and two exponential tails. Where a closed form exists it is used instead.
 """
 
 import math
@@ -157,7 +157,7 @@ def _where_dropped(drop: Callable[[float], float], mode: float, room: float) -> 
     return mode + sign * near
 
 
-class LogConcave(Sampler, ABC):
+class RejectionSampler(Sampler, ABC):
     """A variable x on (0, ∞) with a log-concave density exp(h), by rejection under its envelope."""
 
     uniforms = 2
@@ -232,7 +232,7 @@ class CutNormal(Sampler):
 
 
 @dataclass(frozen=True)
-class PowerOfAnyGamma(LogConcave):
+class PowerOfAnyGamma(RejectionSampler):
     """G^(1/p) for G ~ Gamma(1/p): the generalized Gaussian with any 0 < p < 1."""
 
     p: float
@@ -247,7 +247,7 @@ class PowerOfAnyGamma(LogConcave):
 
 
 @dataclass(frozen=True)
-class Polylog(LogConcave):
+class Polylog(RejectionSampler):
     """a·(e^y − 1) with density exp(y − d·[(y + ln a)^p − (ln a)^p]) of y: the exponential polylog with any p > 1."""
 
     d: float

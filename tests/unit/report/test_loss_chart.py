@@ -3,7 +3,7 @@
 import pytest
 
 import slowscale as ss
-from slowscale.report.comparison import write_chart
+from slowscale.report.loss_chart import write_chart
 
 MECHANISMS = {"Gaussian": ss.Gaussian(75), "log": ss.Log(0.5)}
 
@@ -11,7 +11,7 @@ MECHANISMS = {"Gaussian": ss.Gaussian(75), "log": ss.Log(0.5)}
 def sizes_of(tmp_path, monkeypatch, span, sizes=()):
     """The record sizes of the points that a chart is drawn from."""
     seen = {}
-    monkeypatch.setattr("slowscale.report.comparison.render", lambda spec: seen.update(spec) or "<svg/>")
+    monkeypatch.setattr("slowscale.report.loss_chart.render", lambda spec: seen.update(spec) or "<svg/>")
     write_chart(MECHANISMS, tmp_path / "c.svg", span, sizes, overwrite=True)
     (points,) = seen["datasets"].values()
     return sorted({point["x"] for point in points})

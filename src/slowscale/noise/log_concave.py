@@ -20,7 +20,7 @@ NODES = 80
 
 
 @dataclass(frozen=True)
-class LogConcave:
+class LogConcaveDensity:
     """A density exp(h(x)), known by how h rises from a point, its first two derivatives and its mode.
 
     `rise(x, t)` is h(x + t) − h(x), `curvature(x)` is −h''(x); only an order of magnitude is needed of the latter.
