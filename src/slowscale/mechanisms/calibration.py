@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Mechanism")
 
 # How closely a target must be met, relatively.
-TOLERANCE = 1e-9
+TARGET_TOLERANCE = 1e-9
 
 
 def calibrate(
@@ -79,7 +79,7 @@ def calibrate(
         from scipy.optimize import brentq
 
         solution = left if left == right else brentq(excess, left, right, xtol=1e-15, rtol=1e-15)
-        if abs(excess(solution)) <= TOLERANCE:
+        if abs(excess(solution)) <= TARGET_TOLERANCE:
             return build(solution)
         attempts.append(solution)
     if attempts:

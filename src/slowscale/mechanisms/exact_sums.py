@@ -12,7 +12,7 @@ import numpy as np
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.mechanisms.grid import directed, largest
 from slowscale.parameters import as_number
-from slowscale.sampling.balls import ROUNDING, SMALLEST, Ball
+from slowscale.sampling.balls import ROUNDING, UNDERFLOW, Ball
 from slowscale.sampling.exact import Integers
 from slowscale.sampling.samplers import Lift, Number
 
@@ -85,7 +85,7 @@ class Sums:
         ball = None
         if any(rest for _, rest in parts):
             mids = np.array([float(rest) for _, rest in parts])
-            ball = Ball(mids, ROUNDING * mids + SMALLEST * np.array([rest != 0 for _, rest in parts]))
+            ball = Ball(mids, ROUNDING * mids + UNDERFLOW * np.array([rest != 0 for _, rest in parts]))
         return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape, on_grid)
 
     @staticmethod

@@ -12,12 +12,12 @@ from slowscale.parameters import Array
 # How many standard deviations of the noise are followed on each side.
 QUADRATURE_SPAN = 45
 # Gauss-Legendre nodes for each standard deviation; rows worked on at once.
-NODES, ROWS = 24, 64
+NODES_PER_DEVIATION, ROWS_AT_ONCE = 24, 64
 
 
 @cache
 def _rule() -> tuple[Array, Array]:
-    x, w = special.roots_legendre(NODES)
+    x, w = special.roots_legendre(NODES_PER_DEVIATION)
     panels = np.arange(-QUADRATURE_SPAN, QUADRATURE_SPAN)[:, None]
     return (panels + (x + 1) / 2).ravel(), np.tile(w / 2, 2 * QUADRATURE_SPAN) / math.sqrt(2 * math.pi)
 
@@ -26,8 +26,8 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
     """Return mean and standard deviation of error(q, N), N standard normal, smooth but for a kink at N = `kink`."""
     nodes, weights = _rule()
     mean, spread = np.empty_like(q), np.empty_like(q)
-    for start in range(0, q.size, ROWS):
-        rows = slice(start, start + ROWS)
+    for start in range(0, q.size, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
         corner = np.clip(kink[rows, None], -QUADRATURE_SPAN, QUADRATURE_SPAN)
         n = nodes + (corner - np.floor(corner))  # so that the kink lies between two panels
         column = q[rows, None]

@@ -17,11 +17,11 @@ from slowscale.noise import SymmetricNoise
 from slowscale.parameters import Array
 
 # Noise with no more than this probability within half a unit of 0 counts as wide.
-WIDE = 1e-4
+WIDE_NOISE = 1e-4
 # Places between two grid points that are looked at for the largest error: evenly, and ever closer to halfway.
 PLACES = np.concatenate([np.linspace(0, 0.5, 33), 0.5 - 2.0 ** -np.arange(7, 41)])
 # Cells of one unit that are followed at most, and Gauss-Legendre nodes in each.
-CELLS, NODES = 2000, 8
+MOST_CELLS, NODES_PER_CELL = 2000, 8
 
 
 class RoundingError(NamedTuple):
@@ -40,16 +40,16 @@ def rounded_error(noise: SymmetricNoise, unit: Fraction, place: Array) -> tuple[
     """
     u, std = float(unit), noise.std()
     wide = np.full_like(place, math.hypot(std, u / math.sqrt(12)))
-    if 1 - 2 * noise.sf(u / 2) <= WIDE:
+    if 1 - 2 * noise.sf(u / 2) <= WIDE_NOISE:
         return np.zeros_like(place), wide
-    j = np.arange(math.ceil(min(noise.isf(1e-20) / u, CELLS)) + 2)
+    j = np.arange(math.ceil(min(noise.isf(1e-20) / u, MOST_CELLS)) + 2)
     t = place[:, None]
     with np.errstate(over="ignore", under="ignore"):
         above, below = noise.sf(u * (j + 0.5 - t)), noise.sf(u * (j + 0.5 + t))
         mean = (above - below).sum(axis=1) + 2 * place * noise.sf(u * j.size)
         bias = u * (mean - place)
         square = ((2 * j + 1) * (above + below)).sum(axis=1)
-        if j.size >= CELLS:  # the tail is worked out as that of the noise
+        if j.size >= MOST_CELLS:  # the tail is worked out as that of the noise
             if not std < 1e6 * u:
                 return bias, wide
             square = (std / u) ** 2 + (square - _second_moment(noise, u, j.size))
@@ -60,7 +60,7 @@ def _second_moment(noise: SymmetricNoise, u: float, cells: int) -> float:
     """∫ 4x·P(Z > ux) dx over so many cells; the first one in ever smaller pieces, for noise narrower than a unit."""
     ends = np.concatenate([[0.0], 2.0 ** np.arange(-40, 0), np.arange(1.0, cells + 1)])
     widths = np.diff(ends)
-    nodes, weights = special.roots_legendre(NODES)
+    nodes, weights = special.roots_legendre(NODES_PER_CELL)
     x = ends[:-1, None] + widths[:, None] * (nodes + 1) / 2
     return float(widths @ (4 * x * noise.sf(u * x)) @ (weights / 2))
 

@@ -29,7 +29,7 @@ from slowscale.sampling.samplers import Lift, Number
 # How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
 NOISE_SPAN = 12.0
 # Where the middle half of the outputs spans so many units, the noise counts as wide.
-WIDE = 20.0
+WIDE_SPREAD = 20.0
 # What floating-point formulas may be off by, relatively, from a sum and from a transformed value: interval ends are
 # moved outwards by it.
 ROUNDOFF, MARGIN = 2.0**-50, 2.0**-46
@@ -129,7 +129,7 @@ class TransformationMechanism(Mechanism):
         bias, variance = np.zeros_like(q), np.full_like(q, u * u / (6 if self._rounds_at_random else 12))
         half = 0.6745 * self.sigma  # between these lies half of the noise
         spread = self._error(q, np.full_like(q, half)) - self._error(q, np.full_like(q, -half))
-        for row in np.flatnonzero(spread < WIDE * u):
+        for row in np.flatnonzero(spread < WIDE_SPREAD * u):
             bias[row], variance[row] = self._narrow_rounding(q[row], u)
         return bias, variance
 

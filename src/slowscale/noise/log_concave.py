@@ -16,7 +16,7 @@ from slowscale.parameters import Array
 
 # exp(−40) is less than half a unit in the last place of 1.
 NOTHING_LEFT = 40.0
-NODES = 80
+NODES_PER_SIDE = 80
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,6 @@ class LogConcaveDensity:
 @cache
 def _rule() -> tuple[Array, Array]:
     """Gauss-Legendre on [0, 1] after t = s³(10 − 15s + 6s²)."""
-    x, w = special.roots_legendre(NODES)
+    x, w = special.roots_legendre(NODES_PER_SIDE)
     s = (x + 1) / 2
     return s**3 * (10 - 15 * s + 6 * s**2), w / 2 * 30 * (s * (1 - s)) ** 2

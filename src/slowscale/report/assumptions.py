@@ -7,7 +7,7 @@ from slowscale.release import Release
 from slowscale.report.page import Section, facts, joined, tag
 from slowscale.report.words import listed, upper
 
-LABELS = 12  # of a partition
+LABELS_SHOWN = 12  # of a partition
 TREATED = {
     "error": "Not allowed: they would have stopped the release.",
     "zero": "Counted as 0.",
@@ -39,8 +39,8 @@ def assumptions_section(release: Release) -> Section:
         entries += _treatment(release, term, key)
     if known.partition:
         labels = known.partition.labels
-        shown = [str(label) for label in labels[:LABELS]]
-        more = [f"{len(labels) - LABELS} more"] if len(labels) > LABELS else []
+        shown = [str(label) for label in labels[:LABELS_SHOWN]]
+        more = [f"{len(labels) - LABELS_SHOWN} more"] if len(labels) > LABELS_SHOWN else []
         part = f"{known.partition.by} is {listed([*shown, *more], 'or')}"
         told = f"This release is about the records whose {part}. Releases about others cost these records nothing."
         entries.append(("Part of the records", told))

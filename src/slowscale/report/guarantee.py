@@ -17,8 +17,8 @@ from slowscale.report.words import growth, listed, mathml
 
 DELTA = 1e-6
 RARELY = 0.01
-LABELS = 8  # names in a chart, at most
-LEAST = 1e-4  # losses below are not drawn, unless a stated size has one
+MOST_NAMED_MARKS = 8  # names in a chart, at most
+LEAST_DRAWN = 1e-4  # losses below are not drawn, unless a stated size has one
 NOTION = (
     "PRzCDP: per-record zero-concentrated differential privacy. For every record, the table would come out much the "
     "same with it as without it. How much the same is told by the record's loss: at 0 nothing can be learned about it, "
@@ -94,7 +94,7 @@ def _policy_chart(scope: Scope) -> Html:
             if size.named and (value := size.value(column.name))
         ]
     most = max(loss for line in lines.values() for _, loss in line)
-    named = len(marks) <= LABELS
+    named = len(marks) <= MOST_NAMED_MARKS
     chart = LineChart(
         "figure-policy",
         "Figure 1. What a record may lose, by its size.",
@@ -103,7 +103,7 @@ def _policy_chart(scope: Scope) -> Html:
         Axis("PRzCDP loss"),
         lines,
         tuple(mark if named else Mark(mark.line, mark.x, mark.y) for mark in marks),
-        min([LEAST, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST else 0.0,
+        min([LEAST_DRAWN, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST_DRAWN else 0.0,
     )
     return chart.figure(sorted(values or sizes[:: len(sizes) // 3]))
 

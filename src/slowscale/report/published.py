@@ -12,10 +12,10 @@ from slowscale.release import Release, released_by
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope
-from slowscale.report.words import ESTIMATORS, listed
+from slowscale.report.words import BIAS_OF_ESTIMATOR, listed
 
-ROWS, COLUMNS = 10, 6  # of the table, as an example
-SUMS = 7  # at which the error is told, at most
+ROWS_SHOWN, COLUMNS_SHOWN = 10, 6  # of the table, as an example
+SUMS_SHOWN = 7  # at which the error is told, at most
 TRANSFORMED = (
     ": the published standard error is the standard deviation at the median estimate of the sum, which is as likely "
     "too high as too low, and never below the standard deviation of an empty cell. The noise is skewed: use the "
@@ -36,7 +36,7 @@ def published_section(release: Release) -> Section:
         kind = "number of records" if column.kind == "count" else "sum"
         made_by = released_by(column)
         how = ["" if made_by is None else made_by.words, " ", tag("code", column.described)]
-        bias = ESTIMATORS.get(column.estimator, "Not stated: the estimate is a function of the curator's.")
+        bias = BIAS_OF_ESTIMATOR.get(column.estimator, "Not stated: the estimate is a function of the curator's.")
         if (column.rounding_bias or 0.0) > 1e-3 * float(column.grid):
             more = f"t most {figure(column.rounding_bias)} by rounding to the unit."
             bias = f"A{more}" if column.estimator == "mean" else f"{bias} Besides, a{more}"
@@ -88,9 +88,9 @@ def _example(release: Release) -> Html:
     shown = [(name, column.grid) for name, column in release.facts.columns.items()]
     estimates: list[tuple[str, Fraction | None]] = [*shown, *((name, None) for name in release.facts.ratios)]
     rows = []
-    for values in release.table.slice(0, ROWS).to_pylist():
+    for values in release.table.slice(0, ROWS_SHOWN).to_pylist():
         cells = [head(values[label], "row") for label in group_columns(release)]
-        for name, unit in estimates[:COLUMNS]:
+        for name, unit in estimates[:COLUMNS_SHOWN]:
             found = [values[f"{name}{suffix}"] for suffix in ("", "_low", "_high")]
             if unit is None:
                 number, low, high = (rounded_figure(one, side) for one, side in zip(found, (0, -1, 1), strict=True))
@@ -99,9 +99,9 @@ def _example(release: Release) -> Html:
             estimate = f"{number} ({rounded_figure(values[f'{name}_se'])})"
             cells.append(cell(joined([estimate, tag("small", f"{low} to {high}")])))
         rows.append(row(*cells))
-    top = row(*map(head, group_columns(release)), *(head(name, numeric=True) for name, _ in estimates[:COLUMNS]))
-    parts = [f"the first {ROWS} of {len(release):,} rows"] if len(release) > ROWS else []
-    parts += [f"the first {COLUMNS} of {len(estimates)} columns"] if len(estimates) > COLUMNS else []
+    top = row(*map(head, group_columns(release)), *(head(name, numeric=True) for name, _ in estimates[:COLUMNS_SHOWN]))
+    parts = [f"the first {ROWS_SHOWN} of {len(release):,} rows"] if len(release) > ROWS_SHOWN else []
+    parts += [f"the first {COLUMNS_SHOWN} of {len(estimates)} columns"] if len(estimates) > COLUMNS_SHOWN else []
     many = f"An example: {listed(parts)}." if parts else "The whole table."
     note = (
         " Standard errors in brackets. Below, the interval that holds the true value with the probability of its level."
@@ -129,7 +129,7 @@ def _may_miss(column: ColumnFacts) -> bool:
 def error_section(release: Release, scope: Scope) -> Section:
     """Draw the standard error of each column, over sums from about the noise to well above the largest size."""
     low, high = (end([powers[i] for powers in _powers(scope)]) for i, end in enumerate((min, max)))
-    shown = [10.0**power for power in range(low, high + 1, math.ceil((high - low) / (SUMS - 1)))]
+    shown = [10.0**power for power in range(low, high + 1, math.ceil((high - low) / (SUMS_SHOWN - 1)))]
     values = np.union1d(np.geomspace(10.0**low, 10.0**high, 121), shown)
     lines, unknown, endless = {}, [], []
     for released in scope.columns:

@@ -8,15 +8,15 @@ from slowscale.release import Release
 from slowscale.report.page import Html, paragraph
 from slowscale.sizes import RecordSize
 
-STATED = (
+SIZES_STATED = (
     "The sizes of example records were stated by the curator as public knowledge. The report was made without looking "
     "at the records, and did not check them."
 )
-GIVEN = (
+SIZES_CHOSEN = (
     "The curator chose these sizes without looking at the records. The largest record may be larger than all of them, "
     "and then it loses more."
 )
-DERIVED = (
+SIZES_DERIVED = (
     "These sizes are powers of ten that follow from the noise and the units. They are not sizes of records in the "
     "data, and the largest record may be larger than all of them, and then it loses more. The curator can state sizes "
     "that are public knowledge: with sizes= in Python, or with [report] in a plan."
@@ -52,4 +52,6 @@ class Scope:
         """Where the sizes come from; nothing where every record loses the same."""
         if all(column.single for column in self.columns):
             return []
-        return [paragraph(DERIVED if not self.stated else STATED if self.named else GIVEN, class_="soft")]
+        return [
+            paragraph(SIZES_DERIVED if not self.stated else SIZES_STATED if self.named else SIZES_CHOSEN, class_="soft")
+        ]

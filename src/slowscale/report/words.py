@@ -11,7 +11,7 @@ from slowscale.report.mathml import equation
 from slowscale.report.page import Html
 
 MISSING = "a report needs altair and vl-convert-python: pip install 'slowscale[plots]'"
-ESTIMATORS = {
+BIAS_OF_ESTIMATOR = {
     "mean": "None: on average over the noise, the result is the true one.",
     "median": "None in the median: the result is as likely too high as too low.",
     "biased: clipped at 0": "Upwards: results below 0 are published as 0.",

@@ -19,7 +19,7 @@ from slowscale.parameters import Array
 
 ROUNDING = 2.0**-52  # one operation errs by at most half of this, relatively
 FUNCTION = 8 * 2.0**-52
-SMALLEST = 1e-300  # what underflow may hide
+UNDERFLOW = 1e-300  # what underflow may hide
 
 
 class Ball:
@@ -63,12 +63,12 @@ class Ball:
 
     def __mul__(self, other: Any) -> "Ball":
         if isinstance(other, float) and math.frexp(other)[0] in (-0.5, 0.5):
-            return Ball(self.mid * other, self.rad * abs(other) + SMALLEST)  # a power of two rounds nothing off
+            return Ball(self.mid * other, self.rad * abs(other) + UNDERFLOW)  # a power of two rounds nothing off
         other = Ball.of(other)
         mid = self.mid * other.mid
         rad = np.abs(mid)
         rad *= ROUNDING
-        rad += np.abs(other.mid) * self.rad + SMALLEST
+        rad += np.abs(other.mid) * self.rad + UNDERFLOW
         if isinstance(other.rad, np.ndarray) or other.rad != 0:
             rad += (np.abs(self.mid) + self.rad) * other.rad
         return Ball(mid, rad)
@@ -86,7 +86,7 @@ class Ball:
         mid = 1.0 / self.mid
         size = np.abs(mid)
         # |1/x − 1/m| <= r/(|m|·(|m| − r))
-        rad = size * (self.rad / np.maximum(np.abs(self.mid) - self.rad, 0.0)) + (ROUNDING * size + SMALLEST)
+        rad = size * (self.rad / np.maximum(np.abs(self.mid) - self.rad, 0.0)) + (ROUNDING * size + UNDERFLOW)
         return Ball(mid, rad)
 
     def __pow__(self, power: int) -> "Ball":
@@ -132,7 +132,7 @@ class Ball:
     def exp(self) -> "Ball":
         """e^x; e^r − 1 <= r/(1 − r)."""
         mid = np.exp(self.mid)
-        return Ball(mid, mid * (self.rad / np.maximum(1.0 - self.rad, 0.0) + FUNCTION) + SMALLEST)
+        return Ball(mid, mid * (self.rad / np.maximum(1.0 - self.rad, 0.0) + FUNCTION) + UNDERFLOW)
 
     def log1p(self) -> "Ball":
         """ln(1 + x), for x > −1."""
@@ -143,7 +143,7 @@ class Ball:
         """e^x − 1."""
         mid = np.expm1(self.mid)
         grown = (np.abs(mid) + 1.0) * (self.rad / np.maximum(1.0 - self.rad, 0.0))
-        return Ball(mid, grown * (1 + 1e-9) + (FUNCTION * np.abs(mid) + SMALLEST))
+        return Ball(mid, grown * (1 + 1e-9) + (FUNCTION * np.abs(mid) + UNDERFLOW))
 
     def cos_pi(self) -> "Ball":
         """cos(πx), for |x| <= 4."""
@@ -153,7 +153,7 @@ class Ball:
         """Return the radius, enlarged by what its own computation may have rounded off."""
         radius = np.abs(self.mid)
         radius *= 4 * ROUNDING
-        radius += self.rad * (1 + 1e-9) + SMALLEST
+        radius += self.rad * (1 + 1e-9) + UNDERFLOW
         return np.asarray(radius)
 
 
@@ -163,7 +163,7 @@ def lift_ball(value: int | float | Fraction) -> Ball:
         mid = float(value)
     except OverflowError:
         return Ball(math.inf, math.inf)  # never certain
-    return Ball(mid) if mid == value else Ball(mid, ROUNDING * abs(mid) + SMALLEST)
+    return Ball(mid) if mid == value else Ball(mid, ROUNDING * abs(mid) + UNDERFLOW)
 
 
 def at_least(word: Any, probability: float) -> Any:

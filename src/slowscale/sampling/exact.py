@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slowscale.errors import SlowscaleError
+from slowscale.parameters import CHUNK
 from slowscale.sampling.balls import Ball, lift_ball, uniform_balls
 from slowscale.sampling.bits import BitSource, Stream, Words
 from slowscale.sampling.samplers import Lift, Number, Sampler
@@ -25,13 +26,11 @@ T = TypeVar("T")
 Integers = npt.NDArray[Any]  # int64, or object where a number does not fit
 
 # Floors beyond this are left to tier 2: floats no longer tell whole numbers apart.
-LARGEST = 2.0**52
-# Values worked on at once: few enough for the processor's cache and for memory that is kept, enough to hide the start.
-CHUNK = 8192
-# So few values are not worth an array.
-FEW = 4
+LARGEST_FLOOR = 2.0**52
+# Up to this many values, starting up arrays takes longer than tier 2.
+FEW_VALUES = 4
 # A fair source settles any decision long before this many bits.
-MOST_BITS = 1 << 16
+MOST_RANDOM_BITS = 1 << 16
 
 
 class Task(ABC):
@@ -59,7 +58,7 @@ def draw(task: Task, count: int, source: BitSource) -> list[Integers]:
 def _draw_rows(
     task: Task, rows: npt.NDArray[np.intp], source: BitSource, out: list[Integers], large: list[dict[int, int]]
 ) -> None:
-    if rows.size <= FEW:
+    if rows.size <= FEW_VALUES:
         for row in rows.tolist():
             for k, floor in enumerate(_draw_exactly(task, row, source)):
                 large[k][row] = floor
@@ -71,7 +70,7 @@ def _draw_rows(
     for number, floors in zip(numbers, out, strict=True):
         radius = number.inflated()
         floor = np.floor(number.mid - radius)
-        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST) & (radius >= 0)
+        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST_FLOOR) & (radius >= 0)
         floors[rows[0] : rows[-1] + 1] = floor  # what is not certain is replaced below
     for i in np.flatnonzero(~certain).tolist():
         streams = drawn.streams(i)
@@ -200,28 +199,28 @@ def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int
 
     bits = 256
     while True:
-        with _LOCK:
+        with _ARB_LOCK:
             before, ctx.prec = ctx.prec, bits
             try:
                 number = formula(lift_arb) * lift_arb(1 / unit)
                 low, high = number.lower().floor().unique_fmpz(), number.upper().ceil().unique_fmpz()
             finally:
                 ctx.prec = before
-        if low is not None and high is not None and (high - low <= 2 or bits >= MOST_BITS):
+        if low is not None and high is not None and (high - low <= 2 or bits >= MOST_RANDOM_BITS):
             return int(low), int(high)
-        if bits >= MOST_BITS:
+        if bits >= MOST_RANDOM_BITS:
             raise SlowscaleError("the ends of an interval could not be worked out: they have too many digits")
         bits *= 2
 
 
 # Arb's working precision is one for the whole process.
-_LOCK = threading.Lock()
+_ARB_LOCK = threading.Lock()
 
 
 def _unlock() -> None:
     """Give a forked child a lock of its own: the one it inherited may be held by a thread it does not have."""
-    global _LOCK
-    _LOCK = threading.Lock()
+    global _ARB_LOCK
+    _ARB_LOCK = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_unlock)
@@ -232,8 +231,8 @@ def _settle(decide: Callable[[int], T | None]) -> T:
     from flint import ctx
 
     bits = 128
-    while bits <= MOST_BITS:
-        with _LOCK:
+    while bits <= MOST_RANDOM_BITS:
+        with _ARB_LOCK:
             before, ctx.prec = ctx.prec, bits + 64
             try:
                 decision = decide(bits)

@@ -67,7 +67,7 @@ def test_arrays_agree_with_arb_alone(name):
             for number in numbers:
                 radius = number.inflated()
                 floors.append(np.floor(number.mid - radius))
-                certain &= (floors[-1] == np.floor(number.mid + radius)) & (np.abs(floors[-1]) < exact.LARGEST)
+                certain &= (floors[-1] == np.floor(number.mid + radius)) & (np.abs(floors[-1]) < exact.LARGEST_FLOOR)
         assert certain.mean() > 0.97
         for i in np.flatnonzero(certain).tolist():
             streams = [Stream(int(w[i]), other) for w in drawn._words]
@@ -140,7 +140,7 @@ def test_draws_on_a_rounding_boundary_reach_tier_two_and_are_decided(boundary, m
         return reached[-1]
 
     monkeypatch.setattr(exact, "exact_floors", counted)
-    count = exact.FEW + 4
+    count = exact.FEW_VALUES + 4
     given = boundary_words(m, boundary)
     # the words of the first uniforms come first, then those of the second
     words = [given[0]] * count + [given[1]] * count
