@@ -84,9 +84,9 @@ def constants(text):
             pairs = (
                 zip(target.elts, node.value.elts, strict=True) if tuples else [(target, getattr(node, "value", None))]
             )
-            for name, value in pairs:
-                if isinstance(name, ast.Name) and name.id.isupper():
-                    yield name.id, ast.unparse(value)
+            for name, given in pairs:
+                if isinstance(name, ast.Name) and name.id.isupper() and given is not None:
+                    yield name.id, ast.unparse(given)
 
 
 def ambiguous(texts):

@@ -240,18 +240,7 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
 
 def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     sizes = scope.sizes
-    rows = []
-    for name in spent.columns:
-        policy = spent.column(name)
-        cells = []
-        for value in (size.value(name) for size in sizes):
-            text = "not stated" if value is None else figure(float(policy(value)))
-            small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
-            cells.append(cell(joined([text, small])))
-        rows.append(row(head(name, "row"), *cells))
-    counts = float(spent.column(None)(0))
-    if counts:
-        rows.append(row(head("being counted", "row"), cell(figure(counts), colspan=str(len(sizes)))))
+    rows = _spent_rows(spent, scope)
     if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
         totals = [losses(scope.columns, size) for size in sizes]
     else:
@@ -275,3 +264,20 @@ def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     title = caption("Table 4.", "PRzCDP loss by everything released so far.", note)
     body = [tag("tbody", *rows), tag("tbody", *last)]
     return table(title, [top], body, "PRzCDP loss by everything released so far")
+
+
+def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:
+    """Return one row per column with the losses of the example records, and one for being counted."""
+    rows = []
+    for name in spent.columns:
+        policy = spent.column(name)
+        cells = []
+        for value in (size.value(name) for size in scope.sizes):
+            text = "not stated" if value is None else figure(float(policy(value)))
+            small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
+            cells.append(cell(joined([text, small])))
+        rows.append(row(head(name, "row"), *cells))
+    counts = float(spent.column(None)(0))
+    if counts:
+        rows.append(row(head("being counted", "row"), cell(figure(counts), colspan=str(len(scope.sizes)))))
+    return rows
