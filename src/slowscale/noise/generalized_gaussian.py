@@ -14,7 +14,7 @@ from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
-# Below this, scipy's incomplete gamma function nears underflow; above it, it is accurate.
+# Below this, scipy's incomplete gamma function is close to underflow; above it, it is accurate.
 SMALLEST_TAIL = 1e-280
 
 
