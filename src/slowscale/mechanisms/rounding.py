@@ -1,8 +1,8 @@
-"""What rounding to the unit adds to the error of additive noise.
+"""The error that rounding to the unit adds to additive noise.
 
-The published number is ⌊(q + Z)/u + ½⌋·u for a unit u. Where the noise is wide, rounding adds u²/12 to the variance and
-no bias. Where it is not, both depend on where q lies between two grid points, which is confidential; what is told
-publicly is then the largest over all places, unless q is known to be on the grid.
+The published number is ⌊(q + Z)/u + ½⌋·u for a unit u. If the noise is wide, rounding adds u²/12 to the variance and no
+bias. Otherwise both depend on where q lies between two grid points, which is confidential. The published error is then
+the largest over all places between two grid points, unless q is known to be on the grid.
 """
 
 import math

@@ -8,7 +8,7 @@ from slowscale.report.page import Section, facts, joined, tag
 from slowscale.report.words import listed, upper
 
 LABELS_SHOWN = 12  # the most labels of a partition that are listed
-TREATMENTS = {
+TREATMENT_WORDS = {
     "error": "Not allowed: with such a value, the release would have been refused.",
     "zero": "Counted as 0.",
     "kept": "Included as they are.",
@@ -68,8 +68,8 @@ def _treatment(release: Release, term: str, key: str) -> list[tuple[str, object]
         if getattr(column, key) is not ABSENT:
             found.setdefault(getattr(column, key), []).append(name)
     if len(found) <= 1:
-        return [(term, TREATMENTS[how]) for how in found]
-    return [(f"{term} of {listed(names)}", TREATMENTS[how]) for how, names in found.items()]
+        return [(term, TREATMENT_WORDS[how]) for how in found]
+    return [(f"{term} of {listed(names)}", TREATMENT_WORDS[how]) for how, names in found.items()]
 
 
 def versions_section(release: Release) -> Section:
