@@ -21,8 +21,8 @@ MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
 NOTION = (
     "PRzCDP: per-record zero-concentrated differential privacy. For every record, it limits how much the probability "
-    "of any published table can differ between data with the record and data without it. The limit is the privacy loss "
-    "of the record: with a loss of 0, nothing can be learned about the record; the larger the loss, the more can be "
+    "distribution of the published table can differ between data with the record and data without it. The limit is the "
+    "privacy loss of the record: with a loss of 0, nothing can be learned about the record; the larger the loss, the more can be "
     "learned. The loss depends on the size of the record, by a policy that was fixed before any noise was drawn."
 )
 
@@ -80,8 +80,8 @@ def _in_words(column: ColumnPolicy, scope: Scope) -> str:
 
 def _size(release: Release) -> str:
     if release.facts.protect is None:
-        return "the absolute value that it adds to the sum"
-    return f"the absolute value that one {release.facts.protect} adds to the sum of a group"
+        return "the absolute value of what it adds to the sum"
+    return f"the absolute value of what one {release.facts.protect} adds to the sum of a group"
 
 
 def _policy_chart(scope: Scope) -> Html:
