@@ -22,8 +22,9 @@ LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
 NOTION = (
     "PRzCDP: per-record zero-concentrated differential privacy. For every record, it limits how much the probability "
     "distribution of the published table can differ between data with the record and data without it. The limit is the "
-    "privacy loss of the record: with a loss of 0, nothing can be learned about the record; the larger the loss, the more can be "
-    "learned. The loss depends on the size of the record, by a policy that was fixed before any noise was drawn."
+    "privacy loss of the record: with a loss of 0, nothing can be learned about the record; the larger the loss, the "
+    "more can be learned. The loss depends on the size of the record, by a policy that was fixed before any noise was "
+    "drawn."
 )
 
 
