@@ -25,7 +25,7 @@ READING = rf"""
 
 | type | accepted text |
 |---|---|
-| integers | an optional sign and up to {functions.DIGITS} digits: `42`, `-007`. Not `4.0`, `1e3` or `1_000`. |
+| integers | an optional sign and up to {functions.PARSED_DIGITS} digits: `42`, `-007`. Not `4.0`, `1e3` or `1_000`. |
 | double | an integer, then optionally a point with digits and an exponent of up to 2 digits: `-2.5e3`. Not `.5`. |
 | decimal(p, s) | a double without an exponent. More than s digits after the point are rounded, halves away from 0. |
 | date | `YYYY-MM-DD`, years 0001 to 9999, a day that exists. |

@@ -365,7 +365,7 @@ def compare(
         queries=[at, 100 * at, 10_000 * at],
     )
     if chart is not None:
-        from slowscale.report.comparison import write_chart
+        from slowscale.report.loss_chart import write_chart
 
         written = write_chart(candidates, chart, compared.searched, influences, overwrite)
         typer.echo(f"wrote {written}", err=True)

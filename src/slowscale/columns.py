@@ -19,7 +19,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.sizes import RecordSize, default_sizes, default_span
 
-SUMS = 5  # at which an error is told, at most
+EXAMPLE_SUMS = 5  # at which an error is told, at most
 BEYOND = 100.0  # sums are told of up to so many times the largest record
 
 
@@ -172,5 +172,5 @@ def sum_powers(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> tuple[int, 
 def example_sums(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> list[float]:
     """Return a few true sums at which the error of a column is told."""
     low, high = sum_powers(column, sizes)
-    step = math.ceil((high - low) / (SUMS - 1))
+    step = math.ceil((high - low) / (EXAMPLE_SUMS - 1))
     return [10.0**power for power in range(low, high + 1, step)]

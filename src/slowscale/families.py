@@ -1,6 +1,6 @@
-"""The parameters of each family, declared once: their domains, their typical values, and what must hold between them.
+"""The parameters of each family, declared once: their domains, their typical values, and the conditions between them.
 
-Noise, policy and mechanism of a family inherit its class, so that none of them states a domain or a check of its own.
+The noise, the policy and the mechanism of a family inherit its class, so that none of them repeats a domain or a check.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SCALE, OFFSET = "The scale of the noise.", "The offset."
 
 @dataclass(frozen=True)
 class Scale(Declared):
-    """Noise with a scale alone: Gaussian."""
+    """Noise with a scale as its only parameter: Gaussian."""
 
     sigma: float = real(above=0, typical=(1e-6, 1e9), doc=SCALE)
 
@@ -28,7 +28,7 @@ class PowerFamily(Declared):
 
 @dataclass(frozen=True)
 class PolylogFamily(Declared):
-    """Exponential polylogarithmic: d·ln(|z|/σ + a)^p, p >= 1; `a` is e^(p−1) by default, and may not be less."""
+    """Exponential polylogarithmic: d·ln(|z|/σ + a)^p, p >= 1; `a` is e^(p−1) by default, and at least that."""
 
     d: float = real(above=0, typical=(0.02, 50), doc="The decay.")
     sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0, doc=SCALE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-EXACT = 1e18  # floats below are written with all their digits, where their unit has few decimal places
+ALL_DIGITS_BELOW = 1e18  # floats below are written with all their digits, where their unit has few decimal places
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -56,7 +56,7 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
     if value is None:
         return "unknown"
     places = _places(unit)
-    if isinstance(value, float) and (places is None or not abs(value) < EXACT):
+    if isinstance(value, float) and (places is None or not abs(value) < ALL_DIGITS_BELOW):
         return rounded_figure(value, side)
     scale = 10 ** (places or 0)
     scaled = Fraction(value) * scale

@@ -1,7 +1,7 @@
 """Elementary formulas shared by noise, policies and mechanisms, written so that no digits cancel.
 
-Each is a *rise*, f(x0 + x) − f(x0), of a function the paper uses; the plain difference would lose all
-digits for small x. All take and return float arrays.
+Most of them are a *rise*, f(x0 + x) − f(x0), of a function that the paper uses; the plain difference would lose all
+digits for small x. They take and return arrays of floats.
 """
 
 import math
@@ -16,13 +16,13 @@ from slowscale.parameters import Array, apply
 
 
 def log1p_ratio(x: Array, scale: float) -> Array:
-    """ln(1 + x/scale) for x >= 0 to the last digits, at nearly the speed of `numpy.log`.
+    """Return ln(1 + x/scale) for x >= 0 to the last digits, at nearly the speed of `numpy.log`.
 
-    ln(1 + y) is ln(u) + (y - (u - 1))/u, where u is 1 + y rounded: the second term is what rounding dropped.
+    ln(1 + y) is ln(u) + (y - (u - 1))/u, where u is 1 + y rounded: the second term corrects the rounding.
     """
     with np.errstate(over="ignore"):
         y = x / scale
-    if y.size and y.max() == np.inf:  # x/scale passes the largest float: then 1 does not count
+    if y.size and y.max() == np.inf:  # x/scale exceeds the largest float, so that adding 1 makes no difference
         return np.where(np.isinf(y), np.log(x) - math.log(scale), np.log1p(y))
     u = 1.0 + y
     dropped = u - 1.0
@@ -34,7 +34,7 @@ def log1p_ratio(x: Array, scale: float) -> Array:
 
 
 def power(x: Array, p: float) -> Array:
-    """x^p for x >= 0 and 0 < p <= 1: exp(p·ln x) is as good as `**` for such p, and faster."""
+    """Return x^p for x >= 0 and 0 < p <= 1. For such p, exp(p·ln x) is as accurate as `**`, and faster."""
     if p == 1:
         return x
     if p == 0.5:
@@ -46,7 +46,7 @@ def power(x: Array, p: float) -> Array:
 
 
 def power_rise(t: Array, base: Array | float, p: float) -> Array:
-    """(base + t)^p − base^p, for base > 0 (base may be 0 when p = 1) and t > −base."""
+    """Return (base + t)^p − base^p, for base > 0 (base may be 0 when p = 1) and t > −base."""
     if p == 1:
         return t
     if p == 2:
@@ -57,12 +57,12 @@ def power_rise(t: Array, base: Array | float, p: float) -> Array:
 
 
 def polylog_rise(x: Array, sigma: float, a: float, p: float) -> Array:
-    """ln(x/σ + a)^p − ln(a)^p for x >= 0 (Corollary expolyMech, without d)."""
+    """Return ln(x/σ + a)^p − ln(a)^p for x >= 0 (Corollary expolyMech, without d)."""
     return power_rise(log1p_ratio(x, sigma * a), math.log(a), p)
 
 
 def root(x: Array, k: int) -> Array:
-    """The kth root of x >= 0."""
+    """Return the kth root of x >= 0."""
     if k == 1:
         return x
     if k == 3:
@@ -73,7 +73,7 @@ def root(x: Array, k: int) -> Array:
 
 
 def root_rise(x: Array, a: float, k: int) -> Array:
-    """(x + a)^(1/k) − a^(1/k) for x, a >= 0 (Corollary kth_root_transform)."""
+    """Return (x + a)^(1/k) − a^(1/k) for x, a >= 0 (Corollary kth_root_transform)."""
     if a == 0 or k == 1:
         return root(x, k)
     if k % 2 == 0:  # b − c = (b² − c²)/(b + c)
@@ -82,20 +82,20 @@ def root_rise(x: Array, a: float, k: int) -> Array:
 
 
 def root_gap(low: Array, gap: Array, k: int) -> Array:
-    """(low + gap)^(1/k) − low^(1/k) for arrays low, gap >= 0."""
+    """Return (low + gap)^(1/k) − low^(1/k) for arrays low, gap >= 0."""
     with np.errstate(all="ignore"):
         near = root(low, k) * np.expm1(np.log1p(gap / low) / k)
         return np.where(gap < low, near, root(low + gap, k) - root(low, k))
 
 
 def log_gap(low: Array, gap: Array) -> Array:
-    """ln(low + gap) − ln(low) for arrays low > 0, gap >= 0."""
+    """Return ln(low + gap) − ln(low) for arrays low > 0, gap >= 0."""
     with np.errstate(all="ignore"):
         return np.where(gap < low, np.log1p(gap / low), np.log(low + gap) - np.log(low))
 
 
 def tanh_bound(loss: Array) -> Array:
-    """tanh(ε/2)·ε, the zCDP loss implied by a pure loss ε (Lemma PRDP-implies-PRzCDP)."""
+    """Return tanh(ε/2)·ε, the zCDP loss implied by a pure loss ε (Lemma PRDP-implies-PRzCDP)."""
     small = loss < 0.05
     few = np.count_nonzero(small)
     if 4 * few > loss.size:
@@ -116,7 +116,7 @@ def _tanh_bound_of_small(loss: Array) -> Array:
 
 
 def smallest_offset(p: float) -> float:
-    """Return the smallest float not below e^(p−1), the least offset of the exponential polylog."""
+    """Return the smallest float not below e^(p−1), the smallest allowed offset of the exponential polylog."""
     with localcontext() as context:
         context.prec = 60
         exact = (Decimal(p) - 1).exp()
@@ -125,14 +125,14 @@ def smallest_offset(p: float) -> float:
 
 
 def polylog_offset(a: float | None, p: float) -> float:
-    """Return the offset `a` of an exponential polylog, e^(p−1) when it is not given.
+    """Return the offset `a` of an exponential polylog, which is e^(p−1) by default.
 
-    The theorem needs a >= e^(p−1). A float such as `math.e` falls short of it by rounding only; such an
-    offset is moved up to the nearest float for which the theorem holds.
+    The theorem requires a >= e^(p−1). A float such as `math.e` is below this bound only by rounding; such an offset is
+    raised to the nearest float for which the theorem holds.
     """
     least = smallest_offset(p)
     if math.isinf(least):
-        raise ParameterError(f"p must keep e**(p - 1), the least offset a, within a float (p < 710), got {p:g}")
+        raise ParameterError(f"p must be below 710, so that the least offset e**(p - 1) fits in a float, got {p:g}")
     if a is None or least * (1 - 1e-15) <= a < least:
         return least
     if a < least:
@@ -141,21 +141,23 @@ def polylog_offset(a: float | None, p: float) -> float:
 
 
 def check_polylog(d: float, a: float, p: float) -> None:
-    """Raise unless the parameters give a density that can be normalised, and represented."""
+    """Raise unless the parameters give a density that can be normalised and represented in floats."""
     if p > 1 and p * math.log(math.log(a)) + math.log(d) > 600:
-        raise ParameterError(f"p must keep d·ln(a)**p within a float, got p = {p:g} with a = {a:g} and d = {d:g}")
+        raise ParameterError(
+            f"p must be smaller, or d·ln(a)**p does not fit in a float, got p = {p:g}, a = {a:g}, d = {d:g}"
+        )
     if p == 1:
         if d <= 1:
             raise ParameterError(f"d must be > 1 when p = 1, got {d:g}")
     elif -math.log(d * p) * p / (p - 1) > 300:
         raise ParameterError(
             f"d must be larger for p = {p:g}: with d = {d:g} the noise is typically of size exp(u) with "
-            f"ln u = {-math.log(d * p) / (p - 1):.0f}, which no computer can hold"
+            f"ln u = {-math.log(d * p) / (p - 1):.0f}, which no computer can represent"
         )
 
 
 def check_splitting(threshold: float, sigma: float) -> None:
-    """Raise unless ρ = threshold²/(2σ²) is a number that floats hold: a loss must not vanish by underflow."""
+    """Raise unless floats can represent ρ = threshold²/(2σ²): a loss must not become 0 by underflow."""
     if not 1e-150 <= threshold / sigma <= 1e150:
         raise ParameterError(
             f"threshold must be between 1e-150 and 1e150 times sigma, got {threshold:g} with sigma = {sigma:g}"
@@ -163,20 +165,20 @@ def check_splitting(threshold: float, sigma: float) -> None:
 
 
 def probes(a: float) -> Array:
-    """Return the points from a on at which a user-given function is looked at."""
+    """Return the points >= a at which a user-given function is checked."""
     return np.unique(a + np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 481)]))
 
 
 def check_concave(f: Callable[[Any], Any], a: float) -> None:
-    """Raise unless f looks finite, strictly increasing and concave from a on (Assumption transformInput)."""
+    """Raise unless f is finite, strictly increasing and concave at test points >= a (Assumption transformInput)."""
     x = probes(a)
     y = apply(f, x)
     if not np.isfinite(y).all():
         raise ParameterError(f"f must be finite on [a, ∞) = [{a:g}, ∞), but it is not at {x[~np.isfinite(y)][0]:g}")
     dx, dy = np.diff(x), np.diff(y)
-    # What rounding may do to a difference of two values of f.
+    # A bound on the rounding error of a difference of two values of f.
     slack = 8 * np.finfo(float).eps * (np.abs(y[1:]) + np.abs(y[:-1]))
-    flat = np.append(y[20:] <= y[:-20], np.zeros(20, bool))  # over a factor of ten it must have risen
+    flat = np.append(y[20:] <= y[:-20], np.zeros(20, bool))  # it must rise over every factor of ten
     falls = np.append(dy <= -slack, False) | flat
     if falls.any():
         raise ParameterError(f"f must be strictly increasing on [{a:g}, ∞), but it is not near {x[falls][0]:g}")

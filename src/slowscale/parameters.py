@@ -29,7 +29,7 @@ from slowscale.errors import ParameterError, ParameterTypeError
 T = TypeVar("T")
 Array = npt.NDArray[np.float64]
 
-# Arrays are worked through in pieces that stay in the processor's cache.
+# Arrays are processed in pieces of this many values, which stay in the processor's cache.
 CHUNK = 8192
 
 

@@ -17,7 +17,7 @@ from slowscale.figures import figure
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import ConstantPolicy, Policy
 
-LEAST = 1e-4  # what uses a smaller share of the cap is not worth a release, and may be rounding
+LEAST_SHARE = 1e-4  # what uses a smaller share of the cap is not worth a release, and may be rounding
 STEPS = 12  # how often a parameter is changed by twice the factor before, until a release fits
 
 
@@ -56,7 +56,7 @@ def _advice(
         return test(policy(found))
 
     def matters(found: Mechanism) -> bool:
-        return bool(policy(found)(error.influence) >= LEAST * error.cap)
+        return bool(policy(found)(error.influence) >= LEAST_SHARE * error.cap)
 
     kind = type(mechanism).__name__
     found = [best for knob in _knobs(mechanism) if (best := _best(mechanism, *knob, fits, matters)) is not None]

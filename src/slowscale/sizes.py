@@ -24,12 +24,12 @@ from slowscale.parameters import as_number
 from slowscale.policy import Policy
 
 COUNT = "count"
-LARGEST = re.compile(r"\blargest\b", re.IGNORECASE)
-MOST, LONGEST = 8, 60  # sizes, and letters of a name: what a table has room for
+LARGEST_WORD = re.compile(r"\blargest\b", re.IGNORECASE)
+MOST_SIZES, LONGEST = 8, 60  # sizes, and letters of a name: what a table has room for
 BIGGEST = 1e30
-EXAMPLE = '{"median firm": 12, "largest firm": {"emp": 150_000, "payann": 4e10}}'
+EXAMPLE_SIZES = '{"median firm": 12, "largest firm": {"emp": 150_000, "payann": 4e10}}'
 LITTLE, MUCH = 0.01, 50.0  # losses between which the sizes lie that nobody stated
-SPAN, SHOWN = 15, 7  # powers of ten above the unit, and sizes, at most
+SPAN, SIZES_SHOWN = 15, 7  # powers of ten above the unit, and sizes, at most
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RecordSize:
     @property
     def is_largest(self) -> bool:
         """Whether the name says that no record is larger."""
-        return self.named and LARGEST.search(self.name) is not None
+        return self.named and LARGEST_WORD.search(self.name) is not None
 
 
 def read_sizes(
@@ -95,8 +95,8 @@ def read_sizes(
     if isinstance(sizes, str):
         sizes = _parsed(sizes, argument)
     found = tuple(_sizes(sizes, argument))
-    if not 1 <= len(found) <= MOST:
-        raise ParameterError(f"{argument} must be from 1 to {MOST} sizes, got {len(found)}")
+    if not 1 <= len(found) <= MOST_SIZES:
+        raise ParameterError(f"{argument} must be from 1 to {MOST_SIZES} sizes, got {len(found)}")
     _check_names(found, argument)
     for size in found:
         _check_columns(size, columns, others, argument)
@@ -132,7 +132,7 @@ def _sizes(sizes: Any, argument: str) -> Iterable[RecordSize]:
     if isinstance(sizes, np.ndarray):
         sizes = sizes.tolist()
     if not isinstance(sizes, list | tuple):
-        raise ParameterTypeError(f"{argument} must be a mapping such as {EXAMPLE}, got {type(sizes).__name__}")
+        raise ParameterTypeError(f"{argument} must be a mapping such as {EXAMPLE_SIZES}, got {type(sizes).__name__}")
     for item in sizes:
         if isinstance(item, RecordSize):
             yield item
@@ -241,7 +241,7 @@ def default_sizes(policies: Sequence[tuple[Policy, float | None]]) -> tuple[Reco
     They depend on public facts only: the policies, each with its unit (or None).
     """
     low, high = default_span(policies)
-    step = max(1, math.ceil((high - low) / (SHOWN - 1)))
+    step = max(1, math.ceil((high - low) / (SIZES_SHOWN - 1)))
     powers = list(range(low, high + 1, step))
     if powers[-1] < high:
         powers.append(powers[-1] + step)

@@ -1,7 +1,8 @@
-"""A lower room never imports a higher one: CONTRIBUTING's table against the imports, lazy ones too."""
+"""A lower room never imports a higher one, lazily neither (CONTRIBUTING has the table); a constant has one meaning."""
 
 import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,36 @@ def test_a_forbidden_import_is_seen():
     for text in ("from slowscale.session import Session", "def f():\n    import slowscale.tables.sums"):
         assert breaches(SOURCE / "noise" / "gaussian.py", text, rooms())
     assert not breaches(SOURCE / "noise" / "gaussian.py", "from slowscale.errors import DataError", rooms())
+
+
+def constants(text):
+    """Yield the names and the values of a module's upper-case constants."""
+    for node in ast.parse(text).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            tuples = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = (
+                zip(target.elts, node.value.elts, strict=True) if tuples else [(target, getattr(node, "value", None))]
+            )
+            for name, given in pairs:
+                if isinstance(name, ast.Name) and name.id.isupper() and given is not None:
+                    yield name.id, ast.unparse(given)
+
+
+def ambiguous(texts):
+    """Return the constants that have different values in different modules, with these values."""
+    values = defaultdict(set)
+    for text in texts:
+        for name, value in constants(text):
+            values[name].add(value)
+    return {name: found for name, found in values.items() if len(found) > 1}
+
+
+def test_a_constant_has_one_meaning():
+    assert not ambiguous(path.read_text(encoding="utf-8") for path in FILES)
+
+
+def test_an_ambiguous_constant_is_seen():
+    assert ambiguous(["FEW = 3", "FEW: int = 4"]) == {"FEW": {"3", "4"}}
+    assert ambiguous(["LOW, HIGH = 0, 1", "HIGH = 2"]) == {"HIGH": {"1", "2"}}
+    assert not ambiguous(["FEW = 3", "FEW = 3", "def f():\n    FEW = 4"])

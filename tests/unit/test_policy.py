@@ -446,3 +446,41 @@ def test_combined_policies_are_flat():
     p, q, r = RootPolicy(1, 1), RootPolicy(2, 1), RootPolicy(3, 1)
     assert p + q + r == p + (q + r) == SumPolicy((p, q, r))
     assert (p | q | r) == MaxPolicy((p, q, r))
+
+
+COUNTED = ConstantPolicy(0.5)
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        COUNTED,
+        3 * COUNTED,
+        COUNTED + 2 * COUNTED,
+        COUNTED | ConstantPolicy(0.1),
+        TanhPolicy(ConstantPolicy(0.5, "PRDP")),
+        3 * RootPolicy(2, 1),
+        COUNTED + LogPolicy(1),
+        COUNTED | RootPolicy(1, 1),
+        UnitSplittingPolicy(10, 1),
+        TransformationPolicy(np.log1p, 1),
+    ],
+    ids=str,
+)
+def test_a_policy_says_whether_every_record_loses_the_same(p):
+    assert p.constant == (p(0) == p(1e9))
+
+
+@given(plain_policies, influences)
+def test_a_policy_lies_between_its_smooth_bounds(p, x):
+    low, high = p._smooth_bounds()
+    loss = p(x)
+    assert low(np.array([x]))[0] <= loss * (1 + 1e-12)
+    assert loss <= high(np.array([x]))[0] * (1 + 1e-12)
+
+
+def test_the_smooth_bounds_of_unit_splitting_meet_its_jumps():
+    p = UnitSplittingPolicy(10, 3)
+    low, high = p._smooth_bounds()
+    assert low(np.array([70.0]))[0] == pytest.approx(p(70), rel=1e-14)
+    assert high(np.array([70.0]))[0] == pytest.approx(p(70 * (1 + 1e-12)), rel=1e-14)

@@ -22,8 +22,9 @@ from slowscale.policy import Policy
 
 # A total may exceed a cap by this share: parameters are floats, so that 250 charges of 0.1 are not quite 25.
 TOLERANCE = 1e-9
-SMALLEST, LARGEST, PER_OCTAVE = 1e-60, 1e100, 4
-GRID = np.concatenate([[0.0], np.geomspace(SMALLEST, LARGEST, int(math.log2(LARGEST / SMALLEST) * PER_OCTAVE) + 1)])
+GRID_START, GRID_END, PER_OCTAVE = 1e-60, 1e100, 4
+GRID_POINTS = int(math.log2(GRID_END / GRID_START) * PER_OCTAVE) + 1
+GRID = np.concatenate([[0.0], np.geomspace(GRID_START, GRID_END, GRID_POINTS)])
 HORIZON = 1e30  # larger record sizes, and those below its inverse, are checked but not spoken of
 # The most values that are worked out before a charge is refused as too close to the cap to tell.
 MOST = 1 << 22

@@ -8,7 +8,7 @@ from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import read_entry
 from slowscale.errors import SlowscaleError
 
-START = "0" * 64  # stands for the hash before the first entry
+FIRST_HASH = "0" * 64  # stands for the hash before the first entry
 
 
 def link_hash(before: str, number: int, payload: str) -> str:
@@ -27,7 +27,7 @@ def chain_problems(
     An earlier `head`, if given, must still be in the chain.
     """
     problems: list[str] = []
-    before, place, seen = START, 0, {}
+    before, place, seen = FIRST_HASH, 0, {}
     for number, payload, stored in rows:
         place += 1
         if number != place:

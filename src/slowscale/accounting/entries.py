@@ -130,7 +130,7 @@ class Attempted(Entry):
         return cls(time=entry["time"], asked=entry["facts"], error=error["type"], message=error["message"])
 
 
-KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapRaised, Charged, Attempted)}
+ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapRaised, Charged, Attempted)}
 
 
 def read_entry(text: str, functions: Functions | None) -> Entry:
@@ -138,9 +138,9 @@ def read_entry(text: str, functions: Functions | None) -> Entry:
     try:
         entry: dict[str, Any] = json.loads(text)
         kind = entry["kind"]
-        if kind not in KINDS:
+        if kind not in ENTRY_KINDS:
             raise LedgerError(f"an entry of an unknown kind, {kind!r}: a newer version of slowscale wrote it; update")
-        return replace(KINDS[kind].from_dict(entry, functions), text=text)
+        return replace(ENTRY_KINDS[kind].from_dict(entry, functions), text=text)
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(f"an entry that makes no sense: {type(error).__name__}") from error
 

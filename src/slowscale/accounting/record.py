@@ -18,7 +18,7 @@ import numpy as np
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import as_array, check_flag
-from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy, TimesPolicy
+from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy
 from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
 from slowscale.policy.writing import text
 
@@ -95,7 +95,7 @@ class RecordPolicy:
         for column, policy in terms:
             if not isinstance(policy, Policy) or not (column is None or isinstance(column, str)):
                 raise ParameterTypeError(f"terms must be pairs of a column and a policy, got {(column, policy)!r}")
-            if column is None and not isinstance(_single(policy), ConstantPolicy):
+            if column is None and not policy.constant:
                 raise ParameterTypeError(f"a term without a column must be constant, got {policy!r}")
         if len({policy.notion for _, policy in terms} | {part.notion for part in self._parts()} - {""}) > 1:
             raise ParameterError("PRDP and PRzCDP policies do not combine: turn the PRDP ones with .to_zcdp() first")
@@ -276,12 +276,6 @@ def read_pure_columns(facts: Mapping[str, Any], functions: Any = None) -> Record
 def _read(facts: Mapping[str, Any], name: str, functions: Any) -> RecordPolicy:
     policy = RecordPolicy.from_dict(facts[name], functions)
     return policy if facts.get("where") is None else replace(policy, filtered=True)
-
-
-def _single(policy: Policy) -> Policy:
-    while isinstance(policy, TimesPolicy):
-        policy = policy.policy
-    return policy
 
 
 def plain_label(label: Any) -> str | int | bool:

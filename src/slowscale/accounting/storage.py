@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from slowscale.accounting.account import Account
-from slowscale.accounting.chain import START, chain_problems, link_hash
+from slowscale.accounting.chain import FIRST_HASH, chain_problems, link_hash
 from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import CapRaised, Charged, Created, Entry, read_entry, text_of, written
 from slowscale.accounting.names import check_one_name
@@ -52,7 +52,7 @@ class State:
     account: Account = field(default_factory=Account)
     entries: list[Entry] = field(default_factory=list)
     id: int = 0
-    hash: str = START
+    hash: str = FIRST_HASH
 
 
 class LedgerFile:
@@ -171,7 +171,7 @@ class LedgerFile:
         with self._errors("made"):
             name = new_file(self.path, 0o660)
             try:
-                digest = link_hash(START, 1, payload)
+                digest = link_hash(FIRST_HASH, 1, payload)
                 connection = sqlite3.connect(name, isolation_level=None)
                 connection.execute("PRAGMA journal_mode = MEMORY")  # nobody knows of the file yet
                 connection.execute("PRAGMA synchronous = FULL")

@@ -1,4 +1,4 @@
-"""Mechanisms: what is done to a sum, and everything that can be asked about it before any noise is drawn."""
+"""Mechanisms: how a sum is published, with its policies, errors and intervals, all known before noise is drawn."""
 
 from slowscale.mechanisms.additive import (
     AdditiveMechanism,
@@ -12,7 +12,7 @@ from slowscale.mechanisms.comparison import Comparison, Crossover, compare, same
 from slowscale.mechanisms.transformation import TransformationMechanism
 
 # isort: split
-# In the order of the registry, which lists are shown in.
+# The import order is the order of the registry, in which mechanisms are listed.
 from slowscale.mechanisms.roots import Root  # noqa: I001
 from slowscale.mechanisms.logs import Log
 from slowscale.mechanisms.user_given import Transformation

@@ -1,7 +1,7 @@
 """Additive mechanisms: q + Z (Algorithm additive, Theorem PrivSymCnvxDens and its corollaries).
 
 The noise does not depend on q, so the error is a public constant and the intervals are exact. Unit splitting is
-here too: it is Gaussian noise with another account of what it costs.
+here too: it is Gaussian noise with a different privacy accounting.
 """
 
 import math
@@ -25,23 +25,23 @@ from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, lar
 from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
-from slowscale.noise.logconcave import LogConcave
+from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.parameters import evaluate, lazy, level_quantile
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.samplers import (
-    CutNormal,
     Envelope,
     Polylog,
     PowerLaw,
     PowerOfAnyGamma,
     PowerOfGamma,
     Sampler,
+    TruncatedNormal,
     build_envelope,
 )
 
-# Rounding is warned of where it biases results by more than this share of their standard error.
-BIASED = 0.1
+# A warning is given if rounding biases results by more than this share of their standard error.
+BIAS_WARNED_OF = 0.1
 
 
 class AdditiveMechanism(Mechanism):
@@ -63,25 +63,27 @@ class AdditiveMechanism(Mechanism):
         return self.pure_policy.to_zcdp()
 
     def variance(self, q: Any = None, unit: Any = None) -> Any:
-        """Return the variance: of the ideal output, which is the same for every q, or of what is published.
+        """Return the variance of the ideal output, which is the same for every q.
 
-        With a `unit` it is that of the rounded result when the sum is q, or the largest over all sums.
+        With a `unit`, return that of the published (rounded) value when the sum is q; without q, the largest over all
+        sums.
         """
         if unit is None:
             return _constant(self.noise.var(), q)
         return self._rounded(q, as_unit(unit))[1] ** 2
 
     def std(self, q: Any = None, unit: Any = None) -> Any:
-        """Return the standard deviation: of the ideal output, which is the same for every q, or of what is published.
+        """Return the standard deviation of the ideal output, which is the same for every q.
 
-        With a `unit` it is that of the rounded result when the sum is q, or the largest over all sums.
+        With a `unit`, return that of the published (rounded) value when the sum is q; without q, the largest over all
+        sums.
         """
         return _constant(self.noise.std(), q) if unit is None else self._rounded(q, as_unit(unit))[1]
 
     def bias(self, q: Any = None, unit: Any = None) -> Any:
-        """E[published] − q: 0 for the ideal output; rounding to a `unit` coarser than the noise adds some.
+        """Return E[output] − q: 0 for the ideal output. Rounding to a `unit` coarser than the noise adds a bias.
 
-        Without q it is the largest over all sums.
+        Without q, return the largest bias over all sums.
         """
         return _constant(0.0, q) if unit is None else self._rounded(q, as_unit(unit))[0]
 
@@ -96,10 +98,10 @@ class AdditiveMechanism(Mechanism):
         return shaped(bias[at], sums.shape), shaped(std[at], sums.shape)
 
     def prediction_interval(self, q: Any = 0.0, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
-        """Return q ± the noise's quantile (Theorem additive_bounds), rounded outwards; or what that is rounded to.
+        """Return q ± the noise's quantile, rounded outwards (Theorem additive_bounds).
 
-        Without a `unit` the probability of the ideal output is `level`. With one, the ends are whole numbers of it, and
-        what is published lies between them with probability `level` or a little more.
+        Without a `unit`, the ideal output lies between the ends with probability `level`. With a `unit`, the ends are
+        whole numbers of units, and the published value lies between them with probability `level` or slightly more.
         """
         half = _half_width(self.noise, level)
         sums = Sums.of(q, Fraction(1) if unit is None else as_unit(unit))
@@ -119,7 +121,7 @@ class AdditiveMechanism(Mechanism):
         return shaped(np.array([directed(end, side) for end in ends]), sums.shape)
 
     def _steps(self, sums: Sums, half: float) -> tuple[Any, Any]:
-        """Return the ends of a prediction interval, in units from the whole units of the sums."""
+        """Return the ends of a prediction interval, as numbers of units to add to the whole units of the sums."""
         width = half / float(sums.unit)
         rest = np.zeros(sums.whole.size) if sums.rest is None else sums.rest.mid
         slack = 1e-14 * (1 + width)
@@ -128,7 +130,7 @@ class AdditiveMechanism(Mechanism):
     def coverage(self, q: Any = None, level: float = 0.95, unit: Any = None) -> Any:
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`.
 
-        That is `level` for the ideal output. Without q, it is the one for sums that are whole numbers of units.
+        For the ideal output it is `level`. With a `unit` and without q, it is that of sums which are whole units.
         """
         if unit is None:
             return _constant(1 - 2 * level_quantile(level), q)
@@ -141,12 +143,12 @@ class AdditiveMechanism(Mechanism):
     @property
     @abstractmethod
     def _sampler(self) -> Sampler:
-        """What draws |Z|/σ, or Z/σ."""
+        """The sampler of |Z|/σ, or of Z/σ."""
 
     def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
         """Return q + Z, rounded exactly to the nearest multiple of `unit`; see `Mechanism.release`.
 
-        A `UnitWarning` says so where the unit is coarser than the noise, so that rounding biases the results.
+        A `UnitWarning` is given if the unit is so much coarser than the noise that rounding biases the results.
         """
         return self._warn_of_unit(self._release(q, unit, level, bits))
 
@@ -161,9 +163,9 @@ class AdditiveMechanism(Mechanism):
 
     def _unit_warning(self, unit: Fraction, on_grid: bool) -> str | None:
         error = largest_error(self.noise, unit, on_grid)
-        if error.bias <= BIASED * error.rmse:
+        if error.bias <= BIAS_WARNED_OF * error.rmse:
             return None
-        return self._coarse(unit, error.bias)
+        return self._coarse_unit_text(unit, error.bias)
 
     def _standard_error(self, noisy: Noisy) -> Any:
         zeros = 0.0 if noisy.single else np.zeros(noisy.units.shape)
@@ -183,9 +185,9 @@ class AdditiveMechanism(Mechanism):
         return shift(noisy.units, -steps), shift(noisy.units, steps)
 
     def _half_steps(self, unit: Fraction, level: float, on_grid: bool) -> int | None:
-        """Return how many units from the result an interval for the true sum reaches, or None if without end.
+        """Return the half-width in units of an interval for the true sum, or None if it is infinite.
 
-        The result n has |n·u − q − Z| <= u/2. Where q itself is on the grid, so is its distance from the result.
+        The result n satisfies |n·u − q − Z| <= u/2. If q is on the grid, its distance from the result is whole units.
         """
         half = _half_width(self.noise, level)
         if not math.isfinite(half):
@@ -203,13 +205,15 @@ def _constant(value: float, q: Any) -> Any:
     return value if q is None else evaluate("q", q, lambda q: np.full_like(q, value))
 
 
-def _check_size(exponent: float) -> None:
-    """Raise where the noise has more digits than anyone could want."""
+def _check_noise_size(exponent: float) -> None:
+    """Raise if the noise typically has thousands of digits."""
     if exponent > 10_000:
-        raise ParameterError(f"the noise is typically exp({exponent:.3g}), too large to be released: raise p or d")
+        raise ParameterError(
+            f"the noise is typically of size exp({exponent:.3g}), too large to be released: use a larger p or d"
+        )
 
 
-def _envelope(density: LogConcave) -> Envelope:
+def _envelope(density: LogConcaveDensity) -> Envelope:
     """Return an envelope for the sampler of a log-concave density."""
     mode = np.array([density.mode])
     with np.errstate(all="ignore"):
@@ -275,7 +279,7 @@ class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
 
     @lazy
     def _sampler(self) -> Sampler:
-        _check_size(-math.log(self.p) / self.p)
+        _check_noise_size(-math.log(self.p) / self.p)
         shape = 1 / Fraction(self.p)
         if shape.denominator == 1 and shape <= 8:
             return PowerOfGamma(int(shape))
@@ -322,13 +326,13 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
 
     @lazy
     def _sampler(self) -> Sampler:
-        _check_size(self.noise.coordinate_density.mode)
+        _check_noise_size(self.noise.coordinate_density.mode)
         if self.p == 1:
             return PowerLaw(self.d, self.a)
         if self.p == 2:
             kept = float(special.ndtr((0.5 / self.d - math.log(self.a)) * math.sqrt(2 * self.d)))
             if kept > 0.5:
-                return CutNormal(self.d, self.a, min(kept, 0.999))
+                return TruncatedNormal(self.d, self.a, min(kept, 0.999))
         return Polylog(self.d, self.a, self.p, _envelope(self.noise.coordinate_density))
 
     @property
@@ -341,14 +345,14 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
 class UnitSplitting(SplittingFamily, AdditiveMechanism):
     """Gaussian noise on the sum of records split into pieces of at most `threshold` (Section "Unit Splitting").
 
-    The method that slowly scaling mechanisms replace: a record of ⌈Δ/threshold⌉ pieces loses ρ times their square.
+    It is the method that slowly scaling mechanisms replace: a record of n = ⌈Δ/threshold⌉ pieces has the loss ρ·n².
 
     >>> UnitSplitting(threshold=10, sigma=50 ** 0.5).policy([5, 20, 10_000]).round().tolist()
     [1.0, 4.0, 1000000.0]
     """
 
     kind = "unit-splitting"
-    words = "Gaussian noise is added to the sum, and large records are accounted for piece by piece."
+    words = "Gaussian noise is added to the sum, and the loss of a large record is accounted for piece by piece."
     _free = ("sigma", "threshold")
 
     @lazy

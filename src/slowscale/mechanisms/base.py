@@ -1,4 +1,4 @@
-"""What every mechanism answers: its policies, its error, its intervals, and the parameters that meet a target."""
+"""The interface of all mechanisms: policies, error, intervals, and calibration of the parameters to a target."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -16,22 +16,23 @@ from slowscale.parameters import Declared, check_flag, domains
 from slowscale.policy import Policy, function_name, number
 from slowscale.sampling import BitSource
 
-ESTIMATORS = ("mean", "median")  # of transformations, by name
-# All mechanisms by their kind, in the order in which they were defined. Whatever lists mechanisms is derived from this.
+ESTIMATORS = ("mean", "median")  # the named estimators of transformation mechanisms
+# All mechanisms by kind, in order of definition. Everything that lists mechanisms is derived from this.
 REGISTRY: dict[str, type["Mechanism"]] = {}
 
 
 class Mechanism(Declared, ABC):
-    """A way to publish a sum q: a frozen value with parameters, policies and error."""
+    """A way to publish a sum q: a frozen value with parameters, policies and errors."""
 
-    # What plans and the command call it, and what it does, in words. A class with a kind is registered.
+    # Its name in plans and on the command line, and a sentence that says what it does. A class with a kind is
+    # registered.
     kind: ClassVar[str]
     words: ClassVar[str]
-    # Under which names, and with which parameters fixed, it is set beside others of the same error.
+    # The names under which `same_error` lists it, each with the parameters that are fixed.
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # The parameters that `calibrate` may solve for, the usual one first.
     _free: ClassVar[tuple[str, ...]]
-    # Whether the error depends on the sum.
+    # Whether the error grows with the sum.
     _error_grows: ClassVar[bool]
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -39,36 +40,36 @@ class Mechanism(Declared, ABC):
         if "kind" in cls.__dict__:
             known = REGISTRY.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise ParameterError(f"kind must be a new name, but {known.__name__} has {cls.kind!r} already")
+                raise ParameterError(f"kind must be a new name, but {known.__name__} already has {cls.kind!r}")
             REGISTRY[cls.kind] = cls
 
     @property
     @abstractmethod
     def policy(self) -> Policy:
-        """The PRzCDP policy: the best closed form known."""
+        """The PRzCDP policy, in the best known closed form."""
 
     @property
     @abstractmethod
     def pure_policy(self) -> Policy | None:
-        """The PRDP policy, or None where the mechanism has none."""
+        """The PRDP policy, or None if the mechanism has none."""
 
     @abstractmethod
     def variance(self, q: Any, unit: Any = None) -> Any:
-        """Return the variance when the sum is q: of the ideal output, or of what a `unit` makes of it."""
+        """Return the variance when the sum is q: of the ideal output, or with a `unit`, as published."""
 
     @abstractmethod
     def std(self, q: Any, unit: Any = None) -> Any:
-        """Return the standard deviation when the sum is q: of the ideal output, or of what a `unit` makes of it."""
+        """Return the standard deviation when the sum is q: of the ideal output, or with a `unit`, as published."""
 
     @abstractmethod
     def bias(self, q: Any, unit: Any = None) -> Any:
-        """Return E[output] − q: for the ideal output, or for what is published with a `unit`."""
+        """Return E[output] − q: for the ideal output, or with a `unit`, for the published value."""
 
     @abstractmethod
     def prediction_interval(self, q: Any, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
-        """Return the ends of an interval that the output lies in with probability `level` or more.
+        """Return the ends of an interval that contains the output with probability `level` or more.
 
-        It is about the ideal output; with a `unit`, about what is published, rounded to that unit.
+        Without a `unit` this is the ideal output; with one, it is the published value, which is rounded to the unit.
         """
 
     @abstractmethod
@@ -77,7 +78,7 @@ class Mechanism(Declared, ABC):
 
     @abstractmethod
     def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
-        """Draw secret noise and return what may be published of the sum q, or of an array of sums.
+        """Draw secret noise and return the publishable result for the sum q, or for an array of sums.
 
         Parameters
         ----------
@@ -85,33 +86,33 @@ class Mechanism(Declared, ABC):
             The exact sum: an int, Decimal or Fraction of any size, a float (taken as its exact binary value), or an
             array of integers, floats or Python numbers.
         unit
-            The public grid that the result is rounded to: an int, a Decimal, a Fraction or text such as "0.01".
+            The public grid step to which the result is rounded: an int, a Decimal, a Fraction or text such as "0.01".
         level
-            The level of the interval released beside the value.
+            The confidence level of the interval that is released with the value.
         bits
-            A source of bits for tests. A result drawn from one that is not secret says NOT PRIVATE.
+            A source of random bits, for tests. If it is not secret, the result is marked NOT PRIVATE.
         """
 
     @abstractmethod
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
-        """Do what `release` does, without its warnings."""
+        """Return the result of `release`, without warnings."""
 
     def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
-        """Return the largest bias that rounding to the unit adds, where sums may be off the grid."""
+        """Return the largest bias that rounding to the unit adds; `on_grid` if all sums are whole numbers of units."""
         return 0.0
 
     def _unit_warning(self, unit: Fraction, on_grid: bool) -> str | None:
-        """Return what to say where the unit is so coarse that rounding biases the results, else None."""
+        """Return a warning if the unit is so coarse that rounding biases the results, otherwise None."""
         return None
 
-    def _coarse(self, unit: Fraction, bias: float) -> str:
+    def _coarse_unit_text(self, unit: Fraction, bias: float) -> str:
         return (
             f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to {figure(bias)}. "
             "Take a finer unit, or more noise"
         )
 
     def _warn_of_unit(self, noisy: Noisy) -> Noisy:
-        """Warn, where the unit is too coarse; for the caller of `release`."""
+        """Warn the caller of `release` if the unit is too coarse."""
         warning = self._unit_warning(noisy.unit, noisy.on_grid)
         if warning is not None:
             warnings.warn(warning, UnitWarning, stacklevel=3)
@@ -119,33 +120,33 @@ class Mechanism(Declared, ABC):
 
     @abstractmethod
     def _error_at(self, q: Any, unit: Fraction, on_grid: bool) -> Any:
-        """Return the standard error for a true sum of q, rounding included; published is that at an estimate."""
+        """Return the standard error when the true sum is q, rounding included. Releases state it at an estimate."""
 
     @abstractmethod
     def _standard_error(self, noisy: Noisy) -> Any:
-        """Return the standard error of a release, from what was released."""
+        """Return the standard error of a release, computed from the released values."""
 
     @abstractmethod
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
-        """Return the ends of an interval for the true sum, from what was released, in whole numbers of units."""
+        """Return the ends of an interval for the true sum, in whole units, computed from the released values."""
 
     @abstractmethod
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
-        """Return an unbiased estimate of the variance of what was released; the largest one for additive noise."""
+        """Return an unbiased estimate of the variance of a released value; for additive noise the largest variance."""
 
     def bounded_policy(
         self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False
     ) -> BoundedPolicy:
-        """Return the policy for bounded neighbours: what a record loses whose presence is known.
+        """Return the policy for bounded neighbours: the loss between two values of a record that is known to be there.
 
         Parameters
         ----------
         add, times
-            The other value: r + add, or times·r. With neither, the policy takes both values.
+            The other value of a record r: r + add, or times·r. With neither, the policy takes both values.
         pure
-            Whether to give the PRDP loss instead of the PRzCDP one (additive mechanisms only).
+            Return the PRDP policy instead of the PRzCDP one (additive mechanisms only).
         loose
-            Whether to give the simpler bounds that the paper's Table metric-mechSummaryNew prints.
+            Return the simpler bounds of the paper's Table metric-mechSummaryNew.
         """
         check_flag("pure", pure)
         policy = self.pure_policy if pure else self.policy
@@ -164,34 +165,34 @@ class Mechanism(Declared, ABC):
         free: str | None = None,
         **fixed: Any,
     ) -> Self:
-        """Return the mechanism of this type that meets a target, solving for one parameter.
+        """Return the mechanism of this class that meets a target, by solving for one parameter.
 
         Parameters
         ----------
         std
-            The standard deviation to have; for a transformation, when the sum is `at`.
+            The target standard deviation; for a transformation mechanism, when the sum is `at`.
         loss
-            The loss that a record of value `at` is to have: PRzCDP, or PRDP with `pure=True`.
+            The target loss of a record of value `at`: PRzCDP, or PRDP with `pure=True`.
         free
-            The parameter to solve for; when not given, the usual one that is not fixed.
+            The parameter to solve for. By default it is the usual one, or the next one if that is fixed.
         fixed
-            The other parameters, where they have no default.
+            The values of the other parameters; those with a default may be left out.
 
         Raises
         ------
         CalibrationError
-            When no value of the free parameter meets the target; it says what can be met.
+            If no value of the free parameter meets the target. The message states which targets can be met.
         """
         return calibration.calibrate(cls, std, loss, at, pure, free, fixed)
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
-        """Return the ends between which a parameter may lie, given the other ones."""
+        """Return the smallest and the largest value of a parameter, given the fixed ones."""
         domain = domains(cls)[name]
         return domain.low, domain.high
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the type and the parameters, as JSON can hold them; functions by their names."""
+        """Return the type and the parameters as values that JSON can represent; functions are given by name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         named = {name: function_name(value) if callable(value) else value for name, value in values.items()}
         return {"type": type(self).__name__, **named}
@@ -200,14 +201,14 @@ class Mechanism(Declared, ABC):
     def from_dict(
         description: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> "Mechanism":
-        """Return the mechanism that `to_dict` described.
+        """Return the mechanism that a dictionary from `to_dict` describes.
 
         Parameters
         ----------
         description
-            What `to_dict` returned, perhaps by way of JSON.
+            The result of `to_dict`, which may have been stored as JSON.
         functions
-            User-given functions by their name ("module.function"): a description names them, and never runs code.
+            User-given functions by name ("module.function"). A description only names them; it never runs code.
         """
         kinds = {cls.__name__: cls for cls in REGISTRY.values()}
         if not isinstance(description, Mapping) or description.get("type") not in kinds:

@@ -1,8 +1,9 @@
-"""Drawing: the one place where noise is put on exact sums.
+"""Drawing: the only place where noise is added to exact sums.
 
-What is drawn is the ideal output of a mechanism, correctly rounded to a public grid of units: additive noise and median
-estimates to the nearest grid point, mean estimates up or down at random so that no bias comes in. The sum goes in
-exactly, inside the rounding. Mechanisms hand over plain parts, so nothing here knows which one it draws for.
+The result is the ideal output of a mechanism, correctly rounded to a public grid of units. Additive noise and median
+estimates are rounded to the nearest grid point; mean estimates are rounded up or down at random, which adds no bias.
+The exact sum enters the formula before rounding. Mechanisms pass samplers and formulas, so this module does not depend
+on any particular mechanism.
 """
 
 import math
@@ -19,7 +20,7 @@ from slowscale.sampling import SECRET, BitSource
 from slowscale.sampling.exact import Integers, Task, draw
 from slowscale.sampling.samplers import Lift, Normal, Number, Sampler
 
-# The noisy transformed value is published on a grid of about this share of its noise.
+# The grid step of the noisy transformed value, as an approximate share of the standard deviation of its noise.
 FINENESS = 2.0**-16
 NORMAL = Normal()
 Formula = Callable[[Number, Lift], Number]
@@ -30,14 +31,14 @@ class AdditiveTask(Task):
     """⌊(q + σ·X)/unit + ½⌋, less the whole units of q, for a variate X of the sampler."""
 
     outputs = 1
-    extra = 0  # it rounds to nearest
+    extra_uniforms = 0  # it rounds to nearest
 
     sampler: Sampler
     sigma: float
     sums: Sums
 
-    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
-        """Return what is to be floored."""
+    def finish(self, variate: Number, extra_uniforms: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return the numbers whose floors are the results."""
         shifted = 0.5 if self.sums.rest is None else self.sums.rest_of(rows, lift) + 0.5
         return [variate * lift(self._scale) + shifted]
 
@@ -48,7 +49,10 @@ class AdditiveTask(Task):
 
 @dataclass(frozen=True)
 class TransformationTask(Task):
-    """The estimate and the noisy transformed value, each on its grid; an extra uniform rounds a mean at random."""
+    """The estimate and the noisy transformed value, each on its own grid.
+
+    A mean estimate is rounded at random by one extra uniform.
+    """
 
     outputs = 2
     sampler = NORMAL
@@ -61,19 +65,22 @@ class TransformationTask(Task):
     step: float
 
     @property
-    def extra(self) -> int:  # type: ignore[override]
-        """One uniform to round at random, none to round to nearest."""
+    def extra_uniforms(self) -> int:  # type: ignore[override]
+        """One uniform to round at random; none to round to nearest."""
         return int(self.at_random)
 
-    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
-        """Return what is to be floored."""
+    def finish(self, variate: Number, extra_uniforms: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return the numbers whose floors are the results."""
         transformed = self.transform(self.sums.value_of(rows, lift), lift) + variate * self.sigma
         estimate = self.estimate(transformed, lift) * lift(1 / self.sums.unit)
-        return [estimate + (extra[0] if extra else 0.5), transformed * lift(1 / Fraction(self.step)) + 0.5]
+        return [
+            estimate + (extra_uniforms[0] if extra_uniforms else 0.5),
+            transformed * lift(1 / Fraction(self.step)) + 0.5,
+        ]
 
 
 def draw_additive(sampler: Sampler, sigma: float, sums: Sums, bits: BitSource | None) -> tuple[Integers, bool]:
-    """Return the sums with noise, in whole units rounded to nearest, and whether the bits are secret."""
+    """Return the noisy sums in whole units, rounded to nearest, and whether the bits are secret."""
     source = bits if bits is not None else SECRET
     (noise,) = draw(AdditiveTask(sampler, sigma, sums), sums.whole.size, source)
     return add(sums.whole, noise), source.private
@@ -82,15 +89,15 @@ def draw_additive(sampler: Sampler, sigma: float, sums: Sums, bits: BitSource | 
 def draw_transformed(
     transform: Formula, estimate: Formula, sigma: float, at_random: bool, sums: Sums, bits: BitSource | None
 ) -> tuple[Integers, Integers, bool]:
-    """Return the estimates in whole units, the transformed values in steps, and whether the bits are secret."""
+    """Return the estimates in whole units, the transformed values in grid steps, and whether the bits are secret."""
     source = bits if bits is not None else SECRET
     step = fine_step(sigma)
     if step < 1e-290:
-        raise ParameterError(f"sigma must be larger than 1e-280 to release anything, got {sigma:g}")
+        raise ParameterError(f"sigma must be larger than 1e-280 for a release, got {sigma:g}")
     units, fine = draw(TransformationTask(transform, estimate, sigma, at_random, sums, step), sums.whole.size, source)
     return units, fine, source.private
 
 
 def fine_step(sigma: float) -> float:
-    """Return the step of the grid that the noisy transformed value is published on: a power of two."""
+    """Return the grid step of the published noisy transformed value, a power of two."""
     return float(2.0 ** (math.frexp(sigma)[1] - 1) * FINENESS)

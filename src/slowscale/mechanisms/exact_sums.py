@@ -1,4 +1,4 @@
-"""Exact sums: what a release takes, as whole numbers of units and what is left of a unit."""
+"""Exact sums: the input of a release, split into whole numbers of units and rests of less than a unit."""
 
 import math
 from collections.abc import Callable
@@ -12,16 +12,16 @@ import numpy as np
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.mechanisms.grid import directed, largest
 from slowscale.parameters import as_number
-from slowscale.sampling.balls import ROUNDING, SMALLEST, Ball
+from slowscale.sampling.balls import ROUNDING, UNDERFLOW, Ball
 from slowscale.sampling.exact import Integers
 from slowscale.sampling.samplers import Lift, Number
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Exact:
-    """Exact sums given as whole numbers of a grain: what a release takes where numbers would be slow or rounded.
+    """Exact sums given as whole numbers of a grain: an input for `release` that is neither slow nor rounded.
 
-    With `rest` they are (counts + rest/parts)·grain, where 0 <= rest < parts.
+    With a `rest`, the sums are (counts + rest/parts)·grain, where 0 <= rest < parts.
     """
 
     counts: Integers
@@ -35,21 +35,24 @@ class Exact:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sums:
-    """Exact sums as whole numbers of units and what is left of a unit, from 0 to 1."""
+    """Exact sums as whole numbers of units and rests of a unit, from 0 to 1."""
 
     unit: Fraction
     whole: Integers
     rest: Ball | None  # None: all are whole numbers of units
     exact_rest: Callable[[int], Fraction]
     shape: tuple[int, ...]
-    on_grid: bool = False  # by their type, whatever the values: all are whole numbers of units
+    on_grid: bool = False  # True if their type alone implies that all are whole numbers of units
 
     def __repr__(self) -> str:
         return "<exact sums: confidential>"
 
     @staticmethod
     def of(q: Any, unit: Fraction) -> "Sums":
-        """Take apart a number or an array: integers, floats (as their exact binary value), Decimals, Fractions."""
+        """Split a number or an array into whole units and rests.
+
+        Integers, floats (as their exact binary value), Decimals and Fractions are accepted.
+        """
         grain = Fraction(1)
         if isinstance(q, Exact):
             if q.rest is not None:
@@ -57,27 +60,12 @@ class Sums:
             q, grain = q.counts, q.grain
         ratio = grain / unit
         on_grid = ratio.denominator == 1 and _is_whole(q)
-        if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
-            raise ParameterTypeError("q must not hold masked values")
-        array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with rules of its own
+        array = _checked_array(q)
         flat = array.ravel()
-        if flat.dtype.kind not in "iufO" or flat.dtype.itemsize > 8:
-            raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {flat.dtype}")
-        if flat.dtype.kind == "f" and not np.isfinite(flat).all():
-            raise ParameterError(f"q must be finite, got {flat[~np.isfinite(flat)][0]}")
         if flat.dtype.kind in "iu" and max((largest(flat) + 1) * ratio.numerator, ratio.denominator) < 2**62:
-            whole, over = np.divmod(flat.astype(np.int64) * ratio.numerator, ratio.denominator)
-            rest = over / ratio.denominator
-            ball = Ball(rest, ROUNDING * rest) if over.any() else None
-            exact = lambda row: Fraction(int(over[row]), ratio.denominator)  # noqa: E731
-            return Sums(unit, whole, ball, exact, array.shape, on_grid)
+            return Sums._of_integers(flat, ratio, unit, array.shape, on_grid)
         if unit == 1 and flat.dtype.kind == "f" and largest(flat) < 2**52:
-            wide = flat.astype(np.float64)
-            floor = np.floor(wide)
-            rest = wide - floor
-            ball = Ball(rest, ROUNDING * rest) if rest.any() else None
-            exact = lambda row: Fraction(float(wide[row])) - int(floor[row])  # noqa: E731
-            return Sums(unit, floor.astype(np.int64), ball, exact, array.shape)
+            return Sums._of_floats(flat, array.shape)
         parts = [divmod(_exact(item) * ratio, 1) for item in flat]
         wholes = [int(whole) for whole, _ in parts]
         fits = all(-(2**63) <= whole < 2**63 for whole in wholes)
@@ -85,12 +73,30 @@ class Sums:
         ball = None
         if any(rest for _, rest in parts):
             mids = np.array([float(rest) for _, rest in parts])
-            ball = Ball(mids, ROUNDING * mids + SMALLEST * np.array([rest != 0 for _, rest in parts]))
+            ball = Ball(mids, ROUNDING * mids + UNDERFLOW * np.array([rest != 0 for _, rest in parts]))
         return Sums(unit, whole_array, ball, lambda row: parts[row][1], array.shape, on_grid)
 
     @staticmethod
+    def _of_integers(flat: Any, ratio: Fraction, unit: Fraction, shape: tuple[int, ...], on_grid: bool) -> "Sums":
+        """Split integers of `ratio` units each, all small enough for 64-bit arithmetic."""
+        whole, over = np.divmod(flat.astype(np.int64) * ratio.numerator, ratio.denominator)
+        rest = over / ratio.denominator
+        ball = Ball(rest, ROUNDING * rest) if over.any() else None
+        return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), ratio.denominator), shape, on_grid)
+
+    @staticmethod
+    def _of_floats(flat: Any, shape: tuple[int, ...]) -> "Sums":
+        """Split floats below 2⁵² into whole numbers of the unit 1 and rests; both are exact."""
+        wide = flat.astype(np.float64)
+        floor = np.floor(wide)
+        rest = wide - floor
+        ball = Ball(rest, ROUNDING * rest) if rest.any() else None
+        exact = lambda row: Fraction(float(wide[row])) - int(floor[row])  # noqa: E731
+        return Sums(Fraction(1), floor.astype(np.int64), ball, exact, shape)
+
+    @staticmethod
     def _with_rest(q: Exact, unit: Fraction) -> "Sums":
-        """Take apart sums that come as whole grains and parts of a grain."""
+        """Split sums that are given as whole grains and parts of a grain."""
         assert q.rest is not None
         ratio = q.grain / unit
         parts = ratio.denominator * q.parts
@@ -105,7 +111,7 @@ class Sums:
         return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), parts), q.counts.shape)
 
     def rest_of(self, rows: Any, lift: Lift) -> Number:
-        """Return what is left of a unit."""
+        """Return the rests of a unit, as a fraction of it."""
         assert self.rest is not None
         return lift(self.exact_rest(rows)) if isinstance(rows, int) else self.rest[rows]
 
@@ -123,8 +129,20 @@ class Sums:
         return ball
 
 
+def _checked_array(q: Any) -> Any:
+    """Return q as a plain array, or raise unless it holds finite numbers."""
+    if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
+        raise ParameterTypeError("q must not hold masked values")
+    array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with arithmetic of its own
+    if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8:
+        raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {array.dtype}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ParameterError(f"q must be finite, got {array[~np.isfinite(array)][0]}")
+    return array
+
+
 def _is_whole(q: Any) -> bool:
-    """Whether q is, or holds, nothing but whole numbers by type."""
+    """Return whether the type of q alone implies that it holds whole numbers only."""
     if isinstance(q, np.ndarray):
         return q.dtype.kind in "iu" or (q.dtype == object and all(isinstance(item, int) for item in q.flat))
     if isinstance(q, list | tuple):
@@ -133,14 +151,15 @@ def _is_whole(q: Any) -> bool:
 
 
 def _is_exact(q: Any) -> bool:
-    """Whether q is, or holds, numbers that numpy would round."""
+    """Return whether q is, or holds, numbers that numpy would round."""
     if isinstance(q, list | tuple):
         return any(_is_exact(item) for item in q)
     return isinstance(q, Decimal | Fraction) or (isinstance(q, int) and not isinstance(q, bool))
 
 
 def _exact(item: Any) -> Fraction:
-    if not isinstance(item, int | Fraction) or isinstance(item, bool):  # these may be larger than any float
+    """Return a finite number as a fraction."""
+    if not isinstance(item, int | Fraction) or isinstance(item, bool):  # integers and fractions may exceed any float
         number = as_number("q", item, "a finite number")
         if not math.isfinite(number):
             raise ParameterError(f"q must be finite, got {item}")

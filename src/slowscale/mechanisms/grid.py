@@ -1,7 +1,7 @@
-"""Whole numbers of units, and the values they stand for.
+"""Whole numbers of units, and the values that they represent.
 
-What is released lies on a public grid: whole numbers of a `unit`. The ends of intervals lie on it too, rounded
-outwards, as exact integers. Floats stand for values that are not integers.
+Released values lie on a public grid: they are whole numbers of a `unit`. The ends of intervals lie on the grid too,
+rounded outwards, as exact integers. Values that are not integers are returned as floats.
 """
 
 import math
@@ -16,7 +16,7 @@ from slowscale.errors import ParameterError
 from slowscale.parameters import as_number
 from slowscale.sampling.exact import Integers
 
-# Floats hold whole numbers up to here exactly.
+# Floats represent all whole numbers up to here exactly.
 EXACT = 2**53
 
 
@@ -51,7 +51,7 @@ def add(whole: Integers, more: Integers) -> Integers:
 
 
 def compact(whole: Integers) -> Integers:
-    """Return Python integers as int64 where all of them fit."""
+    """Return Python integers as int64 if all of them fit."""
     fits = all(-(2**63) <= number < 2**63 for number in whole.flat)
     return whole.astype(np.int64) if fits else whole
 
@@ -65,12 +65,12 @@ def shift(units: Any, by: int) -> Any:
 
 
 def floors(x: Any) -> Any:
-    """Return floats rounded down as whole numbers; as floats where one is infinite."""
+    """Return floats rounded down, as integers; as floats if any is infinite."""
     return _whole(np.floor(x))
 
 
 def ceilings(x: Any) -> Any:
-    """Return floats rounded up as whole numbers; as floats where one is infinite."""
+    """Return floats rounded up, as integers; as floats if any is infinite."""
     return _whole(np.ceil(x))
 
 
@@ -83,10 +83,10 @@ def _whole(x: Any) -> Any:
 
 
 def values(units: Any, unit: Fraction, side: int = 0) -> Any:
-    """Return units × unit: integers where the unit is one, else floats.
+    """Return units × unit: integers if the unit is an integer, otherwise floats.
 
-    Floats are the nearest ones, which print as decimals on the grid. Where floats are coarser than the grid they are
-    rounded down (side −1) or up (side 1).
+    Floats are the nearest ones, so that they print as decimals on the grid. Where floats are coarser than the grid,
+    they are rounded down (side −1) or up (side 1).
     """
     if not isinstance(units, np.ndarray):
         one = values(np.array([units], float if isinstance(units, float) else object), unit, side)
@@ -100,7 +100,7 @@ def values(units: Any, unit: Fraction, side: int = 0) -> Any:
 
 
 def floats(units: Any, unit: Fraction, side: int = 0) -> Any:
-    """Return units × unit as floats: the nearest ones, or where floats are coarse rounded down or up by `side`."""
+    """Return units × unit as the nearest floats; where floats are coarser than the grid, rounded by `side`."""
     if units.dtype.kind == "f":
         return units * float(unit)
     if units.dtype != object and max(largest(units) * unit.numerator, unit.denominator) < EXACT:
@@ -110,7 +110,7 @@ def floats(units: Any, unit: Fraction, side: int = 0) -> Any:
 
 
 def directed(value: Fraction | int, side: int) -> float:
-    """Return the nearest float (side 0), or the nearest that is not above (−1) or not below (1); infinite if none."""
+    """Return the nearest float (side 0), the nearest not above (side −1) or not below (side 1); infinite if none is."""
     try:
         nearest = float(value)
     except OverflowError:
@@ -123,7 +123,7 @@ def directed(value: Fraction | int, side: int) -> float:
 
 
 def outward(q: Any, half: float, side: int) -> Any:
-    """Return q + side·half as floats that are rounded away from q."""
+    """Return q + side·half as floats, rounded away from q."""
     far = q + side * half
     with np.errstate(invalid="ignore"):
         back = far - q  # the rounding error of a sum, by Knuth's TwoSum
@@ -137,7 +137,7 @@ def largest(array: Any) -> int:
 
 
 def elementwise(function: Callable[[Any], Any], units: Any) -> Any:
-    """Apply a function of arrays to an array, or to one number."""
+    """Apply a function of arrays to an array or to a single number."""
     if isinstance(units, np.ndarray):
         return function(units)
     result = function(np.array([units]))[0]
@@ -145,5 +145,5 @@ def elementwise(function: Callable[[Any], Any], units: Any) -> Any:
 
 
 def shaped(array: Any, shape: tuple[int, ...]) -> Any:
-    """Return a flat array in a shape, or its one number."""
+    """Return a flat array in the given shape, or its only number if the shape is ()."""
     return array.reshape(shape) if shape else array[0].item() if hasattr(array[0], "item") else array[0]

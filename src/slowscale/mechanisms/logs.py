@@ -26,7 +26,7 @@ class Log(LogFamily, TransformationMechanism):
     """
 
     kind = "log"
-    words = "The logarithm of the sum is taken, Gaussian noise is added, and the logarithm is undone."
+    words = "The sum is transformed by a logarithm, Gaussian noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"log": {}}
     _free = ("sigma", "a")
 
@@ -75,7 +75,7 @@ class Log(LogFamily, TransformationMechanism):
     def _moments(self, q: Array) -> tuple[Array, Array]:
         if self.estimator == "mean" or self.sigma < 1:
             return super()._moments(q)
-        # Moments of a lognormal variable cut at 0, as in the Black-Scholes formula, in units of their growth.
+        # Moments of a lognormal variable truncated at 0, as in the Black-Scholes formula, divided by `growth`.
         square, start = np.float64(self.sigma) ** 2, self._height(q) / self.sigma
         share = self.a / (q + self.a)
         below, first, second = (special.ndtr(start + i * self.sigma) for i in range(3))

@@ -1,4 +1,4 @@
-"""What a release returns: the noisy number, with what a reader needs to judge it."""
+"""The result of `Mechanism.release`: the noisy value with its standard error and interval."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """A released sum, or an array of them, with what a reader needs to judge it.
+    """A released sum, or an array of released sums, with standard errors and intervals.
 
     Attributes
     ----------
     units
-        The exact result: whole numbers of `unit` (int64 where they fit, else Python integers).
+        The exact result: whole numbers of `unit` (int64 if they fit, otherwise Python integers).
     unit
         The public grid step.
     transformed
-        The noisy transformed value of a transformation mechanism, on its own fine grid; else None.
+        The noisy transformed value of a transformation mechanism, on its own fine grid; None for other mechanisms.
     level
-        The level of the interval from `low` to `high`.
+        The confidence level of the interval from `low` to `high`.
     private
-        Whether the noise came from secret bits. If not, this is a test result and must not be published.
+        Whether the noise was drawn from secret bits. If not, this is a test result that must not be published.
     on_grid
-        Whether the true sums are whole numbers of units by their type, such as counts with a unit of 1.
+        Whether the type of the true sums implies that they are whole units, such as counts with a unit of 1.
     """
 
     mechanism: "Mechanism"
@@ -42,7 +42,7 @@ class Noisy:
     level: float
     private: bool
     on_grid: bool = False
-    _fine: Integers | None = None  # the transformed values as whole numbers of their grid's step
+    _fine: Integers | None = None  # the transformed values in whole steps of their grid
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Noisy):
@@ -55,44 +55,44 @@ class Noisy:
 
     @lazy
     def value(self) -> Any:
-        """units × unit: integers when the unit is one, else floats."""
+        """units × unit: integers if the unit is an integer, otherwise floats."""
         return values(self.units, self.unit)
 
     @property
     def single(self) -> bool:
-        """Whether this is one sum, not an array."""
+        """Whether this is a single sum, not an array."""
         return not isinstance(self.units, np.ndarray)
 
     @lazy
     def floats(self) -> Any:
-        """units × unit as floats, infinite where a float cannot hold it."""
+        """units × unit as floats, infinite where the value is too large for a float."""
         return elementwise(lambda units: floats(units, self.unit), self.units)
 
     @lazy
     def se(self) -> Any:
         """The standard error, rounding included.
 
-        Additive noise has one for all sums. For a transformation it is the standard deviation at the median estimate of
-        the sum: as likely too large as too small, and never below that of an empty cell.
+        For additive noise it is the same for all sums. For a transformation it is the standard deviation at the median
+        estimate of the sum, which is as likely too large as too small, and never below that of an empty cell.
         """
         return self.mechanism._standard_error(self)
 
     @lazy
     def ends(self) -> tuple[Any, Any]:
-        """The ends of the interval in whole numbers of units, floats where one is infinite."""
+        """The ends of the interval in whole units; floats if any end is infinite."""
         return self.mechanism._confidence_interval(self)
 
     @lazy
     def low(self) -> Any:
-        """The lower end of an interval that holds the true sum with probability `level` or more.
+        """The lower end of an interval that contains the true sum with probability `level` or more.
 
-        Both ends lie on the grid, rounded outwards: integers when the unit is one, else floats.
+        Both ends lie on the grid, rounded outwards: integers if the unit is an integer, otherwise floats.
         """
         return values(self.ends[0], self.unit, -1)
 
     @lazy
     def high(self) -> Any:
-        """The upper end of that interval."""
+        """The upper end of the interval that starts at `low`."""
         return values(self.ends[1], self.unit, 1)
 
     def __repr__(self) -> str:

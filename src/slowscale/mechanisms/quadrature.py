@@ -9,27 +9,30 @@ from scipy import special
 
 from slowscale.parameters import Array
 
-# How many standard deviations of the noise are followed on each side.
+# How many standard deviations of the noise are integrated over on each side.
 QUADRATURE_SPAN = 45
-# Gauss-Legendre nodes for each standard deviation; rows worked on at once.
-NODES, ROWS = 24, 64
+# Gauss-Legendre nodes per standard deviation, and rows processed at once.
+NODES_PER_DEVIATION, ROWS_AT_ONCE = 24, 64
 
 
 @cache
 def _rule() -> tuple[Array, Array]:
-    x, w = special.roots_legendre(NODES)
+    x, w = special.roots_legendre(NODES_PER_DEVIATION)
     panels = np.arange(-QUADRATURE_SPAN, QUADRATURE_SPAN)[:, None]
     return (panels + (x + 1) / 2).ravel(), np.tile(w / 2, 2 * QUADRATURE_SPAN) / math.sqrt(2 * math.pi)
 
 
 def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array) -> tuple[Array, Array]:
-    """Return mean and standard deviation of error(q, N), N standard normal, smooth but for a kink at N = `kink`."""
+    """Return the mean and the standard deviation of error(q, N) for a standard normal N.
+
+    The error must be a smooth function of N except for a kink at N = `kink`.
+    """
     nodes, weights = _rule()
     mean, spread = np.empty_like(q), np.empty_like(q)
-    for start in range(0, q.size, ROWS):
-        rows = slice(start, start + ROWS)
+    for start in range(0, q.size, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
         corner = np.clip(kink[rows, None], -QUADRATURE_SPAN, QUADRATURE_SPAN)
-        n = nodes + (corner - np.floor(corner))  # so that the kink lies between two panels
+        n = nodes + (corner - np.floor(corner))  # shifted so that the kink lies between two panels
         column = q[rows, None]
         with np.errstate(all="ignore"):
             half = np.exp(-(n**2) / 4)
@@ -37,7 +40,7 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
             unit = np.where((unit > 0) & np.isfinite(unit), unit, 1.0)
             errors = error(column, n) / unit
             weighted = errors * half
-            outgrown = np.isnan(weighted).any(axis=1)  # inf·0: the error outgrows the density
+            outgrown = np.isnan(weighted).any(axis=1)  # inf·0: the error grows faster than the density falls
             first = (weighted * half) @ weights
             second = ((errors - first[:, None]) * half) ** 2 @ weights
             mean[rows] = unit[:, 0] * np.where(outgrown, np.inf, first)
@@ -48,10 +51,10 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
 def exact_coverage(
     estimate: Callable[[Array], Array], ends: Array, v: Array, sigma: float, low: Array, high: Array
 ) -> Array:
-    """P(low <= estimate(v + σN) <= high), for an estimator that is monotone between the `ends` of stretches.
+    """Return P(low <= estimate(v + σN) <= high) for an estimator that is monotone between neighbouring `ends`.
 
-    `ends` has a row for each v. On each stretch the estimates within [low, high] come from one interval of the
-    noise; its ends are found by root search, and the normal probabilities of the intervals add up.
+    `ends` has one row per v. Between two ends, the estimates within [low, high] come from one interval of the noise.
+    The ends of that interval are found by root search, and the normal probabilities of all intervals are added.
     """
     total = np.zeros_like(v)
     for left, right in zip(ends.T[:-1], ends.T[1:], strict=True):
@@ -74,7 +77,7 @@ def _edge(
     high: Array,
     last: bool = False,
 ) -> Array:
-    """Return one end of the stretch, or where the estimate enters [low, high] when at that end it is outside."""
+    """Return one end of a monotone piece, or where the estimate enters [low, high] if it is outside at that end."""
     out = (right if last else left).copy()
     outside = (at < low) | (at > high)
     if outside.any():

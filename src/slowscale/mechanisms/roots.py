@@ -1,4 +1,4 @@
-"""Root transformations: identity, square root, fourth root, and any other (Corollary kth_root_transform)."""
+"""Root transformations: identity, square root, fourth root and any other root (Corollary kth_root_transform)."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Root(RootFamily, TransformationMechanism):
     """
 
     kind = "root"
-    words = "A root of the sum is taken, Gaussian noise is added, and the root is undone."
+    words = "The sum is transformed by a root, Gaussian noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fourth root": {"k": 4}}
     _free = ("sigma", "a")
 
@@ -93,7 +93,7 @@ class Root(RootFamily, TransformationMechanism):
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._variance_estimate(v)
-        # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), in units of the larger of v and σ, so that no term overflows by itself.
+        # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), in units of max(|v|, σ), so that no single term overflows.
         unit = np.maximum(np.abs(v), self.sigma)
         v, square = v / unit, (self.sigma / unit) ** 2
         coefficients = np.exp(self._log_coefficients())

@@ -1,8 +1,8 @@
 """Transformation mechanisms: g(f(q + a) + N(0, σ²)) for a sum q >= 0 (Algorithm transform, Theorem transform).
 
-f is concave and strictly increasing; g undoes it, without bias in the mean (Theorem meanUnbiasTransform) or in the
-median, then with the least risk (Theorem mdnUnbiasTransform). The error grows with q, so what is published beside
-an estimate is computed from the noisy transformed value, not from q.
+f is concave and strictly increasing. The estimator g transforms back: it is unbiased in the mean (Theorem
+meanUnbiasTransform), or unbiased in the median with the least risk (Theorem mdnUnbiasTransform). The error grows with
+q, so the standard error and the interval of an estimate are computed from the noisy transformed value, not from q.
 """
 
 from abc import abstractmethod
@@ -26,19 +26,19 @@ from slowscale.sampling import BitSource
 from slowscale.sampling.exact import exact_bounds
 from slowscale.sampling.samplers import Lift, Number
 
-# How many standard deviations of the noise count: beyond are less than 1e-30 of all draws.
+# How many standard deviations of the noise are considered: beyond them lie less than 1e-30 of all draws.
 NOISE_SPAN = 12.0
-# Where the middle half of the outputs spans so many units, the noise counts as wide.
-WIDE = 20.0
-# What floating-point formulas may be off by, relatively, from a sum and from a transformed value: interval ends are
-# moved outwards by it.
+# The noise counts as wide if the middle half of the outputs spans at least this many units.
+WIDE_SPREAD = 20.0
+# Bounds on the relative rounding error of floating-point formulas, for a sum and for a transformed value. Interval
+# ends are moved outwards by them.
 ROUNDOFF, MARGIN = 2.0**-50, 2.0**-46
-# Transformed values this many standard deviations of the noise large are inverted in Arb: floats are too coarse.
-FINE = 2.0**30
+# Transformed values of at least this many standard deviations of the noise are inverted in Arb: floats are too coarse.
+INVERTED_IN_ARB = 2.0**30
 
 
 class TransformationMechanism(Mechanism):
-    """g(f(q + a) + N(0, σ²)): the noise is put on the transformed sum."""
+    """g(f(q + a) + N(0, σ²)): the noise is added to the transformed sum."""
 
     _error_grows = True
 
@@ -67,7 +67,7 @@ class TransformationMechanism(Mechanism):
         """Return the mean-unbiased estimate from the noisy transformed value."""
 
     def _turns(self, v: Array) -> Array:
-        """Return where the estimator may turn from falling to rising or back, in order; a row for each v."""
+        """Return the points between which the estimator is monotone, in ascending order; one row per v."""
         points = [self._floor] if self.estimator == "median" else []
         return np.broadcast_to(np.array(points, float), (v.size, len(points)))
 
@@ -77,11 +77,11 @@ class TransformationMechanism(Mechanism):
         return float(self._transform(np.zeros(1))[0])
 
     def transform(self, q: Any) -> Any:
-        """f(q + a): what the noise is added to."""
+        """Return f(q + a), the transformed sum to which the noise is added."""
         return evaluate("q", q, self._transform, low=0)
 
     def estimate(self, transformed: Any) -> Any:
-        """g: the estimate of the sum from the noisy transformed value."""
+        """Return g(transformed), the estimate of the sum from the noisy transformed value."""
         return evaluate("transformed", transformed, self._estimate)
 
     def _estimate(self, v: Array) -> Array:
@@ -105,36 +105,36 @@ class TransformationMechanism(Mechanism):
         return evaluate("q", q, lambda q: self._moments(q)[0] + self._rounding(q, unit)[0], low=0)
 
     def variance(self, q: Any, unit: Any = None) -> Any:
-        """Return the variance when the sum is q: of the ideal output, or of what a `unit` makes of it."""
+        """Return the variance when the sum is q: of the ideal output, or with a `unit`, as published."""
         return evaluate("q", q, lambda q: self._published_std(q, unit) ** 2, low=0)
 
     def std(self, q: Any, unit: Any = None) -> Any:
-        """Return the standard deviation when the sum is q: of the ideal output, or of what a `unit` makes of it."""
+        """Return the standard deviation when the sum is q: of the ideal output, or with a `unit`, as published."""
         return evaluate("q", q, lambda q: self._published_std(q, unit), low=0)
 
     def _published_std(self, q: Array, unit: Any) -> Array:
         ideal = self._std(q)
         if unit is None:
             return ideal
-        more = self._rounding(q, unit)[1]  # rounding to nearest can also lessen the variance
+        more = self._rounding(q, unit)[1]  # rounding to nearest can also reduce the variance
         return np.where(more >= 0, np.hypot(ideal, np.sqrt(np.abs(more))), np.sqrt(np.maximum(ideal**2 + more, 0.0)))
 
     def _rounding(self, q: Array, unit: Any) -> tuple[Array, Array]:
-        """Return what rounding to a unit adds to the bias and to the variance."""
+        """Return the bias and the variance that rounding to a unit adds."""
         if unit is None:
             return np.zeros_like(q), np.zeros_like(q)
         u = float(as_unit(unit))
-        # Where the noise is wide, what is cut off a unit is uniform: rounding adds 1/6 of a squared unit at random, and
-        # 1/12 to nearest.
+        # Where the noise is wide, the fractional part of the result in units is uniform. Rounding then adds a variance
+        # of u²/6 if it is random, and of u²/12 if it is to nearest.
         bias, variance = np.zeros_like(q), np.full_like(q, u * u / (6 if self._rounds_at_random else 12))
-        half = 0.6745 * self.sigma  # between these lies half of the noise
+        half = 0.6745 * self.sigma  # half of the noise lies within ± this
         spread = self._error(q, np.full_like(q, half)) - self._error(q, np.full_like(q, -half))
-        for row in np.flatnonzero(spread < WIDE * u):
+        for row in np.flatnonzero(spread < WIDE_SPREAD * u):
             bias[row], variance[row] = self._narrow_rounding(q[row], u)
         return bias, variance
 
     def _narrow_rounding(self, q: float, u: float) -> tuple[float, float]:
-        """Return what rounding adds to bias and variance, by summing over a fine grid of the noise."""
+        """Return the bias and the variance that rounding adds, by summing over a fine grid of the noise."""
         noise, weights = _normal_grid()
         with np.errstate(over="ignore", invalid="ignore"):
             error = self._error(np.array([q]), self.sigma * noise) / u
@@ -145,7 +145,7 @@ class TransformationMechanism(Mechanism):
             if self._rounds_at_random:  # E[part·(1 − part)] is the variance that rounding adds
                 return 0.0, u * u * float(weights @ (part * (1 - part)))
             moved = np.floor(part + 0.5) - part
-            # Var(X + R) − Var(X) = 2·Cov(X, R) + Var(R), with X the ideal error and R what rounding adds to it.
+            # Var(X + R) − Var(X) = 2·Cov(X, R) + Var(R), with X the ideal error and R the rounding error.
             mean = float(weights @ moved)
             more = float(weights @ (moved * (moved + 2 * (error - weights @ error))))
         return u * mean, u * u * (more - mean**2)
@@ -158,9 +158,10 @@ class TransformationMechanism(Mechanism):
         return self._moments(q)[1]
 
     def variance_estimate(self, transformed: Any) -> Any:
-        """Return an estimate of the variance from the noisy transformed value, unbiased; it may be negative.
+        """Return an estimate of the variance from the noisy transformed value.
 
-        Mean-unbiased estimators have one in closed form; for others the variance at the estimated sum is returned.
+        For mean-unbiased estimators it is unbiased and has a closed form; it may be negative. For others it is the
+        variance at the estimated sum.
         """
         return evaluate("transformed", transformed, self._variance_estimate)
 
@@ -170,9 +171,9 @@ class TransformationMechanism(Mechanism):
     def prediction_interval(self, q: Any, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
         """Return the least and largest estimate over the central `level` of the noise (Theorem transformation_bounds).
 
-        Where the estimator is monotone the ideal output lies between them with probability `level`; for roots it can be
-        more: see `coverage`. With a `unit` the ends are whole numbers of it, and the interval is about what is
-        published. Ends are rounded outwards.
+        If the estimator is monotone, the ideal output lies between them with probability `level`. For roots the
+        probability can be higher; see `coverage`. With a `unit`, the interval is one for the published value, and its
+        ends are whole numbers of units. Ends are rounded outwards.
         """
         half = -special.ndtri(level_quantile(level)) * self.sigma
         step = None if unit is None else as_unit(unit)
@@ -219,7 +220,8 @@ class TransformationMechanism(Mechanism):
     def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
         """Return g(f(q + a) + N(0, σ²)), rounded exactly to a multiple of `unit`; see `Mechanism.release`.
 
-        A mean estimate is rounded up or down at random, so that it stays unbiased; a median estimate to nearest.
+        A mean estimate is rounded up or down at random, so that it stays unbiased. A median estimate is rounded to
+        nearest.
         """
         return self._warn_of_unit(self._release(q, unit, level, bits))
 
@@ -235,9 +237,10 @@ class TransformationMechanism(Mechanism):
         return Noisy(self, shaped(units, sums.shape), sums.unit, transformed, level, private, sums.on_grid, fine)
 
     def _standard_error(self, noisy: Noisy) -> Any:
-        """Return the standard deviation at the median estimate of the sum, with the most that rounding can add.
+        """Return the standard deviation at the median estimate of the sum, including the most that rounding can add.
 
-        The median estimate is as likely above the sum as below, and so is the result above and below its target.
+        The median estimate is as likely above the sum as below it, so the standard error is as likely too large as too
+        small.
         """
         median = evaluate("transformed", noisy.transformed, self._invert)
         return self._error_at(median, noisy.unit, noisy.on_grid)
@@ -248,13 +251,15 @@ class TransformationMechanism(Mechanism):
 
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
         if self.estimator != "mean":
-            raise ParameterError("only a mean-unbiased estimate has an unbiased estimate of its variance")
+            raise ParameterError(
+                f'estimator must be "mean" for an unbiased estimate of the variance, got {self.estimator!r}'
+            )
         u = float(unit)
 
         def variance(v: Array) -> Array:
             part = self._estimate(v) / u
             part -= np.floor(part)
-            return self._variance_estimate(v) + u * u * part * (1 - part)  # that of rounding at random
+            return self._variance_estimate(v) + u * u * part * (1 - part)  # the variance of rounding at random
 
         return evaluate("transformed", transformed, variance)
 
@@ -265,13 +270,13 @@ class TransformationMechanism(Mechanism):
         bias = self._rounding_bias(unit, on_grid)
         if not bias or self.std(float(unit)) > bias:
             return None
-        return self._coarse(unit, bias)
+        return self._coarse_unit_text(unit, bias)
 
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
         flat = np.ravel(noisy.transformed)
         low, high = self._ends(flat, noisy.level, noisy.unit)
-        coarse = noisy._fine is not None and (np.abs(flat) >= FINE * self.sigma).any()
-        if coarse and low.dtype.kind != "f" and high.dtype.kind != "f":
+        too_coarse = noisy._fine is not None and (np.abs(flat) >= INVERTED_IN_ARB * self.sigma).any()
+        if too_coarse and low.dtype.kind != "f" and high.dtype.kind != "f":
             low, high = self._with_exact_ends(low, high, noisy)
         shape = np.shape(noisy.transformed)
         return shaped(low, shape), shaped(high, shape)
@@ -279,28 +284,29 @@ class TransformationMechanism(Mechanism):
     def _ends(self, v: Array, level: float, unit: Fraction) -> tuple[Any, Any]:
         """Return the ends of an interval for the sum in units, rounded outwards.
 
-        The noisy transformed value lies within z·σ of f(q + a); it was moved by half a grid step at most when it was
-        rounded to its grid, and by half of the last bit when it was made a float.
+        Before rounding, the noisy transformed value lies within z·σ of f(q + a) with the probability of the level.
+        Rounding it to its grid moved it by at most half a step, and converting it to a float by half of the last bit.
         """
-        half = self._reach(level) + MARGIN * np.abs(v)
+        half = self._half_width(level) + MARGIN * np.abs(v)
         with np.errstate(over="ignore"):
             low, high = (self._invert(v + side * half) * (1 + side * MARGIN) / float(unit) for side in (-1, 1))
         return floors(np.maximum(low, 0)), ceilings(high)
 
-    def _reach(self, level: float) -> float:
-        reach: float = -special.ndtri(level_quantile(level)) * self.sigma * (1 + 1e-14)
-        return reach + fine_step(self.sigma) / 2
+    def _half_width(self, level: float) -> float:
+        """Return the half-width of an interval around the published transformed value."""
+        half: float = -special.ndtri(level_quantile(level)) * self.sigma * (1 + 1e-14)
+        return half + fine_step(self.sigma) / 2
 
     def _with_exact_ends(self, low: Any, high: Any, noisy: Noisy) -> tuple[Any, Any]:
-        """Return the ends with those put in exactly for which floats are too coarse."""
+        """Return the ends, with those for which floats are too coarse replaced by exact ones."""
         assert noisy._fine is not None
-        step, reach = Fraction(fine_step(self.sigma)), Fraction(self._reach(noisy.level))
+        step, half = Fraction(fine_step(self.sigma)), Fraction(self._half_width(noisy.level))
         low, high = low.astype(object), high.astype(object)
-        with suppress(ParameterError, ParameterTypeError):  # where a user-given function takes floats only
-            for row in np.flatnonzero(np.abs(np.ravel(noisy.transformed)) >= FINE * self.sigma):
+        with suppress(ParameterError, ParameterTypeError):  # a user-given function may accept floats only
+            for row in np.flatnonzero(np.abs(np.ravel(noisy.transformed)) >= INVERTED_IN_ARB * self.sigma):
                 middle = int(noisy._fine[row]) * step
-                low[row] = max(self._exact_bounds(middle - reach, noisy.unit)[0], 0)
-                high[row] = self._exact_bounds(middle + reach, noisy.unit)[1]
+                low[row] = max(self._exact_bounds(middle - half, noisy.unit)[0], 0)
+                high[row] = self._exact_bounds(middle + half, noisy.unit)[1]
         return compact(low), compact(high)
 
     def _exact_bounds(self, v: Fraction, unit: Fraction) -> tuple[int, int]:
@@ -309,7 +315,7 @@ class TransformationMechanism(Mechanism):
 
     def _invert(self, v: Array) -> Array:
         """Return the sum q >= 0 whose transformed value is nearest to v."""
-        # The error of the median estimate from a sum of 0, whose transformed value is f(a).
+        # This is the error of the median estimate for a sum of 0, whose transformed value is f(a).
         return self._median_error(np.zeros_like(v), np.maximum(v - self._floor, 0))
 
     def coverage(self, q: Any, level: float = 0.95, unit: Any = None) -> Any:
@@ -333,35 +339,35 @@ class TransformationMechanism(Mechanism):
         return evaluate("q", q, covered, low=0)
 
     def _published_coverage(self, q: Array, half: float, unit: Fraction) -> Array:
-        """P(low <= published <= high): a result is published as an end from up to so many units beyond it."""
+        """Return P(low <= published <= high). Estimates slightly beyond an end are rounded to it."""
         u, v = float(unit), self._transform(q)
         low, high = (u * end for end in self._predicted(q, half, unit))
         ends = _with_ends(self._turns(v), v, NOISE_SPAN * self.sigma)
-        if self._rounds_at_random:  # what is s units beyond an end is rounded to it with probability 1 − s
+        if self._rounds_at_random:  # an estimate s units beyond an end is rounded to it with probability 1 − s
             nodes, weights = special.roots_legendre(32)
             beyond, weights = (nodes + 1) / 2, weights / 2
         else:
             beyond, weights = np.array([0.5]), np.ones(1)
         found = [exact_coverage(self._estimate, ends, v, self.sigma, low - s * u, high + s * u) for s in beyond]
-        # What floats cannot tell apart is not counted as missed.
+        # Misses that are due to floating-point rounding alone are not counted.
         return np.asarray(np.maximum(weights @ np.array(found), 1 - 2 * special.ndtr(-half / self.sigma)))
 
 
 @cache
 def _normal_grid() -> tuple[Array, Array]:
-    """Return many standard normal values, evenly spaced, with their weights."""
+    """Return evenly spaced values of a standard normal variable, with their weights."""
     n = np.linspace(-9, 9, 1 << 15)
     weights = np.exp(-(n**2) / 2)
     return n, weights / weights.sum()
 
 
 def _with_ends(points: Array, middle: Array, half: float) -> Array:
-    """Return the points cut to middle ± half, and these two ends."""
+    """Return the points clipped to middle ± half, with these two ends added."""
     low, high = (middle - half)[:, None], (middle + half)[:, None]
     return np.concatenate([low, np.clip(points, low, high), high], axis=1)
 
 
 def check_estimator(estimator: Any) -> None:
-    """Raise unless an estimator is one of those that have a name."""
+    """Raise unless an estimator is one of the named ones."""
     if not isinstance(estimator, str) or estimator not in ESTIMATORS:
         raise ParameterError(f'estimator must be "mean" or "median", got {estimator!r}')

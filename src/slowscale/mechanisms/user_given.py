@@ -1,4 +1,4 @@
-"""Transformations by functions that a user gives (Theorem transform)."""
+"""Transformations by user-given functions (Theorem transform)."""
 
 import math
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from slowscale.sampling.samplers import Lift, Number
 class Transformation(TransformationMechanism):
     """Any concave, strictly increasing f on [a, ∞) with its inverse (Theorem transform).
 
-    That f is increasing and concave and that `inverse` is its inverse are checked numerically when the mechanism is
-    made. The estimator is "median" (Theorem mdnUnbiasTransform) or a function of the noisy transformed value.
+    When the mechanism is created, it is checked numerically that f is increasing and concave and that `inverse` is its
+    inverse. The estimator is "median" (Theorem mdnUnbiasTransform) or a function of the noisy transformed value.
 
     >>> import numpy as np
     >>> m = Transformation(np.arcsinh, np.sinh, sigma=0.5, a=0)
@@ -30,13 +30,13 @@ class Transformation(TransformationMechanism):
     """
 
     kind = "transformation"
-    words = "The sum is transformed by a function, Gaussian noise is added, and the function is undone."
+    words = "The sum is transformed by a function, Gaussian noise is added, and the result is transformed back."
     _free = ("sigma", "a")
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
         low, high = super()._range(name, fixed)
-        return max(low, 0.0), high  # offsets below 0 are legal, but not searched
+        return max(low, 0.0), high  # offsets below 0 are allowed, but calibration does not search them
 
     f: Callable[[Any], Any]
     inverse: Callable[[Any], Any]
@@ -80,7 +80,7 @@ class Transformation(TransformationMechanism):
         return self._in_arb("inverse", self.inverse, v.max(least)) - self.a
 
     def _in_arb(self, name: str, function: Function, x: Number) -> Number:
-        """Apply a user-given function to an Arb ball; float balls are left undecided, so that Arb gets them."""
+        """Apply a user-given function to an Arb ball; for float balls return NaN, so that Arb decides."""
         if isinstance(x, Ball):
             return Ball(np.full(np.shape(x.mid), np.nan))
         try:
@@ -103,13 +103,13 @@ class Transformation(TransformationMechanism):
 
 
 _ARB_NEEDED = (
-    "must work on flint.arb numbers to release anything exactly: floats would not keep the privacy promise. "
+    "must work on flint.arb numbers, because a release is exact: floats would weaken the privacy guarantee. "
     "numpy's sqrt, log, exp, log1p, expm1 and square and plain arithmetic do; otherwise use the methods of flint.arb."
 )
 
 
 def _turning_points(function: Callable[[Array], Array], middle: float, half: float) -> list[float]:
-    """Return the turning points of an unknown function on middle ± half that a fine grid shows, each refined."""
+    """Return the turning points of a function on middle ± half, found on a fine grid and then refined."""
     from scipy.optimize import minimize_scalar
 
     x = middle + half * np.linspace(-1, 1, 4001)
@@ -131,7 +131,7 @@ def _turning_points(function: Callable[[Array], Array], middle: float, half: flo
 def _check_inverse(
     f: Callable[[Any], Any], inverse: Callable[[Any], Any], a: float, sigma: float, beyond: bool
 ) -> None:
-    """Raise unless `inverse` undoes f from a on, and (when `beyond`) goes on rising above all values of f."""
+    """Raise unless `inverse` is the inverse of f on [a, ∞) and, if `beyond`, rises above all values of f as well."""
     x = probes(a)
     y, back = apply(f, x), apply(inverse, apply(f, x))
     with np.errstate(all="ignore"):
@@ -139,10 +139,10 @@ def _check_inverse(
         rounding = 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
     wrong = ~(np.abs(back - x) <= 1e-6 * (np.abs(x) + np.abs(a)) + rounding + 1e-9)
     if wrong.any():
-        raise ParameterError(f"inverse must undo f, but inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}")
+        raise ParameterError(f"inverse must be the inverse of f, but inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}")
     above = apply(inverse, y[-1] + sigma * np.array([0.0, 1.0, 5.0, 20.0]))
     if beyond and not (np.diff(np.minimum(above, 1e308)) >= 0).all():
         raise ParameterError(
             f"f must grow without bound for a median estimator, but inverse({y[-1] + sigma:g}) = {above[1]:g}: "
-            "no sum has that transformed value. Give an estimator that is a function instead"
+            "no sum has that transformed value. Pass a function as the estimator instead"
         )

@@ -1,6 +1,6 @@
-"""Noise distributions of the additive mechanisms, in the words of scipy.stats.
+"""Noise distributions of the additive mechanisms, with the method names of scipy.stats.
 
-They can be asked everything (density, tails, quantiles, moments) but draw nothing.
+They provide densities, tails, quantiles and moments. Sampling is done elsewhere, in `slowscale.sampling`.
 """
 
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise

@@ -1,8 +1,8 @@
 """The exponential polylogarithmic distribution, for every p >= 1 (Corollary expolyMech, Appendix ExpPloyLog).
 
 In the coordinate y = ln(|Z|/(σa) + 1) the density is exp(y − d·[(y + ln a)^p − (ln a)^p]) up to a constant, which is
-log-concave. The paper's Fox-Wright functions are integrals of it; they are taken directly here, in log space, because
-the series loses all digits in the tails. p = 1 and p = 2 have closed forms (Table Foxdenscases).
+log-concave. The paper's Fox-Wright functions are integrals of it. They are computed here as integrals, in log space,
+because the series loses all digits in the tails. p = 1 and p = 2 have closed forms (Table Foxdenscases).
 """
 
 import math
@@ -15,11 +15,11 @@ from scipy import special
 from slowscale.errors import SlowscaleError
 from slowscale.families import PolylogFamily
 from slowscale.formulas import log1p_ratio, polylog_rise, power_rise
-from slowscale.noise.logconcave import LogConcave
+from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
-# From here on, the mode of the coordinate counts as far out: the noise is then typically above exp(1000).
+# A mode of the coordinate above this counts as far out: the noise is then typically larger than exp(1000).
 FAR_OUT = 1000.0
 
 
@@ -49,12 +49,12 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
             return np.asarray(self.sigma * self.a * np.expm1(y))
 
     @lazy
-    def coordinate_density(self) -> LogConcave:
+    def coordinate_density(self) -> LogConcaveDensity:
         """The density of y = ln(|Z|/(σa) + 1), up to a constant."""
         return _density(1, self.d, self.p, math.log(self.a))
 
-    def _log_upper(self, y: Array) -> Array:
-        """Return the log of ∫ from y to ∞ of the density in the coordinate, taken to be 1 at its mode."""
+    def _log_upper_integral(self, y: Array) -> Array:
+        """Return the log of ∫ from y to ∞ of the density in the coordinate, scaled to be 1 at its mode."""
         if self.p == 1:
             return -(self.d - 1) * y - math.log(self.d - 1)
         if self.p == 2:
@@ -73,17 +73,17 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
 
     @lazy
     def _log_whole(self) -> float:
-        return float(self._log_upper(np.zeros(1))[0])
+        return float(self._log_upper_integral(np.zeros(1))[0])
 
     @lazy
     def _log_mass(self) -> float:
-        """Return the log of the whole integral of the density, taken to be 1 at y = 0."""
+        """The log of the integral of the density over y >= 0, scaled to be 1 at y = 0."""
         return self._log_whole + float(
             self.coordinate_density.rise(np.zeros(1), np.array([self.coordinate_density.mode]))[0]
         )
 
     def _log_tail_at(self, y: Array) -> Array:
-        return self._log_upper(y) - self._log_whole
+        return self._log_upper_integral(y) - self._log_whole
 
     def _log_tail(self, z: Array) -> Array:
         return self._log_tail_at(self._coordinate(z))
@@ -94,7 +94,7 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
     def _center(self, z: Array) -> Array:
         log_tail = self._log_tail(z)
         center = -np.expm1(log_tail)
-        if self.p != 1:  # 1 − tail has lost its digits where the tail is nearly 1
+        if self.p != 1:  # where the tail is nearly 1, 1 − tail loses its digits
             near = center < 0.5
             center[near] = np.exp(self._log_center_at(self._coordinate(z[near])))
         return np.asarray(center)
@@ -110,7 +110,7 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
             return -log_tail / (self.d - 1)
         # The log tail is concave in y, so its tangent at the mode bounds the solution; the slope there is −1/width.
         mode = np.array([self.coordinate_density.mode])
-        width = np.exp(self._log_upper(mode))
+        width = np.exp(self._log_upper_integral(mode))
         high = (mode + np.fmax(0, self._log_tail_at(mode) - log_tail) * width) * (1 + 1e-12)
         return _solve(self._log_tail_at, log_tail, np.zeros_like(log_tail), high)
 
@@ -119,7 +119,7 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
             return self._from_coordinate(-np.log1p(-center) / (self.d - 1))
         y = np.zeros_like(center)
         inside = center > 0
-        # The density in z falls from 0 on, so the center is at most its tangent at 0; and z is at most the median.
+        # The density in z decreases, so the center is at most its tangent at 0; and z is at most the median of |Z|.
         low = np.logaddexp(0, np.log(center[inside]) + self._log_mass) * (1 - 1e-12)
         high = np.full_like(low, self._tail_inverse_at(np.log([0.5]))[0] * (1 + 1e-12))
         y[inside] = _solve(self._log_center_at, np.log(center[inside]), low, high)
@@ -132,18 +132,18 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
                 return math.inf
             return scale + sum(math.log(j) - math.log(self.d - 1 - j) for j in range(1, order + 1))
         if math.log((order + 1) / (self.d * self.p)) / (self.p - 1) > 200:
-            return math.inf  # it is finite, but beyond exp(exp(100))
+            return math.inf  # it is finite, but larger than exp(exp(100))
         density = _tilted(_density(order + 1, self.d, self.p, math.log(self.a)), order)
         peak, integral = density.log_integral(np.zeros(1), np.inf)
         at_peak = order * _log_expm1(peak) + self.coordinate_density.rise(np.zeros(1), peak)
         return float(scale + at_peak[0] + integral[0] - self._log_mass)
 
 
-def _density(c: float, d: float, p: float, start: float) -> LogConcave:
+def _density(c: float, d: float, p: float, start: float) -> LogConcaveDensity:
     """The density exp(c·y − d·[(y + start)^p − start^p]), y >= 0.
 
-    Where its mode is far out, the two terms nearly cancel around it. Then the rise is summed from the slope, written
-    relative to the mode where it is 0, and from what the power adds to its tangent.
+    If its mode is far out, the two terms nearly cancel around the mode. Then the rise is the sum of a linear part, with
+    the slope computed relative to the mode, where it is 0, and of the excess of the power over its tangent.
     """
     top = 0.0 if p == 1 else (c / (d * p)) ** (1 / (p - 1))
     mode = max(0.0, top - start)
@@ -161,7 +161,7 @@ def _density(c: float, d: float, p: float, start: float) -> LogConcave:
             return c * t - d * power_rise(t, base, p)
         return np.asarray(slope(y) * t - d * base**p * _power_excess(t / base, p))
 
-    return LogConcave(rise, slope, lambda y: d * p * (p - 1) * (start + y) ** (p - 2), mode)
+    return LogConcaveDensity(rise, slope, lambda y: d * p * (p - 1) * (start + y) ** (p - 2), mode)
 
 
 def _power_excess(x: Array, p: float) -> Array:
@@ -180,7 +180,7 @@ def _log_expm1(y: Array) -> Array:
         return np.asarray(y + np.log(-np.expm1(-y)))
 
 
-def _tilted(density: LogConcave, order: int) -> LogConcave:
+def _tilted(density: LogConcaveDensity, order: int) -> LogConcaveDensity:
     """The density times (1 − e^−y)^order; with c = order + 1 its mass is the absolute moment of that order."""
     from scipy.optimize import brentq
 
@@ -197,12 +197,12 @@ def _tilted(density: LogConcave, order: int) -> LogConcave:
             return np.asarray((0.5 * order**0.5 / np.sinh(y / 2)) ** 2 + density.curvature(y))
 
     mode = density.mode
-    if mode < 50:  # further out, the factor is 1 to the last digit
+    if mode < 50:  # for a larger mode, the factor equals 1 to the last digit
         low, high = max(mode * (1 - 1e-9), 1e-300), max(1.0, 2 * mode)
         while slope(np.array(high)) > 0:
             high *= 2
         mode = math.exp(brentq(lambda log_y: float(slope(np.exp(log_y))), math.log(low), math.log(high), xtol=1e-12))
-    return LogConcave(
+    return LogConcaveDensity(
         rise=lambda y, t: log_factor(y + t) - log_factor(y) + density.rise(y, t),
         slope=slope,
         curvature=curvature,
@@ -223,5 +223,5 @@ def _solve(function: Callable[[Array], Array], target: Array, low: Array, high: 
         tolerances={"xatol": 0.0, "xrtol": 4e-16, "fatol": 0.0, "frtol": 0.0},
     )
     if not np.isfinite(found.x).all():
-        raise SlowscaleError("a quantile could not be found; please report this with the parameters")
+        raise SlowscaleError("a quantile could not be computed: please report this, with the parameters of the noise")
     return np.asarray(found.x)

@@ -10,11 +10,11 @@ import numpy as np
 from scipy import special
 
 from slowscale.families import PowerFamily
-from slowscale.noise.logconcave import LogConcave
+from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
-# Below this, scipy's incomplete gamma function nears underflow; above it, it is accurate.
+# Below this, scipy's incomplete gamma function is close to underflow; above it, it is accurate.
 SMALLEST_TAIL = 1e-280
 
 
@@ -35,10 +35,10 @@ class GeneralizedGaussianNoise(PowerFamily, SymmetricNoise):
         return math.log(self.p / 2) - math.log(self.sigma) - math.lgamma(1 / self.p)
 
     @lazy
-    def gamma_density(self) -> LogConcave:
+    def gamma_density(self) -> LogConcaveDensity:
         """The density of G = (|Z|/σ)^p, up to a constant."""
         shape = 1 / self.p
-        return LogConcave(
+        return LogConcaveDensity(
             rise=lambda x, t: (shape - 1) * np.log1p(t / x) - t,
             slope=lambda x: (shape - 1) / x - 1,
             curvature=lambda x: (shape - 1) / x**2,

@@ -1,7 +1,7 @@
-"""What every noise of the paper has in common: a density proportional to exp(f(|z|)), symmetric about 0.
+"""The base class of all noise distributions: a density proportional to exp(f(|z|)), symmetric about 0.
 
-A family states what it knows for z >= 0, in terms of |Z|; this class turns it into the vocabulary of
-scipy.stats, keeping full relative accuracy in both tails and around the median.
+A family implements the distribution of |Z| for z >= 0. This class derives the methods of scipy.stats from it, with
+full relative accuracy in both tails and around the median.
 """
 
 import math
@@ -24,7 +24,7 @@ class SymmetricNoise(Declared, ABC):
 
     @abstractmethod
     def _drop(self, z: Array) -> Array:
-        """f(0) − f(z): by how much the log-density falls from 0 to z."""
+        """Return f(0) − f(z), by how much the log-density falls from 0 to z."""
 
     @property
     @abstractmethod
@@ -33,7 +33,7 @@ class SymmetricNoise(Declared, ABC):
 
     @abstractmethod
     def _log_tail(self, z: Array) -> Array:
-        """ln P(|Z| > z)."""
+        """Return ln P(|Z| > z)."""
 
     @abstractmethod
     def _tail_inverse(self, tail: Array) -> Array:
@@ -41,7 +41,7 @@ class SymmetricNoise(Declared, ABC):
 
     @abstractmethod
     def _center(self, z: Array) -> Array:
-        """P(|Z| <= z), accurate also where it is small."""
+        """Return P(|Z| <= z), accurate also where it is small."""
 
     @abstractmethod
     def _center_inverse(self, center: Array) -> Array:
@@ -49,33 +49,33 @@ class SymmetricNoise(Declared, ABC):
 
     @abstractmethod
     def _log_moment(self, order: int) -> float:
-        """ln E|Z/σ|^order, infinite where the moment is."""
+        """Return ln E|Z/σ|^order, infinite if the moment is."""
 
     def _tail(self, z: Array) -> Array:
         return np.exp(self._log_tail(z))
 
     def logpdf(self, z: Any) -> Any:
-        """Log of the density at z."""
+        """Return the log of the density at z."""
         return self._at(z, lambda z: self._log_peak - self._drop(np.abs(z)), -math.inf, -math.inf)
 
     def pdf(self, z: Any) -> Any:
-        """Density at z."""
+        """Return the density at z."""
         return self._at(z, lambda z: np.exp(self._log_peak - self._drop(np.abs(z))), 0.0, 0.0)
 
     def cdf(self, z: Any) -> Any:
-        """P(Z <= z)."""
+        """Return P(Z <= z)."""
         return self._at(z, lambda z: self._sf(-z), 0.0, 1.0)
 
     def sf(self, z: Any) -> Any:
-        """P(Z > z), as accurate in the right tail as `cdf` is in the left."""
+        """Return P(Z > z), as accurate in the right tail as `cdf` is in the left one."""
         return self._at(z, self._sf, 1.0, 0.0)
 
     def logcdf(self, z: Any) -> Any:
-        """ln P(Z <= z), where `cdf` itself would underflow too."""
+        """Return ln P(Z <= z), also where `cdf` itself would underflow."""
         return self._at(z, lambda z: self._logsf(-z), -math.inf, 0.0)
 
     def logsf(self, z: Any) -> Any:
-        """ln P(Z > z), where `sf` itself would underflow too."""
+        """Return ln P(Z > z), also where `sf` itself would underflow."""
         return self._at(z, self._logsf, 0.0, -math.inf)
 
     def ppf(self, q: Any) -> Any:
@@ -87,16 +87,16 @@ class SymmetricNoise(Declared, ABC):
         return evaluate("q", q, self._isf)
 
     def moment(self, order: int) -> float:
-        """E Z^order for a whole number >= 0: infinite where it is, undefined odd moments as nan."""
+        """Return E Z^order for an integer order >= 0; infinite moments are inf, undefined odd moments are nan."""
         absolute = self.absolute_moment(order)
         return absolute if order % 2 == 0 else math.nan if absolute == math.inf else 0.0
 
     def mean(self) -> float:
-        """E Z: 0, or nan where it does not exist."""
+        """Return E Z: 0, or nan if it does not exist."""
         return self.moment(1)
 
     def absolute_moment(self, order: int) -> float:
-        """E |Z|^order for a whole number >= 0."""
+        """Return E |Z|^order for an integer order >= 0."""
         number = as_number("order", order, "a whole number >= 0")
         if not number.is_integer() or number < 0:
             raise ParameterError(f"order must be a whole number >= 0, got {order}")
@@ -105,11 +105,11 @@ class SymmetricNoise(Declared, ABC):
         return math.exp(log) if log < 709.78 else math.inf
 
     def var(self) -> float:
-        """Variance, infinite where it is."""
+        """Return the variance, which may be infinite."""
         return self.std() * self.std()
 
     def std(self) -> float:
-        """Return the standard deviation, infinite where it is."""
+        """Return the standard deviation, which may be infinite."""
         log = self._log_moment(2) / 2
         if log < 700:
             return self.sigma * math.exp(log)
@@ -117,12 +117,12 @@ class SymmetricNoise(Declared, ABC):
         return math.exp(log) if log < 709.78 else math.inf
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the interval about 0 that holds the noise with probability `level`."""
+        """Return the interval around 0 that contains the noise with probability `level`."""
         half = self.isf(level_quantile(level))
         return -half, half
 
     def _at(self, z: Any, formula: Callable[[Array], Array], at_minus: float, at_plus: float) -> Any:
-        """Apply a formula to any z but NaN, given its values at −∞ and ∞."""
+        """Apply a formula to any z except NaN, given its values at −∞ and ∞."""
 
         def anywhere(z: Array) -> Array:
             ends = np.where(z > 0, at_plus, at_minus)

@@ -12,7 +12,7 @@ Influences are the absolute change a record makes to the sum: for a sum, the rec
 Δ^(1/2) / (2·2²) + Δ² / (2·100²)
 """
 
-from slowscale.policy.base import PURE, REGISTRY, ZCDP, Function, Policy, function_name
+from slowscale.policy.base import POLICY_KINDS, PURE, ZCDP, Function, Policy, function_name
 from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
 from slowscale.policy.families import ConstantPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
 from slowscale.policy.transforming import (
@@ -26,9 +26,9 @@ from slowscale.policy.transforming import (
 from slowscale.policy.writing import number
 
 __all__ = [
+    "POLICY_KINDS",
     "PROBES",
     "PURE",
-    "REGISTRY",
     "SAME",
     "ZCDP",
     "ConstantPolicy",

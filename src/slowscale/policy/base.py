@@ -16,7 +16,7 @@ Function = Callable[..., Any]
 ZCDP = "PRzCDP"
 PURE = "PRDP"
 # All policies by their kind, in the order in which they were defined. Whatever lists kinds is derived from this.
-REGISTRY: dict[str, type["Policy"]] = {}
+POLICY_KINDS: dict[str, type["Policy"]] = {}
 
 
 class Policy(Declared, ABC):
@@ -30,10 +30,10 @@ class Policy(Declared, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in cls.__dict__:
-            known = REGISTRY.get(cls.kind, cls)
+            known = POLICY_KINDS.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ParameterError(f"kind must be a new name, but {known.__name__} has {cls.kind!r} already")
-            REGISTRY[cls.kind] = cls
+            POLICY_KINDS[cls.kind] = cls
 
     @property
     def notion(self) -> str:
@@ -44,6 +44,19 @@ class Policy(Declared, ABC):
     def step(self) -> float | None:
         """The size of the steps in which the loss grows, or None where it grows with every size."""
         return None
+
+    @property
+    def constant(self) -> bool:
+        """Whether every record has the same loss, whatever its influence."""
+        return False
+
+    def _smooth_bounds(self) -> tuple[Function, Function]:
+        """Return two functions without jumps that bound the loss from below and from above, and meet its jumps."""
+        return self, self
+
+    def _rounding_error(self, influence: Array) -> Array:
+        """Return the relative rounding error of the loss, as far as it exceeds a few units in the last place."""
+        return np.zeros_like(influence)
 
     @abstractmethod
     def _loss(self, influence: Array) -> Array:
@@ -186,9 +199,9 @@ class Policy(Declared, ABC):
         """
         if not isinstance(description, Mapping) or "kind" not in description:
             raise ParameterError(f'description must be a mapping with a "kind", got {description!r:.80}')
-        cls = REGISTRY.get(description["kind"])
+        cls = POLICY_KINDS.get(description["kind"])
         if cls is None:
-            raise ParameterError(f"kind must be one of {', '.join(sorted(REGISTRY))}, got {description['kind']!r}")
+            raise ParameterError(f"kind must be one of {', '.join(sorted(POLICY_KINDS))}, got {description['kind']!r}")
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         given = {name: value for name, value in description.items() if name not in ("kind", "probes")}
         if set(given) != set(names):

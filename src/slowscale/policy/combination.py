@@ -25,6 +25,11 @@ class TanhPolicy(Policy):
         if not isinstance(self.pure, Policy) or self.pure.notion != PURE:
             raise ParameterTypeError(f"pure must be a PRDP policy, got {self.pure!r}")
 
+    @property
+    def constant(self) -> bool:
+        """Whether every record has the same loss: if the PRDP policy is constant."""
+        return self.pure.constant
+
     def _loss(self, influence: Array) -> Array:
         return tanh_bound(self.pure._loss(influence))
 
@@ -64,6 +69,11 @@ class TimesPolicy(Policy):
     def notion(self) -> str:
         """The privacy notion the values are in."""
         return self.policy.notion
+
+    @property
+    def constant(self) -> bool:
+        """Whether every record has the same loss: if the repeated policy is constant."""
+        return self.policy.constant
 
     def _loss(self, influence: Array) -> Array:
         return self.count * self.policy._loss(influence)
@@ -114,6 +124,11 @@ class _CombinedPolicy(Policy):
     def notion(self) -> str:
         """The privacy notion the values are in."""
         return self.terms[0].notion
+
+    @property
+    def constant(self) -> bool:
+        """Whether every record has the same loss: if all terms are constant."""
+        return all(term.constant for term in self.terms)
 
     @abstractmethod
     def _combine(self, parts: list[Array]) -> Array:

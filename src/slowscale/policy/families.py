@@ -10,7 +10,7 @@ from slowscale.families import PolylogFamily, PowerFamily, SplittingFamily
 from slowscale.formulas import polylog_rise, power
 from slowscale.parameters import Array, real
 from slowscale.policy import tree
-from slowscale.policy.base import PURE, ZCDP, Policy
+from slowscale.policy.base import PURE, ZCDP, Function, Policy
 from slowscale.policy.tree import (
     INFLUENCE,
     Difference,
@@ -42,6 +42,11 @@ class ConstantPolicy(Policy):
     def notion(self) -> str:
         """The privacy notion the values are in."""
         return self.of
+
+    @property
+    def constant(self) -> bool:
+        """True: every record has the same loss."""
+        return True
 
     def _loss(self, influence: Array) -> Array:
         return np.full_like(influence, self.loss)
@@ -121,6 +126,19 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
     def step(self) -> float:
         """The size of the pieces: the loss grows with their number."""
         return self.threshold
+
+    def _smooth_bounds(self) -> tuple[Function, Function]:
+        # ⌈Δ/threshold⌉ lies between Δ/threshold and Δ/threshold + 1.
+        largest = np.finfo(float).max
+        return (
+            lambda x: np.asarray((x / self.sigma) ** 2 / 2),
+            lambda x: np.asarray((np.minimum(x + self.threshold, largest) / self.sigma) ** 2 / 2),
+        )
+
+    def _rounding_error(self, influence: Array) -> Array:
+        # The loss per piece may be close to the smallest float, or below it.
+        smallest = np.finfo(float).smallest_subnormal
+        return np.full_like(influence, smallest / self.rho if self.rho > 0 else math.inf)
 
     def _loss(self, influence: Array) -> Array:
         # Squared last: the number of pieces alone may be too large to be squared.

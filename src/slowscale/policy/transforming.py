@@ -210,6 +210,13 @@ class TransformationPolicy(TransformingPolicy):
             "changed function another name"
         )
 
+    def _rounding_error(self, influence: Array) -> Array:
+        # Subtracting f(a) cancels the leading digits of the loss of small records.
+        eps = np.finfo(float).eps
+        start, end = apply(self.f, np.array([self.a])), apply(self.f, influence + self.a)
+        cancelled = 8 * eps * (np.abs(end) + np.abs(start)) / np.abs(end - start)
+        return np.asarray(2 * (cancelled + eps * (influence + abs(self.a)) / influence))
+
     def _rise(self, x: Array) -> Array:
         return apply(self.f, x + self.a) - apply(self.f, np.array([self.a]))
 

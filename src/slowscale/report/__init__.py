@@ -1,7 +1,7 @@
-"""Reports: one HTML file about a release, for everyone who reads it; and another one for the curator only.
+"""Reports: an HTML file about a release for all of its readers, and a confidential one for the curator only.
 
-A report opens offline: no script, no font and no picture is fetched, and its content policy forbids it. The public one
-is made of a release alone, which holds public facts only.
+A report opens offline: it loads no script, font or image, and its content security policy forbids it. The public report
+is generated from a release alone, which contains public facts only.
 """
 
 from slowscale.report.charts import check_tools

@@ -1,7 +1,7 @@
-"""Charts, drawn by Altair and rendered to SVG that is put into the page: no script, no network.
+"""Charts, described with Altair and rendered to SVG within the page: no script, no network access.
 
-Ink is the page's own (`currentColor`), so that charts are light and dark with it. Lines differ in colour (Okabe and
-Ito's, which colour-blind people tell apart) and in dashes.
+Text and axes have the colour of the page's text (`currentColor`), so that charts follow its light or dark theme. Lines
+differ in dashes and in colour. The colours are those of Okabe and Ito, which colour-blind readers can distinguish.
 """
 
 import math
@@ -17,18 +17,18 @@ from slowscale.report.page import Html, cell, head, html, paragraph, row, table,
 from slowscale.report.words import MISSING
 
 INK = "currentColor"
-PAPER = "#fffffe"  # stands for the page's paper, which is light or dark
+PAPER = "#fffffe"  # a placeholder for the background colour of the page, which is light or dark
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES = ((1, 0), (9, 4), (2, 3), (12, 4, 2, 4), (5, 2), (16, 6))
 FONT = '"Source Sans 3", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
 WIDTH, HEIGHT = 800, 330
 MOST_TICKS = 10
-LETTERS = 13  # the size of names
+NAME_FONT_SIZE = 13
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its title, and whether it counts in powers of ten or from 0 to 1."""
+    """An axis: its title, and whether it is logarithmic; otherwise it goes from 0 to 1."""
 
     title: str
     log: bool = True
@@ -36,7 +36,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point on a line, with or without a name."""
+    """A marked point on a line, with or without a name."""
 
     line: str
     x: float
@@ -46,7 +46,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over one another: a name and its points for each; and marks on them."""
+    """A chart of several lines, given by their names and points, with marks on them."""
 
     anchor: str
     title: str
@@ -55,15 +55,15 @@ class LineChart:
     y: Axis
     lines: Mapping[str, Sequence[tuple[float, float]]]
     marks: tuple[Mark, ...] = ()
-    floor: float = 0.0  # what is below is not drawn, so that the rest is seen
+    floor: float = 0.0  # points below are not drawn, so that the rest of the chart stays readable
 
     def figure(self, shown: Sequence[float]) -> Html:
-        """Return the chart with its text alternative; the points at the x `shown` are told as a table, too."""
+        """Return the chart with its text alternative, and a table of the points at the x values `shown`."""
         lines = {name: [point for point in points if self._visible(point)] for name, points in self.lines.items()}
         drawn = {name: points for name, points in lines.items() if points}
-        svg = self._svg(drawn) if drawn else paragraph("There is nothing that such axes could show.")
+        svg = self._svg(drawn) if drawn else paragraph("There are no values that logarithmic axes can show.")
         caption = tag("figcaption", self.title, " ", tag("span", self.note))
-        data = tag("details", tag("summary", "The numbers of this chart"), self._table(shown))
+        data = tag("details", tag("summary", "Data of this chart"), self._table(shown))
         drawing = tag("div", svg, class_="scroll", role="region", tabindex="0", aria_label=self.title)
         return tag("figure", caption, "\n", drawing, "\n", data, id=self.anchor)
 
@@ -75,13 +75,13 @@ class LineChart:
     def _svg(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Html:
         marks = [mark for mark in self.marks if self._visible((mark.x, mark.y))]
         drawn = render(spec(self.x, self.y, lines, marks))
-        title, told = f"{self.anchor}-title", f"{self.anchor}-told"
+        title, summary = f"{self.anchor}-title", f"{self.anchor}-summary"
         opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", drawn)
         assert opening is not None
         return Html(
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{title} {told}"{opening[1] or ""}>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{title} {summary}"{opening[1] or ""}>'
             f'<title id="{title}">{escape(self.title)}</title>'
-            f'<desc id="{told}">{escape(self._description(lines))}</desc>'
+            f'<desc id="{summary}">{escape(self._description(lines))}</desc>'
             f"{drawn[opening.end() :].replace(PAPER, 'var(--paper)')}"
         )
 
@@ -119,7 +119,7 @@ def spec(
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
     dashes = [list(DASHES[i % len(DASHES)]) for i in range(len(names))]
     legend = alt.Legend(title=None, symbolType="stroke", symbolSize=900, symbolStrokeWidth=2.5, columns=4)
-    x_axis, y_axis = _scaled(across, [x for _, x, _ in points]), _scaled(up, [y for _, _, y in points])
+    x_axis, y_axis = _axis_options(across, [x for _, x, _ in points]), _axis_options(up, [y for _, _, y in points])
     chart = (
         alt.Chart(
             alt.InlineData(values=[dict(zip(("line", "x", "y"), point, strict=True)) for point in points]),
@@ -135,7 +135,7 @@ def spec(
         )
     )
     if marks:
-        chart = alt.layer(chart, *_marked(marks, dict(zip(names, colours, strict=True)), x_axis, y_axis))
+        chart = alt.layer(chart, *_mark_layers(marks, dict(zip(names, colours, strict=True)), x_axis, y_axis))
     ink = {"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK, "gridColor": INK}
     text = {"labelFont": FONT, "titleFont": FONT, "labelFontSize": 13, "titleFontSize": 13}
     chart = (
@@ -144,48 +144,50 @@ def spec(
         .configure_legend(orient="top", labelColor=INK, labelFont=FONT, labelFontSize=13, labelLimit=180, offset=12)
         .configure_view(stroke=None)
     )
-    with alt.theme.enable("none"):  # whatever theme the session has
+    with alt.theme.enable("none"):  # independent of the theme that is enabled in the session
         described: dict[str, Any] = chart.to_dict()
     return described
 
 
-def _marked(
+def _mark_layers(
     marks: Sequence[Mark], colours: Mapping[str, str], x_axis: dict[str, Any], y_axis: dict[str, Any]
 ) -> list[Any]:
-    """Return layers with a point for each mark, and the names beside them where they have room."""
+    """Return layers with one point per mark, and with the names of those marks for which there is room."""
     alt, _ = tools()
     x, y = alt.X("x:Q", **x_axis), alt.Y("y:Q", **y_axis)
     dots, names = [], []
-    sides = _sides(marks, _place(x_axis["scale"].domain, WIDTH), _place(y_axis["scale"].domain, HEIGHT))
+    sides = _name_sides(
+        marks, _axis_position(x_axis["scale"].domain, WIDTH), _axis_position(y_axis["scale"].domain, HEIGHT)
+    )
     for mark, side in zip(marks, sides, strict=True):
         base = alt.Chart(alt.InlineData(values=[{"x": mark.x, "y": mark.y, "name": mark.name}]))
         dots.append(base.mark_point(filled=True, opacity=1, size=90, color=colours[mark.line]).encode(x=x, y=y))
-        # First in the paper's colour and wider, so that lines do not cross letters.
+        # Each name is first drawn wider in the background colour, so that lines do not cross its letters.
         around = {"color": PAPER, "stroke": PAPER, "strokeWidth": 5, "strokeJoin": "round"}
         for look in (around, {"color": INK}) if side is not None else ():
-            text = base.mark_text(font=FONT, fontSize=LETTERS, **(side or {}), **look)
+            text = base.mark_text(font=FONT, fontSize=NAME_FONT_SIZE, **(side or {}), **look)
             names.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
     return [*names, *dots]
 
 
-def _place(domain: Sequence[float], length: int) -> Callable[[float], float]:
-    """Return where a value is on a logarithmic axis of some length, from its beginning."""
+def _axis_position(domain: Sequence[float], length: int) -> Callable[[float], float]:
+    """Return a function that gives the position of a value on a logarithmic axis of this length."""
     low, high = (math.log(end) for end in domain)
     return lambda value: (math.log(value) - low) / (high - low) * length
 
 
-def _sides(
+def _name_sides(
     marks: Sequence[Mark], across: Callable[[float], float], up: Callable[[float], float]
 ) -> list[dict[str, Any] | None]:
-    """Return on which side of its point each name is put, or None where it would cover another name or a point."""
+    """Return on which side of its point each name is drawn, or None if it would cover another name or a point."""
     dots = [(across(mark.x), up(mark.y)) for mark in marks]
     taken = [(x - 6, x + 6, y - 6, y + 6) for x, y in dots]
     sides: list[dict[str, Any] | None] = [None] * len(marks)
-    for i in reversed(range(len(marks))):  # the largest comes last, and is named first
-        (x, y), width = dots[i], 0.56 * LETTERS * len(marks[i].name)
+    for i in reversed(range(len(marks))):  # the largest size comes last, and its name is placed first
+        (x, y), width = dots[i], 0.56 * NAME_FONT_SIZE * len(marks[i].name)
         for align, dx, dy in (("left", 9, 13), ("right", -9, -11), ("left", 9, -11), ("right", -9, 13)):
             left = x + dx if align == "left" else x + dx - width
-            box = (left, left + width, y - dy - 8, y - dy + 8)  # up is up here, and down in the chart
+            box = (left, left + width, y - dy - 8, y - dy + 8)  # y grows upwards here, but downwards in the SVG
             inside = box[0] >= 0 and box[1] <= WIDTH and box[2] >= 0 and box[3] <= HEIGHT
             if marks[i].name and inside and not any(_overlap(box, other) for other in taken):
                 sides[i] = {"align": align, "baseline": "middle", "dx": dx, "dy": dy}
@@ -198,13 +200,13 @@ def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
     return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
-def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
+def _axis_options(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     """Return the scale and the ticks of an axis."""
     alt, _ = tools()
     if not axis.log:
         return {"title": axis.title, "scale": alt.Scale(domain=[0, 1]), "axis": alt.Axis(format=".0%", tickCount=5)}
     low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
-    low, high = max(low, -300), min(max(high, low + 1), 300)  # as far as floats reach
+    low, high = max(low, -300), min(max(high, low + 1), 300)  # the range of floats
     step = math.ceil((high - low) / MOST_TICKS)
     labels = [power_of_ten(exponent) for exponent in range(low, high + 1)]
     return {
@@ -212,7 +214,7 @@ def _scaled(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
         "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
         "axis": alt.Axis(
             values=[10.0**exponent for exponent in range(low, high + 1, step)],
-            labelOverlap=False,  # the ticks are few enough
+            labelOverlap=False,  # there are few enough ticks
             labelFlush=False,
             labelExpr=f"{labels}[round(log(datum.value) / LN10) - ({low})]",
         ),
@@ -225,19 +227,19 @@ def points(x: Any, y: Any) -> list[tuple[float, float]]:
 
 
 def render(description: dict[str, Any]) -> str:
-    """Return a Vega-Lite description as SVG; nothing may be fetched for it."""
+    """Render a Vega-Lite description to SVG, without network access."""
     alt, vl_convert = tools()
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     return str(vl_convert.vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
 
 
 def check_tools() -> None:
-    """Raise unless all that a report needs is installed."""
+    """Raise unless the packages that a report needs are installed."""
     tools()
 
 
 def tools() -> tuple[Any, Any]:
-    """Return the packages that draw, or say how to get them."""
+    """Return the packages that draw charts, or raise an error that says how to install them."""
     try:
         import altair
         import vl_convert

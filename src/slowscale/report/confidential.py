@@ -1,6 +1,6 @@
-"""The confidential report: how the losses of the records are distributed. For the curator only.
+"""The confidential report: the distribution of the losses of the records. It is for the curator only.
 
-It is computed from the records themselves, and nothing protects it.
+It is computed from the records themselves, without noise, so nothing in it is protected.
 """
 
 import math
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from slowscale.session import Session
     from slowscale.tables.losses import Losses
 
-BANNER = "CONFIDENTIAL: never publish this. It is computed from the records, and no noise is in it."
+BANNER = "CONFIDENTIAL: never publish this report. It is computed from the records, without noise."
 
 
 def write_confidential_report(
     session: "Session", release: Release, path: str | os.PathLike[str], overwrite: bool = False
 ) -> Path:
-    """Write how the losses of the records in a release are distributed. CONFIDENTIAL: for the curator only.
+    """Write the distribution of the losses of the records in a release. CONFIDENTIAL: for the curator only.
 
     Only the owner of the file may read it (mode 0600).
 
@@ -39,14 +39,14 @@ def write_confidential_report(
     release
         The release.
     path
-        Where to; it must end in .html.
+        The file to write; its name must end in .html.
     overwrite
         Whether to replace an existing file.
     """
     if not isinstance(release, Release):
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
     target = free_target(path, ".html", overwrite)
-    tools()  # before any work, if they are missing
+    tools()  # raises before any work is done if a package is missing
     text = _page(release, session.losses(release), session.errors(release))
     files = {target: lambda file: file.write_text(text, encoding="utf-8")}
     return write_files(files, overwrite=overwrite, confidential=True)
@@ -55,33 +55,33 @@ def write_confidential_report(
 def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> str:
     noun = "records" if release.facts.protect is None else f"entities ({release.facts.protect})"
     lead = paragraph(
-        f"How the losses of {losses.records:,} {noun} by release {release.facts.id} are distributed. What stands "
-        "here depends on single records: keep it where the records are kept, and delete it when it has been read.",
+        f"This report shows how the losses of {losses.records:,} {noun} by release {release.facts.id} are distributed. "
+        "Its numbers depend on single records: keep it where the records are kept, and delete it after reading.",
         class_="lead",
     )
     chart = LineChart(
         "figure-cdf",
-        f"Figure 1. Cumulative share of the {noun}, by their loss.",
-        "The empirical distribution function; losses in powers of ten.",
+        f"Figure 1. Cumulative share of the {noun}, by loss.",
+        "This is the empirical distribution function; the axis of losses is logarithmic.",
         Axis("PRzCDP loss"),
         Axis(f"Share of the {noun}", log=False),
-        {"all columns": _kept(losses)},
+        {"all columns": _rising_part(losses)},
     )
-    shown = [at for at, _ in _kept(losses)]
+    shown = [at for at, _ in _rising_part(losses)]
     shares = [(f"{100 * place:g} %", figure(loss)) for place, loss in losses.quantiles.items()]
     ranks = [("largest" if rank == 1 else f"{rank:,}th largest", figure(loss)) for rank, loss in losses.largest.items()]
     parts = [
-        Section("cdf", "Distribution", "How the losses are distributed", [chart.figure(shown)]),
+        Section("cdf", "Distribution", "Distribution of the losses", [chart.figure(shown)]),
         Section(
             "quantiles",
             "Quantiles",
             "Quantiles and largest losses",
             [
-                _pairs("Quantiles of the losses.", f"So many of the {noun} …", "… lose at most", shares),
-                _pairs("The largest losses.", "The loss that is …", "… amounts to", ranks),
+                _pairs("Quantiles of the losses.", f"Share of the {noun}", "Loss at most", shares),
+                _pairs("The largest losses.", "Rank", "Loss", ranks),
             ],
         ),
-        Section("errors", "Errors", "How wrong the results are, by size of the true sum", [_errors(errors)]),
+        Section("errors", "Errors", "Errors of the results, by size of the true sum", [_errors(errors)]),
         Section(
             "release",
             "The release",
@@ -92,7 +92,7 @@ def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> 
     return page("Losses of the records", "Confidential report", [lead], parts, BANNER, BANNER)
 
 
-def _kept(losses: "Losses") -> list[tuple[float, float]]:
+def _rising_part(losses: "Losses") -> list[tuple[float, float]]:
     """Return the distribution function from the last 0 to the first 1."""
     points = list(losses.cdf.items())
     start = max((i for i, (_, share) in enumerate(points) if share == 0), default=0)
@@ -102,7 +102,7 @@ def _kept(losses: "Losses") -> list[tuple[float, float]]:
 
 def _errors(errors: "Sequence[SizeClass]") -> Html:
     """Return the table of errors by size class."""
-    top = ("Column", "True sum", "Cells", "Median error", "… of the sum")
+    top = ("Column", "True sum", "Cells", "Median error", "Relative to the sum")
     rows = []
     for size in errors:
         span = f"{figure(size.low)} to {figure(size.high)}" if size.high else "0"

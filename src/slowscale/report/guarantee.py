@@ -1,4 +1,4 @@
-"""The guarantee: the policy of each column, what it means for an attacker, and what all releases cost together."""
+"""The guarantee: the policy of each column, what an attacker can learn, and the total loss by all releases."""
 
 from collections.abc import Sequence
 
@@ -17,18 +17,19 @@ from slowscale.report.words import growth, listed, mathml
 
 DELTA = 1e-6
 RARELY = 0.01
-LABELS = 8  # names in a chart, at most
-LEAST = 1e-4  # losses below are not drawn, unless a stated size has one
+MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
+LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
 NOTION = (
-    "PRzCDP: per-record zero-concentrated differential privacy. For every record, the table would come out much the "
-    "same with it as without it. How much the same is told by the record's loss: at 0 nothing can be learned about it, "
-    "and the larger the loss, the more. The loss is told by a policy, fixed before any noise was drawn, from the size "
-    "of the record."
+    "PRzCDP: per-record zero-concentrated differential privacy. For every record, it limits how much the probability "
+    "distribution of the published table can differ between data with the record and data without it. The limit is the "
+    "privacy loss of the record: with a loss of 0, nothing can be learned about the record; the larger the loss, the "
+    "more can be learned. The loss depends on the size of the record, by a policy that was fixed before any noise was "
+    "drawn."
 )
 
 
 def guarantee_section(release: Release, scope: Scope) -> Section:
-    """State the guarantee, as formulas, in words and as a chart."""
+    """Return the section that states the guarantee, as formulas, in words and as a chart."""
     rules = []
     for column in scope.columns:
         name = None if column.single else column.name
@@ -38,21 +39,25 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
         )
         rules.append(tag("div", tag("h3", column.name), formula, paragraph(_in_words(column, scope)), class_="rule"))
     notes = [
-        "The losses of a record's columns add up. A record is in one group only, so groups do not add."
+        "The losses of a record in all columns add up. A record is in one group only, so the groups do not add up."
         if release.facts.protect is None
-        else f"The losses of the columns add up, and so do those of the groups that a {release.facts.protect} is in."
+        else f"The losses in all columns add up, and so do those in all groups that a {release.facts.protect} is in."
     ]
     pure = [column.name for column in scope.columns if column.pure is not None]
     if pure:
         notes.append(
             f"{f'The column {pure[0]} has' if len(pure) == 1 else f'The columns {listed(pure)} have'} a "
-            "pure guarantee (PRDP), too. There ε is a guarantee by itself: to an attacker the "
-            "odds that the record is there shift by a factor of at most exp(ε), without exception."
+            "pure guarantee (PRDP) as well. There ε is a guarantee by itself: for an attacker, the odds that the "
+            "record is in the data change by a factor of at most exp(ε), without exception."
         )
     parts = [
-        paragraph(f"The notion is {NOTION}" if release.facts.notion == "PRzCDP" else release.facts.notion),
-        paragraph(tag("strong", "Protected is "), release.facts.protects, "."),
-        paragraph("The policy P of each column, as a formula and in words. The size is ", _size(release), ":"),
+        paragraph(f"The privacy guarantee is {NOTION}" if release.facts.notion == "PRzCDP" else release.facts.notion),
+        paragraph(tag("strong", "Protected: "), release.facts.protects, "."),
+        paragraph(
+            "The policy P of each column follows, as a formula and in words. The size of a record is ",
+            _size(release),
+            ":",
+        ),
         *rules,
         *(paragraph(note) for note in notes),
         _policy_chart(scope),
@@ -62,22 +67,22 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
 
 
 def _in_words(column: ColumnPolicy, scope: Scope) -> str:
-    """Return how a column's loss grows, and what it is at the smallest and largest size shown."""
+    """Return a description of how a column's loss grows, with its values at the smallest and largest size shown."""
     if column.single:
-        return f"Every record counts as 1, and loses {figure(column.policy(0))}."
+        return f"Every record counts as 1, and has a loss of {figure(column.policy(0))}."
     stated = sorted((value, size.words(column.name)) for size in scope.sizes if (value := size.value(column.name)))
-    said = growth(column.policy, *size_span(scope.columns, scope.sizes))  # those of the chart
+    text = growth(column.policy, *size_span(scope.columns, scope.sizes))  # the sizes of the chart
     if not stated:
-        return said
+        return text
     ends = dict.fromkeys([stated[0], stated[-1]])
-    told = listed([f"{figure(column.policy(value))} at size {words}" for value, words in ends])
-    return f"{said} It is {told}."
+    examples = listed([f"{figure(column.policy(value))} at size {words}" for value, words in ends])
+    return f"{text} The loss is {examples}."
 
 
 def _size(release: Release) -> str:
     if release.facts.protect is None:
-        return "what the record adds to the sum, without its sign"
-    return f"what one {release.facts.protect} adds to the sum of a group, without its sign"
+        return "the absolute value of what it adds to the sum"
+    return f"the absolute value of what one {release.facts.protect} adds to the sum of a group"
 
 
 def _policy_chart(scope: Scope) -> Html:
@@ -94,16 +99,16 @@ def _policy_chart(scope: Scope) -> Html:
             if size.named and (value := size.value(column.name))
         ]
     most = max(loss for line in lines.values() for _, loss in line)
-    named = len(marks) <= LABELS
+    named = len(marks) <= MOST_NAMED_MARKS
     chart = LineChart(
         "figure-policy",
-        "Figure 1. What a record may lose, by its size.",
-        "Both axes in powers of ten." + " The points are the stated sizes." * bool(marks),
+        "Figure 1. Privacy loss of a record, by its size.",
+        "Both axes are logarithmic." + " The points are the stated sizes." * bool(marks),
         Axis("Size of the record"),
         Axis("PRzCDP loss"),
         lines,
         tuple(mark if named else Mark(mark.line, mark.x, mark.y) for mark in marks),
-        min([LEAST, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST else 0.0,
+        min([LEAST_DRAWN, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST_DRAWN else 0.0,
     )
     return chart.figure(sorted(values or sizes[:: len(sizes) // 3]))
 
@@ -123,7 +128,7 @@ class _Bounds:
 
 
 def attacker_section(release: Release, scope: Scope) -> Section:
-    """Say what can be learned about records of several sizes, through each column and through all of them."""
+    """Return the section on what can be learned about records of several sizes, by each column and by all together."""
     who, columns, sizes = release.facts.protect, scope.columns, scope.sizes
     groups: list[tuple[str, list[str] | None, list[list[Loss] | None]]] = []
     for column in columns:
@@ -150,22 +155,22 @@ def attacker_section(release: Release, scope: Scope) -> Section:
         "better bound, which holds without exception.",
     )
     together = (
-        "For all columns together, the losses are added before they are converted, and each column counts by the "
-        "guarantee that gives the better bound in all."
+        "For all columns together, the losses are added before they are converted. For each column the guarantee is "
+        "used that gives the better bound in total."
         if len(columns) > 1
         else ""
     )
     converted = used.choose(
-        "The line with ε and δ puts the same loss in the terms of ordinary (ε, δ)-differential privacy.",
-        "The line with ε states ordinary ε-differential privacy.",
-        "The line with ε and δ puts the same loss in the terms of ordinary (ε, δ)-differential privacy.",
+        "The row with ε and δ expresses the same loss as ordinary (ε, δ)-differential privacy.",
+        "The row with ε expresses the same loss as ordinary ε-differential privacy.",
+        "The row with ε and δ expresses the same loss as ordinary (ε, δ)-differential privacy.",
     )
-    cells = "" if who is None else f" The losses of all groups that a {who} is in add up; the table is for one group."
+    cells = "" if who is None else f" The losses in all groups that a {who} is in add up; the table is for one group."
     parts = [
         paragraph(
-            "Think of an attacker who knows everything but one record, and thinks it as likely as not (50 %) that this "
-            "record is in the data. The last line of each part of the table says how sure the attacker can become at "
-            f"most. 50 % means that nothing was learned. {exceptions}"
+            "Consider an attacker who knows all records except one, and who considers it as likely as not (50 %) that "
+            "this record is in the data. The last row of each part of the table gives the highest certainty about it "
+            f"that the attacker can reach. 50 % means that nothing was learned. {exceptions}"
         ),
         table(
             caption("Table 3.", "What can be learned about a record, by its size."),
@@ -173,7 +178,7 @@ def attacker_section(release: Release, scope: Scope) -> Section:
             bodies,
             "What can be learned about a record, by its size",
         ),
-        paragraph(f"{converted} The size is {_size(release)}.{cells} {together}".strip(), class_="soft"),
+        paragraph(f"{converted} The size of a record is {_size(release)}.{cells} {together}".strip(), class_="soft"),
         *scope.notes,
     ]
     return Section(
@@ -194,7 +199,7 @@ def _group(
     shift: str,
     used: _Bounds,
 ) -> Html:
-    """Return the part of the attacker's table for one column; a single number spans all sizes."""
+    """Return the part of the table for one column; a number that is the same for all sizes spans them."""
     lines: dict[str, list[str]] = {} if values is None else {"Value in this column": values}
     lines["PRzCDP loss"], lines[shift], lines["Highest certainty of an attacker"] = [], [], []
     for one in found:
@@ -212,16 +217,16 @@ def _group(
 
 
 def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -> Section:
-    """Say what all releases so far cost together, and which entry of the ledger this one is."""
+    """Return the section on the total loss by all releases so far, and on the ledger entry of this one."""
     parts = []
     if spent is not None:
         many = f" ({spent.releases:,} so far)" if isinstance(spent, Spent) else ""
         who = release.facts.protect
-        cells = "" if who is None else f" So do those of all groups that a {who} is in; the table is for one group."
+        cells = "" if who is None else f" So do those in all groups that a {who} is in; the table is for one group."
         parts.append(
             paragraph(
-                f"This is what may have been lost by all releases{many} together, this one included. The losses of a "
-                f"record's columns add up.{cells}"
+                f"The table shows the privacy losses by all releases{many} together, including this one. The losses of "
+                f"a record in all columns add up.{cells}"
             )
         )
         parts.append(_spent_table(release, spent, scope))
@@ -230,7 +235,7 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
         parts.append(
             paragraph(
                 f"The release was charged to a ledger before any noise was drawn, as entry {entry.entry}. "
-                "The hash of that entry covers all the entries before it, so whoever keeps this page can tell later "
+                "The hash of that entry covers all earlier entries. Whoever keeps this page can therefore check later "
                 "whether the ledger was changed: ",
                 tag("code", entry.hash),
             )
@@ -240,18 +245,7 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
 
 def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     sizes = scope.sizes
-    rows = []
-    for name in spent.columns:
-        policy = spent.column(name)
-        cells = []
-        for value in (size.value(name) for size in sizes):
-            text = "not stated" if value is None else figure(float(policy(value)))
-            small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
-            cells.append(cell(joined([text, small])))
-        rows.append(row(head(name, "row"), *cells))
-    counts = float(spent.column(None)(0))
-    if counts:
-        rows.append(row(head("being counted", "row"), cell(figure(counts), colspan=str(len(sizes)))))
+    rows = _spent_rows(spent, scope)
     if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
         totals = [losses(scope.columns, size) for size in sizes]
     else:
@@ -275,3 +269,20 @@ def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     title = caption("Table 4.", "PRzCDP loss by everything released so far.", note)
     body = [tag("tbody", *rows), tag("tbody", *last)]
     return table(title, [top], body, "PRzCDP loss by everything released so far")
+
+
+def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:
+    """Return one row per column with the losses of the example records, and one for being counted."""
+    rows = []
+    for name in spent.columns:
+        policy = spent.column(name)
+        cells = []
+        for value in (size.value(name) for size in scope.sizes):
+            text = "not stated" if value is None else figure(float(policy(value)))
+            small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
+            cells.append(cell(joined([text, small])))
+        rows.append(row(head(name, "row"), *cells))
+    counts = float(spent.column(None)(0))
+    if counts:
+        rows.append(row(head("being counted", "row"), cell(figure(counts), colspan=str(len(scope.sizes)))))
+    return rows

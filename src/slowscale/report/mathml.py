@@ -1,7 +1,7 @@
-"""Formulas of policies as MathML, which browsers draw by themselves.
+"""Formulas of policies as MathML, which browsers render without scripts.
 
-A formula becomes a row of elements. An exponent belongs to the last element of its base, as in LaTeX: to a whole
-bracket where brackets grow with what they hold, else to the closing one.
+A formula becomes a row of elements. As in LaTeX, an exponent is attached to the last element of its base: to the whole
+bracketed expression where the brackets grow with their content, and otherwise to the closing bracket.
 """
 
 import re
@@ -50,7 +50,7 @@ def equation(formula: Formula, variable: Symbol | None = None) -> str:
 
 
 def row(formula: Formula) -> Row:
-    """Return a formula as MathML elements, one after another."""
+    """Return a formula as a sequence of MathML elements."""
     match formula:
         case Number(value):
             return _number(value)
@@ -79,6 +79,12 @@ def row(formula: Formula) -> Row:
             return [*_number(step), _pieces(base, step)]
         case Call(_, base):
             return ["<mi>f</mi>", OPEN, *row(base), CLOSE]
+    return _loss_row(formula)
+
+
+def _loss_row(formula: Formula) -> Row:
+    """Return a formula whose outermost node is a loss, or a combination of losses."""
+    match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
             return [*_number(per_piece(step, sigma)), *_raised([_pieces(base, step)], TWO)]
         case HalfSquare(KthRoot(base, k), sigma):

@@ -1,4 +1,4 @@
-"""The page and its parts: a little HTML, in which everything that comes from outside is escaped."""
+"""The page and its elements: functions that build HTML and escape all text that they are given."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ $sections
 
 
 class Html(str):
-    """Text that is HTML already; any other text is escaped where it is put in."""
+    """Text that is already HTML; any other text is escaped when it is inserted."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page, with a heading and a place in the contents."""
+    """A section of the page, with its heading and its short title in the table of contents."""
 
     anchor: str
     short: str
@@ -53,18 +53,18 @@ class Section:
 
 
 def html(text: object) -> Html:
-    """Return HTML as it is, and anything else escaped."""
+    """Return HTML unchanged, and anything else escaped."""
     return text if isinstance(text, Html) else Html(escape(str(text)))
 
 
 def tag(name: str, *content: object, **attributes: str) -> Html:
-    """Return an element; `class_` stands for the attribute "class", and `aria_label` for "aria-label"."""
+    """Return an element; the argument `class_` sets the attribute "class", and `aria_label` sets "aria-label"."""
     written = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
     return Html(f"<{name}{written}>{''.join(map(html, content))}</{name}>")
 
 
 def joined(parts: Iterable[object], separator: str = "") -> Html:
-    """Return parts one after another."""
+    """Return the parts, joined by a separator."""
     return Html(html(separator).join(map(html, parts)))
 
 
@@ -74,19 +74,19 @@ def paragraph(*content: object, **attributes: str) -> Html:
 
 
 def facts(entries: Mapping[str, object] | Iterable[tuple[object, object]]) -> Html:
-    """Return terms with what they are, as a list of two columns."""
+    """Return a description list: terms, each with its description."""
     pairs = entries.items() if isinstance(entries, Mapping) else entries
     return tag("dl", *(joined([tag("dt", term), tag("dd", what), "\n"]) for term, what in pairs), class_="facts")
 
 
 def table(title: object, head: Iterable[Html], bodies: Iterable[Html], label: str) -> Html:
-    """Return a table that scrolls sideways by itself where it is too wide, also by keyboard."""
+    """Return a table that scrolls horizontally if it is too wide, also by keyboard."""
     inside = tag("table", tag("caption", title), tag("thead", *map(html, head)), *bodies)
     return Html(f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">{inside}</div>')
 
 
 def caption(number: str, text: str, note: str = "") -> Html:
-    """Return what stands above a table: its number and name, and a remark."""
+    """Return the caption of a table: its number, its title, and a note."""
     return joined([f"{number} {text}", tag("span", note)])
 
 
@@ -96,7 +96,7 @@ def row(*cells: Html) -> Html:
 
 
 def head(text: object, scope: str = "col", numeric: bool = False, **attributes: str) -> Html:
-    """Return a heading of a row or column."""
+    """Return the heading of a row or a column."""
     return tag("th", text, scope=scope, **({"class_": "n"} if numeric else {}), **attributes)
 
 

@@ -1,7 +1,7 @@
-"""The public report: what was published, under which guarantee, how exact it is, and what can be learned from it.
+"""The public report: what was published, with which guarantee and which errors, and what an attacker can learn.
 
-It is made of a release alone (and, if given, the ledger's total and the sizes that the curator states), so it holds
-public facts only.
+It is generated from a release alone (and, if given, the total of the ledger and the sizes that the curator states), so
+it contains public facts only.
 """
 
 import os
@@ -34,29 +34,31 @@ def write_report(
     overwrite: bool = False,
     sizes: Any = None,
 ) -> Path:
-    """Write the public report of a release, whole or not at all: one HTML file that opens offline and prints well.
+    """Write the public report of a release: one HTML file that opens offline and prints well.
+
+    The file is written completely or not at all.
 
     Parameters
     ----------
     release
-        The release; one that `read_release` read back will do.
+        The release, which may have been read with `read_release`.
     path
-        Where to; it must end in .html.
+        The file to write; its name must end in .html.
     spent
-        What records may have lost in all after the release, such as `session.spent`.
+        The total loss of records by all releases up to this one, such as `session.spent`.
     overwrite
         Whether to replace an existing file.
     sizes
-        Example records, at which the report tells what a record loses: a mapping of names to a value for each column,
+        Example records for which the report states the losses: a mapping from names to one value per column, such as
         {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": {"emp": 150_000, "payann": 4e10}}, or to one number
-        for all columns. One name must contain "largest". They are published: give what is public knowledge, and
-        nothing that was looked up in the records.
+        for all columns. One name must contain "largest". The sizes are published: state only what is public knowledge,
+        and nothing that was looked up in the records.
     """
     if not isinstance(release, Release):
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
     if spent is not None and not isinstance(spent, RecordPolicy):
         raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
-    # A plan's sizes were read before the release was charged: what passed then must not fail now.
+    # The sizes of a plan were checked before the release was charged, so they must not be refused now.
     others = None if isinstance(sizes, tuple) else () if spent is None else spent.columns
     read = read_sizes(sizes, release.policy.columns, others)
     target = free_target(path, ".html", overwrite)
@@ -66,7 +68,7 @@ def write_report(
 
 def public_page(release: Release, spent: RecordPolicy | None = None, sizes: Sequence[RecordSize] = ()) -> str:
     """Return the public report as HTML."""
-    tools()  # before any work, if they are missing
+    tools()  # raises before any work is done if a package is missing
     scope = Scope.of(release, sizes)
     sections = [
         published_section(release),
@@ -82,7 +84,7 @@ def public_page(release: Release, spent: RecordPolicy | None = None, sizes: Sequ
         eyebrow="Privacy report",
         lead=_lead(release),
         sections=[*sections, versions_section(release)],
-        footer="This page is self-contained: it fetches nothing, and it is made of public facts only.",
+        footer="This page is self-contained: it loads nothing from the network. It contains public facts only.",
         banner="" if release.facts.private else NOT_PRIVATE,
     )
 
@@ -103,24 +105,24 @@ def _lead(release: Release) -> list[Html]:
     known, by = release.facts, group_columns(release)
     noun = "record" if known.protect is None else known.protect
     limit = (
-        "How limited depends on the size: small ones are hidden best, and large ones lose more, by a rule that was "
-        "fixed beforehand and is stated below."
+        f"The limit depends on the size of the {noun}: small ones are protected best, and large ones have a larger "
+        "privacy loss, by a rule that was fixed before the release and is stated below."
         if release.policy.columns
         else "The limit is the same for all, and is stated below."
     )
     summary = paragraph(
-        f"This page is about a table with the {_what(release)}"
-        f"{f' for {len(release):,} groups by {listed(by)}' if by else ' in total'}. Random noise is in every published "
-        f"number, so that what anyone can learn from the table about a single {noun} stays limited, whatever else they "
-        f"know. {limit} Each number comes with its standard error and an interval.",
+        f"This report is about a table with the {_what(release)}"
+        f"{f' for {len(release):,} groups by {listed(by)}' if by else ' in total'}. Every published number contains "
+        f"random noise. The noise limits what anyone can learn from the table about a single {noun}, whatever else "
+        f"they know. {limit} Each number is published with its standard error and a confidence interval.",
         class_="lead",
     )
     levels = sorted({column.level for column in known.columns.values()})
     tiles = {
-        "Groups published": f"{len(release):,}" if by else "none: the total",
+        "Groups published": f"{len(release):,}" if by else "none (one total)",
         "Columns": str(len(known.columns)),
         "Guarantee": known.notion,
         "Protected": f"one {noun}",
-        "Level of the intervals": listed([percent(level) for level in levels]),
+        "Confidence level": listed([percent(level) for level in levels]),
     }
     return [summary, tag("dl", *(tag("div", tag("dt", t), tag("dd", d)) for t, d in tiles.items()), class_="tiles")]

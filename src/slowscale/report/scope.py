@@ -1,4 +1,4 @@
-"""What a report is about: the columns of a release, and the sizes of records that it speaks of."""
+"""The scope of a report: the columns of a release, and the record sizes for which losses are stated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,24 +8,27 @@ from slowscale.release import Release
 from slowscale.report.page import Html, paragraph
 from slowscale.sizes import RecordSize
 
-STATED = (
-    "The sizes of example records were stated by the curator as public knowledge. The report was made without looking "
-    "at the records, and did not check them."
+SIZES_STATED = (
+    "The sizes of the example records were stated by the curator as public knowledge. The report was generated without "
+    "access to the records, so the sizes were not checked."
 )
-GIVEN = (
+SIZES_CHOSEN = (
     "The curator chose these sizes without looking at the records. The largest record may be larger than all of them, "
-    "and then it loses more."
+    "and then has a larger loss."
 )
-DERIVED = (
+SIZES_DERIVED = (
     "These sizes are powers of ten that follow from the noise and the units. They are not sizes of records in the "
-    "data, and the largest record may be larger than all of them, and then it loses more. The curator can state sizes "
-    "that are public knowledge: with sizes= in Python, or with [report] in a plan."
+    "data: the largest record may be larger than all of them, and then has a larger loss. The curator can state sizes "
+    "that are public knowledge, with sizes= in Python or with [report] in a plan."
 )
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The columns of a release, and the sizes at which losses are told; `stated` if the curator gave them."""
+    """The columns of a release, and the record sizes for which losses are stated.
+
+    `stated` is True if the curator gave the sizes.
+    """
 
     columns: tuple[ColumnPolicy, ...]
     sizes: tuple[RecordSize, ...]
@@ -39,17 +42,19 @@ class Scope:
 
     @property
     def named(self) -> bool:
-        """Whether the sizes have names, so that the value in each column is told beside them."""
+        """Whether the sizes have names; then the value in each column is shown as well."""
         return any(size.named for size in self.sizes)
 
     @property
     def heading(self) -> str:
-        """What stands above the names of the sizes' rows."""
+        """The heading above the names of the sizes."""
         return "Example record" if self.named else "Size of the record in each column"
 
     @property
     def notes(self) -> list[Html]:
-        """Where the sizes come from; nothing where every record loses the same."""
+        """A note on where the sizes come from; none if every record has the same loss."""
         if all(column.single for column in self.columns):
             return []
-        return [paragraph(DERIVED if not self.stated else STATED if self.named else GIVEN, class_="soft")]
+        return [
+            paragraph(SIZES_DERIVED if not self.stated else SIZES_STATED if self.named else SIZES_CHOSEN, class_="soft")
+        ]

@@ -1,4 +1,4 @@
-"""Exact sampling: secret bits, balls, samplers, correct rounding. It knows nothing of privacy or tables."""
+"""Exact sampling: secret bits, balls, samplers and correct rounding. It does not depend on privacy or on tables."""
 
 from slowscale.sampling.bits import SECRET, BitSource, SecretBits
 from slowscale.sampling.exact import Task, draw

@@ -1,12 +1,12 @@
 """Ball arithmetic on float64 arrays, with the operations of Arb balls (python-flint's `arb`).
 
-A ball is a midpoint and a radius: the true real number is at most the radius away. Every operation adds what it may
-have rounded off. A formula written with these operations runs on arrays of balls (tier 1, fast) and, unchanged, on
-`arb` at any precision (tier 2, when a decision is too close to call).
+A ball is a midpoint and a radius: the true real number is at most the radius away from the midpoint. Every operation
+adds a bound on its own rounding error to the radius. A formula written with these operations runs on arrays of balls
+(tier 1, fast) and, unchanged, on `arb` at any precision (tier 2, for decisions that are too close for tier 1).
 
-The radius is itself computed in floats, a few of whose roundings are covered by charging each operation twice its
-error, and by `Ball.inflated` before a decision. numpy's log, exp, cos and sqrt err by at most 4 units in the last
-place; they are charged 8.
+The radius is itself computed in floats. Its own rounding is covered by adding twice the error bound of each operation,
+and by `Ball.inflated` before a decision. The errors of numpy's log, exp, cos and sqrt are at most 4 units in the last
+place; 8 units are added.
 """
 
 import math
@@ -17,13 +17,13 @@ import numpy as np
 
 from slowscale.parameters import Array
 
-ROUNDING = 2.0**-52  # one operation errs by at most half of this, relatively
-FUNCTION = 8 * 2.0**-52
-SMALLEST = 1e-300  # what underflow may hide
+ROUNDING = 2.0**-52  # twice the largest relative rounding error of one operation
+FUNCTION = 8 * 2.0**-52  # the relative error bound of an elementary function
+UNDERFLOW = 1e-300  # a bound on the absolute error of underflow
 
 
 class Ball:
-    """Real numbers known to within a radius, elementwise."""
+    """An array of real numbers, each known to within a radius."""
 
     __slots__ = ("mid", "rad")
     __array_ufunc__ = None  # so that numpy leaves mixed operations to this class
@@ -63,12 +63,12 @@ class Ball:
 
     def __mul__(self, other: Any) -> "Ball":
         if isinstance(other, float) and math.frexp(other)[0] in (-0.5, 0.5):
-            return Ball(self.mid * other, self.rad * abs(other) + SMALLEST)  # a power of two rounds nothing off
+            return Ball(self.mid * other, self.rad * abs(other) + UNDERFLOW)  # multiplying by a power of two is exact
         other = Ball.of(other)
         mid = self.mid * other.mid
         rad = np.abs(mid)
         rad *= ROUNDING
-        rad += np.abs(other.mid) * self.rad + SMALLEST
+        rad += np.abs(other.mid) * self.rad + UNDERFLOW
         if isinstance(other.rad, np.ndarray) or other.rad != 0:
             rad += (np.abs(self.mid) + self.rad) * other.rad
         return Ball(mid, rad)
@@ -86,7 +86,7 @@ class Ball:
         mid = 1.0 / self.mid
         size = np.abs(mid)
         # |1/x − 1/m| <= r/(|m|·(|m| − r))
-        rad = size * (self.rad / np.maximum(np.abs(self.mid) - self.rad, 0.0)) + (ROUNDING * size + SMALLEST)
+        rad = size * (self.rad / np.maximum(np.abs(self.mid) - self.rad, 0.0)) + (ROUNDING * size + UNDERFLOW)
         return Ball(mid, rad)
 
     def __pow__(self, power: int) -> "Ball":
@@ -132,7 +132,7 @@ class Ball:
     def exp(self) -> "Ball":
         """e^x; e^r − 1 <= r/(1 − r)."""
         mid = np.exp(self.mid)
-        return Ball(mid, mid * (self.rad / np.maximum(1.0 - self.rad, 0.0) + FUNCTION) + SMALLEST)
+        return Ball(mid, mid * (self.rad / np.maximum(1.0 - self.rad, 0.0) + FUNCTION) + UNDERFLOW)
 
     def log1p(self) -> "Ball":
         """ln(1 + x), for x > −1."""
@@ -143,31 +143,31 @@ class Ball:
         """e^x − 1."""
         mid = np.expm1(self.mid)
         grown = (np.abs(mid) + 1.0) * (self.rad / np.maximum(1.0 - self.rad, 0.0))
-        return Ball(mid, grown * (1 + 1e-9) + (FUNCTION * np.abs(mid) + SMALLEST))
+        return Ball(mid, grown * (1 + 1e-9) + (FUNCTION * np.abs(mid) + UNDERFLOW))
 
     def cos_pi(self) -> "Ball":
         """cos(πx), for |x| <= 4."""
         return Ball(np.cos(np.pi * self.mid), (np.pi * 1.01) * self.rad + 40 * ROUNDING)
 
     def inflated(self) -> Array:
-        """Return the radius, enlarged by what its own computation may have rounded off."""
+        """Return the radius, enlarged by a bound on its own rounding error."""
         radius = np.abs(self.mid)
         radius *= 4 * ROUNDING
-        radius += self.rad * (1 + 1e-9) + SMALLEST
+        radius += self.rad * (1 + 1e-9) + UNDERFLOW
         return np.asarray(radius)
 
 
 def lift_ball(value: int | float | Fraction) -> Ball:
-    """Return an exact number as a ball, with a radius where a float cannot hold it."""
+    """Return an exact number as a ball, with a radius > 0 if it is not a float."""
     try:
         mid = float(value)
     except OverflowError:
         return Ball(math.inf, math.inf)  # never certain
-    return Ball(mid) if mid == value else Ball(mid, ROUNDING * abs(mid) + SMALLEST)
+    return Ball(mid) if mid == value else Ball(mid, ROUNDING * abs(mid) + UNDERFLOW)
 
 
 def at_least(word: Any, probability: float) -> Any:
-    """Whether a uniform with these first 64 bits is at least a probability that is a whole multiple of 2^-53."""
+    """Return whether a uniform with these first 64 bits is at least a probability, which is a multiple of 2^-53."""
     threshold = int(probability * 2**53) << 11
     if isinstance(word, int):
         return int(word >= threshold)
@@ -175,7 +175,7 @@ def at_least(word: Any, probability: float) -> Any:
 
 
 def choose(index: Any, options: list[Any]) -> Any:
-    """Return options[index], of single numbers or balls; for an array of indices an array."""
+    """Return options[index]; for an array of indices, an array of balls."""
     if np.ndim(index) == 0:
         return options[int(index)]
     balls = [Ball.of(option) for option in options]
@@ -184,7 +184,7 @@ def choose(index: Any, options: list[Any]) -> Any:
 
 
 def either(condition: Any, one: Any, other: Any) -> Any:
-    """Return one where the condition holds and the other elsewhere; both may be balls."""
+    """Return `one` where the condition holds and `other` elsewhere; both may be balls."""
     if np.ndim(condition) == 0:
         return one if condition else other
     one, other = Ball.of(one), Ball.of(other)
@@ -203,5 +203,5 @@ def uniform_balls(words: Any) -> Ball:
     mid = words.astype(np.float64)
     mid += 0.5
     mid *= 2.0**-64
-    # Near 0 the radius is less than this; there tier 2 has as many bits as it wants.
+    # Near 0 the true radius is smaller than this; tier 2 can draw as many bits as it needs there.
     return Ball(mid, ROUNDING)

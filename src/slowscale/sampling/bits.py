@@ -1,8 +1,8 @@
-"""Secret bits: operating-system entropy expanded by AES-256 in counter mode (invariant: secret randomness only).
+"""Secret bits: operating-system entropy, expanded by AES-256 in counter mode. Releases use no other randomness.
 
-Every thread has a key of its own, drawn from the operating system and replaced regularly. A forked child discards
-what it inherited before it uses any of it; a spawned one starts with nothing. Tests pass a `BitSource` of their own
-in; what is drawn from one that is not `private` is marked so.
+Every thread has its own key, which is drawn from the operating system and replaced regularly. A forked child process
+discards the inherited keys before it uses any; a spawned one starts without keys. Tests pass a `BitSource` of their
+own; results drawn from a source that is not `private` are marked NOT PRIVATE.
 """
 
 import os
@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
 
-# A key is used for this many bytes, then replaced.
+# A key is replaced after this many bytes.
 REKEY_AFTER = 1 << 26
 BLOCK = 1 << 16
 
 
 class BitSource(Protocol):
-    """Where random bits come from, 64 at a time."""
+    """A source of random bits, in words of 64 bits."""
 
     private: bool
 
@@ -29,21 +29,21 @@ class BitSource(Protocol):
 
 
 class SecretBits:
-    """The one source of bits for anything that is published."""
+    """The source of random bits for everything that is published."""
 
     private = True
 
     def __init__(self) -> None:
         self._local = threading.local()
         self._generation = 0
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._discard_keys)
 
-    def _forget(self) -> None:
+    def _discard_keys(self) -> None:
         self._generation += 1
 
     def words(self, count: int) -> Words:
-        """Return `count` secret words, never the same twice."""
-        out = bytearray(8 * count + 16)  # the cipher wants room for one block more
+        """Return `count` new secret words."""
+        out = bytearray(8 * count + 16)  # the cipher needs room for one more block
         view = memoryview(out)
         for start in range(0, 8 * count, BLOCK):
             size = min(BLOCK, 8 * count - start)
@@ -67,7 +67,7 @@ SECRET = SecretBits()
 
 
 class Stream:
-    """One uniform real in [0, 1): an unending stream of bits, of which the first word is drawn already."""
+    """A uniform real in [0, 1) as an endless stream of bits, of which the first 64 are already drawn."""
 
     def __init__(self, first: int, source: BitSource) -> None:
         self.word = first
@@ -76,7 +76,7 @@ class Stream:
         self._source = source
 
     def known(self, count: int) -> tuple[int, int]:
-        """Return the first bits as a whole number, and how many there are: at least `count`, drawn if need be."""
+        """Return the bits drawn so far as an integer, and their number; draws more until there are at least `count`."""
         while self._count < count:
             self._bits = self._bits << 64 | int(self._source.words(1)[0])
             self._count += 64

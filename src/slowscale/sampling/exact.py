@@ -1,9 +1,9 @@
 """Exact results: the ideal real-valued output, correctly rounded, with probability 1.
 
-What is asked for is the floor of a few real numbers, each a formula of a random variate and of exact values. Tier 1
-evaluates the formula on arrays of float balls; where both ends of a ball have the same floor, that floor is right
-whatever the bits not yet drawn. Tier 2 takes the rest one by one in Arb balls, drawing more bits of the same uniforms
-at doubling precision until the floors are certain. Whether a candidate is accepted is decided in the same way.
+A result is the floor of a real number, given by a formula of a random variate and of exact values. Tier 1 evaluates the
+formula on arrays of float balls. If both ends of a ball have the same floor, that floor is right whatever the bits not
+yet drawn. Tier 2 processes the remaining values one by one in Arb balls: it draws more bits of the same uniforms, and
+doubles the precision until the floors are certain. Whether a candidate is accepted is decided in the same way.
 """
 
 import os
@@ -17,92 +17,91 @@ import numpy as np
 import numpy.typing as npt
 
 from slowscale.errors import SlowscaleError
+from slowscale.parameters import CHUNK
 from slowscale.sampling.balls import Ball, lift_ball, uniform_balls
 from slowscale.sampling.bits import BitSource, Stream, Words
 from slowscale.sampling.samplers import Lift, Number, Sampler
 
 T = TypeVar("T")
-Integers = npt.NDArray[Any]  # int64, or object where a number does not fit
+Integers = npt.NDArray[Any]  # int64, or object if a number does not fit
 
-# Floors beyond this are left to tier 2: floats no longer tell whole numbers apart.
-LARGEST = 2.0**52
-# Values worked on at once: few enough for the processor's cache and for memory that is kept, enough to hide the start.
-CHUNK = 8192
-# So few values are not worth an array.
-FEW = 4
-# A fair source settles any decision long before this many bits.
-MOST_BITS = 1 << 16
+# Floors beyond this are left to tier 2: floats can no longer distinguish neighbouring whole numbers.
+LARGEST_FLOOR = 2.0**52
+# Up to this many values, starting up arrays takes longer than tier 2.
+FEW_VALUES = 4
+# With a fair source, every decision is reached long before this many bits are used.
+MOST_RANDOM_BITS = 1 << 16
 
 
 class Task(ABC):
-    """What is to be computed from each draw of a sampler."""
+    """A computation to carry out on each draw of a sampler."""
 
-    outputs: ClassVar[int]  # how many floors
-    sampler: Sampler  # of the variate
-    extra: int  # how many uniforms are wanted besides the sampler's
+    outputs: ClassVar[int]  # the number of floors
+    sampler: Sampler  # draws the variate
+    extra_uniforms: int  # how many uniforms are needed besides the sampler's
 
     @abstractmethod
-    def finish(self, variate: Number, extra: list[Number], rows: Any, lift: Lift) -> list[Number]:
-        """Return the numbers whose floors are wanted; `rows` says which values they belong to (an array, or one)."""
+    def finish(self, variate: Number, extra_uniforms: list[Number], rows: Any, lift: Lift) -> list[Number]:
+        """Return the numbers whose floors are the results, for the given rows (an array of indices, or one index)."""
 
 
 def draw(task: Task, count: int, source: BitSource) -> list[Integers]:
     """Return, for each output of the task, the floors of `count` independent draws."""
     out = [np.zeros(count, np.int64) for _ in range(task.outputs)]
-    large: list[dict[int, int]] = [{} for _ in range(task.outputs)]
-    with np.errstate(all="ignore"):  # what is not a number is not certain, and passes on to tier 2
+    tier2_results: list[dict[int, int]] = [{} for _ in range(task.outputs)]
+    with np.errstate(all="ignore"):  # NaN is never certain, and is left to tier 2
         for start in range(0, count, CHUNK):
-            _draw_rows(task, np.arange(start, min(start + CHUNK, count)), source, out, large)
-    return [_with_large(floors, more) for floors, more in zip(out, large, strict=True)]
+            _draw_rows(task, np.arange(start, min(start + CHUNK, count)), source, out, tier2_results)
+    return [_with_tier2_results(floors, more) for floors, more in zip(out, tier2_results, strict=True)]
 
 
 def _draw_rows(
-    task: Task, rows: npt.NDArray[np.intp], source: BitSource, out: list[Integers], large: list[dict[int, int]]
+    task: Task, rows: npt.NDArray[np.intp], source: BitSource, out: list[Integers], tier2_results: list[dict[int, int]]
 ) -> None:
-    if rows.size <= FEW:
+    if rows.size <= FEW_VALUES:
         for row in rows.tolist():
             for k, floor in enumerate(_draw_exactly(task, row, source)):
-                large[k][row] = floor
+                tier2_results[k][row] = floor
         return
-    drawn = _Accepted(task.sampler, rows.size, source)
-    extra = [source.words(rows.size) for _ in range(task.extra)]
+    drawn = _AcceptedDraws(task.sampler, rows.size, source)
+    extra = [source.words(rows.size) for _ in range(task.extra_uniforms)]
     numbers = task.finish(drawn.variate, [uniform_balls(words) for words in extra], rows, lift_ball)
     certain = np.ones(rows.size, bool)
     for number, floors in zip(numbers, out, strict=True):
         radius = number.inflated()
         floor = np.floor(number.mid - radius)
-        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST) & (radius >= 0)
-        floors[rows[0] : rows[-1] + 1] = floor  # what is not certain is replaced below
+        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST_FLOOR) & (radius >= 0)
+        floors[rows[0] : rows[-1] + 1] = floor  # uncertain floors are replaced below
     for i in np.flatnonzero(~certain).tolist():
         streams = drawn.streams(i)
         more = [Stream(int(words[i]), source) for words in extra]
         for k, floor in enumerate(exact_floors(task, streams, float(drawn.signs[i]), more, int(rows[i]))):
-            large[k][int(rows[i])] = floor
+            tier2_results[k][int(rows[i])] = floor
 
 
 def _draw_exactly(task: Task, row: int, source: BitSource) -> list[int]:
-    """Draw a single value by tier 2 alone, which is quicker than starting up arrays for it."""
+    """Draw a single value by tier 2 alone, which is faster than tier 1 for few values."""
     floors: list[int] = []
     while not floors:
-        words = source.words(task.sampler.uniforms + task.extra + 1).tolist()
+        words = source.words(task.sampler.uniforms + task.extra_uniforms + 1).tolist()
         sign = 1.0 if not task.sampler.signed or words.pop() & 1 else -1.0
         streams = [Stream(word, source) for word in words]
-        uniforms, extra = streams[: task.sampler.uniforms], streams[task.sampler.uniforms :][: task.extra]
+        uniforms, extra = streams[: task.sampler.uniforms], streams[task.sampler.uniforms :][: task.extra_uniforms]
         floors = exact_floors(task, uniforms, sign, extra, row)
     return floors
 
 
-def _with_large(floors: Integers, large: dict[int, int]) -> Integers:
-    """Put the results of tier 2 in place; where one is beyond 64 bits, all become Python integers."""
-    if any(not -(2**63) <= value < 2**63 for value in large.values()):
+def _with_tier2_results(floors: Integers, tier2_results: dict[int, int]) -> Integers:
+    """Return the floors with the results of tier 2 inserted, as Python integers if any exceeds 64 bits."""
+    if any(not -(2**63) <= value < 2**63 for value in tier2_results.values()):
         floors = floors.astype(object)
-    for row, value in large.items():
+    for row, value in tier2_results.items():
         floors[row] = value
     return floors
 
 
-class _Accepted:
-    """Draws of a sampler: accepted candidates as balls, with the bits they came from."""
+class _AcceptedDraws:
+    """Accepted candidates of a sampler as balls, with the random bits that produced them."""
 
     def __init__(self, sampler: Sampler, count: int, source: BitSource) -> None:
         self._sampler, self._source = sampler, source
@@ -118,7 +117,7 @@ class _Accepted:
         self.variate = Ball(variate.mid * self.signs, variate.rad) if sampler.signed else variate
 
     def _gather(self, count: int) -> Ball:
-        """Try candidates until enough are accepted, and return those."""
+        """Draw candidates until enough are accepted, and return the accepted ones."""
         sampler, source = self._sampler, self._source
         mids, rads, words = [], [], []
         found = 0
@@ -142,7 +141,7 @@ class _Accepted:
     def _decide(
         self, words: list[Words], margins: list[Ball], tried: int
     ) -> tuple[npt.NDArray[np.bool_], dict[int, list[Stream]]]:
-        """Say which candidates are accepted; streams are those of the candidates that took tier 2 to tell."""
+        """Return which candidates are accepted, and the streams of those candidates that tier 2 decided."""
         good, bad = np.ones(tried, bool), np.zeros(tried, bool)
         for margin in margins:
             radius = margin.inflated()
@@ -155,7 +154,7 @@ class _Accepted:
         return good, streams
 
     def streams(self, i: int) -> list[Stream]:
-        """Return the uniforms of one draw, with all their bits that are known."""
+        """Return the uniforms of one draw, with all bits of them that were drawn so far."""
         return self._streams.get(int(i)) or [Stream(int(w[i]), self._source) for w in self._words]
 
 
@@ -165,7 +164,7 @@ def _signs(count: int, source: BitSource) -> npt.NDArray[np.float64]:
 
 
 def exact_acceptance(sampler: Sampler, streams: list[Stream]) -> bool:
-    """Say whether a candidate is accepted, drawing as many bits as it takes."""
+    """Return whether a candidate is accepted, drawing as many bits as the decision needs."""
 
     def decide(bits: int) -> bool | None:
         _, margins = sampler.attempt(*_uniforms(streams, bits), lift_arb)
@@ -173,11 +172,11 @@ def exact_acceptance(sampler: Sampler, streams: list[Stream]) -> bool:
             return False
         return True if all(margin > 0 for margin in margins) else None
 
-    return _settle(decide)
+    return _decide_with_enough_bits(decide)
 
 
 def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Stream], row: int) -> list[int]:
-    """Return the floors for one draw, with as many bits as it takes; none if the candidate is not accepted."""
+    """Return the floors for one draw, using as many bits as needed; an empty list if the candidate is rejected."""
 
     def decide(bits: int) -> list[int] | None:
         candidate, margins = task.sampler.attempt(*_uniforms(streams, bits), lift_arb)
@@ -191,49 +190,49 @@ def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Str
         floors = [number.floor().unique_fmpz() for number in numbers]
         return None if any(floor is None for floor in floors) else [int(floor) for floor in floors]
 
-    return _settle(decide)
+    return _decide_with_enough_bits(decide)
 
 
 def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int, int]:
-    """Return whole numbers of units next to the value of a formula: one not above it, one not below it."""
+    """Return two whole numbers of units close to the value of a formula: one not above it and one not below it."""
     from flint import ctx
 
     bits = 256
     while True:
-        with _LOCK:
+        with _ARB_LOCK:
             before, ctx.prec = ctx.prec, bits
             try:
                 number = formula(lift_arb) * lift_arb(1 / unit)
                 low, high = number.lower().floor().unique_fmpz(), number.upper().ceil().unique_fmpz()
             finally:
                 ctx.prec = before
-        if low is not None and high is not None and (high - low <= 2 or bits >= MOST_BITS):
+        if low is not None and high is not None and (high - low <= 2 or bits >= MOST_RANDOM_BITS):
             return int(low), int(high)
-        if bits >= MOST_BITS:
-            raise SlowscaleError("the ends of an interval could not be worked out: they have too many digits")
+        if bits >= MOST_RANDOM_BITS:
+            raise SlowscaleError("the ends of an interval could not be computed: they have too many digits")
         bits *= 2
 
 
-# Arb's working precision is one for the whole process.
-_LOCK = threading.Lock()
+# Arb has one working precision for the whole process.
+_ARB_LOCK = threading.Lock()
 
 
-def _unlock() -> None:
-    """Give a forked child a lock of its own: the one it inherited may be held by a thread it does not have."""
-    global _LOCK
-    _LOCK = threading.Lock()
+def _new_lock_after_fork() -> None:
+    """Replace the lock in a forked child: a thread that does not exist in the child may hold the inherited one."""
+    global _ARB_LOCK
+    _ARB_LOCK = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_unlock)
+os.register_at_fork(after_in_child=_new_lock_after_fork)
 
 
-def _settle(decide: Callable[[int], T | None]) -> T:
-    """Return what `decide` says once it is certain, giving it twice the bits each time."""
+def _decide_with_enough_bits(decide: Callable[[int], T | None]) -> T:
+    """Return the decision of `decide` once it is certain, doubling the number of bits each time."""
     from flint import ctx
 
     bits = 128
-    while bits <= MOST_BITS:
-        with _LOCK:
+    while bits <= MOST_RANDOM_BITS:
+        with _ARB_LOCK:
             before, ctx.prec = ctx.prec, bits + 64
             try:
                 decision = decide(bits)
@@ -242,11 +241,11 @@ def _settle(decide: Callable[[int], T | None]) -> T:
         if decision is not None:
             return decision
         bits *= 2
-    raise SlowscaleError("the source of random bits gives no randomness: no decision could be reached")
+    raise SlowscaleError("no decision could be reached: the source of random bits does not appear to be random")
 
 
 def _uniforms(streams: list[Stream], bits: int) -> tuple[list[Number], list[int]]:
-    """Return the uniforms as Arb balls of that many bits, and their first words."""
+    """Return the uniforms as Arb balls with the given number of bits, and their first words."""
     from flint import arb
 
     balls = []

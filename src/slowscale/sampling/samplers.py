@@ -1,11 +1,11 @@
-"""Samplers: a standard variate as a function of independent uniform reals, in operations that balls have.
+"""Samplers: standard variates as functions of independent uniform reals, written in the operations of balls.
 
-An attempt turns uniforms into a candidate and into margins that must all be positive for it to count; both are
-numbers of whatever kind the uniforms are (arrays of `Ball`, or `arb`). Noise is the candidate times the scale and,
-where `signed`, a random sign.
+An attempt turns uniforms into a candidate and into margins. The candidate is accepted if all margins are positive.
+Candidate and margins are numbers of the same kind as the uniforms (arrays of `Ball`, or `arb`). The noise is the
+variate of an accepted candidate times the scale and, if the sampler is `signed`, times a random sign.
 
-Every noise of the paper is a monotone function of a variable with a log-concave density exp(h). `LogConcave` draws it
-by rejection under a flat top and two exponential tails. Where a closed form exists it is used instead.
+Every noise of the paper is a monotone function of a variable with a log-concave density exp(h). `RejectionSampler`
+draws it by rejection under a flat top and two exponential tails. Where a closed form exists it is used instead.
 """
 
 import math
@@ -21,11 +21,11 @@ from slowscale.parameters import lazy
 from slowscale.sampling.balls import at_least, choose, either, lift_ball
 
 Number = Any  # a Ball or an arb
-Lift = Callable[[Any], Number]  # turns an exact number (int, float, Fraction) into one
+Lift = Callable[[Any], Number]  # turns an exact number (int, float, Fraction) into a Number
 
 
 class Sampler(ABC):
-    """A standard variate made of `uniforms` uniform reals an attempt."""
+    """A standard variate, drawn from `uniforms` uniform reals per attempt."""
 
     uniforms: int
     signed: bool = True
@@ -36,13 +36,13 @@ class Sampler(ABC):
         """Return a candidate and its margins; `words` are the first 64 bits of each uniform."""
 
     def variate(self, candidate: Number, lift: Lift) -> Number:
-        """Return the variate that belongs to an accepted candidate."""
+        """Return the variate of an accepted candidate."""
         return candidate
 
 
 @dataclass(frozen=True)
 class Normal(Sampler):
-    """A standard normal variable (Box-Muller, the cosine alone)."""
+    """A standard normal variable, by the Box-Muller transform (the cosine only)."""
 
     uniforms = 2
     signed = False
@@ -55,13 +55,13 @@ class Normal(Sampler):
 
 @dataclass(frozen=True)
 class PowerOfGamma(Sampler):
-    """G^shape for G ~ Gamma(shape), shape a small whole number: the generalized Gaussian with p = 1/shape."""
+    """G^shape for G ~ Gamma(shape) with a small integer shape: the generalized Gaussian with p = 1/shape."""
 
     shape: int
 
     @property
     def uniforms(self) -> int:  # type: ignore[override]
-        """One for each exponential variable in G."""
+        """One per exponential variable in G."""
         return self.shape
 
     def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
@@ -89,10 +89,10 @@ class PowerLaw(Sampler):
 class Envelope:
     """A flat top with exponential tails that lies above a log-concave density exp(h(x) − h(mode)) on (0, ∞).
 
-    The left tail ends at `left`, the right one begins at `right`, and between them lies the flat top. The proposal
-    picks one of these three pieces with probabilities that are whole multiples of 2^-53, so that the first 64 bits of
-    a uniform decide it exactly; what is left of that uniform places the candidate within the piece. `height` is the
-    log of a constant that lifts the proposal density above exp(h), by at least SLACK everywhere.
+    The left tail ends at `left`, the right tail begins at `right`, and the flat top lies between them. The proposal
+    picks one of these three pieces with probabilities that are multiples of 2^-53, so that the first 64 bits of a
+    uniform decide the choice exactly. The remainder of that uniform places the candidate within the piece. `height` is
+    the log of a constant that raises the proposal density above exp(h), by at least SLACK everywhere.
     """
 
     mode: float
@@ -112,10 +112,10 @@ def build_envelope(
 ) -> Envelope:
     """Return an envelope of the density exp(−drop) on (0, ∞), which falls on both sides of its mode (0 or more).
 
-    `mass` is its integral, of which only the share of accepted candidates depends.
+    `mass` is the integral of the density. Only the acceptance rate depends on it.
 
-    The tails are tangents of −drop where it is about −1, made a little flatter: so they stay above it however far
-    out, although they are computed in floats, and the slack covers the rest.
+    The tails are tangents of −drop at the points where it is about −1, made slightly flatter. They therefore stay above
+    −drop at any distance, although they are computed in floats; the slack covers the rounding near the mode.
     """
     x = _where_dropped(drop, mode, math.inf)
     right_rate = -slope(x) * (1 - 1e-9)
@@ -125,7 +125,7 @@ def build_envelope(
         x = _where_dropped(drop, mode, -mode)
         rate = slope(x) * (1 - 1e-9)
         start = x + drop(x) / rate if x > 0 else 0.0
-        # A left tail too thin to matter is left out: the flat top then reaches down to 0.
+        # A left tail with negligible mass is left out: the flat top then reaches down to 0.
         if start > 0 and 1 / rate > 2.0**-30 * (right + 1 / right_rate):
             left, left_rate, right = start, rate, max(right, start)
     masses = (1 / left_rate if left_rate else 0.0, right - left, 1 / right_rate)
@@ -136,17 +136,17 @@ def build_envelope(
 
 
 def _shares(masses: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Return probabilities in proportion to the masses, as whole multiples of 2^-53: none for no mass, else some."""
+    """Return probabilities proportional to the masses, as multiples of 2^-53: 0 for no mass, otherwise more than 0."""
     parts = [max(1, round(mass / sum(masses) * 2**53)) if mass > 0 else 0 for mass in masses]
     parts[parts.index(max(parts))] += 2**53 - sum(parts)
     if min(parts) < 0 or not all(part > 0 or mass == 0 for part, mass in zip(parts, masses, strict=True)):
-        raise SlowscaleError(f"no envelope could be made of pieces with the masses {masses}")
+        raise SlowscaleError(f"no envelope can be built from pieces with the masses {masses}")
     first, second, third = (part / 2**53 for part in parts)
     return first, second, third
 
 
 def _where_dropped(drop: Callable[[float], float], mode: float, room: float) -> float:
-    """Return a place on one side of the mode, at most `room` away, where the log-density has dropped by about 1."""
+    """Return a point on one side of the mode, at most |room| away, at which the log-density has dropped by about 1."""
     sign, room = math.copysign(1.0, room), abs(room)
     near, far = 0.0, min(1e-9 * max(1.0, mode), room)
     while far < room and drop(mode + sign * far) < 1:
@@ -157,15 +157,15 @@ def _where_dropped(drop: Callable[[float], float], mode: float, room: float) -> 
     return mode + sign * near
 
 
-class LogConcave(Sampler, ABC):
-    """A variable x on (0, ∞) with a log-concave density exp(h), by rejection under its envelope."""
+class RejectionSampler(Sampler, ABC):
+    """A variable x on (0, ∞) with a log-concave density exp(h), drawn by rejection under an envelope of the density."""
 
     uniforms = 2
     envelope: Envelope
 
     @property
     def acceptance(self) -> float:  # type: ignore[override]
-        """About the share of candidates that are accepted."""
+        """The approximate share of candidates that are accepted."""
         return self.envelope.acceptance
 
     @abstractmethod
@@ -173,7 +173,7 @@ class LogConcave(Sampler, ABC):
         """h(x)."""
 
     def _constants(self, lift: Lift) -> tuple[list[Number], list[Number], list[Number]]:
-        """Return, for each piece, 1/probability, the size of a step, and the log of the envelope at its highest."""
+        """Return for each piece: 1/probability, the length scale, and the log of the highest point of the envelope."""
         e = self.envelope
         inverses = [lift(1.0) / lift(p) if p else lift(1.0) for p in e.probabilities]
         steps = [
@@ -194,24 +194,24 @@ class LogConcave(Sampler, ABC):
             return self._constants(lift_ball)
 
     def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
-        """Return the candidate's variate; it must be in (0, ∞), and under h by its second uniform."""
+        """Return a candidate. It must lie in (0, ∞), and its second uniform must place it below exp(h)."""
         e, (u, v) = self.envelope, uniforms
         inverses, steps, tops = self._ball_constants if lift is lift_ball else self._constants(lift)
         first, flat, _ = e.probabilities
         piece = at_least(words[0], first) + at_least(words[0], first + flat)
         on_top = piece == 1
         within = (u - choose(piece, [0.0, first, first + flat])) * choose(piece, inverses)
-        fall = within.log()  # by how much a tail has fallen at the candidate
+        fall = within.log()  # the log of how far a tail has fallen at the candidate
         x = either(on_top, within, fall) * choose(piece, steps) + choose(piece, [e.left, e.left, e.right])
         envelope = either(on_top, 0.0, fall) + choose(piece, tops)
         return x, [x, self._log_density(x, lift) - envelope - v.log()]
 
 
 @dataclass(frozen=True)
-class CutNormal(Sampler):
-    """a·(e^y − 1) where y + ln a is normal with mean and variance 1/(2d), cut at y = 0: the exponential polylog, p = 2.
+class TruncatedNormal(Sampler):
+    """The exponential polylog with p = 2: a·(e^y − 1), where y + ln a is normal with mean and variance 1/(2d), y > 0.
 
-    For use where the cut leaves most of the normal distribution.
+    It is meant for parameters with which the truncation at y = 0 keeps most of the normal distribution.
     """
 
     d: float
@@ -232,7 +232,7 @@ class CutNormal(Sampler):
 
 
 @dataclass(frozen=True)
-class PowerOfAnyGamma(LogConcave):
+class PowerOfAnyGamma(RejectionSampler):
     """G^(1/p) for G ~ Gamma(1/p): the generalized Gaussian with any 0 < p < 1."""
 
     p: float
@@ -247,7 +247,7 @@ class PowerOfAnyGamma(LogConcave):
 
 
 @dataclass(frozen=True)
-class Polylog(LogConcave):
+class Polylog(RejectionSampler):
     """a·(e^y − 1) with density exp(y − d·[(y + ln a)^p − (ln a)^p]) of y: the exponential polylog with any p > 1."""
 
     d: float

@@ -22,9 +22,9 @@ from slowscale.tables.private import literal, quoted
 
 EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
 ISO_DATE = "%Y-%m-%d"
-WHOLE = r"[+-]?[0-9]+(\.0*)?"
-FLOAT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
+WHOLE_TEXT = r"[+-]?[0-9]+(\.0*)?"
+FLOAT_TEXT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+TIMESTAMP_TEXT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
 TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
@@ -197,9 +197,9 @@ def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str
         # A point is then no part of a number.
         text = f"CASE WHEN NOT contains({text}, '.') THEN replace({text}, {literal(decimal)}, '.') END"
     if dtype.is_integer():
-        return _where(text, WHOLE, f"split_part({text}, '.', 1)", dtype)
+        return _where(text, WHOLE_TEXT, f"split_part({text}, '.', 1)", dtype)
     if dtype.is_floating():
-        return _where(text, FLOAT, text, dtype)
+        return _where(text, FLOAT_TEXT, text, dtype)
     if dtype.is_decimal():
         digits = dtype.scale
         pattern = rf"[+-]?([0-9]+(\.[0-9]{{0,{digits}}}0*)?" + (rf"|\.[0-9]{{1,{digits}}}0*)" if digits else ")")
@@ -209,7 +209,7 @@ def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str
         return f"CASE WHEN lower({text}) IN ({yes}) THEN true WHEN lower({text}) IN ({no}) THEN false END"
     if dtype.is_date():
         return f"CAST(try_strptime({text}, {literal(dates)}) AS DATE)"
-    return _where(text, TIME, text, dtype)
+    return _where(text, TIMESTAMP_TEXT, text, dtype)
 
 
 def _where(text: str, pattern: str, value: str, dtype: dt.DataType) -> str:

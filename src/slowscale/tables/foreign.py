@@ -24,7 +24,7 @@ STATISTICS = {
     ".sas7bdat": "read_sas7bdat",
     ".xpt": "read_xport",
 }
-ENDINGS = (*EXCEL, *STATISTICS)
+FOREIGN_ENDINGS = (*EXCEL, *STATISTICS)
 # Dates are numbers with a format, which says what a number counts, and since when. Formats are compared without their
 # width. Numbers with any other format (months, quarters, times of day…) stay numbers.
 SECOND, DAY = 1.0, 86_400.0
@@ -48,8 +48,14 @@ FORMATS: dict[str, tuple[date, tuple[tuple[str, float, pa.DataType], ...]]] = {
     ),
 }
 FORMATS["read_xport"] = FORMATS["read_sas7bdat"]
-STORED = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "float": pa.float32(), "double": pa.float64()}
-FIRST_DAY, LAST_DAY, UNIX = date.min.toordinal(), date.max.toordinal(), date(1970, 1, 1).toordinal()
+STORED_AS = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+}
+FIRST_ORDINAL, LAST_ORDINAL, UNIX = date.min.toordinal(), date.max.toordinal(), date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Declared:
 
 def is_foreign(path: str) -> bool:
     """Whether a file is one that this module reads, by its name."""
-    return path.lower().endswith(ENDINGS)
+    return path.lower().endswith(FOREIGN_ENDINGS)
 
 
 def read_foreign(path: str, argument: str) -> tuple[pa.Table, bool]:
@@ -124,7 +130,7 @@ def declared_types(reader: str, meta: Any) -> dict[str, Declared]:
 
 
 def _declared(reader: str, name: str, meta: Any) -> Declared:
-    stored = STORED.get(meta.readstat_variable_types.get(name, ""), pa.string())
+    stored = STORED_AS.get(meta.readstat_variable_types.get(name, ""), pa.string())
     written = str(meta.original_variable_types.get(name) or "")
     form = written if reader == "read_dta" else written.upper().rstrip("0123456789.")
     since, formats = FORMATS[reader]
@@ -147,7 +153,7 @@ def _array(values: Any, declared: Declared) -> pa.Array:
         with np.errstate(all="ignore"):
             moments = numbers * declared.seconds
             days = np.floor(moments / DAY) + declared.since.toordinal()
-        missing |= ~((days >= FIRST_DAY) & (days <= LAST_DAY))
+        missing |= ~((days >= FIRST_ORDINAL) & (days <= LAST_ORDINAL))
         offset = declared.since.toordinal() - UNIX
         days_since_1970 = np.where(missing, 0, days - UNIX).astype(np.int32)
         microseconds = np.rint(np.where(missing, 0, moments) * 1e6).astype(np.int64) + offset * 86_400_000_000

@@ -16,7 +16,7 @@ import ibis.expr.types as ir
 from slowscale.tables.dialects import Dialect
 from slowscale.tables.regex import escaped
 
-DIGITS = 38  # the most digits before or after the point that are read
+PARSED_DIGITS = 38  # the most digits before or after the point that are read
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 UNITS = ("year", "quarter", "month", "week", "day")
 
@@ -25,9 +25,9 @@ _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 _DAY_31 = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
 _DAY_30 = "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
 _DAY_28 = "02-(?:0[1-9]|1[0-9]|2[0-8])"
-DATE = f"(?:{_YEAR}-(?:{_DAY_31}|{_DAY_30}|{_DAY_28})|{_LEAP_YEAR}-02-29)"
-TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
-TIMESTAMP = f"{DATE}(?:[ T]{TIME})?"
+DATE_PATTERN = f"(?:{_YEAR}-(?:{_DAY_31}|{_DAY_30}|{_DAY_28})|{_LEAP_YEAR}-02-29)"
+TIME_PATTERN = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
+TIMESTAMP_PATTERN = f"{DATE_PATTERN}(?:[ T]{TIME_PATTERN})?"
 
 # What strptime reads, and which part of a time it is; strftime writes the same.
 DIRECTIVES = {
@@ -45,9 +45,9 @@ _DEFAULTS = {"month": "01", "day": "01", "hour": "00", "minute": "00", "second":
 
 def iso_literal(text: str) -> date | datetime | None:
     """Return the date or time that a text names, or None if it is not strict ISO."""
-    if re.fullmatch(DATE, text):
+    if re.fullmatch(DATE_PATTERN, text):
         return date.fromisoformat(text)
-    return datetime.fromisoformat(text) if re.fullmatch(TIMESTAMP, text) else None
+    return datetime.fromisoformat(text) if re.fullmatch(TIMESTAMP_PATTERN, text) else None
 
 
 def where(condition: ir.Value, value: ir.Value) -> ir.Value:
@@ -96,21 +96,21 @@ def _within_64_bits(number: ir.Value) -> ir.Value:
 
 def read_integer(dialect: Dialect, text: ir.Value, dtype: dt.DataType) -> ir.Value:
     """Read an integer: a sign and digits."""
-    number = dialect.text_to_integer(_matching(dialect, text, f"[+-]?[0-9]{{1,{DIGITS}}}"))
+    number = dialect.text_to_integer(_matching(dialect, text, f"[+-]?[0-9]{{1,{PARSED_DIGITS}}}"))
     low, high = (ibis.literal(int(bound), "int64") for bound in (dtype.bounds.lower, dtype.bounds.upper))
     return where((number >= low) & (number <= high), number).cast(dtype)
 
 
 def read_float(dialect: Dialect, text: ir.Value) -> ir.Value:
     """Read a float: a sign, digits, a point with digits, and an exponent of at most two digits."""
-    spelled = rf"[+-]?[0-9]{{1,{DIGITS}}}(?:\.[0-9]{{1,{DIGITS}}})?(?:[eE][+-]?[0-9]{{1,2}})?"
+    spelled = rf"[+-]?[0-9]{{1,{PARSED_DIGITS}}}(?:\.[0-9]{{1,{PARSED_DIGITS}}})?(?:[eE][+-]?[0-9]{{1,2}})?"
     return dialect.text_to_float(_matching(dialect, text, spelled))
 
 
 def read_decimal(dialect: Dialect, text: ir.Value, dtype: dt.Decimal) -> ir.Value:
     """Read a decimal: a sign, digits, and a point with digits, rounded to the scale with halves away from zero."""
     whole = dtype.precision - dtype.scale
-    spelled = _matching(dialect, text, rf"[+-]?[0-9]{{1,{DIGITS}}}(?:\.[0-9]{{1,{DIGITS}}})?")
+    spelled = _matching(dialect, text, rf"[+-]?[0-9]{{1,{PARSED_DIGITS}}}(?:\.[0-9]{{1,{PARSED_DIGITS}}})?")
     fits = f"[+-]?0*[0-9]{{1,{whole}}}" if whole else "[+-]?0+"
     spelled = where(dialect.matches_all(spelled, rf"{fits}(?:\..*)?"), spelled)
     # One more digit, since rounding may carry.
@@ -120,7 +120,7 @@ def read_decimal(dialect: Dialect, text: ir.Value, dtype: dt.Decimal) -> ir.Valu
 
 def read_time(dialect: Dialect, text: ir.Value, dtype: str) -> ir.Value:
     """Read a date or timestamp in ISO spelling."""
-    return dialect.text_to_time(_matching(dialect, text, DATE if dtype == "date" else TIMESTAMP), dtype)
+    return dialect.text_to_time(_matching(dialect, text, DATE_PATTERN if dtype == "date" else TIMESTAMP_PATTERN), dtype)
 
 
 def _matching(dialect: Dialect, text: ir.Value, spelled: str) -> ir.Value:

@@ -45,7 +45,7 @@ MOST_DECIMALS = 6
 # Bytes that are letters and quotation marks in the encodings of Windows, and control characters in latin-1.
 WINDOWS = frozenset(range(0x80, 0xA0))
 UNKNOWN_TO_WINDOWS = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
-MOST = 0.9  # the share of values that makes the others look like mistakes
+NEARLY_ALL = 0.9  # the share of values that makes the others look like mistakes
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ def _type(seen: Seen, decimal: str, dates: str | None) -> tuple[str, str | None]
             "the commas may separate thousands, or be decimal commas: say which in csv decimal, or use derive",
         )
     for what, count in (("numbers", seen[f"float64 {decimal}"]), ("dates", max(seen[form] for form in DATES))):
-        if count > MOST * seen["values"]:
+        if count > NEARLY_ALL * seen["values"]:
             return "string", f"most values are {what}, but some are not"
     return "string", None
 

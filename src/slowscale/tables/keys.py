@@ -24,10 +24,10 @@ from slowscale.tables.engines import DATE, TEXT, TRUTH, WHOLE, engine_errors, en
 from slowscale.tables.sources import as_arrow, open_source, open_table
 
 GIVEN = "The keys were given as public."
-SHOWN = 10  # keys in a notebook
+KEYS_SHOWN = 10  # keys in a notebook
 TAKEN = "The keys were taken from the data, on the curator's word that they are public."
 
-TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), TRUTH: pa.bool_(), DATE: pa.date32()}
+ARROW_TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), TRUTH: pa.bool_(), DATE: pa.date32()}
 
 
 def label_kind(dtype: Any) -> str | None:
@@ -176,7 +176,7 @@ class Keys:
             found = fetch(grouped(labelled, kinds, {"records": labelled.count()}))
         engine = engine_of(table)
         labels = {
-            name: engine.key_label(found[f"by{i}"], kind).cast(TYPES[kind])
+            name: engine.key_label(found[f"by{i}"], kind).cast(ARROW_TYPES[kind])
             for i, (name, kind) in enumerate(kinds.items())
         }
         taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
@@ -210,8 +210,8 @@ class Keys:
         return f"Keys: {len(self)} of {names}. {self.assumption}"
 
     def _repr_html_(self) -> str:
-        rows = list(zip(*(column.to_pylist() for column in self.table.slice(0, SHOWN).columns), strict=True))
-        more = f"The first {SHOWN} of {len(self):,} keys" if len(self) > SHOWN else f"{len(self):,} keys"
+        rows = list(zip(*(column.to_pylist() for column in self.table.slice(0, KEYS_SHOWN).columns), strict=True))
+        more = f"The first {KEYS_SHOWN} of {len(self):,} keys" if len(self) > KEYS_SHOWN else f"{len(self):,} keys"
         return html_table(more, self.columns, rows, self.assumption)
 
     def __mul__(self, other: "Keys") -> "Keys":
@@ -323,7 +323,7 @@ def _cast(name: str, values: list[Any], kind: str) -> pa.Array:
     array = _column(name, values)
     if values and label_kind(array.type) != kind:
         raise ParameterTypeError(f"keys {name} are {kind}, got {values[0]!r}")
-    return array.cast(TYPES[kind])
+    return array.cast(ARROW_TYPES[kind])
 
 
 def _present(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
@@ -365,7 +365,7 @@ def _checked(table: pa.Table) -> pa.Table:
     for field in table.schema:
         kind = _check_kind(field.name, field.type)
         try:
-            columns[field.name] = table[field.name].cast(TYPES[kind]).combine_chunks()
+            columns[field.name] = table[field.name].cast(ARROW_TYPES[kind]).combine_chunks()
         except pa.ArrowInvalid as error:
             raise ParameterError(f"keys {field.name}: {error}") from None
         if columns[field.name].null_count:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from slowscale.tables.engines import fetch, locked
 
-PATIENCE = 0.7  # seconds after which a scan counts as long
+LONG_SCAN = 0.7  # seconds after which a scan counts as long
 
 
 def run(query: ir.Table, label: str) -> pa.Table:
@@ -75,7 +75,7 @@ def shown(label: str, share: Callable[[], float | None]) -> Iterator[None]:
 
 
 def _watch(label: str, share: Callable[[], float | None], done: threading.Event) -> None:
-    if done.wait(PATIENCE):
+    if done.wait(LONG_SCAN):
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

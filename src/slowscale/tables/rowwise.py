@@ -19,7 +19,7 @@ from slowscale.tables.portable import RULES, portable
 from slowscale.tables.values import RefusedError
 
 REASON = "it would let one record change what another contributes, and the policy would no longer hold"
-MANY_ROWS = {
+MANY_ROW_OPERATIONS = {
     ops.Reduction: "an aggregate",
     ops.Analytic: "a window function",
     ops.WindowFunction: "a window function",
@@ -27,7 +27,9 @@ MANY_ROWS = {
     ops.Unnest: "a function that makes several rows of one",
     ops.Relation: "another table",
 }
-UNFIXED = "a function that is not fixed by the record, such as a random number, the clock or a user-defined function"
+NONDETERMINISTIC = (
+    "a function that is not fixed by the record, such as a random number, the clock or a user-defined function"
+)
 
 UNFIXED_OPERATIONS = (
     ops.Impure, ops.RowID, ops.Sample, ops.Arbitrary, ops.ElementWiseVectorizedUDF, ops.ReductionVectorizedUDF,
@@ -139,7 +141,7 @@ def _first_line(error: Exception) -> str:
 def _check(value: ir.Value, table: ir.Table, argument: str) -> None:
     """Raise where an operation looks beyond its own row of this table, or is not fixed by the row."""
     for node in _nodes(value.op(), table.op()):
-        what = next((words for kind, words in MANY_ROWS.items() if isinstance(node, kind)), None)
+        what = next((words for kind, words in MANY_ROW_OPERATIONS.items() if isinstance(node, kind)), None)
         if what is not None:
             raise ParameterError(_refusal(argument, what, "many rows"))
         if _is_unfixed(node):
@@ -236,7 +238,7 @@ def _refusal(argument: str, what: str, kind: str | None) -> str:
     if kind == "many rows":
         return f"{argument} must look at one record at a time, got {what}: {REASON}"
     if kind == "unfixed":
-        return f"{argument} must be the same each time it is computed, got {UNFIXED}"
+        return f"{argument} must be the same each time it is computed, got {NONDETERMINISTIC}"
     return f"{argument} {what}"
 
 

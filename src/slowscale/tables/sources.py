@@ -274,7 +274,7 @@ def file_kind(path: str, argument: str) -> str:
         return "CSV"
     if foreign.is_foreign(path):
         return "Excel" if lowered.endswith(foreign.EXCEL) else "Stata, SPSS or SAS"
-    endings = ", ".join((*PARQUET, *textfiles.ENDINGS, ".xlsx", *foreign.STATISTICS))
+    endings = ", ".join((*PARQUET, *textfiles.TEXT_ENDINGS, ".xlsx", *foreign.STATISTICS))
     raise ParameterError(f"{argument} must be a file ending in {endings} (.gz and .zst for text), got {path}")
 
 

@@ -35,11 +35,11 @@ Run = Callable[[ir.Table], pa.Table]
 
 # A float counts in 2⁻³⁰ of a power of two of units, and may have up to 2⁵⁵ of those. So a hundred million records of a
 # cell lose a tenth of a unit at most, and a record of up to 8·10⁹ units is counted in one number of 64 bits.
-FINER_BITS, MOST_BITS = 30, 55
+FINER_BITS, MOST_FLOAT_BITS = 30, 55
 FINER = 2**FINER_BITS
 # Digits after the point kept of a decimal that has no fixed number of them, and of a number written as text.
-DIGITS = 12
-NUMBER = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DIGITS}}}0*)?|\.[0-9]{{1,{DIGITS}}}0*)[ \t]*$"
+DECIMAL_PLACES = 12
+NUMBER_TEXT = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DECIMAL_PLACES}}}0*)?|\.[0-9]{{1,{DECIMAL_PLACES}}}0*)[ \t]*$"
 BELOW_ZERO = "-.*[1-9]"
 EXACT_SUM = dt.Decimal(38, 0)
 
@@ -136,7 +136,7 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
         return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
     exponent = _exponent(column)
     if careful:
-        most = _double(2.0 ** (MOST_BITS + exponent))
+        most = _double(2.0 ** (MOST_FLOAT_BITS + exponent))
         checks.append((value < most) & (value > -most))  # not so for NaN
     value = engine.without_underflow(_checked(value, checks), 2.0 ** (exponent - FINER_BITS))
     limbs = _float_limbs(engine, value, exponent, careful)
@@ -147,7 +147,7 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
 
 def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
     """Count numbers that are written as text; the limbs of a text that is not a number mean nothing."""
-    limbs, readable = engine.text_limbs(text, DIGITS), text.re_search(NUMBER)
+    limbs, readable = engine.text_limbs(text, DECIMAL_PLACES), text.re_search(NUMBER_TEXT)
     if column.negatives == "zero":
         limbs = tuple(ibis.cases((~text.contains("-"), limb)) for limb in limbs)
         value = ibis.ifelse(value < 0, 0.0, value)
@@ -155,15 +155,15 @@ def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Valu
         readable = readable & ~text.re_search(BELOW_ZERO)
     if column.nulls == "zero":
         readable, value = readable | missing, ibis.ifelse(missing, 0.0, value)
-    weighed = tuple(zip(limbs, (10**DIGITS, 1), strict=True))
-    return Counted(value, weighed, Fraction(1, 10**DIGITS), exact=True, valid=readable.ifelse(1, None))
+    weighed = tuple(zip(limbs, (10**DECIMAL_PLACES, 1), strict=True))
+    return Counted(value, weighed, Fraction(1, 10**DECIMAL_PLACES), exact=True, valid=readable.ifelse(1, None))
 
 
 def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Return a column's numbers, NULL where there is none, and whether the value is missing."""
     dtype = raw.type()
     if dtype.is_string() and column.text:
-        return ibis.cases((raw.re_search(NUMBER), raw.try_cast("float64"))), raw.isnull() | (raw.strip() == "")
+        return ibis.cases((raw.re_search(NUMBER_TEXT), raw.try_cast("float64"))), raw.isnull() | (raw.strip() == "")
     if dtype.is_floating() or (dtype.is_decimal() and not engine.has_decimals):
         return forced(raw, dt.float64), raw.isnull()
     if dtype.is_integer() or dtype.is_decimal():
@@ -181,7 +181,7 @@ def _exact_limbs(engine: Engine, value: ir.Value) -> tuple[tuple[tuple[ir.Value,
     """Return the whole numbers that integers and decimals count as, and their grain."""
     dtype = value.type()
     if dtype.is_decimal():
-        digits = DIGITS if dtype.scale is None else dtype.scale
+        digits = DECIMAL_PLACES if dtype.scale is None else dtype.scale
         number = (
             engine.truncated_decimal(value, digits) if dtype.scale is None else forced(value, dt.Decimal(38, digits))
         )

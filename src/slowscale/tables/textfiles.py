@@ -25,9 +25,9 @@ from slowscale.tables.engines import engine_errors, fresh_name
 from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.progress import watched
 
-ENDINGS = (".csv", ".tsv", ".txt")
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
-CHUNK = 1 << 23
+READ_BYTES = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _is_single(text: Any) -> bool:
 
 def is_text_file(path: str) -> bool:
     """Whether a file is one that this module reads, by its name."""
-    return path.lower().endswith(tuple(ending + packed for ending in ENDINGS for packed in COMPRESSED))
+    return path.lower().endswith(tuple(ending + packed for ending in TEXT_ENDINGS for packed in COMPRESSED))
 
 
 def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, argument: str) -> Source:
@@ -253,7 +253,7 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
 
 def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of a stream in pieces."""
-    while chunk := stream.read(CHUNK):
+    while chunk := stream.read(READ_BYTES):
         yield chunk
 
 

@@ -27,7 +27,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-KINDS = {"text", "number", "boolean", "date", "timestamp"}
+VALUE_KINDS = {"text", "number", "boolean", "date", "timestamp"}
 ROUNDINGS = {"round": functions.nearest, "floor": functions.floor, "ceil": functions.ceil}
 
 
@@ -99,7 +99,7 @@ def alike(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[
         kinds.discard("date")
     if len(kinds) > 1:
         raise RefusedError(f"mixes values of type {' and '.join(sorted(kinds))}: cast them to one type")
-    if not kinds <= KINDS:
+    if not kinds <= VALUE_KINDS:
         raise RefusedError(f"compares or chooses values of type {', '.join(kinds)}, which not every engine has")
     if kinds != {"number"}:
         return list(values)

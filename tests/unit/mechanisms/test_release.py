@@ -157,7 +157,7 @@ def test_noise_too_large_to_write_down_is_refused_with_the_reason():
         ss.GeneralizedGaussian(1, 1e-100),
     ):
         for q in (5, np.zeros(20, np.int64)):
-            with pytest.raises(ss.ParameterError, match="too large to be released: raise p or d"):
+            with pytest.raises(ss.ParameterError, match="too large to be released: use a larger p or d"):
                 m.release(q)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import slowscale as ss
 from slowscale.policy import (
-    REGISTRY,
+    POLICY_KINDS,
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
@@ -129,7 +129,7 @@ def test_each_form_is_written(policy, as_text, as_latex, as_mathml):
 
 def test_the_forms_are_of_every_kind():
     """A new kind needs a form above, so that it is written everywhere."""
-    assert {policy.kind for policy, *_ in FORMS} | {"times"} == set(REGISTRY)
+    assert {policy.kind for policy, *_ in FORMS} | {"times"} == set(POLICY_KINDS)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -247,4 +247,4 @@ def test_a_policy_registers_itself():
         with pytest.raises(ss.ParameterError, match="kind must be a new name, but Toy has 'toy' already"):
             type("Another", (Policy,), {"kind": "toy"})
     finally:
-        REGISTRY.pop("toy", None)
+        POLICY_KINDS.pop("toy", None)

@@ -35,7 +35,7 @@ from slowscale.policy import (
     UnitSplittingPolicy,
 )
 from slowscale.report import write_confidential_report, write_report
-from slowscale.report.charts import Mark, _sides
+from slowscale.report.charts import Mark, _name_sides
 from slowscale.report.words import growth, mathml
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -295,7 +295,7 @@ def test_every_mechanism(mechanism, said, tmp_path):
     made = ss.Session(records(1, 10), bits=Recorded(1)).sum({"emp": mechanism}, keys=KEYS)
     read = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8"))
     assert said in read.words
-    assert len(read.found("svg")) >= 1 or "nothing that such axes could show" in read.words
+    assert len(read.found("svg")) >= 1 or "no values that logarithmic axes can show" in read.words
 
 
 def test_totals_entities_and_treatments(tmp_path):
@@ -317,7 +317,7 @@ def test_many_columns(tmp_path):
     made = ss.Session(frame, bits=Recorded(1)).sum({name: ss.Gaussian(10 + i) for i, name in enumerate(frame)})
     read = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8"))
     assert "Sums of column 0, column 1, column 2 and 9 more, in total" in read.words
-    assert "An example: the first 6 of 12 columns." in read.words
+    assert "An excerpt: the first 6 of 12 columns." in read.words
 
 
 def test_files_are_not_lost(release, tmp_path):
@@ -360,7 +360,7 @@ def test_confidential_report(secret, tmp_path):
     made, session = released(secret)
     text = write_confidential_report(session, made, tmp_path / "c.html").read_text(encoding="utf-8")
     read = Reader(text)
-    assert "CONFIDENTIAL: never publish this" in read.words
+    assert "CONFIDENTIAL: never publish this report" in read.words
     losses = session.losses(made)
     assert f"{losses.records:,} records" in read.words
     for loss in (*losses.quantiles.values(), *losses.largest.values()):
@@ -477,7 +477,7 @@ def test_what_is_said_of_growth_is_true_of_the_policy(policy, low, span):
         said += 1
         sizes = np.geomspace(low, max(high / 10, low), 40)
         assert policy(10 * sizes) / policy(sizes) == pytest.approx(number_in(factor), rel=0.011)
-    if "loses the same" in words:
+    if "loss is the same for every record" in words:
         said += 1
         assert np.ptp(policy(np.geomspace(low, high, 40))) == 0
     assert said or policy(low) in (0, math.inf), words
@@ -493,7 +493,7 @@ def test_growth_in_words():
         "1.39-fold."
     )
     assert "in steps" in growth(ss.UnitSplitting(10, 50).policy, 1, 1e6)
-    assert "loses the same" in growth(ConstantPolicy(0.5), 1, 1e6)
+    assert "loss is the same for every record" in growth(ConstantPolicy(0.5), 1, 1e6)
 
 
 FIRMS = {
@@ -551,12 +551,12 @@ def test_names_in_charts_do_not_cover_one_another():
     ]
     apart = [Mark("a", 1e3, 1e2, "median firm"), Mark("a", 1e9, 1e2, "largest firm")]
     place = lambda value: 80 * math.log10(value)  # noqa: E731
-    named = [side for side in _sides(near, place, place) if side is not None]
+    named = [side for side in _name_sides(near, place, place) if side is not None]
     assert 1 <= len(named) <= 4
     assert len({(side["align"], side["dy"]) for side in named}) == len(named)
-    assert all(_sides(apart, place, place))
-    assert _sides([Mark("a", 1e8, 1e2, "largest firm")], place, place)[0]["align"] == "left"
-    assert _sides([Mark("a", 9e9, 1e2, "largest firm")], place, place)[0]["align"] == "right"  # near the end
+    assert all(_name_sides(apart, place, place))
+    assert _name_sides([Mark("a", 1e8, 1e2, "largest firm")], place, place)[0]["align"] == "left"
+    assert _name_sides([Mark("a", 9e9, 1e2, "largest firm")], place, place)[0]["align"] == "right"  # near the end
 
 
 def test_a_small_count_is_still_drawn(tmp_path):

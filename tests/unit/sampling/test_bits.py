@@ -50,7 +50,7 @@ def test_a_forked_child_discards_what_it_inherited():
 def test_the_twin_a_source_that_forgets_nothing_repeats_itself(monkeypatch):
     """Without the hook after a fork, parent and child draw the same: the test above would see it."""
     careless = bits.SecretBits()
-    monkeypatch.setattr(careless, "_forget", lambda: None)
+    monkeypatch.setattr(careless, "_discard_keys", lambda: None)
     careless.words(2)
     read, write = os.pipe()
     child = os.fork()

@@ -57,8 +57,8 @@ def test_arrays_agree_with_arb_alone(name):
         task = task_of(m, q, unit, count)
         source, other = Recorded(part), Recorded(1_000_000 + part)
         with np.errstate(all="ignore"):
-            drawn = exact._Accepted(task.sampler, count, source)
-            extra = [source.words(count) for _ in range(task.extra)]
+            drawn = exact._AcceptedDraws(task.sampler, count, source)
+            extra = [source.words(count) for _ in range(task.extra_uniforms)]
             numbers = task.finish(
                 drawn.variate, [exact.uniform_balls(w) for w in extra], np.arange(count), exact.lift_ball
             )
@@ -67,7 +67,7 @@ def test_arrays_agree_with_arb_alone(name):
             for number in numbers:
                 radius = number.inflated()
                 floors.append(np.floor(number.mid - radius))
-                certain &= (floors[-1] == np.floor(number.mid + radius)) & (np.abs(floors[-1]) < exact.LARGEST)
+                certain &= (floors[-1] == np.floor(number.mid + radius)) & (np.abs(floors[-1]) < exact.LARGEST_FLOOR)
         assert certain.mean() > 0.97
         for i in np.flatnonzero(certain).tolist():
             streams = [Stream(int(w[i]), other) for w in drawn._words]
@@ -111,7 +111,7 @@ def test_a_candidate_on_the_edge_of_acceptance_is_decided_by_its_later_bits():
     for seed in range(5):
         source = Crafted([AboveEdge.EDGE_WORD] * count, seed)
         with np.errstate(all="ignore"):
-            drawn = exact._Accepted(AboveEdge(), count, source)
+            drawn = exact._AcceptedDraws(AboveEdge(), count, source)
         for i in range(count):
             bits, known = drawn.streams(i)[0].known(128)
             assert Fraction(bits, 2**known) > AboveEdge.EDGE
@@ -140,7 +140,7 @@ def test_draws_on_a_rounding_boundary_reach_tier_two_and_are_decided(boundary, m
         return reached[-1]
 
     monkeypatch.setattr(exact, "exact_floors", counted)
-    count = exact.FEW + 4
+    count = exact.FEW_VALUES + 4
     given = boundary_words(m, boundary)
     # the words of the first uniforms come first, then those of the second
     words = [given[0]] * count + [given[1]] * count
@@ -158,5 +158,5 @@ def test_draws_on_a_rounding_boundary_reach_tier_two_and_are_decided(boundary, m
 def test_a_source_without_randomness_is_refused_not_waited_for():
     """A uniform all of whose bits are 0 stays possibly 0, and its logarithm unbounded."""
     for count in (1, 50):
-        with pytest.raises(ss.SlowscaleError, match="gives no randomness"):
+        with pytest.raises(ss.SlowscaleError, match="does not appear to be random"):
             ss.GeneralizedGaussian(1, 1).release(np.zeros(count, np.int64), bits=Stuck(0))

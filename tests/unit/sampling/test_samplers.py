@@ -9,8 +9,8 @@ from flint import arb, ctx
 import slowscale as ss
 from slowscale.sampling.balls import uniform_balls
 from slowscale.sampling.bits import SECRET, Stream
-from slowscale.sampling.exact import _Accepted, exact_acceptance, lift_arb
-from slowscale.sampling.samplers import CutNormal, LogConcave
+from slowscale.sampling.exact import _AcceptedDraws, exact_acceptance, lift_arb
+from slowscale.sampling.samplers import RejectionSampler, TruncatedNormal
 
 SHAPES = [
     *[ss.GeneralizedGaussian(1, p) for p in (0.05, 0.3, 0.75, 0.9, 0.99, 0.99684, 0.9999, 1 - 1e-12)],
@@ -25,7 +25,7 @@ SHAPES = [
 @pytest.mark.parametrize("m", SHAPES, ids=str)
 def test_envelopes_lie_above_the_density(m):
     sampler = m._sampler
-    if not isinstance(sampler, LogConcave):
+    if not isinstance(sampler, RejectionSampler):
         return
     e = sampler.envelope
     assert sum(e.probabilities) == 1
@@ -52,7 +52,7 @@ def test_envelopes_lie_above_the_density(m):
 def test_a_normal_of_zero_is_not_certain():
     """√(−0) once had a negative radius, which counted as certain."""
     words = [np.array([2**64 - 1, 2**64 - 1], np.uint64), np.array([2**62 + 2**61] * 2, np.uint64)]
-    sampler = CutNormal(0.5000001, math.e, 0.5)
+    sampler = TruncatedNormal(0.5000001, math.e, 0.5)
     with np.errstate(all="ignore"):
         _, margins = sampler.attempt(
             [uniform_balls(w) for w in words], words, lambda x: uniform_balls(words[0]) * 0.0 + x
@@ -63,7 +63,7 @@ def test_a_normal_of_zero_is_not_certain():
 
 def test_a_cut_that_hardly_cuts_is_still_made():
     sampler = ss.ExponentialPolylog(0.006)._sampler
-    assert isinstance(sampler, CutNormal)
+    assert isinstance(sampler, TruncatedNormal)
     assert sampler.acceptance < 1
 
 
@@ -71,5 +71,5 @@ def test_a_cut_that_hardly_cuts_is_still_made():
 def test_shapes_near_laplace_are_decided_by_arrays(p):
     """One thin piece of the envelope must not blur all others."""
     with np.errstate(all="ignore"):
-        drawn = _Accepted(ss.GeneralizedGaussian(1, p)._sampler, 2000, SECRET)
+        drawn = _AcceptedDraws(ss.GeneralizedGaussian(1, p)._sampler, 2000, SECRET)
     assert np.median(drawn.variate.rad / np.abs(drawn.variate.mid)) < 1e-12

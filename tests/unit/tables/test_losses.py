@@ -6,7 +6,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.policy import (
-    REGISTRY,
+    POLICY_KINDS,
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
@@ -57,7 +57,7 @@ def test_the_engine_has_the_values_of_the_policy(policy):
 
 
 def test_the_policies_are_of_every_kind():
-    assert {policy.kind for policy in POLICIES} | {"times", "transformation"} == set(REGISTRY)
+    assert {policy.kind for policy in POLICIES} | {"times", "transformation"} == set(POLICY_KINDS)
 
 
 def test_constants_are_numbers_of_any_size():

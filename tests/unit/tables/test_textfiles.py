@@ -190,7 +190,7 @@ def test_lines_are_told_apart_across_chunks(write, monkeypatch):
 
     body = 'k,emp\r\n"a ""quoted"" one",1\r\nb,2\r\n' * 50
     for size in (1, 2, 3, 7, 64):
-        monkeypatch.setattr(textfiles, "CHUNK", size)
+        monkeypatch.setattr(textfiles, "READ_BYTES", size)
         assert len(read(write(body))) == 149
         with pytest.raises(ss.DataError, match="quote that is not closed"):
             read(write(body + 'c,"3\r\n'))

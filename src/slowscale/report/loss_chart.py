@@ -1,4 +1,4 @@
-"""The policies of several mechanisms in one picture, as a file: .png, .svg or .html."""
+"""A chart of the losses of several mechanisms by record size, as a .png, .svg or .html file."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from slowscale.files import write_files
 from slowscale.mechanisms import Mechanism
 from slowscale.report.charts import INK, Axis, render, spec, tools
 
-POINTS = 241  # on each line
+POINTS = 241  # per line
 
 
 def write_chart(
@@ -21,20 +21,20 @@ def write_chart(
     sizes: Iterable[float] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Draw what a record loses against its size, one line per mechanism.
+    """Draw the loss of a record against its size, with one line per mechanism.
 
     Parameters
     ----------
     mechanisms
         The mechanisms by name.
     path
-        Where to write: a .png, .svg or .html file.
+        The file to write, with the ending .png, .svg or .html.
     span
         The smallest and the largest record size to show.
     sizes
         Further record sizes; the chart is widened so that it shows them all.
     overwrite
-        Whether to replace a file that exists.
+        Whether to replace an existing file.
     """
     if path.suffix not in (".png", ".svg", ".html"):
         raise ParameterError(f"chart must be a .png, .svg or .html file, got {path}")
@@ -62,7 +62,7 @@ def _lines(mechanisms: Mapping[str, Mechanism], x: np.ndarray) -> dict[str, list
         lines[name] = [(size, loss) for size, loss in points if 0 < loss < np.inf]
     if not any(lines.values()):
         raise ParameterError(
-            f"the chart cannot show losses that are too small or too large for a float: give other sizes than "
-            f"{x[0]:g} to {x[-1]:g}"
+            f"the losses of all records of size {x[0]:g} to {x[-1]:g} are too small or too large for a chart: "
+            "give other sizes"
         )
     return lines

@@ -1,8 +1,8 @@
-"""Integrals of log-concave densities, in log space: what the paper's Fox-Wright functions are replaced by.
+"""Integrals of log-concave densities, in log space. They replace the paper's Fox-Wright functions.
 
 Every noise of the paper is a monotone function of a variable with a log-concave density exp(h). Such a density has
-one peak and falls on both sides at least exponentially, so a fixed Gauss-Legendre rule on the two sides, each cut
-where nothing is left, gives all digits. The nodes crowd at both ends of a side, where h may be singular.
+one peak and falls at least exponentially on both sides. A fixed Gauss-Legendre rule on each side, truncated where the
+density is negligible, therefore gives all digits. The nodes are denser at both ends of a side, where h may be singular.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,16 @@ from scipy import special
 
 from slowscale.parameters import Array
 
-# exp(−40) is less than half a unit in the last place of 1.
-NOTHING_LEFT = 40.0
-NODES = 80
+# The density is negligible where h is this far below its peak: exp(−40) is less than half a unit in the last place.
+NEGLIGIBLE_DROP = 40.0
+NODES_PER_SIDE = 80
 
 
 @dataclass(frozen=True)
-class LogConcave:
-    """A density exp(h(x)), known by how h rises from a point, its first two derivatives and its mode.
+class LogConcaveDensity:
+    """A density exp(h(x)), given by the differences of h, its first two derivatives and its mode.
 
-    `rise(x, t)` is h(x + t) − h(x), `curvature(x)` is −h''(x); only an order of magnitude is needed of the latter.
+    `rise(x, t)` is h(x + t) − h(x), `slope(x)` is h'(x), and `curvature(x)` is −h''(x), which need not be accurate.
     """
 
     rise: Callable[[Array, Array], Array]
@@ -41,7 +41,7 @@ class LogConcave:
             return peak, np.log(right + left)
 
     def _side(self, peak: Array, room: Array, sign: float) -> Array:
-        """∫ exp(h(peak + sign·t) − h(peak)) dt for t from 0 to `room`."""
+        """Return ∫ exp(h(peak + sign·t) − h(peak)) dt for t from 0 to `room`."""
         out = np.zeros(peak.shape)
         open_ = room > 0
         if open_.any():
@@ -53,25 +53,25 @@ class LogConcave:
         return out
 
     def _width(self, peak: Array, room: Array, sign: float) -> Array:
-        """How far from the peak the density matters: the drop of h there is about NOTHING_LEFT, or the room ends."""
+        """Return the distance from the peak at which the density becomes negligible, at most `room`."""
         with np.errstate(divide="ignore"):
             guess = np.fmin(1 / np.abs(self.slope(peak)), 1 / np.sqrt(self.curvature(peak)))
         width = np.minimum(np.maximum(guess, 1e-300), room)
         enough = np.zeros(peak.shape, bool)
         while not enough.all():
-            enough = (width >= room) | ~(self.rise(peak, sign * width) > -NOTHING_LEFT)
+            enough = (width >= room) | ~(self.rise(peak, sign * width) > -NEGLIGIBLE_DROP)
             width = np.where(enough, width, np.minimum(2 * width, room))
         short = np.zeros(peak.shape)
-        for _ in range(6):  # bisect: a needlessly wide side would waste nodes
+        for _ in range(6):  # bisect, because a side that is too wide would waste nodes
             middle = (short + width) / 2
-            within = self.rise(peak, sign * middle) > -NOTHING_LEFT
+            within = self.rise(peak, sign * middle) > -NEGLIGIBLE_DROP
             short, width = np.where(within, middle, short), np.where(within, width, middle)
         return width
 
 
 @cache
 def _rule() -> tuple[Array, Array]:
-    """Gauss-Legendre on [0, 1] after t = s³(10 − 15s + 6s²)."""
-    x, w = special.roots_legendre(NODES)
+    """Return nodes and weights of Gauss-Legendre quadrature on [0, 1] after t = s³(10 − 15s + 6s²)."""
+    x, w = special.roots_legendre(NODES_PER_SIDE)
     s = (x + 1) / 2
     return s**3 * (10 - 15 * s + 6 * s**2), w / 2 * 30 * (s * (1 - s)) ** 2

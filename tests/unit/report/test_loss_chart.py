@@ -3,7 +3,7 @@
 import pytest
 
 import slowscale as ss
-from slowscale.report.comparison import write_chart
+from slowscale.report.loss_chart import write_chart
 
 MECHANISMS = {"Gaussian": ss.Gaussian(75), "log": ss.Log(0.5)}
 
@@ -11,7 +11,7 @@ MECHANISMS = {"Gaussian": ss.Gaussian(75), "log": ss.Log(0.5)}
 def sizes_of(tmp_path, monkeypatch, span, sizes=()):
     """The record sizes of the points that a chart is drawn from."""
     seen = {}
-    monkeypatch.setattr("slowscale.report.comparison.render", lambda spec: seen.update(spec) or "<svg/>")
+    monkeypatch.setattr("slowscale.report.loss_chart.render", lambda spec: seen.update(spec) or "<svg/>")
     write_chart(MECHANISMS, tmp_path / "c.svg", span, sizes, overwrite=True)
     (points,) = seen["datasets"].values()
     return sorted({point["x"] for point in points})
@@ -28,7 +28,7 @@ def test_the_chart_spans_the_sizes_given(tmp_path, monkeypatch):
 def test_losses_that_axes_cannot_show_are_left_out(tmp_path, monkeypatch):
     x = sizes_of(tmp_path, monkeypatch, (1e-200, 1e200))
     assert x[0] >= 1e-200
-    with pytest.raises(ValueError, match="cannot show losses that are too small or too large for a float"):
+    with pytest.raises(ValueError, match="are too small or too large for a chart"):
         write_chart({"Gaussian": ss.Gaussian(1e-9)}, tmp_path / "d.svg", (1e200, 1e201))
 
 
