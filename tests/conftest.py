@@ -8,6 +8,6 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, derandomize=os.environ.get("CI") == "true", print_blob=True)
 settings.load_profile("default")
 
-# These are imported by the tests that use them, and not searched for doctests: importing helpers/toy.py registers a
-# mechanism for the whole process, and importing a module of unit/golden once more registers its checks twice.
-collect_ignore = ["helpers", "unit/golden"]
+# These are not searched for doctests. Importing helpers/toy.py registers a mechanism for the whole process, importing a
+# module of unit/golden once more registers its checks twice, and mutation needs the extra `mutants`.
+collect_ignore = ["helpers", "mutation", "unit/golden"]

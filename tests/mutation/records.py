@@ -1,0 +1,53 @@
+"""Which tests reach which line, and how long they take: what `recording` wrote, put together."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import coverage
+
+FOLDER = Path(os.environ.get("MUTATION_RECORDS", ".mutants"))
+
+
+@dataclass(frozen=True)
+class Records:
+    """The tests of each line, quickest first."""
+
+    lines: dict[str, dict[int, list[str]]]
+    early: dict[str, set[int]]  # reached while the package and the tests are imported
+    durations: dict[str, float]
+
+    @classmethod
+    def read(cls) -> "Records":
+        """Read all records of the folder."""
+        durations: dict[str, float] = {}
+        for file in FOLDER.glob("durations.*.json"):
+            durations |= json.loads(file.read_text())
+        lines: dict[str, dict[int, list[str]]] = {}
+        early: dict[str, set[int]] = {}
+        for file in FOLDER.glob("lines.*"):
+            data = coverage.CoverageData(str(file))
+            data.read()
+            for path in data.measured_files():
+                name = "src/" + path.rpartition("/src/")[2]
+                known = lines.setdefault(name, {})
+                for line, tests in data.contexts_by_lineno(path).items():
+                    if "" in tests:
+                        early.setdefault(name, set()).add(line)
+                    known.setdefault(line, []).extend(test for test in tests if durations.get(test, -1.0) >= 0)
+        if not lines:
+            raise SystemExit("Nothing is recorded: run `python -m mutation record` first.")
+        return cls(lines, early, durations)
+
+    def tests(self, path: str, lines: range, seconds: float) -> list[str]:
+        """The tests that reach any of the lines, quickest first, for at most so many seconds in all."""
+        known = self.lines.get(path, {})
+        reached = {test for line in lines for test in known.get(line, ())}
+        chosen, total = [], 0.0
+        for test in sorted(reached, key=lambda test: (self.durations[test], test)):
+            total += self.durations[test]
+            if chosen and total > seconds:
+                break
+            chosen.append(test)
+        return chosen
