@@ -19,6 +19,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.accounting import Loss, best_epsilon, certainty, posterior
+from slowscale.accounting.semantics import highest_certainty
 from slowscale.figures import figure, share
 from slowscale.study import simulated_establishments
 
@@ -501,11 +502,17 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
         (["ledger", "show", "cells.csv"], 5, "could not be opened: file is not a database"),
         (["explain", "cells.csv", "--value", "emp=1"], 2, "there is no file"),
         (["explain", "plan.toml", "--value", "emp"], 2, "such as emp=12, got 'emp'"),
-        (["explain", "plan.toml", "--value", "emp=1"], 2, "such as --value payann=12; payann is missing"),
+        (["explain", "plan.toml", "--value", "emp=1"], 2, "such as --value payann=12; missing: payann"),
         (["explain", "plan.toml"], 2, "give one --value for each of emp, payann"),
-        (["explain", "plan.toml", "--value", "emp=1", "--value", "emp=2"], 2, "one --value for each of emp, payann"),
-        (["explain", "plan.toml", "--value", "xx=1"], 2, "one --value for each of emp, payann, got xx=1"),
+        (["explain", "plan.toml", "--value", "emp=1", "--value", "emp=2"], 2, "each of emp, payann, got emp twice"),
+        (["explain", "plan.toml", "--value", "emp=1", "--value", "payann=nan"], 2, "--value payann must be a finite"),
+        (
+            ["explain", "plan.toml", "--value", "xx=1"],
+            2,
+            "one --value for each of emp, payann, got xx, which is not one of them",
+        ),
         (["calibrate", "root", "--std", "3", "--at", "9", "--param", "k=2.7"], 2, "k must be a whole number"),
+        (["calibrate", "gaussian"], 2, "give one target: --std for a standard deviation, or --loss and --at"),
         (["calibrate", "gaussian", "--std", "3", "--param", "cls=2"], 2, "param must be one of sigma, p"),
         (["compare", "--std", "75", "--at", "106", "--chart", "none/a.png"], 2, "none/a.png"),
         (["init", "none/plan.toml"], 2, "none/plan.toml cannot be written: there is no folder none"),
@@ -587,6 +594,30 @@ def test_the_confidential_report_is_a_file_of_its_own(folder):
     assert "CONFIDENTIAL: never publish this" in text
     assert "by size of the true sum" in text
     assert "CONFIDENTIAL" not in (folder / "published.html").read_text()
+
+
+def test_the_command_starts_without_the_library():
+    """`slowscale --help` answers at once: what computes is imported when a command needs it."""
+    script = (
+        "import sys, slowscale.cli; print(sorted({'numpy', 'scipy', 'ibis', 'pydantic', 'rich'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_an_entity_is_named_where_losses_are_explained(dollars):
+    """`check` and `explain` tell the same certainty, in the same words, of the entity that is protected."""
+    plan = dollars / "plan.toml"
+    plan.write_text(DOLLARS.replace('"d.csv"', '"d.csv"\nprotect = "firm"', 1))
+    (dollars / "d.csv").write_text("firm,emp,pay\n1,3,90000\n")
+    words = highest_certainty("firm", "by this release")
+    checked = run("check", plan, "--sizes", "largest=100", folder=dollars).stdout
+    assert f"a record's loss (PRzCDP), and the {words} (except in 1 % of cases):" in checked
+    values = [word for name in ("emp", "pay", "count") for word in ("--value", f"{name}=100")]
+    explained = run("explain", plan, *values, folder=dollars).stdout
+    (line,) = [line for line in checked.splitlines() if line.startswith("  largest: ")]
+    loss, certain = line.removeprefix("  largest: ").split(", ")
+    assert f"  loses {loss} in all (PRzCDP)." in explained
+    assert f"In words: the {words}, is {certain}, except in 1 % of cases" in explained
 
 
 def test_help_and_completion(tmp_path):

@@ -26,7 +26,9 @@ def main() -> int:
     """Read the command line and run one step."""
     parser = argparse.ArgumentParser(prog="python -m mutation", description=__doc__)
     parser.add_argument("step", choices=["record", "run", "show"])
-    parser.add_argument("paths", nargs="*", type=Path, help="modules or folders; the rooms that decide privacy if left out")
+    parser.add_argument(
+        "paths", nargs="*", type=Path, help="modules or folders; the rooms that decide privacy if left out"
+    )
     parser.add_argument("--again", action="store_true", help="try survivors of earlier runs again")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--tests", nargs="*", default=["tests/unit"], help="the tests that are recorded")
@@ -65,9 +67,7 @@ def run(files: list[Path], processes: int, again: bool, cold: bool) -> int:
     """Try every mutant that has no result yet; survivors of forked trials once more in a fresh import."""
     records, results = Records.read(), read_results()
     wanted = {"doubtful"} if cold else {"not tried", "doubtful", *(("survived", "unreached") if again else ())}
-    waiting = [
-        mutant for file in files for mutant in mutants(file) if results.get(mutant.name, "not tried") in wanted
-    ]
+    waiting = [mutant for file in files for mutant in mutants(file) if results.get(mutant.name, "not tried") in wanted]
     with RESULTS.open("a") as file:
         for mutant, result in run_trials(waiting, records, processes, cold):
             print(json.dumps([mutant.name, result], ensure_ascii=False), file=file, flush=True)

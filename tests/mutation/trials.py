@@ -50,9 +50,7 @@ class Mutated(importlib.abc.MetaPathFinder):
         return spec
 
 
-def run_trials(
-    waiting: list[Mutant], records: Records, processes: int, cold: bool
-) -> Iterator[tuple[Mutant, str]]:
+def run_trials(waiting: list[Mutant], records: Records, processes: int, cold: bool) -> Iterator[tuple[Mutant, str]]:
     """Try the mutants, and yield each with `killed`, `timeout`, `survived`, `unreached` or `doubtful`.
 
     A mutant is doubtful where its line has its effect on import: it needs a trial in a fresh import.

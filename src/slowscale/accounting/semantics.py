@@ -10,11 +10,14 @@ Corollary 13, for (ε, δ); Bun and Steinke, "Concentrated Differential Privacy"
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from slowscale.errors import ParameterError
 from slowscale.parameters import as_number
 from slowscale.policy import PURE, ZCDP
 
+DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told
+RARELY = 0.01  # the probability with which the certainty that people are told may be exceeded
 MARK = "\u00a0†"
 ALWAYS = "without exception, by the pure guarantee (PRDP)"
 
@@ -119,7 +122,7 @@ def best_odds_factor(losses: Sequence[Loss], delta: float) -> Bound:
     return _best(losses, odds_factor, delta)
 
 
-def certainty(losses: Sequence[Loss], prior: float = 0.5, delta: float = 0.01) -> Bound:
+def certainty(losses: Sequence[Loss], prior: float = 0.5, delta: float = RARELY) -> Bound:
     """Return the highest certainty that an attacker can reach from a prior, by several losses together.
 
     It holds except with probability `delta`, and always where the pure guarantees alone give the least bound.
@@ -133,14 +136,93 @@ def certainty(losses: Sequence[Loss], prior: float = 0.5, delta: float = 0.01) -
     return Bound(reached, shift.exception, shift.guarantee)
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """What the losses of a record mean together. Get one from `explain`.
+
+    Attributes
+    ----------
+    losses
+        The losses, which add up: one for each column, or for each part of what was released so far.
+    """
+
+    losses: tuple[Loss, ...]
+
+    @property
+    def loss(self) -> float:
+        """The total loss, as PRzCDP (ρ)."""
+        return sum(loss.rho for loss in self.losses)
+
+    @cached_property
+    def epsilon(self) -> Bound:
+        """The least ε of (ε, δ)-differential privacy, with δ = 10⁻⁶ or, by pure guarantees alone, δ = 0."""
+        return best_epsilon(self.losses, DELTA)
+
+    @cached_property
+    def certainty(self) -> Bound:
+        """The highest certainty that an attacker can reach from a prior of 1/2."""
+        return certainty(self.losses)
+
+
+def explain(losses: Sequence[Loss]) -> Explanation:
+    """Return what several losses of a record mean together.
+
+    The command, accounts and reports all explain losses by this function, so that they agree.
+
+    >>> explained = explain([Loss(0.75, 1.3)])
+    >>> explained.loss, explained.epsilon.value, round(explained.certainty.value, 3)
+    (0.75, 1.3, 0.786)
+    """
+    return Explanation(tuple(losses))
+
+
+class Exceptions:
+    """When several bounds may fail. Where only some of them hold without exception, those are marked."""
+
+    def __init__(self, bounds: Sequence[Bound]) -> None:
+        always = [bound.exception == 0 for bound in bounds]
+        self.all, self.any = bool(always) and all(always), any(always)
+        self.rarely = except_in(max((bound.exception for bound in bounds), default=RARELY))
+
+    def mark(self, bound: Bound) -> str:
+        """Return the mark of a bound, or ""."""
+        return MARK if bound.exception == 0 and not self.all else ""
+
+    def choose(self, usual: str, always: str, mixed: str) -> str:
+        """Return the text for bounds of which none, all, or some hold without exception."""
+        return always if self.all else mixed if self.any else usual
+
+    def __str__(self) -> str:
+        return self.choose(self.rarely, ALWAYS, f"{self.rarely}; {MARK.strip()} {ALWAYS}")
+
+
+def except_in(probability: float) -> str:
+    """Return in words that a statement holds except with a probability."""
+    return f"except in {probability * 100:g} % of cases"
+
+
 def bounds_in_words(bounds: Sequence[Bound], write: Callable[[float], str]) -> tuple[list[str], str]:
     """Return bounds as text, those that hold without exception marked, and what is to be said about exceptions."""
-    always = [bound.exception == 0 for bound in bounds]
-    if all(always):
-        return [write(bound.value) for bound in bounds], ALWAYS
-    rarely = f"except in {max(bound.exception for bound in bounds) * 100:g} % of cases"
-    texts = [f"{write(bound.value)}{MARK * (bound.exception == 0)}" for bound in bounds]
-    return texts, f"{rarely}; {MARK.strip()} {ALWAYS}" if any(always) else rarely
+    exceptions = Exceptions(bounds)
+    return [f"{write(bound.value)}{exceptions.mark(bound)}" for bound in bounds], str(exceptions)
+
+
+def highest_certainty(entity: str | None, by: str) -> str:
+    """Return what a certainty is, in words.
+
+    Parameters
+    ----------
+    entity
+        The column whose entities are protected, or None where single records are.
+    by
+        What the attacker sees, such as "by this release".
+    """
+    thing = "record" if entity is None else entity
+    cells = "" if entity is None else f", if the {thing} is in one cell only"
+    return (
+        f"highest certainty that an attacker who thinks it as likely as not that the {thing} is there can reach "
+        f"{by}{cells}"
+    )
 
 
 def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delta: float) -> Bound:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from slowscale.accounting.record import RecordPolicy
-from slowscale.accounting.semantics import Loss, bounds_in_words, certainty
+from slowscale.accounting.semantics import Loss, bounds_in_words, explain, highest_certainty
 from slowscale.errors import ParameterError
 from slowscale.figures import figure, share
 from slowscale.sizes import RecordSize, default_sizes
@@ -90,28 +90,26 @@ class Spent(RecordPolicy):
         counts = self.column(None)(0)
         if counts:
             lines.append(f"  being counted: {figure(counts)} for every record")
-        lines += self._totals_in_words(shown, thing)
+        lines += self._totals_in_words(shown)
         if self.columns and not sizes:
             lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
         if self.pure_policy is not None:
             lines.append(f"There is a pure guarantee (PRDP), too: {self.pure_policy}")
         return "\n".join(lines)
 
-    def _totals_in_words(self, sizes: Sequence[RecordSize], thing: str) -> list[str]:
-        known = [(size, losses) for size in sizes if (losses := total_losses(self, size)) is not None]
+    def _totals_in_words(self, sizes: Sequence[RecordSize]) -> list[str]:
+        known = [(size, explain(losses)) for size in sizes if (losses := total_losses(self, size)) is not None]
         if not self.columns:
             known = known[:1]  # all lose the same
         if not known:
             return ["No size has a value for every column, so totals over the columns are not told."]
         names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
-        rhos = [sum(loss.rho for loss in losses) for _, losses in known]
-        totals = [f"{figure(rho)}{name}" for rho, name in zip(rhos, names, strict=True)]
-        sure, exceptions = bounds_in_words([certainty(losses) for _, losses in known], share)
-        cells = "" if self.protects is None else f", if the {thing} is in one cell only"
+        totals = [f"{figure(explained.loss)}{name}" for (_, explained), name in zip(known, names, strict=True)]
+        sure, exceptions = bounds_in_words([explained.certainty for _, explained in known], share)
+        certain = highest_certainty(self.protects, "by all releases together")
         return [
             *([f"  all columns together: {', '.join(totals)}"] if self.columns else []),
-            f"The highest certainty that an attacker who thinks it as likely as not that the {thing} is there can "
-            f"reach by all releases together{cells} ({exceptions}):",
+            f"The {certain} ({exceptions}):",
             f"  {', '.join(f'{one}{name}' for one, name in zip(sure, names, strict=True))}",
         ]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slowscale.accounting import Bound, Loss, RecordPolicy, Spent, best_epsilon, certainty
-from slowscale.accounting.semantics import ALWAYS, MARK
+from slowscale.accounting import Loss, RecordPolicy, Spent
+from slowscale.accounting.semantics import DELTA_WRITTEN, MARK, RARELY, Exceptions, Explanation, except_in, explain
 from slowscale.accounting.spent import total_losses
 from slowscale.columns import ColumnPolicy, losses, size_span
 from slowscale.figures import figure, share
@@ -15,8 +15,6 @@ from slowscale.report.page import Html, Section, caption, cell, head, joined, pa
 from slowscale.report.scope import Scope
 from slowscale.report.words import growth, listed, mathml
 
-DELTA = 1e-6
-RARELY = 0.01
 MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
 NOTION = (
@@ -113,45 +111,33 @@ def _policy_chart(scope: Scope) -> Html:
     return chart.figure(sorted(values or sizes[:: len(sizes) // 3]))
 
 
-class _Bounds:
-    """The bounds of a table: which of them hold without exception is marked, where not all or none do."""
-
-    def __init__(self, bounds: Sequence[Bound]) -> None:
-        always = [bound.exception == 0 for bound in bounds]
-        self.all, self.any = bool(always) and all(always), any(always)
-
-    def mark(self, bound: Bound) -> str:
-        return MARK if bound.exception == 0 and not self.all else ""
-
-    def choose(self, usual: str, always: str, mixed: str) -> str:
-        return always if self.all else mixed if self.any else usual
-
-
 def attacker_section(release: Release, scope: Scope) -> Section:
     """Return the section on what can be learned about records of several sizes, by each column and by all together."""
     who, columns, sizes = release.facts.protect, scope.columns, scope.sizes
-    groups: list[tuple[str, list[str] | None, list[list[Loss] | None]]] = []
+    groups: list[tuple[str, list[str] | None, list[Explanation | None]]] = []
     for column in columns:
-        found = [None if (loss := column.at(size)) is None else [loss] for size in sizes]
+        found = [None if (loss := column.at(size)) is None else explain([loss]) for size in sizes]
         if column.single:
             groups.append((f"{column.name} (every record counts as 1)", None, found[:1]))
         else:
             values = [column_value(size.value(column.name)) for size in sizes] if scope.named else None
             groups.append((column.name, values, found))
     if len(columns) > 1:
-        groups.append(("All columns together", None, [losses(columns, size) for size in sizes]))
+        groups.append(("All columns together", None, [_explained(losses(columns, size)) for size in sizes]))
     known = [one for _, _, found in groups for one in found if one is not None]
-    used = _Bounds([bound for one in known for bound in (best_epsilon(one, DELTA), certainty(one, delta=RARELY))])
+    used = Exceptions([bound for one in known for bound in (one.epsilon, one.certainty)])
     shift = "ε" + used.choose(
-        ", with δ = 10⁻⁶", ", with δ = 0", f", with δ = 10⁻⁶ ({MARK.strip()}:\u00a0δ\u00a0=\u00a00)"
+        f", with δ = {DELTA_WRITTEN}",
+        ", with δ = 0",
+        f", with δ = {DELTA_WRITTEN} ({MARK.strip()}:\u00a0δ\u00a0=\u00a00)",
     )
     bodies = [_group(name, values, found, len(sizes), shift, used) for name, values, found in groups]
     sizes_head = scope.heading if any(not column.single for column in columns) else ""
     top = row(head(sizes_head), *(head(size.name, numeric=True) for size in sizes))
     exceptions = used.choose(
-        "This holds except in 1 % of cases.",
+        f"This holds {except_in(RARELY)}.",
         "This holds without exception: all columns have a pure guarantee (PRDP).",
-        f"This holds except in 1 % of cases. Where it is marked {MARK.strip()}, the pure guarantee (PRDP) gives the "
+        f"This holds {except_in(RARELY)}. Where it is marked {MARK.strip()}, the pure guarantee (PRDP) gives the "
         "better bound, which holds without exception.",
     )
     together = (
@@ -186,6 +172,10 @@ def attacker_section(release: Release, scope: Scope) -> Section:
     )
 
 
+def _explained(losses: Sequence[Loss] | None) -> Explanation | None:
+    return None if losses is None else explain(losses)
+
+
 def column_value(value: float | None) -> str:
     """Return the value of an example record in a column."""
     return "not stated" if value is None else figure(value)
@@ -194,10 +184,10 @@ def column_value(value: float | None) -> str:
 def _group(
     name: str,
     values: list[str] | None,
-    found: list[list[Loss] | None],
+    found: list[Explanation | None],
     width: int,
     shift: str,
-    used: _Bounds,
+    used: Exceptions,
 ) -> Html:
     """Return the part of the table for one column; a number that is the same for all sizes spans them."""
     lines: dict[str, list[str]] = {} if values is None else {"Value in this column": values}
@@ -207,10 +197,9 @@ def _group(
             for what in list(lines)[-3:]:
                 lines[what].append("not stated")
             continue
-        epsilon, sure = best_epsilon(one, DELTA), certainty(one, delta=RARELY)
-        lines["PRzCDP loss"].append(figure(sum(loss.rho for loss in one)))
-        lines[shift].append(figure(epsilon.value) + used.mark(epsilon))
-        lines["Highest certainty of an attacker"].append(share(sure.value) + used.mark(sure))
+        lines["PRzCDP loss"].append(figure(one.loss))
+        lines[shift].append(figure(one.epsilon.value) + used.mark(one.epsilon))
+        lines["Highest certainty of an attacker"].append(share(one.certainty.value) + used.mark(one.certainty))
     span = width if len(found) == 1 else 1
     rows = [row(head(what, "row"), *(cell(text, colspan=str(span)) for text in texts)) for what, texts in lines.items()]
     return tag("tbody", row(head(name, "rowgroup", colspan=str(width + 1))), *rows, class_="group")
@@ -247,23 +236,19 @@ def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     sizes = scope.sizes
     rows = _spent_rows(spent, scope)
     if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
-        totals = [losses(scope.columns, size) for size in sizes]
+        totals = [_explained(losses(scope.columns, size)) for size in sizes]
     else:
-        totals = [total_losses(spent, size) for size in sizes]
-    bounds = [None if total is None else certainty(total, delta=RARELY) for total in totals]
-    used = _Bounds([bound for bound in bounds if bound is not None])
-    told = ["not stated" if total is None else figure(sum(loss.rho for loss in total)) for total in totals]
+        totals = [_explained(total_losses(spent, size)) for size in sizes]
+    bounds = [None if total is None else total.certainty for total in totals]
+    used = Exceptions([bound for bound in bounds if bound is not None])
+    told = ["not stated" if total is None else figure(total.loss) for total in totals]
     sure = ["not stated" if bound is None else share(bound.value) + used.mark(bound) for bound in bounds]
     last = [
         row(head("All columns together", "row"), *map(cell, told)),
         row(head("Highest certainty of an attacker", "row"), *map(cell, sure)),
     ]
     top = row(head(scope.heading), *(head(size.name, numeric=True) for size in sizes))
-    note = used.choose(
-        " Certainties hold except in 1 % of cases.",
-        f" Certainties hold {ALWAYS}.",
-        f" Certainties hold except in 1 % of cases; {MARK.strip()} {ALWAYS}.",
-    )
+    note = f" Certainties hold {used}."
     if not any(bounds):
         note = " No example record has a value in every column, so totals are not stated."
     title = caption("Table 4.", "PRzCDP loss by everything released so far.", note)

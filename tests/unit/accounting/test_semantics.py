@@ -11,6 +11,8 @@ from scipy import integrate, special, stats
 import slowscale as ss
 from slowscale.accounting import (
     Loss,
+    RecordPolicy,
+    Spent,
     best_epsilon,
     best_odds_factor,
     certainty,
@@ -19,8 +21,9 @@ from slowscale.accounting import (
     odds_factor,
     posterior,
 )
-from slowscale.accounting.semantics import bounds_in_words
+from slowscale.accounting.semantics import bounds_in_words, explain, highest_certainty
 from slowscale.figures import share
+from slowscale.sizes import read_sizes
 
 
 def exact_delta(mu, eps):
@@ -207,3 +210,25 @@ def test_exceptions_are_told():
     texts, words = bounds_in_words([pure, zcdp], share)
     assert texts == ["62.3 %\u00a0†", "81.2 %"]
     assert words == "except in 1 % of cases; † without exception, by the pure guarantee (PRDP)"
+
+
+def test_an_explanation_has_the_total_and_the_best_bounds():
+    losses = [Loss(0.75, 1.3), Loss(0.5)]
+    explained = explain(losses)
+    assert explained.loss == 1.25
+    assert explained.epsilon == best_epsilon(losses, 1e-6)
+    assert explained.certainty == certainty(losses, prior=0.5, delta=0.01)
+    assert (explain([]).loss, explain([]).certainty.value) == (0, 0.5)
+
+
+def test_every_explanation_speaks_of_the_same_attacker():
+    """The account, and (in tests of the command) `check` and `explain`, say the same of the same losses."""
+    policy = RecordPolicy((("emp", ss.Gaussian(10).policy),))
+    spent = Spent(policy.terms, releases=1, protects="firm")
+    text = spent.describe(read_sizes([5]))
+    sure = share(explain([Loss(policy({"emp": 5}))]).certainty.value)
+    assert (
+        f"The {highest_certainty('firm', 'by all releases together')} (except in 1 % of cases):\n  {sure} at 5" in text
+    )
+    assert "the firm is there" in text
+    assert "if the firm is in one cell only" in text

@@ -1,0 +1,101 @@
+"""The commands by name, the entry point, and errors with their exit codes."""
+
+import re
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from slowscale.cli.explain import explain
+from slowscale.cli.ledgers import history, raise_cap, show, verify
+from slowscale.cli.mechanisms import calibrate, compare
+from slowscale.cli.plans import check, release
+from slowscale.cli.starting import demo, init, schema
+
+EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}  # any other SlowscaleError: 2
+# The library's errors name Python arguments. These patterns turn them into what a plan file says.
+PLAN_WORDS = (
+    (r"\bcsv=\{([^}]*)\}", r"csv = { \1 } in [data]"),
+    (r'"(delimiter|quote|encoding|dates|decimal|header)": ', r"\1 = "),
+    (r'\b(nulls|negatives)="(\w+)"', r'\1 = "\2" in [options]'),
+    (r"\b(types|csv|where|derive|protect)=(?!\w)", r"\1 in [data]"),
+    (r"ss\.Ledger\(path, caps\)", "in [ledger.caps] of the plan"),
+    (r"\bdataset='([^']*)'", r'name = "\1" in [data]'),
+)
+
+app = typer.Typer(
+    help="Publish sums of skewed data under per-record differential privacy.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+# In the order in which --help lists them.
+for command in (init, check, release, explain, compare, calibrate, demo, schema):
+    app.command()(command)
+
+ledger_app = typer.Typer(no_args_is_help=True)
+for ledger_command in (show, history, verify, raise_cap):
+    ledger_app.command()(ledger_command)
+app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, list its entries, or change a cap.")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from slowscale import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    # `main` handles --debug, wherever it stands; it is declared here for --help.
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command. An error is printed on one line to stderr, or with its traceback if --debug is given."""
+    debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    warnings.showwarning = lambda message, *_: typer.echo(f"warning: {message}", err=True)
+    try:
+        sys.exit(app(prog_name="slowscale", standalone_mode=False))
+    except typer.Exit as stopped:
+        sys.exit(stopped.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
+        sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        sys.exit(_report_error(error))
+
+
+def _report_error(error: Exception) -> int:
+    """Print what went wrong, and return the exit code."""
+    from slowscale.errors import SlowscaleError
+
+    if isinstance(error, SlowscaleError):
+        message, code = _in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
+    elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
+        message, code = f"{error.format_message()} (see slowscale --help)", 2
+    elif isinstance(error, OSError):
+        message, code = str(error), 2
+    else:
+        message = f"{type(error).__name__}: {error} (this is a bug in slowscale; --debug shows the traceback)"
+        code = 1
+    typer.echo(f"error: {message}", err=True)
+    return code
+
+
+def _in_plan_words(message: str) -> str:
+    for pattern, replacement in PLAN_WORDS:
+        message = re.sub(pattern, replacement, message)
+    return message

@@ -1,0 +1,89 @@
+"""The command `explain`: what a record with given values loses, and what that means."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slowscale.cli.shared import AsJson, parse_assignment, print_json
+
+if TYPE_CHECKING:
+    from slowscale.accounting import RecordPolicy
+    from slowscale.columns import ColumnPolicy
+
+
+def explain(
+    source: Annotated[
+        Path, typer.Argument(metavar="RELEASE|PLAN", help="A released .parquet or .csv file, or a plan file.")
+    ],
+    value: Annotated[
+        list[str],
+        typer.Option(metavar="COLUMN=NUMBER", help="A value of the record, such as emp=12. Give one for each column."),
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Explain what a record with these values loses, in numbers and in words."""
+    from slowscale.accounting.semantics import explain as explain_losses
+    from slowscale.cli.printing import bounds_as_json, show_explanation
+    from slowscale.columns import losses
+    from slowscale.errors import ParameterError
+    from slowscale.sizes import RecordSize
+
+    policy, columns, entity = _read(source)
+    record = _parse_record(value, policy.columns)
+    size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
+    explained = explain_losses(losses(columns, size) or [])
+    if not math.isfinite(explained.loss):
+        raise ParameterError("the loss of a record with these values is too large to compute: give smaller values")
+    if not as_json:
+        show_explanation(record, columns, explained, policy.notion, entity)
+        return
+    by_name = {column.name: loss for column, loss in zip(columns, explained.losses, strict=True)}
+    counted = [column.name for column in columns if column.single]
+    print_json(
+        {
+            "record": record,
+            "notion": policy.notion,
+            "loss": explained.loss,
+            "columns": {name: loss.rho for name, loss in by_name.items() if name not in counted},
+            "counts": sum(by_name[name].rho for name in counted),
+            "pure": {name: loss.pure for name, loss in by_name.items()},
+            **bounds_as_json(explained),
+        }
+    )
+
+
+def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None]:
+    """Return the policy of a plan or release, its columns, and the column whose entities are protected (or None)."""
+    from slowscale.columns import released_columns
+    from slowscale.plan import read_plan
+    from slowscale.release import read_release
+
+    if source.suffix == ".toml":
+        plan = read_plan(source)
+        return plan.policy, plan.columns, plan.data.protect
+    made = read_release(source)
+    return made.policy, released_columns(made.policy, made.facts), made.facts.protect
+
+
+def _parse_record(values: Sequence[str], columns: Sequence[str]) -> dict[str, float]:
+    """Return the value of each column, from text such as emp=12."""
+    from slowscale.errors import ParameterError
+
+    record: dict[str, float] = {}
+    needed = f"give one --value for each of {', '.join(columns)}"
+    for text in values:
+        name, number = parse_assignment(text, "--value", "emp=12")
+        if name not in columns:
+            raise ParameterError(f"{needed}, got {name}, which is not one of them")
+        if name in record:
+            raise ParameterError(f"{needed}, got {name} twice")
+        if not math.isfinite(number):
+            raise ParameterError(f"--value {name} must be a finite number, got {number}")
+        record[name] = number
+    missing = [name for name in columns if name not in record]
+    if missing:
+        raise ParameterError(f"{needed}, such as --value {missing[0]}=12; missing: {', '.join(missing)}")
+    return record

@@ -1,0 +1,196 @@
+"""The commands of `slowscale ledger`: what was lost so far, what was released, verification, and changes of caps."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slowscale.cli.shared import (
+    AsJson,
+    At,
+    LedgerFile,
+    LossTarget,
+    Std,
+    check_terminal,
+    confirm,
+    parse_assignment,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from slowscale.accounting import Ledger
+    from slowscale.policy import Policy
+
+CAP_OPTIONS = ("mechanism", "std", "loss", "at", "times", "plus")  # other fields of a cap are given with --param
+
+
+def show(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Show in words what records may have lost so far."""
+    ledger = _open_ledger(path)
+    if as_json:
+        caps = {name: cap.to_dict() for name, cap in ledger.caps.items()}
+        print_json({"dataset": ledger.dataset, "head": ledger.head, "spent": ledger.spent.to_dict(), "caps": caps})
+        return
+    typer.echo(ledger.describe())
+
+
+def history(path: LedgerFile, as_json: AsJson = False) -> None:
+    """List all entries: releases, refusals and changes of caps, with their times."""
+    entries = _open_ledger(path).history()
+    if as_json:
+        print_json([{key: part for key, part in entry.items() if key != "parsed"} for entry in entries])
+        return
+    for number, entry in enumerate(entries, 1):
+        typer.echo(f"{number:>5}  {entry['time']}  {_entry_in_words(entry)}")
+
+
+def _entry_in_words(entry: Mapping[str, Any]) -> str:
+    from slowscale.policy import Policy
+
+    if entry["kind"] == "charge":
+        facts = entry["facts"]
+        columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
+        return f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
+    if entry["kind"] == "cap":
+        cap = Policy.from_dict(entry["cap"])
+        return f"the cap on {entry['column']} was changed to {cap}: {entry['reason']}"
+    if entry["kind"] == "attempt":
+        return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
+    dataset = f" for the data set {entry['dataset']}" if "dataset" in entry else ""
+    caps = f"with caps on {', '.join(entry['caps'])}" if entry["caps"] else "without caps"
+    return f"the ledger was made{dataset}, {caps}"
+
+
+def verify(
+    path: LedgerFile,
+    against: Annotated[
+        Path | None, typer.Option(metavar="RELEASE", help="A release whose entry the ledger must still have.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that no entry was changed, removed or moved. Exit with code 5 if one was."""
+    from slowscale.errors import ParameterError
+    from slowscale.release import read_release
+
+    head = None
+    if against is not None:
+        head = read_release(against).facts.ledger
+        if not head:
+            raise ParameterError(
+                f"{against} was released without a ledger: give a release that was charged to this ledger"
+            )
+    problems = _open_ledger(path).verify(head)
+    if as_json:
+        print_json({"problems": problems})
+    else:
+        typer.echo("\n".join(problems) if problems else "the ledger is as it was written")
+    if problems:
+        raise typer.Exit(5)
+
+
+def raise_cap(
+    path: LedgerFile,
+    column: Annotated[
+        str,
+        typer.Argument(
+            metavar="COLUMN",
+            help='The column whose cap is changed: "count" for counts, "*" for all columns without a cap of their own.',
+        ),
+    ],
+    mechanism: Annotated[
+        str, typer.Option(help="The mechanism whose releases the new cap has room for, such as root.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why the cap is changed. The reason stays in the history.")],
+    param: Annotated[
+        list[str], typer.Option(metavar="NAME=NUMBER", help="A parameter of the mechanism, such as sigma=2 or k=4.")
+    ] = [],  # noqa: B006
+    std: Std = None,
+    loss: LossTarget = None,
+    at: At = None,
+    times: Annotated[int, typer.Option(help="How many such releases the cap has room for in all.")] = 1,
+    plus: Annotated[float, typer.Option(help="A loss that the cap allows on top, for records of any size.")] = 0.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the cap without asking for confirmation.")] = False,
+) -> None:
+    """Replace the cap on a column. The change and its reason stay in the history for good."""
+    from slowscale.errors import ParameterError
+
+    ledger = _open_ledger(path)
+    old = _current_cap(ledger, column)
+    if not reason.strip():
+        raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
+    given = {"mechanism": mechanism, "std": std, "loss": loss, "at": at, "times": times, "plus": plus}
+    new = _parse_cap(given | dict(parse_assignment(text, "--param", "sigma=2") for text in param))
+    _show_change(column, old, new)
+    if not yes:
+        check_terminal("change the cap")
+        confirm("Change the cap? The change stays in the history for good.", declined="not changed")
+    ledger.raise_cap(column, new, reason)
+    typer.echo(f"changed the cap on {column} in {path}")
+
+
+def _current_cap(ledger: "Ledger", column: str) -> "Policy":
+    from slowscale.accounting.record import folded
+    from slowscale.errors import ParameterError
+
+    caps = ledger.caps
+    for name, cap in caps.items():
+        if folded(name) == folded(column):
+            return cap
+    raise ParameterError(
+        f"{column!r} has no cap of its own; the ledger has caps on {', '.join(caps) or 'nothing'}, and caps can be "
+        'added only when a ledger is made. The cap on "*", if there is one, holds for columns without their own'
+    )
+
+
+def _parse_cap(fields: dict[str, Any]) -> "Policy":
+    """Return the cap with these fields, which are those of a plan, or raise an error that names the options."""
+    from pydantic import ValidationError
+
+    from slowscale.errors import ParameterError
+    from slowscale.plan import PARAMETERS, CapPlan
+
+    try:
+        return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).policy()
+    except ValidationError as error:
+        mistakes = []
+        for mistake in error.errors():
+            words = mistake["msg"].removeprefix("Value error, ")
+            name = ".".join(map(str, mistake["loc"]))
+            if mistake["type"] == "extra_forbidden":
+                words = f"there is no such parameter; there are {', '.join(PARAMETERS[:-1])}"
+            option = f"--{name}: " if name in CAP_OPTIONS else f"--param {name}: "
+            mistakes.append(f"{option if name else ''}{words}")
+        raise ParameterError("; ".join(mistakes)) from None
+
+
+def _show_change(column: str, old: "Policy", new: "Policy") -> None:
+    """Print both caps, at several record sizes, and where the new one is lower."""
+    from slowscale.accounting.caps import describe_change
+    from slowscale.figures import figure
+    from slowscale.sizes import default_sizes
+
+    typer.echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
+    sizes = default_sizes([(old, None), (new, None)])
+    for label, cap in (("now", old), ("new", new)):
+        losses = ", ".join(f"{figure(cap(size.everywhere))} at {size.name}" for size in sizes)
+        typer.echo(f"  {label}, by the size of a record: {losses}")
+    typer.echo(f"{describe_change(column, old, new)}.")
+
+
+def _open_ledger(path: Path) -> "Ledger":
+    from slowscale.accounting import Ledger
+    from slowscale.errors import LedgerError, ParameterError
+
+    if not path.exists():
+        raise LedgerError(
+            f"there is no ledger {path}: check the path; a ledger is made by the first release that is charged to it"
+        )
+    try:
+        return Ledger(path)
+    except ParameterError as error:  # its policies use a function, which only a Python program can pass
+        words = str(error).partition(": pass ")[0]
+        raise LedgerError(
+            f"ledger {path} cannot be opened by the command: {words}. In Python, pass the function: "
+            f'ss.Ledger("{path}", functions={{name: function}}), then call describe(), history() or verify()'
+        ) from None

@@ -1,0 +1,132 @@
+"""Commands about mechanisms, without data: `compare` puts several side by side, `calibrate` finds parameters."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slowscale.cli.shared import (
+    AsJson,
+    At,
+    LossTarget,
+    Overwrite,
+    RecordSizes,
+    Std,
+    parse_assignment,
+    print_json,
+    writable_path,
+)
+
+if TYPE_CHECKING:
+    from slowscale.sizes import RecordSize
+
+
+def compare(
+    std: Annotated[float, typer.Option(help="The standard deviation that every mechanism has.")],
+    at: Annotated[float, typer.Option(help="The sum at which root and log, whose error grows with the sum, have it.")],
+    sizes: RecordSizes = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the policies in a .png, .svg or .html file.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare mechanisms that have the same error: what records of each size lose."""
+    import slowscale as ss
+    from slowscale.figures import figure
+    from slowscale.mechanisms import same_error
+    from slowscale.sizes import read_sizes
+
+    candidates = same_error(std, at)
+    shown = read_sizes(sizes, argument="--sizes") or _default_sizes(std, at)
+    values = {size.name: size.everywhere or 0.0 for size in shown}
+    influences: Any = values if shown[0].named else list(values.values())
+    if chart is not None:
+        writable_path(chart, "", overwrite)
+    compared = ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at])
+    if chart is not None:
+        from slowscale.report.loss_chart import write_chart
+
+        written = write_chart(candidates, chart, compared.searched, values.values(), overwrite)
+        typer.echo(f"wrote {written}", err=True)
+    if as_json:
+        rows = zip(candidates.items(), compared.losses.tolist(), strict=True)
+        print_json(
+            {
+                name: {"mechanism": mechanism.to_dict(), "losses": dict(zip(influences, losses, strict=True))}
+                for (name, mechanism), losses in rows
+            }
+        )
+        return
+    typer.echo(f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}.\n")
+    typer.echo(str(compared))
+
+
+def _default_sizes(std: float, at: float) -> Sequence["RecordSize"]:
+    """Return powers of ten, from below the standard deviation and the sum to far above them."""
+    from slowscale.figures import figure
+    from slowscale.sizes import RecordSize
+
+    exponents = [math.log10(size) for size in (std, at) if size > 0]
+    low, high = math.floor(min(exponents)) - 1, math.ceil(max(exponents)) + 3
+    low, high = max(low, -300), min(high, 300)
+    step = math.ceil((high - low) / 5)
+    powers = [10.0**exponent for exponent in range(high, low - 1, -step)][::-1]
+    return [RecordSize(figure(size), everywhere=size, named=False) for size in powers]
+
+
+def calibrate(
+    mechanism: Annotated[
+        str, typer.Argument(metavar="MECHANISM", help="The mechanism, such as gaussian, exponential-polylog or root.")
+    ],
+    std: Std = None,
+    loss: LossTarget = None,
+    at: At = None,
+    param: Annotated[
+        list[str], typer.Option(metavar="NAME=NUMBER", help="A fixed parameter, such as p=0.5 or k=4.")
+    ] = [],  # noqa: B006
+    sizes: RecordSizes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Solve for the parameter that meets a target, and show what records then lose."""
+    from slowscale.accounting import RecordPolicy
+    from slowscale.cli.printing import show_mechanism
+    from slowscale.columns import column_policies, shown_sizes
+    from slowscale.errors import ParameterError
+    from slowscale.plan import MECHANISMS
+    from slowscale.sizes import read_sizes
+
+    if mechanism not in MECHANISMS:
+        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
+    fixed = _parse_parameters(param)
+    if (std is None) == (loss is None):
+        raise ParameterError("give one target: --std for a standard deviation, or --loss and --at for a record's loss")
+    stated = read_sizes(sizes, argument="--sizes")
+    found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
+    if as_json:
+        described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
+        losses = {size.name: found.policy(size.everywhere) for size in stated}
+        print_json({**described, "losses": losses} if stated else described)
+        return
+    columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {}, {mechanism: None})
+    shown = shown_sizes(columns, stated)
+    if loss is not None and at is not None and not stated:  # show that the target is met
+        shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
+    show_mechanism(columns[0], shown)
+
+
+def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of a mechanism, from text such as k=4."""
+    from slowscale.errors import ParameterError
+    from slowscale.plan import PARAMETERS
+
+    numeric = [name for name in PARAMETERS if name != "estimator"]
+    parameters: dict[str, Any] = {}
+    for text in texts:
+        name, number = parse_assignment(text, "--param", "k=4")
+        if name not in numeric:
+            raise ParameterError(f"--param must be one of {', '.join(numeric)}, got {name!r}")
+        parameters[name] = int(number) if name == "k" and number.is_integer() else number
+    return parameters

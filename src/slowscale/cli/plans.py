@@ -1,0 +1,78 @@
+"""Commands that work on a plan: `check` tries it without reading records, `release` carries it out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slowscale.cli.shared import AsJson, Overwrite, PlanFile, RecordSizes, check_terminal, confirm, print_json
+
+
+def check(plan: PlanFile, sizes: RecordSizes = None, as_json: AsJson = False) -> None:
+    """Show what a plan would do, without reading the records: columns, policies, errors, and whether caps allow it."""
+    from slowscale.cli.printing import show_caps, show_plan, sizes_as_json
+    from slowscale.errors import CapError
+    from slowscale.plan import check_charge, check_columns, check_outputs, existing_outputs, open_account, read_plan
+
+    read = read_plan(plan)
+    stated = read.sizes if sizes is None else read.check_sizes(sizes)
+    account = open_account(read)
+    check_outputs(read, overwrite=True)
+    refusal, caps_checked, columns_checked = None, True, True
+    try:
+        caps_checked = check_charge(read, account)
+        columns_checked = check_columns(read, account)
+    except CapError as error:
+        refusal = error  # raised below, after what is known of the plan is printed
+    if as_json:
+        print_json(
+            {
+                "mechanisms": {name: mechanism.to_dict() for name, mechanism in read.mechanisms.items()},
+                "policy": read.policy.to_dict(),
+                "sizes": sizes_as_json(read.columns, stated),
+                "columns_checked": columns_checked,
+                "allowed": refusal is None,
+                "refusal": None if refusal is None else str(refusal),
+            }
+        )
+    else:
+        show_plan(read, stated)
+        before = f"Before this release:\n{account.spent.describe(stated)}"
+        typer.echo(f"\n{before}" if account.charges else "\nNothing was released before.")
+        show_caps(account, list(read.mechanisms), caps_checked, refused=refusal is not None)
+        if not columns_checked:
+            typer.echo("The columns of the data are checked when the release is made: this kind of file has no schema.")
+        for file in existing_outputs(read):
+            typer.echo(f"{file} exists: the release needs --overwrite.")
+    if refusal is not None:
+        raise refusal
+
+
+def release(
+    plan: PlanFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Release without asking for confirmation.")] = False,
+    overwrite: Overwrite = False,
+    confidential_report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also write a report on the records' losses. Confidential: for the curator only."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
+    from slowscale.cli.printing import show_plan, show_release
+    from slowscale.plan import check_outputs, check_room, read_plan, run_plan
+
+    read = read_plan(plan)
+    check_outputs(read, overwrite, confidential_report)
+    check_room(read)
+    if not yes:
+        check_terminal("release")
+        show_plan(read, read.sizes)
+        confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
+    made, files = run_plan(read, overwrite, confidential_report)
+    if as_json:
+        print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict()})
+    else:
+        show_release(made, files)

@@ -1,0 +1,190 @@
+"""What commands print about plans, mechanisms, releases and losses: text for people, and parts of JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from slowscale.accounting.record import ANY, folded
+from slowscale.accounting.semantics import (
+    DELTA_WRITTEN,
+    Bound,
+    Explanation,
+    bounds_in_words,
+    except_in,
+    explain,
+    highest_certainty,
+)
+from slowscale.columns import ColumnPolicy, example_sums, losses, shown_sizes
+from slowscale.figures import figure, published, rounded_figure, share
+
+if TYPE_CHECKING:
+    from slowscale.accounting import Account
+    from slowscale.plan import Plan
+    from slowscale.release import Release
+    from slowscale.sizes import RecordSize
+
+MAX_ROWS = 12  # of a released table
+BY_THIS_RELEASE = "by this release"
+
+
+def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
+    """Print what a plan publishes, how large the errors are, and what example records lose."""
+    columns, entity = plan.columns, plan.data.protect
+    sizes = shown_sizes(columns, stated)
+    for column in columns:
+        show_mechanism(column, sizes)
+    _show_totals(columns, sizes, entity)
+    if entity:
+        typer.echo(f"This is the loss of one {entity} in one cell; the losses in all the cells that it is in add up.")
+    if not stated and any(not column.single for column in columns):
+        typer.echo(
+            "These sizes follow from the noise and the units, not from the records: the largest record may be larger. "
+            "State sizes that are public knowledge with --sizes, or with [report] in the plan."
+        )
+    typer.echo(f"Protected: one {entity or 'record'}.")
+
+
+def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> None:
+    """Print a column's mechanism and policy, its losses at several record sizes, and its standard error."""
+    typer.echo(f"{column.name}: {column.mechanism}")
+    typer.echo(f"  policy: {column.policy}")
+    if column.single:
+        typer.echo(f"  every record counts as 1 and loses {figure(column.policy(0))} (PRzCDP)")
+    else:
+        by_size = [
+            f"{figure(column.loss(size.value(column.name) or 0).rho)} at {size.words(column.name)}" for size in sizes
+        ]
+        typer.echo(f"  a record's loss (PRzCDP) by its size: {', '.join(by_size)}")
+    typer.echo(f"  standard error: {_standard_error(column, sizes)}")
+
+
+def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:
+    """Return the standard error of a column in words: one number, or one for each of several sums."""
+    errors = {total: float(column.errors(total)) for total in example_sums(column, sizes)}
+    if len(set(errors.values())) == 1:
+        return f"{figure(next(iter(errors.values())))} for every sum"
+    return ", ".join(f"{figure(error)} for a sum of {figure(total)}" for total, error in errors.items())
+
+
+def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None) -> None:
+    """Print what example records lose over all columns, and what that means."""
+    known = [(size.name, explain(found)) for size in sizes if (found := losses(columns, size)) is not None]
+    certainties, exceptions = bounds_in_words([explained.certainty for _, explained in known], share)
+    typer.echo(
+        f"All columns together: a record's loss (PRzCDP), and the {highest_certainty(entity, BY_THIS_RELEASE)} "
+        f"({exceptions}):"
+    )
+    for (name, explained), certainty in zip(known, certainties, strict=True):
+        typer.echo(f"  {name}: {figure(explained.loss)}, {certainty}")
+
+
+def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused: bool) -> None:
+    """Print whether the caps allow a release of these columns; a refusal itself is reported as an error."""
+    if not checked:
+        typer.echo("Whether a cap is in the way depends on the keys, which are read when the release is made.")
+    elif not refused:
+        typer.echo("No cap is in the way." if account.caps else "There are no caps.")
+    capped = {folded(name) for name in account.caps}
+    uncapped = [name for name in columns if not {folded(name), ANY} & capped]
+    if account.caps and uncapped:
+        typer.echo(f"There is no cap on {', '.join(uncapped)}.")
+
+
+def show_explanation(
+    record: Mapping[str, float],
+    columns: Sequence[ColumnPolicy],
+    explained: Explanation,
+    notion: str,
+    entity: str | None,
+) -> None:
+    """Print what a record loses through each column and in all, and what that means."""
+    if entity is not None:
+        typer.echo(f"Here a record is all that one {entity} has in one cell. The losses in all its cells add up.")
+    values = ", ".join(f"{name} = {rounded_figure(number)}" for name, number in record.items())
+    typer.echo(f"A record with {values}:")
+    for column, loss in zip(columns, explained.losses, strict=True):
+        through = "by being counted" if column.single else f"through {column.name}"
+        pure = "" if loss.pure is None else f" (PRDP: {figure(loss.pure)})"
+        typer.echo(f"  loses {figure(loss.rho)} {through}{pure}")
+    epsilon, certainty = explained.epsilon, explained.certainty
+    parameters = "ε" if epsilon.exception == 0 else f"(ε, {DELTA_WRITTEN})"
+    typer.echo(
+        f"  loses {figure(explained.loss)} in all ({notion}). By {epsilon.guarantee} this is "
+        f"{parameters}-differential privacy with ε = {figure(epsilon.value)}."
+    )
+    comma = "" if entity is None else ","  # closes "…, if the firm is in one cell only"
+    typer.echo(
+        f"In words: the {highest_certainty(entity, BY_THIS_RELEASE)}{comma} is {share(certainty.value)}, "
+        f"{_exception(certainty)}."
+    )
+
+
+def _exception(bound: Bound) -> str:
+    """Return how often a bound may fail, and by which guarantee that is known."""
+    if bound.exception == 0:
+        return "without exception (the pure guarantee, PRDP)"
+    return f"{except_in(bound.exception)} ({bound.guarantee})"
+
+
+def show_release(release: "Release", files: Sequence[Any]) -> None:
+    """Print the first rows of a release, what it costs, and the files that were written."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    keys = list(release.facts.cells.columns) if release.facts.cells else []
+    units = {name: column.grid for name, column in release.facts.columns.items()}
+    table = Table(*map(escape, [*keys, *units]))
+    for row in release.table.slice(0, MAX_ROWS).to_pylist():
+        cells = []
+        for name, unit in units.items():
+            low, high = (published(row[f"{name}_{end}"], unit, side) for end, side in (("low", -1), ("high", 1)))
+            cells.append(f"{published(row[name], unit)} ({low} to {high})")
+        table.add_row(*(escape(str(row[name])) for name in keys), *cells)
+    if len(release) > MAX_ROWS:
+        table.add_row(*("…" for _ in [*keys, *units]))
+    console = Console()
+    console.print(table)
+    console.print(str(release), highlight=False, soft_wrap=True, markup=False)
+    for file in files:
+        typer.echo(f"wrote {file}")
+
+
+def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"]) -> list[dict[str, Any]]:
+    """Return what example records lose, through each column and in all."""
+    rows = []
+    for size in shown_sizes(columns, stated):
+        explained = explain(losses(columns, size) or [])
+        rows.append(
+            {
+                "name": size.name,
+                "stated": bool(stated),
+                "record": {column.name: size.value(column.name) for column in columns if not column.single},
+                "losses": {
+                    column.name: _finite(loss.rho) for column, loss in zip(columns, explained.losses, strict=True)
+                },
+                "loss": _finite(explained.loss),
+                **bounds_as_json(explained),
+            }
+        )
+    return rows
+
+
+def bounds_as_json(explained: Explanation) -> dict[str, Any]:
+    """Return what losses mean: ε and δ, and the highest certainty of an attacker."""
+    epsilon, certainty = explained.epsilon, explained.certainty
+    return {
+        "epsilon": _finite(epsilon.value),
+        "delta": epsilon.exception,
+        "epsilon_guarantee": epsilon.guarantee,
+        "posterior": certainty.value,
+        "posterior_exception": certainty.exception,
+        "posterior_guarantee": certainty.guarantee,
+    }
+
+
+def _finite(number: float) -> float | None:
+    """Return None in place of an infinity, which JSON does not have."""
+    return number if math.isfinite(number) else None

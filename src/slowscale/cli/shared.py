@@ -1,0 +1,76 @@
+"""What several commands share: options, values such as emp=12, JSON, confirmation, and files to be written."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML). `slowscale init` writes one.")]
+LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
+RecordSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--sizes",
+        help='Record sizes to show: 100,1e6,4e10 or "median firm=12,largest firm=4e10". State public knowledge only, '
+        "never a size looked up in the records.",
+    ),
+]
+Std = Annotated[float | None, typer.Option(help="Solve for this standard deviation.")]
+LossTarget = Annotated[float | None, typer.Option("--loss", help="Solve for this loss of a record of size --at.")]
+At = Annotated[
+    float | None, typer.Option(help="With --std: the sum that it is wanted for. With --loss: the size of the record.")
+]
+
+
+def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
+    """Return the name and the number in text such as emp=12."""
+    from slowscale.errors import ParameterError
+
+    name, equals, number = text.partition("=")
+    try:
+        if not equals or not name:
+            raise ValueError
+        return name, float(number)
+    except ValueError:
+        raise ParameterError(f"{option} must be a name and a number such as {example}, got {text!r}") from None
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def check_terminal(action: str) -> None:
+    """Exit with code 6 where nobody can answer a question about an action, such as "release"."""
+    if not sys.stdin.isatty():
+        typer.echo(
+            "error: cannot ask for confirmation, because standard input is not a terminal: pass --yes to "
+            f"{action} without asking",
+            err=True,
+        )
+        raise typer.Exit(6)
+
+
+def confirm(question: str, declined: str) -> None:
+    """Ask, and exit with code 6 unless the answer is yes."""
+    if not typer.confirm(f"\n{question}", default=False):
+        typer.echo(declined)
+        raise typer.Exit(6)
+
+
+def writable_path(path: Path, ending: str, overwrite: bool) -> Path:
+    """Return a path that a file can be written to, or raise an error that names the option --overwrite."""
+    from slowscale.errors import ParameterError
+    from slowscale.files import free_target
+
+    if os.path.lexists(path) and not overwrite:
+        raise ParameterError(f"{path} exists: choose another name, or --overwrite")
+    try:
+        return free_target(path, ending, True)
+    except ParameterError as error:
+        raise ParameterError(f"{path} cannot be written: {str(error).removeprefix('path: ')}") from None

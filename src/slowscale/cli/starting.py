@@ -1,0 +1,127 @@
+"""Commands to start with: `init` writes a plan, `schema` prints the form of plans, `demo` publishes simulated data."""
+
+import glob
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slowscale.cli.shared import Overwrite, writable_path
+
+PASSWORD_NOTE = (
+    "The plan has the address without its password. Before you check or release the plan, set the environment variable "
+    "PGPASSWORD, or add a line to the file ~/.pgpass."
+)
+TYPES_NOTE = "The proposed types come from the records, which are confidential. Read them before you use them."
+
+
+def init(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA", help="The data to write a plan for: a file, or the address of a database table."
+        ),
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PLAN", help="The plan file to write; plan.toml by default.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a plan file to edit: for DATA, with its columns and proposed types; without DATA, an example."""
+    from slowscale.plan import EXAMPLE
+
+    if data is not None and path is None and data.endswith(".toml"):  # `slowscale init PLAN`
+        path, data = Path(data), None
+    path = writable_path(path or Path("plan.toml"), ".toml", overwrite)
+    if data is None:
+        _write_text(path, EXAMPLE, overwrite)
+    else:
+        _check_not_data(path, data)
+        if "://" in data:
+            text, notes = _plan_for_database(data, path)
+        else:
+            text, notes = _plan_for_file(data, path)
+        _write_text(path, text, overwrite)
+        for note in notes:
+            typer.echo(note)
+    typer.echo(f"wrote {path}: edit it, then `slowscale check {path}`")
+
+
+def _plan_for_database(address: str, plan: Path) -> tuple[str, list[str]]:
+    """Return a plan for a database table, and notes to print."""
+    from slowscale.plan import plan_address, starting_plan
+    from slowscale.tables.sources import open_table
+
+    written, has_password = plan_address(address, plan.parent)
+    columns = {name: str(dtype) for name, dtype in open_table(address).schema().items()}
+    return starting_plan(written, columns, has_password=has_password), [PASSWORD_NOTE] * has_password
+
+
+def _plan_for_file(data: str, plan: Path) -> tuple[str, list[str]]:
+    """Return a plan for a file, with proposed types, and notes to print."""
+    from slowscale.errors import ConfidentialWarning
+    from slowscale.plan import starting_plan
+    from slowscale.tables.guessing import guess_types
+    from slowscale.tables.sources import open_table
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfidentialWarning)  # TYPES_NOTE says the same
+        guess = guess_types(data)
+    dtypes = open_table(data, guess, guess.csv).schema()
+    columns = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}
+    notes = [TYPES_NOTE, *(f"  {name}: {note}" for name, note in guess.notes.items())]
+    return starting_plan(os.path.relpath(data, plan.parent), columns, guess), notes
+
+
+def _check_not_data(plan: Path, data: str) -> None:
+    """Raise if the plan would be written over the data that it is for."""
+    from slowscale.errors import ParameterError
+
+    place = data.partition("://")[2].rpartition("#")[0] if "://" in data else data
+    if any(os.path.realpath(file) == os.path.realpath(plan) for file in [place, *glob.glob(place, recursive=True)]):
+        raise ParameterError(f"{plan} is the data itself: choose another name for the plan")
+
+
+def _write_text(path: Path, text: str, overwrite: bool) -> None:
+    from slowscale.files import write_files
+
+    write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
+
+
+def schema() -> None:
+    """Print the JSON schema of plan files, for editors."""
+    from slowscale.plan import Plan
+
+    typer.echo(json.dumps(Plan.model_json_schema(), indent=2))
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder for the data, the plan and the results.")
+    ] = Path("demo"),
+    overwrite: Overwrite = False,
+) -> None:
+    """Simulate establishments, and publish their employment and payroll by county and industry."""
+    import pyarrow.parquet
+
+    from slowscale.cli.printing import show_release
+    from slowscale.errors import ParameterError
+    from slowscale.plan import read_plan, run_plan
+    from slowscale.study import simulated_establishments
+    from slowscale.study.establishments import DEMO
+
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError(f"{folder} is a file: choose another folder")
+    data, plan = folder / "establishments.parquet", folder / "plan.toml"
+    for file in (data, plan):
+        if file.exists() and not overwrite:
+            raise ParameterError(f"{file} exists: choose another folder, or --overwrite")
+    folder.mkdir(parents=True, exist_ok=True)
+    table = simulated_establishments()
+    pyarrow.parquet.write_table(table, data)
+    plan.write_text(DEMO, encoding="utf-8")
+    typer.echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
+    show_release(*run_plan(read_plan(plan), overwrite))
