@@ -1,9 +1,8 @@
-"""Run the mutants: `python -m mutation record`, then `python -m mutation run [PATH ...]`, then `python -m mutation show`.
+"""Run the mutants: `python -m mutation record`, then `python -m mutation run [PATH ...]`; `show` prints the survivors.
 
-A mutant of a function runs in a fork of a process that has collected all tests: the function's code is exchanged there.
-A mutant that survives this, or that lies outside of functions, gets a second trial in a process that imports the package
-anew, with the fault in it. Results are kept in `.mutants/results.jsonl`, by the text of the mutated line, so that a later run
-takes up where an earlier one stopped.
+A mutant of a function runs in a fork of a process that has collected all tests; the function's code is exchanged there.
+A mutant outside of functions, or in a line that has its effect on import, runs in a process that imports the package
+anew. Results are kept in `.mutants/results.jsonl`, by the text of the mutated line; later runs continue from them.
 """
 
 import argparse
@@ -11,10 +10,11 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from .accepted import read_accepted
-from .faults import Mutant, mutants
+from .faults import mutants
 from .records import FOLDER, Records
 from .trials import run_trials
 
@@ -81,23 +81,22 @@ def run(files: list[Path], processes: int, again: bool, cold: bool) -> int:
 def show(files: list[Path]) -> int:
     """Print the survivors and the share that is killed; fail below 90 %."""
     results, accepted = read_results(), read_accepted()
-    counts: dict[str, list[int]] = {}
-    for file in files:
-        for mutant in mutants(file):
-            if mutant.name in accepted:
-                continue
-            result = results.get(mutant.name, "not tried")
-            room = "/".join(Path(mutant.path).parts[2:3])
-            counts.setdefault(room, [0, 0])[0] += result in ("killed", "timeout")
-            counts[room][1] += 1
-            if result not in ("killed", "timeout"):
-                before, after = mutant.change()
-                print(f"{mutant.path}:{mutant.line} {mutant.function} {result}\n  - {before}\n  + {after}")
-    for room, (killed, total) in sorted(counts.items()):
-        print(f"{room:20} {killed:5} of {total:5} killed, {killed / total:.1%}")
-    killed, total = (sum(count[k] for count in counts.values()) for k in (0, 1))
-    print(f"{'all':20} {killed:5} of {total:5} killed, {killed / total:.1%}; {len(accepted)} accepted as equivalent")
-    return int(killed < 0.9 * total)
+    counts: dict[str, Counter[str]] = {}
+    for mutant in (mutant for file in files for mutant in mutants(file)):
+        result = results.get(mutant.name, "not tried")
+        killed = result in ("killed", "timeout")
+        room = Path(mutant.path).parts[2]
+        kind = "killed" if killed else "accepted" if mutant.name in accepted else result
+        counts.setdefault(room, Counter())[kind] += 1
+        if kind in ("survived", "unreached", "error"):
+            before, after = mutant.change()
+            print(f"{mutant.name}\n  line {mutant.line}, {result}\n  - {before}\n  + {after}")
+    counts["all"] = sum(counts.values(), Counter())
+    for room, count in counts.items():
+        wanted = count.total() - count["accepted"] - count["not tried"]
+        share = count["killed"] / wanted if wanted else 1.0
+        print(f"{room:16} {count['killed']:5} of {wanted:5} killed, {share:.1%}; {dict(count)}")
+    return int(counts["all"]["not tried"] > 0 or share < 0.9)
 
 
 if __name__ == "__main__":
