@@ -72,7 +72,7 @@ def run(files: list[Path], processes: int, again: bool, cold: bool) -> int:
         for mutant, result in run_trials(waiting, records, processes, cold):
             print(json.dumps([mutant.name, result], ensure_ascii=False), file=file, flush=True)
     if not cold:
-        command = [sys.executable, "-m", "mutation", "run", "--cold", "--processes", str(processes), *map(str, files)]
+        command = [sys.executable, "-m", "mutation", "run", *map(str, files), "--cold", "--processes", str(processes)]
         subprocess.run(command, check=True)
         return show(files)
     return 0
