@@ -326,7 +326,7 @@ def test_a_ledger_is_for_one_data_set(folder):
     assert ss.read_release(folder / "published.parquet").facts["dataset"] == "establishments-2024"
     for name, words in [
         ('name = "establishments-2023"', "belongs to the data set 'establishments-2024', not to 'establishments-2023'"),
-        ("", 'if these records are its, say name = "establishments-2024" in [data]'),
+        ("", 'if the records are of this data set, give name = "establishments-2024" in [data]'),
     ]:
         other = folder / "other.toml"
         other.write_text(plan.read_text().replace('name = "establishments-2024"', name))

@@ -157,7 +157,9 @@ def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
         pytest.skip("MOUNTED LEDGERS ARE NOT TESTED: a bind mount takes root")
     try:
         subprocess.run(["mount", "--bind", path.parent, folder], check=True)
-        with pytest.raises(ss.LedgerError, match=r"alone is a mount point: .* Mount the folder it is in, not the file"):
+        with pytest.raises(
+            ss.LedgerError, match=r"alone is a mount point: .* mount the folder that contains the ledger"
+        ):
             ss.Ledger(alone)
         assert race([path, alone, folder / "census.ledger"]) == 5
         assert ss.Ledger(path).spent({"x": 10}) == pytest.approx(2.5)

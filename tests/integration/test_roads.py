@@ -372,7 +372,7 @@ def test_filters_before_the_session_move_records_too():
 
 def test_nothing_is_answered_that_the_ledger_cannot_keep(tmp_path, monkeypatch):
     """With the ledger locked, DataError told about the records again and again, and left no trace."""
-    monkeypatch.setattr("slowscale.accounting.storage.PATIENCE", 0.2)
+    monkeypatch.setattr("slowscale.accounting.storage.LOCK_TIMEOUT", 0.2)
     errors = []
     for values in ([1, 2], [1, -2]):
         path = tmp_path / f"{values[1]}.ledger"

@@ -450,7 +450,9 @@ def test_the_suite_catches_labels_compared_without_case(monkeypatch):
 def test_the_suite_catches_floats_rounded_to_the_nearest(monkeypatch):
     from slowscale.tables.engines import ENGINES
 
-    monkeypatch.setattr(type(ENGINES["duckdb"]), "truncated", lambda self, value, careful: value.round().cast("int64"))
+    monkeypatch.setattr(
+        type(ENGINES["duckdb"]), "truncated", lambda self, value, null_if_uncountable: value.round().cast("int64")
+    )
     value = 1 - 2.0**-40
     case = ({"kind": "text", "nulls": "error", "negatives": "error", "mechanism": TINY, "unit": 1, "where": None},
             [], ("TX", 1, value, Decimal(1)), 0)  # fmt: skip

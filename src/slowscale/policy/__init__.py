@@ -16,8 +16,8 @@ from slowscale.policy.base import PURE, REGISTRY, ZCDP, Function, Policy, functi
 from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
 from slowscale.policy.families import ConstantPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
 from slowscale.policy.transforming import (
+    PROBE_TOLERANCE,
     PROBES,
-    SAME,
     LogPolicy,
     RootPolicy,
     TransformationPolicy,
@@ -27,9 +27,9 @@ from slowscale.policy.writing import number
 
 __all__ = [
     "PROBES",
+    "PROBE_TOLERANCE",
     "PURE",
     "REGISTRY",
-    "SAME",
     "ZCDP",
     "ConstantPolicy",
     "Function",

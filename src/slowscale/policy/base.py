@@ -25,7 +25,7 @@ class Policy(Declared, ABC):
     # What descriptions call it. A class with a kind is registered, so that they can be read.
     kind: ClassVar[str]
     # Whether the loss of removing several records from one cell is P(their summed influence).
-    _sums: ClassVar[bool] = True
+    _sums_within_cell: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -151,7 +151,7 @@ class Policy(Declared, ABC):
         check_range("influences", values, 0)
         if cells is None:
             return self._group_anywhere(values)
-        labels = _labels(cells, values.size)
+        labels = _check_labels(cells, values.size)
         together: dict[Hashable, list[float]] = {}
         for label, value in zip(labels, values, strict=True):
             together.setdefault(label, []).append(float(value))
@@ -165,12 +165,12 @@ class Policy(Declared, ABC):
 
     def _group_in_cell(self, values: Array) -> float:
         chained = self._group_anywhere(values)
-        return min(chained, float(self._loss(values.sum(keepdims=True))[0])) if self._sums else chained
+        return min(chained, float(self._loss(values.sum(keepdims=True))[0])) if self._sums_within_cell else chained
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description that `Policy.from_dict` turns back into an equal policy, and JSON can hold."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {"kind": self.kind, **{name: _plain(value) for name, value in values.items()}}
+        return {"kind": self.kind, **{name: _to_plain(value) for name, value in values.items()}}
 
     @staticmethod
     def from_dict(description: Mapping[str, Any], functions: Mapping[str, Function] | None = None) -> "Policy":
@@ -193,7 +193,7 @@ class Policy(Declared, ABC):
         given = {name: value for name, value in description.items() if name not in ("kind", "probes")}
         if set(given) != set(names):
             raise ParameterError(f"a {cls.kind} policy has the entries {', '.join(names)}, got {', '.join(given)}")
-        policy = cls(**{name: _read(name, value, functions or {}) for name, value in given.items()})
+        policy = cls(**{name: _from_plain(name, value, functions or {}) for name, value in given.items()})
         if "probes" in description:  # descriptions written before probes were kept have none
             policy._check_probes(description.get("f"), description["probes"])
         return policy
@@ -203,7 +203,7 @@ class Policy(Declared, ABC):
         raise ParameterError(f"a {self.kind} policy has no function, so its description must not have probes")
 
 
-def _labels(cells: Any, count: int) -> list[Hashable]:
+def _check_labels(cells: Any, count: int) -> list[Hashable]:
     try:
         labels = list(cells)
         hash(tuple(labels))
@@ -218,19 +218,19 @@ def _labels(cells: Any, count: int) -> list[Hashable]:
     return labels
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Policy):
         return value.to_dict()
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return function_name(value) if callable(value) else value
 
 
-def _read(name: str, value: Any, functions: Mapping[str, Function]) -> Any:
+def _from_plain(name: str, value: Any, functions: Mapping[str, Function]) -> Any:
     if isinstance(value, Mapping):
         return Policy.from_dict(value, functions)
     if isinstance(value, list | tuple):
-        return tuple(_read(name, item, functions) for item in value)
+        return tuple(_from_plain(name, item, functions) for item in value)
     if name == "f":
         if value not in functions:
             raise ParameterError(f"the policy uses the function {value!r}: pass functions={{{value!r}: that function}}")

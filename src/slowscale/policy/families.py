@@ -29,7 +29,7 @@ class ConstantPolicy(Policy):
     """The same loss for every record: ordinary differential privacy, such as of a count."""
 
     kind = "constant"
-    _sums = False
+    _sums_within_cell = False
 
     loss: float = real(at_least=0, typical=(0.001, 10))
     of: str = ZCDP
@@ -55,15 +55,15 @@ class ConstantPolicy(Policy):
         return {replace(self, loss=1.0): self.loss}
 
     @property
-    def _changed(self) -> float:
+    def _loss_of_change(self) -> float:
         # A changed record is one taken out and one put in.
         return self.loss * (2 if self.notion == PURE else 4)
 
     def _between(self, low: Array, gap: Array) -> Array:
-        return np.full_like(gap, self._changed)
+        return np.full_like(gap, self._loss_of_change)
 
     def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
-        return Number(self._changed)
+        return Number(self._loss_of_change)
 
 
 class _PurePolicy(Policy):

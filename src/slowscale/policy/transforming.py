@@ -28,7 +28,7 @@ from slowscale.policy.tree import (
 
 # A user-given function is written down by its name and its values for records of these influences.
 PROBES = np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 49)])
-SAME = 1e-9  # the relative difference at which a function counts as another one
+PROBE_TOLERANCE = 1e-9  # the relative difference at which a function counts as another one
 
 
 class TransformingPolicy(Policy):
@@ -202,7 +202,7 @@ class TransformationPolicy(TransformingPolicy):
             # The loss depends on differences to the first value, which carry the rounding of both.
             rounding = 8 * np.finfo(float).eps * (np.abs(before) + np.abs(before[0]))
             rise, earlier = now - now[0], before - before[0]
-            if (np.abs(rise - earlier) <= SAME * np.abs(earlier) + rounding).all():
+            if (np.abs(rise - earlier) <= PROBE_TOLERANCE * np.abs(earlier) + rounding).all():
                 return
         raise ParameterError(
             f"the function {name!r} is not the one that the policy was written with: its values differ. What was "

@@ -17,12 +17,12 @@ from slowscale.tables import sqlite
 from slowscale.tables.regex import END, Pattern
 
 PARTS = ("year", "month", "day", "hour", "minute", "second")
-_SHAPES = (lambda: None, lambda a: None, lambda a, b: None, lambda a, b, c: None, lambda a, b, c, d: None)
+_SIGNATURES = (lambda: None, lambda a: None, lambda a, b: None, lambda a, b, c: None, lambda a, b, c, d: None)
 
 
 @cache
 def _builtin(name: str, types: tuple[str, ...], returns: str) -> Any:
-    return ibis.udf.scalar.builtin(_SHAPES[len(types)], name=name, signature=(types, returns))
+    return ibis.udf.scalar.builtin(_SIGNATURES[len(types)], name=name, signature=(types, returns))
 
 
 def call(name: str, returns: str, *arguments: Any) -> ir.Value:
@@ -31,7 +31,7 @@ def call(name: str, returns: str, *arguments: Any) -> ir.Value:
     return _builtin(name, tuple(str(value.type()) for value in values), returns)(*values)
 
 
-def forced(value: ir.Value, dtype: str) -> ir.Value:
+def forced_cast(value: ir.Value, dtype: str) -> ir.Value:
     """Cast a value on the engine, also where Ibis believes that it has the type already."""
     return ops.Cast(value, dt.dtype(dtype)).to_expr()
 
@@ -169,7 +169,7 @@ class Dialect:
 
     def week(self, when: ir.Value) -> ir.Value:
         """Return the Monday of a date's week."""
-        return forced(when.truncate("W"), "date")
+        return forced_cast(when.truncate("W"), "date")
 
 
 class _DuckDB(Dialect):
@@ -230,7 +230,7 @@ class _Spark(Dialect):
         return call("div", "int64", left, right.nullif(ibis.literal(0, "int64")))
 
     def without_zone(self, when: ir.Value) -> ir.Value:
-        return forced(when, "timestamp")  # Ibis sets the session's time zone to UTC
+        return forced_cast(when, "timestamp")  # Ibis sets the session's time zone to UTC
 
     def part(self, when: ir.Value, name: str) -> ir.Value:
         return call(name, "int32", when)  # Ibis gives the seconds as a decimal
@@ -243,82 +243,82 @@ class _SQLite(Dialect):
     def prepare(self, table: ir.Table) -> None:
         sqlite.register(table.get_backend().con)
 
-    def _own(self, name: str, returns: str, *arguments: Any) -> ir.Value:
+    def _call_own(self, name: str, returns: str, *arguments: Any) -> ir.Value:
         return call(sqlite.PREFIX + name, returns, *arguments)
 
     def matches(self, text: ir.Value, pattern: str) -> ir.Value:
-        return self._own("matches", "boolean", text, pattern)
+        return self._call_own("matches", "boolean", text, pattern)
 
     def replace_groups(self, text: ir.Value, pattern: str, group: int) -> ir.Value:
-        return self._own("regexp_replace", "string", text, rf"\A{pattern}\Z", self.group.format(group), 0)
+        return self._call_own("regexp_replace", "string", text, rf"\A{pattern}\Z", self.group.format(group), 0)
 
     def regexp_replace(self, text: ir.Value, pattern: Pattern, replacement: str, every: bool) -> ir.Value:
         spelled = pattern.spelled(self.name)
-        return self._own("regexp_replace", "string", text, spelled, self.quoted(replacement), int(not every))
+        return self._call_own("regexp_replace", "string", text, spelled, self.quoted(replacement), int(not every))
 
     def split_part(self, text: ir.Value, separator: str, index: int) -> ir.Value:
-        return self._own("split_part", "string", text, separator, index)
+        return self._call_own("split_part", "string", text, separator, index)
 
     def pad(self, text: ir.Value, length: int, fill: str, left: bool) -> ir.Value:
-        return self._own("lpad" if left else "rpad", "string", text, length, fill)
+        return self._call_own("lpad" if left else "rpad", "string", text, length, fill)
 
     def add(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        return self._own("add", "int64", left, right)
+        return self._call_own("add", "int64", left, right)
 
     def subtract(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        return self._own("subtract", "int64", left, right)
+        return self._call_own("subtract", "int64", left, right)
 
     def multiply(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        return self._own("multiply", "int64", left, right)
+        return self._call_own("multiply", "int64", left, right)
 
     def absolute(self, number: ir.Value) -> ir.Value:
-        return self._own("abs", "int64", number)
+        return self._call_own("abs", "int64", number)
 
     def divide(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        return self._own("divide", "int64", left, right)
+        return self._call_own("divide", "int64", left, right)
 
     def modulo(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        return self._own("modulo", "int64", left, right)
+        return self._call_own("modulo", "int64", left, right)
 
     def narrow(self, number: ir.Value, dtype: dt.DataType) -> ir.Value:
         low, high = (ibis.literal(int(bound), "int64") for bound in (dtype.bounds.lower, dtype.bounds.upper))
-        return self._own("in_range", str(dtype), number, low, high)
+        return self._call_own("in_range", str(dtype), number, low, high)
 
     def greatest(self, values: list[ir.Value]) -> ir.Value:
-        return ibis.greatest(*_filled(values))
+        return ibis.greatest(*_nulls_replaced(values))
 
     def least(self, values: list[ir.Value]) -> ir.Value:
-        return ibis.least(*_filled(values))
+        return ibis.least(*_nulls_replaced(values))
 
     def text_to_integer(self, text: ir.Value) -> ir.Value:
-        return self._own("integer", "int64", text)
+        return self._call_own("integer", "int64", text)
 
     def text_to_float(self, text: ir.Value) -> ir.Value:
-        return self._own("float", "float64", text)
+        return self._call_own("float", "float64", text)
 
     def without_zone(self, when: ir.Value) -> ir.Value:
         return when  # stored as text in UTC
 
     def text_to_time(self, text: ir.Value, dtype: str) -> ir.Value:
-        return self._own(dtype, dtype, text)
+        return self._call_own(dtype, dtype, text)
 
     def to_date(self, when: ir.Value) -> ir.Value:
-        return self._own("date", "date", when)
+        return self._call_own("date", "date", when)
 
     def to_timestamp(self, when: ir.Value) -> ir.Value:
-        return self._own("timestamp", "timestamp", when)
+        return self._call_own("timestamp", "timestamp", when)
 
     def part(self, when: ir.Value, name: str) -> ir.Value:
-        return self._own(name, "int32", when)
+        return self._call_own(name, "int32", when)
 
     def make_date(self, year: ir.Value, month: ir.Value, day: ir.Value) -> ir.Value:
-        return self._own("make_date", "date", year, month, day)
+        return self._call_own("make_date", "date", year, month, day)
 
     def week(self, when: ir.Value) -> ir.Value:
-        return self._own("week", "date", when)
+        return self._call_own("week", "date", when)
 
 
-def _filled(values: list[ir.Value]) -> list[ir.Value]:
+def _nulls_replaced(values: list[ir.Value]) -> list[ir.Value]:
     """Return each value, or where it is NULL another: the largest and smallest stay the same, and NULLs vanish."""
     return [ibis.coalesce(value, *values) for value in values]
 

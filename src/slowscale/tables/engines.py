@@ -20,9 +20,9 @@ import ibis.expr.types as ir
 import pyarrow as pa
 
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
-from slowscale.tables.dialects import call, check_spark, forced
+from slowscale.tables.dialects import call, check_spark, forced_cast
 
-TEXT, WHOLE, TRUTH, DATE = "text", "whole numbers", "booleans", "dates"
+TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
 # The dates that Python and Arrow can hold; PostgreSQL also has 'infinity' and years before Christ.
 FIRST_DAY, LAST_DAY = date.min, date.max
 
@@ -43,10 +43,14 @@ class Engine:
     def label(self, value: ir.Value, kind: str) -> ir.Value:
         """Return a record's label such that equal means identical, or NULL where it has none of this kind."""
         if kind == TEXT:
-            return self.text_bytes(forced(value, dt.string))
+            return self.text_bytes(forced_cast(value, dt.string))
         if kind == WHOLE:
             unsigned = value.type() == dt.uint64
-            return ibis.cases((value <= 2**63 - 1, forced(value, dt.int64))) if unsigned else forced(value, dt.int64)
+            return (
+                ibis.cases((value <= 2**63 - 1, forced_cast(value, dt.int64)))
+                if unsigned
+                else forced_cast(value, dt.int64)
+            )
         if kind == DATE:
             return ibis.cases((value.between(ibis.literal(FIRST_DAY), ibis.literal(LAST_DAY)), value))
         return value
@@ -58,26 +62,28 @@ class Engine:
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
         """Return the labels behind what `label` gave; NULL for what is no text."""
         return (
-            pa.chunked_array([[_text(label) for label in labels.to_pylist()]], pa.string()) if kind == TEXT else labels
+            pa.chunked_array([[_decoded(label) for label in labels.to_pylist()]], pa.string())
+            if kind == TEXT
+            else labels
         )
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
         """Return the bytes of a text: comparing those depends on no collation."""
         raise NotImplementedError
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
-        """Return a float as a 64-bit integer, cut towards zero; if `careful`, NULL where it does not fit."""
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
+        """Return a float truncated to a 64-bit integer; NULL if it does not fit and `null_if_uncountable`."""
         raise NotImplementedError
 
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
         """Return a decimal of any scale as one of this scale, cut towards zero."""
-        return forced(value, dt.Decimal(38, digits))
+        return forced_cast(value, dt.Decimal(38, digits))
 
-    def stored(self, value: ir.Value) -> ir.Value | None:
+    def has_declared_type(self, value: ir.Value) -> ir.Value | None:
         """Return whether a number has the column's declared type, or None where the engine sees to that."""
         return None
 
-    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
+    def fits_38_digits(self, value: ir.Value, digits: int) -> ir.Value | None:
         """Return whether a decimal fits 38 digits, so many after the point; None where every one does."""
         return None
 
@@ -101,14 +107,14 @@ class Engine:
         return query.to_pyarrow()
 
 
-def _text(label: bytes | None) -> str | None:
+def _decoded(label: bytes | None) -> str | None:
     try:
         return None if label is None else label.decode()
     except UnicodeError:
         return None
 
 
-def _day(text: str | None) -> date | None:
+def _iso_day(text: str | None) -> date | None:
     """Return the day that a text is, if it is written in ISO's way and no other."""
     try:
         return date.fromisoformat(text) if text is not None and len(text) == len("2020-01-01") else None
@@ -131,19 +137,19 @@ class DuckDB(Engine):
         whole = call("split_part", "string", text, ".", 1).try_cast("int64")
         digit = ibis.literal("0.").concat(call("split_part", "string", text, ".", 2)).try_cast(dt.Decimal(18, digits))
         rest = ibis.cases((text.contains("."), ibis.ifelse(text.contains("-"), -digit, digit)))
-        return whole, forced(rest, dt.Decimal(18, digits))
+        return whole, forced_cast(rest, dt.Decimal(18, digits))
 
-    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
+    def fits_38_digits(self, value: ir.Value, digits: int) -> ir.Value | None:
         """Return whether a 128-bit integer, which Ibis takes for a decimal, has at most 38 digits."""
-        most = forced(ibis.literal("9" * 38), dt.Decimal(38, 0))
+        most = forced_cast(ibis.literal("9" * 38), dt.Decimal(38, 0))
         return value.between(-most, most) if value.type().precision == 38 and digits == 0 else None
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
         """Return a float cut towards zero; a cast alone would round."""
         cut = call("trunc", "float64", value)
         # A check beforehand is not enough: DuckDB removes it where a Parquet file's statistics, which leave out NaN,
         # say that it always holds.
-        return cut.try_cast("int64") if careful else cut.cast("int64")
+        return cut.try_cast("int64") if null_if_uncountable else cut.cast("int64")
 
     def check(self, backend: Any) -> None:
         """Raise where a macro replaces a built-in function."""
@@ -162,19 +168,19 @@ class DuckDB(Engine):
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query; DuckDB has Arrow's own types."""
         backend._run_pre_execute_hooks(query)
-        with nullcontext() if self.statistics_hold(backend, query) else _without_statistics(backend):
+        with nullcontext() if self.statistics_are_safe(backend, query) else _without_statistics(backend):
             return backend.con.sql(backend.compile(query)).to_arrow_table()
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
         """Whether a table is a view, other than of a whole file or frame."""
-        asked = "SELECT sql FROM duckdb_views() WHERE view_name = ? AND schema_name = coalesce(?, schema_name) "
+        query = "SELECT sql FROM duckdb_views() WHERE view_name = ? AND schema_name = coalesce(?, schema_name) "
         place = [table.name, table.namespace.database, table.namespace.catalog]
-        found = backend.con.execute(asked + "AND database_name = coalesce(?, database_name)", place).fetchall()
+        found = backend.con.execute(query + "AND database_name = coalesce(?, database_name)", place).fetchall()
         return any(
             sql and not re.fullmatch(r"CREATE (TEMP )?VIEW .* AS SELECT \* FROM \w+\(.*\);", sql) for (sql,) in found
         )
 
-    def statistics_hold(self, backend: Any, query: ir.Table) -> bool:
+    def statistics_are_safe(self, backend: Any, query: ir.Table) -> bool:
         """Whether a query reads only tables that are stored in DuckDB's own format, whose statistics know of NaN."""
         tables = {table.name for table in query.op().find(ops.DatabaseTable)}
         stored, views = backend.con.execute(
@@ -188,7 +194,7 @@ class DuckDB(Engine):
 class PrivateDuckDB(DuckDB):
     """The DuckDB that files and frames are read into: it has no collations, so that text is compared by its bytes."""
 
-    def statistics_hold(self, backend: Any, query: ir.Table) -> bool:
+    def statistics_are_safe(self, backend: Any, query: ir.Table) -> bool:
         """Whether no filter and no derived column computes with floats: only those could be misled."""
         return not _computes_with_floats(query)
 
@@ -252,13 +258,16 @@ class PostgreSQL(Engine):
         """Return the UTF-8 bytes, whatever the encoding of the database."""
         return call("convert_to", "binary", value, "UTF8")
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
         """Return a float cut towards zero; a cast alone would round."""
         return call("trunc", "float64", value).cast("int64")
 
-    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
+    def fits_38_digits(self, value: ir.Value, digits: int) -> ir.Value | None:
         """Return whether a decimal fits; NaN, which PostgreSQL's decimals may be, is larger than any number."""
-        size, most = forced(value, dt.decimal).abs(), forced(ibis.literal(str(10 ** (38 - digits))), dt.decimal)
+        size, most = (
+            forced_cast(value, dt.decimal).abs(),
+            forced_cast(ibis.literal(str(10 ** (38 - digits))), dt.decimal),
+        )
         return size < most
 
     def without_underflow(self, value: ir.Value, smallest: float) -> ir.Value:
@@ -267,7 +276,7 @@ class PostgreSQL(Engine):
 
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
         """Return a decimal cut towards zero; a cast alone would round."""
-        return forced(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
+        return forced_cast(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
 
 
 class Spark(Engine):
@@ -277,9 +286,9 @@ class Spark(Engine):
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
         """Return the UTF-8 bytes."""
-        return forced(value, dt.binary)
+        return forced_cast(value, dt.binary)
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
         """Return a float cut towards zero, as a cast does here."""
         return value.cast("int64")
 
@@ -315,34 +324,34 @@ class SQLite(Engine):
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
         """Whether a table is a view."""
-        asked = "SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE"
-        return bool(backend.con.execute(asked, [table.name]).fetchone()[0])
+        query = "SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE"
+        return bool(backend.con.execute(query, [table.name]).fetchone()[0])
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
         """Return a label if it is stored as the type that the column declares; dates are text."""
         wanted = "text" if kind in (TEXT, DATE) else "integer"
         right = call("typeof", "string", value) == wanted
-        if kind == TRUTH:
-            right = right & forced(value, dt.int64).isin([0, 1])
-        return ibis.cases((right, forced(value, dt.binary if wanted == "text" else dt.int64)))
+        if kind == BOOLEAN:
+            right = right & forced_cast(value, dt.int64).isin([0, 1])
+        return ibis.cases((right, forced_cast(value, dt.binary if wanted == "text" else dt.int64)))
 
     def key(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
         """Return public labels as SQLite stores them."""
         if kind == DATE:
             return labels.cast(pa.string()).cast(pa.binary())
-        return labels.cast(pa.int64()) if kind == TRUTH else super().key(labels, kind)
+        return labels.cast(pa.int64()) if kind == BOOLEAN else super().key(labels, kind)
 
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
         """Return labels from what SQLite stores."""
         if kind == DATE:
-            return pa.chunked_array([[_day(_text(label)) for label in labels.to_pylist()]], pa.date32())
-        return labels.cast(pa.bool_()) if kind == TRUTH else super().key_label(labels, kind)
+            return pa.chunked_array([[_iso_day(_decoded(label)) for label in labels.to_pylist()]], pa.date32())
+        return labels.cast(pa.bool_()) if kind == BOOLEAN else super().key_label(labels, kind)
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
         """Return a float cut towards zero, as a cast does here."""
-        return forced(value, dt.int64)
+        return forced_cast(value, dt.int64)
 
-    def stored(self, value: ir.Value) -> ir.Value | None:
+    def has_declared_type(self, value: ir.Value) -> ir.Value | None:
         """Return whether a value is stored as a number."""
         types = ["integer"] if value.type().is_integer() else ["integer", "real"]
         return call("typeof", "string", value).isin(types)
@@ -402,7 +411,7 @@ def fetch(query: ir.Table) -> pa.Table:
     expected = query.schema().to_pyarrow()
     for column in expected:
         if not _same_family(found[column.name].type, column.type):
-            raise EngineError(f"{engine.title} returned {found[column.name].type} where {column.type} was asked for")
+            raise EngineError(f"{engine.title} returned {found[column.name].type} where {column.type} was query for")
     return pa.table([found[column.name].cast(column.type) for column in expected], expected)
 
 
@@ -459,7 +468,7 @@ def grouped(table: ir.Table, kinds: Mapping[str, str], measures: Mapping[str, ir
     return table.aggregate(by=by, **measures)
 
 
-def among(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Table:
+def restricted_to_keys(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Table:
     """Return the records whose labels are among the keys."""
     engine = engine_of(table)
     wanted = ibis.memtable(

@@ -50,7 +50,7 @@ def iso_literal(text: str) -> date | datetime | None:
     return datetime.fromisoformat(text) if re.fullmatch(TIMESTAMP, text) else None
 
 
-def where(condition: ir.Value, value: ir.Value) -> ir.Value:
+def null_unless(condition: ir.Value, value: ir.Value) -> ir.Value:
     """Return a value where a condition holds, and NULL elsewhere."""
     return ibis.ifelse(condition, value, ibis.null(value.type()))
 
@@ -91,42 +91,42 @@ def nearest(number: ir.Value) -> ir.Value:
 
 def _within_64_bits(number: ir.Value) -> ir.Value:
     limit = ibis.literal(float(2**63), "float64")
-    return where((number > -limit) & (number < limit), number)
+    return null_unless((number > -limit) & (number < limit), number)
 
 
 def read_integer(dialect: Dialect, text: ir.Value, dtype: dt.DataType) -> ir.Value:
     """Read an integer: a sign and digits."""
-    number = dialect.text_to_integer(_matching(dialect, text, f"[+-]?[0-9]{{1,{DIGITS}}}"))
+    number = dialect.text_to_integer(_trimmed_if_matching(dialect, text, f"[+-]?[0-9]{{1,{DIGITS}}}"))
     low, high = (ibis.literal(int(bound), "int64") for bound in (dtype.bounds.lower, dtype.bounds.upper))
-    return where((number >= low) & (number <= high), number).cast(dtype)
+    return null_unless((number >= low) & (number <= high), number).cast(dtype)
 
 
 def read_float(dialect: Dialect, text: ir.Value) -> ir.Value:
     """Read a float: a sign, digits, a point with digits, and an exponent of at most two digits."""
     spelled = rf"[+-]?[0-9]{{1,{DIGITS}}}(?:\.[0-9]{{1,{DIGITS}}})?(?:[eE][+-]?[0-9]{{1,2}})?"
-    return dialect.text_to_float(_matching(dialect, text, spelled))
+    return dialect.text_to_float(_trimmed_if_matching(dialect, text, spelled))
 
 
 def read_decimal(dialect: Dialect, text: ir.Value, dtype: dt.Decimal) -> ir.Value:
     """Read a decimal: a sign, digits, and a point with digits, rounded to the scale with halves away from zero."""
     whole = dtype.precision - dtype.scale
-    spelled = _matching(dialect, text, rf"[+-]?[0-9]{{1,{DIGITS}}}(?:\.[0-9]{{1,{DIGITS}}})?")
+    spelled = _trimmed_if_matching(dialect, text, rf"[+-]?[0-9]{{1,{DIGITS}}}(?:\.[0-9]{{1,{DIGITS}}})?")
     fits = f"[+-]?0*[0-9]{{1,{whole}}}" if whole else "[+-]?0+"
-    spelled = where(dialect.matches_all(spelled, rf"{fits}(?:\..*)?"), spelled)
+    spelled = null_unless(dialect.matches_all(spelled, rf"{fits}(?:\..*)?"), spelled)
     # One more digit, since rounding may carry.
     number = spelled.cast(dt.Decimal(dtype.precision + 1, dtype.scale))
-    return where(number.abs() < ibis.literal(10**whole, dt.Decimal(whole + 1, 0)), number).cast(dtype)
+    return null_unless(number.abs() < ibis.literal(10**whole, dt.Decimal(whole + 1, 0)), number).cast(dtype)
 
 
 def read_time(dialect: Dialect, text: ir.Value, dtype: str) -> ir.Value:
     """Read a date or timestamp in ISO spelling."""
-    return dialect.text_to_time(_matching(dialect, text, DATE if dtype == "date" else TIMESTAMP), dtype)
+    return dialect.text_to_time(_trimmed_if_matching(dialect, text, DATE if dtype == "date" else TIMESTAMP), dtype)
 
 
-def _matching(dialect: Dialect, text: ir.Value, spelled: str) -> ir.Value:
+def _trimmed_if_matching(dialect: Dialect, text: ir.Value, spelled: str) -> ir.Value:
     """Return a text without the blanks around it if it is spelled as a whole by a pattern, else NULL."""
     trimmed = dialect.trim(text, " ", "BOTH")
-    return where(dialect.matches_all(trimmed, spelled), trimmed)
+    return null_unless(dialect.matches_all(trimmed, spelled), trimmed)
 
 
 def parse_format(text: str) -> list[str]:
@@ -152,7 +152,7 @@ def strptime(dialect: Dialect, text: ir.Value, tokens: list[str]) -> ir.Value:
             spelled = spelled.replace("{1,2}", "{2}")  # where would the first number end?
         groups[part] = (token, len(groups) + 1)
         pattern, plain = f"{pattern}({spelled})", plain + spelled
-    whole = _matching(dialect, text, plain)
+    whole = _trimmed_if_matching(dialect, text, plain)
     parts = {part: ibis.literal(default) for part, default in _DEFAULTS.items()}
     for part, (token, group) in groups.items():
         parts[part] = _iso_part(dialect.replace_groups(whole, pattern, group), token)
@@ -174,11 +174,11 @@ def _iso_part(text: ir.Value, token: str) -> ir.Value:
 
 def strftime(dialect: Dialect, when: ir.Value, tokens: list[str]) -> ir.Value:
     """Write a date or timestamp in a given format; NULL for years before 1 and after 9999."""
-    text = ibis.literal("").concat(*(_written(dialect, when, token) for token in tokens))
-    return where(dialect.part(when, "year").between(1, 9999), text)
+    text = ibis.literal("").concat(*(_formatted_part(dialect, when, token) for token in tokens))
+    return null_unless(dialect.part(when, "year").between(1, 9999), text)
 
 
-def _written(dialect: Dialect, when: ir.Value, token: str) -> Any:
+def _formatted_part(dialect: Dialect, when: ir.Value, token: str) -> Any:
     if token not in DIRECTIVES:
         return ibis.literal(token)
     part = DIRECTIVES[token][0]

@@ -43,9 +43,9 @@ DATES = {
 CODE_DIGITS = 5
 MOST_DECIMALS = 6
 # Bytes that are letters and quotation marks in the encodings of Windows, and control characters in latin-1.
-WINDOWS = frozenset(range(0x80, 0xA0))
-UNKNOWN_TO_WINDOWS = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
-MOST = 0.9  # the share of values that makes the others look like mistakes
+WINDOWS_BYTES = frozenset(range(0x80, 0xA0))
+NOT_WINDOWS_BYTES = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
+NEARLY_ALL = 0.9  # the share of values that makes the others look like mistakes
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,10 @@ def _guess_csv(files: Sequence[str], csv: Mapping[str, Any] | None) -> Guess:
         notes = {"encoding": note, **notes}
     if form.header is None and all(name.strip().replace(".", "", 1).isdigit() for name in guess.types):
         notes["header"] = 'the first line may be a record, not a header: then name the columns in csv={"header": [...]}'
-    return Guess(guess.types, _differences(form, files[0]) or None, notes)
+    return Guess(guess.types, _changed_settings(form, files[0]) or None, notes)
 
 
-def _differences(form: CsvFormat, file: str) -> dict[str, Any]:
+def _changed_settings(form: CsvFormat, file: str) -> dict[str, Any]:
     """Return the settings that a reader must be told."""
     default = CsvFormat()
     changed = {item.name: getattr(form, item.name) for item in fields(form)}
@@ -183,14 +183,14 @@ def _file_encoding(file: str) -> str:
         for number, chunk in enumerate(textfiles.chunks_of(stream)):
             if number == 0 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return "utf-16"
-            high |= set(np.unique(np.frombuffer(chunk, np.uint8)).tolist()) & WINDOWS
+            high |= set(np.unique(np.frombuffer(chunk, np.uint8)).tolist()) & WINDOWS_BYTES
             try:
                 decoder.decode(chunk)
             except UnicodeDecodeError:
                 is_utf8 = False
     if is_utf8 and decoder.getstate()[0] == b"":  # no character is cut off at the end
         return "utf-8"
-    return "cp1252" if high and not high & UNKNOWN_TO_WINDOWS else "latin-1"
+    return "cp1252" if high and not high & NOT_WINDOWS_BYTES else "latin-1"
 
 
 def _parsed(files: Sequence[str], form: CsvFormat, given: Mapping[str, Any]) -> tuple[ir.Table, CsvFormat]:
@@ -220,7 +220,7 @@ def _delimiters(file: str, form: CsvFormat) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Summary:
     """What the values of a column of text look like: how many can be read in which way, and how long they are."""
 
     numbers: Mapping[str, int]
@@ -235,12 +235,12 @@ class Seen:
 
 def _from_text(table: ir.Table, settings: Settings) -> tuple[Guess, Settings]:
     """Return the types of columns of text, and how their dates and numbers are written."""
-    seen = {name: _look(table, name) for name in table.columns}
-    decimal = settings.decimal or _decimal(seen)
-    dates, notes = (settings.dates, {}) if settings.dates else _dates(seen)
+    summaries = {name: _summarize(table, name) for name in table.columns}
+    decimal = settings.decimal or _decimal(summaries)
+    dates, notes = (settings.dates, {}) if settings.dates else _dates(summaries)
     types = {}
-    for name, column in seen.items():
-        types[name], note = _type(column, decimal, dates)
+    for name, column in summaries.items():
+        types[name], note = _propose_type(column, decimal, dates)
         if note is not None:
             notes.setdefault(name, note)
     # The rules of a release have the last word.
@@ -253,7 +253,7 @@ def _from_text(table: ir.Table, settings: Settings) -> tuple[Guess, Settings]:
     return Guess(types, None, {name: notes[name] for name in types if name in notes}), Settings(dates, decimal)
 
 
-def _look(table: ir.Table, name: str) -> Seen:
+def _summarize(table: ir.Table, name: str) -> Summary:
     text, records = f"trim({quoted(name)})", quoted(f"records of {name}")
 
     def matching(pattern: str) -> str:
@@ -289,22 +289,22 @@ def _look(table: ir.Table, name: str) -> Seen:
     query = f"SELECT {', '.join(measures.values())} FROM ({distinct})"
     with engine_errors("data could not be read", quote=False):
         found = table.get_backend().con.execute(query).fetchone()
-    return Seen({way: number or 0 for way, number in zip(measures, found, strict=True)})
+    return Summary({way: number or 0 for way, number in zip(measures, found, strict=True)})
 
 
-def _decimal(seen: Mapping[str, Seen]) -> str:
+def _decimal(summaries: Mapping[str, Summary]) -> str:
     """Return the decimal separator: a comma where some column has numbers with it, and none with a point."""
     comma = [
         column.all("float64 ,") and not column.all("float64 .") and not column.all("thousands ,")
-        for column in seen.values()
+        for column in summaries.values()
     ]
-    point = [column.all("float64 .") and not column.all("float64 ,") for column in seen.values()]
+    point = [column.all("float64 .") and not column.all("float64 ,") for column in summaries.values()]
     return "," if any(comma) and not any(point) else "."
 
 
-def _dates(seen: Mapping[str, Seen]) -> tuple[str | None, dict[str, str]]:
+def _dates(summaries: Mapping[str, Summary]) -> tuple[str | None, dict[str, str]]:
     """Return how dates are written, and what is to be said of columns: one file has one way."""
-    ways = {name: [form for form in DATES if column.all(form)] for name, column in seen.items()}
+    ways = {name: [form for form in DATES if column.all(form)] for name, column in summaries.items()}
     sure = [forms[0] for forms in ways.values() if len(forms) == 1]
     chosen = max(dict.fromkeys(sure), key=sure.count, default=None)
     notes = {}
@@ -319,40 +319,43 @@ def _dates(seen: Mapping[str, Seen]) -> tuple[str | None, dict[str, str]]:
     return chosen, notes
 
 
-def _type(seen: Seen, decimal: str, dates: str | None) -> tuple[str, str | None]:
+def _propose_type(summary: Summary, decimal: str, dates: str | None) -> tuple[str, str | None]:
     """Return the type of a column of text, and what is not sure of it."""
-    if not seen["values"]:
+    if not summary["values"]:
         return "string", "there are no values"
-    if seen.all("booleans"):
+    if summary.all("booleans"):
         return "boolean", None
-    if seen.all(f"float64 {decimal}"):
-        return _number(seen, decimal)
-    if dates is not None and seen.all(dates):
+    if summary.all(f"float64 {decimal}"):
+        return _propose_number_type(summary, decimal)
+    if dates is not None and summary.all(dates):
         return "date", None
-    if seen.all("timestamps") and not seen.all(ISO_DATE):
+    if summary.all("timestamps") and not summary.all(ISO_DATE):
         return "timestamp", None
-    if seen.all("thousands ,"):
+    if summary.all("thousands ,"):
         return (
             "string",
             "the commas may separate thousands, or be decimal commas: say which in csv decimal, or use derive",
         )
-    for what, count in (("numbers", seen[f"float64 {decimal}"]), ("dates", max(seen[form] for form in DATES))):
-        if count > MOST * seen["values"]:
+    for what, count in (("numbers", summary[f"float64 {decimal}"]), ("dates", max(summary[form] for form in DATES))):
+        if count > NEARLY_ALL * summary["values"]:
             return "string", f"most values are {what}, but some are not"
     return "string", None
 
 
-def _number(seen: Seen, decimal: str) -> tuple[str, str | None]:
-    if seen["leading zeros"]:
+def _propose_number_type(summary: Summary, decimal: str) -> tuple[str, str | None]:
+    if summary["leading zeros"]:
         return "string", "some values start with 0, so they are taken for codes"
-    if seen.all("digits") and seen["shortest"] == seen["longest"] >= CODE_DIGITS:
-        return "string", f'all values have {seen["longest"]} digits, so they are taken for codes; else declare "int64"'
-    if seen.all(f"int64 {decimal}"):
+    if summary.all("digits") and summary["shortest"] == summary["longest"] >= CODE_DIGITS:
+        return (
+            "string",
+            f'all values have {summary["longest"]} digits, so they are taken for codes; else declare "int64"',
+        )
+    if summary.all(f"int64 {decimal}"):
         return "int64", None
-    whole, places = seen[f"integer digits {decimal}"], seen[f"decimal digits {decimal}"]
-    if not seen.all(f"decimal {decimal}") or places > MOST_DECIMALS or whole + places > 38:
+    whole, places = summary[f"integer digits {decimal}"], summary[f"decimal digits {decimal}"]
+    if not summary.all(f"decimal {decimal}") or places > MOST_DECIMALS or whole + places > 38:
         return "float64", None
-    note = f'"{decimal}" may separate thousands' if seen.all(f"thousands {decimal}") else None
+    note = f'"{decimal}" may separate thousands' if summary.all(f"thousands {decimal}") else None
     return f"decimal({18 if whole + places <= 18 else 38}, {places})", note
 
 

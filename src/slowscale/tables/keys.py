@@ -20,26 +20,26 @@ from slowscale.arrays import first_rows, from_list, to_arrow
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.markup import html_table
 from slowscale.tables import rowwise
-from slowscale.tables.engines import DATE, TEXT, TRUTH, WHOLE, engine_errors, engine_of, fetch, grouped
+from slowscale.tables.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
 from slowscale.tables.sources import as_arrow, open_source, open_table
 
 GIVEN = "The keys were given as public."
 SHOWN = 10  # keys in a notebook
 TAKEN = "The keys were taken from the data, on the curator's word that they are public."
 
-TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), TRUTH: pa.bool_(), DATE: pa.date32()}
+TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), BOOLEAN: pa.bool_(), DATE: pa.date32()}
 
 
 def label_kind(dtype: Any) -> str | None:
     """Return what labels of an Arrow or Ibis type are, or None where they cannot be labels."""
     if isinstance(dtype, dt.DataType):
-        tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), TRUTH: dtype.is_boolean(), DATE: dtype.is_date()}
+        tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), BOOLEAN: dtype.is_boolean(), DATE: dtype.is_date()}
     else:
         if pa.types.is_dictionary(dtype):
             dtype = dtype.value_type
         text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
         whole, truth = pa.types.is_integer(dtype), pa.types.is_boolean(dtype)
-        tests = {TEXT: text, WHOLE: whole, TRUTH: truth, DATE: pa.types.is_date(dtype)}
+        tests = {TEXT: text, WHOLE: whole, BOOLEAN: truth, DATE: pa.types.is_date(dtype)}
     return next((kind for kind, is_it in tests.items() if is_it), None)
 
 
@@ -72,13 +72,13 @@ class Keys:
             raise ParameterError("keys must have a column")
         if len(set(self.table.column_names)) < self.table.num_columns:
             raise ParameterError("keys must have columns of different names")
-        object.__setattr__(self, "table", _checked(self.table))
+        object.__setattr__(self, "table", _normalized(self.table))
 
     @staticmethod
     def from_frame(frame: Any) -> "Keys":
         """Return the rows of a pandas, polars or pyarrow frame, or of a mapping of columns, as keys."""
         if isinstance(frame, Mapping):
-            columns = {_name(name): _column(name, values) for name, values in frame.items()}
+            columns = {_check_name(name): _label_array(name, values) for name, values in frame.items()}
             if len({len(column) for column in columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
                 raise ParameterError(f"keys must have columns of one length, got {lengths}")
@@ -103,7 +103,10 @@ class Keys:
             for part in (
                 [factor]
                 if isinstance(factor, Keys)
-                else [Keys(pa.table({_name(name): _column(name, values)})) for name, values in _mapping(factor).items()]
+                else [
+                    Keys(pa.table({_check_name(name): _label_array(name, values)}))
+                    for name, values in _check_mapping(factor).items()
+                ]
             )
         ]
         if not parts:
@@ -133,7 +136,7 @@ class Keys:
         if not isinstance(path, str | os.PathLike):
             raise ParameterTypeError(f"path must be the path of a file, got {type(path).__name__}")
         source = open_source(path, types, csv, "keys")
-        chosen = _present(source.table.columns, columns, "columns")
+        chosen = _check_columns(source.table.columns, columns, "columns")
         for name in chosen:
             if name in source.unreadable:
                 raise ParameterError(f"keys {name} has labels that are not {source.unreadable[name]}, in {path}")
@@ -169,7 +172,7 @@ class Keys:
         if by is None:
             raise ParameterTypeError("by must name the key columns")
         table = rowwise.derive(open_table(data, types, csv), derive)
-        names = _present(table.columns, by, "by")
+        names = _check_columns(table.columns, by, "by")
         kinds = {name: _check_kind(name, table[name].type()) for name in names}
         labelled = table.filter([table[name].notnull() for name in names])
         with engine_errors("the keys could not be taken from the data", quote=False):
@@ -225,20 +228,20 @@ class Keys:
         right = to_arrow(np.tile(np.arange(len(other)), len(self)))
         columns = {name: self.table[name].take(left) for name in self.columns}
         columns |= {name: other.table[name].take(right) for name in other.columns}
-        return Keys(pa.table(columns), _weaker(self, other))
+        return Keys(pa.table(columns), _combined_assumption(self, other))
 
     def __or__(self, other: "Keys") -> "Keys":
         """Return the keys that are in either, those of the first one first."""
         if not isinstance(other, Keys):
             return NotImplemented
-        return Keys(_distinct(pa.concat_tables([self.table, self._like(other)])), _weaker(self, other))
+        return Keys(_distinct(pa.concat_tables([self.table, self._aligned(other)])), _combined_assumption(self, other))
 
     def __sub__(self, other: "Keys") -> "Keys":
         """Return the keys that are not in the other."""
         if not isinstance(other, Keys):
             return NotImplemented
-        gone = set(zip(*(column.to_pylist() for column in self._like(other).columns), strict=True))
-        return Keys(self.table.filter(pa.array(key not in gone for key in self)), _weaker(self, other))
+        gone = set(zip(*(column.to_pylist() for column in self._aligned(other).columns), strict=True))
+        return Keys(self.table.filter(pa.array(key not in gone for key in self)), _combined_assumption(self, other))
 
     def filter(self, condition: Callable[..., Any] | None = None, /, **equal: Any) -> "Keys":
         """Return the keys that meet a condition.
@@ -252,9 +255,9 @@ class Keys:
         """
         kept = pa.array([True] * len(self))
         for name, wanted in equal.items():
-            _present(self.columns, [name], "filter")
+            _check_columns(self.columns, [name], "filter")
             values = list(wanted) if hasattr(wanted, "__iter__") and not isinstance(wanted, str | bytes) else [wanted]
-            kept = pc.and_(kept, pc.is_in(self.table[name], _cast(name, values, self.kinds[name])))
+            kept = pc.and_(kept, pc.is_in(self.table[name], _labels_of_kind(name, values, self.kinds[name])))
         if condition is not None:
             if not callable(condition):
                 raise ParameterTypeError(f"condition must be a function of the key's columns, got {condition!r}")
@@ -269,10 +272,10 @@ class Keys:
     def project(self, *columns: str) -> "Keys":
         """Return the distinct values of some of the columns, in the order of their first occurrence."""
         names = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
-        chosen = self.table.select(_present(self.columns, names, "columns"))
+        chosen = self.table.select(_check_columns(self.columns, names, "columns"))
         return Keys(_distinct(chosen), self.assumption)
 
-    def _like(self, other: "Keys") -> pa.Table:
+    def _aligned(self, other: "Keys") -> pa.Table:
         """Return the other keys with the columns of these in their order."""
         if set(self.columns) != set(other.columns):
             raise ParameterError(
@@ -286,23 +289,23 @@ class Keys:
         return other.table.select(self.columns)
 
 
-def _weaker(one: Keys, other: Keys) -> str:
+def _combined_assumption(one: Keys, other: Keys) -> str:
     return TAKEN if TAKEN in (one.assumption, other.assumption) else GIVEN
 
 
-def _mapping(factor: Any) -> Mapping[str, Any]:
+def _check_mapping(factor: Any) -> Mapping[str, Any]:
     if not isinstance(factor, Mapping):
         raise ParameterTypeError(f"Keys.cross takes a mapping of columns to values, or keys, got {factor!r:.60}")
     return factor
 
 
-def _name(name: Any) -> str:
+def _check_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise ParameterTypeError(f"a key column must be named by text, got {name!r}")
     return name
 
 
-def _column(name: str, values: Any) -> pa.Array:
+def _label_array(name: str, values: Any) -> pa.Array:
     allowed = "text, whole numbers of at most 64 bits, booleans or dates"
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise ParameterTypeError(f"keys {name} must be a list of labels, got {values!r}")
@@ -319,14 +322,14 @@ def _column(name: str, values: Any) -> pa.Array:
         raise ParameterTypeError(f"keys {name} must be {allowed}: {error}") from None
 
 
-def _cast(name: str, values: list[Any], kind: str) -> pa.Array:
-    array = _column(name, values)
+def _labels_of_kind(name: str, values: list[Any], kind: str) -> pa.Array:
+    array = _label_array(name, values)
     if values and label_kind(array.type) != kind:
         raise ParameterTypeError(f"keys {name} are {kind}, got {values[0]!r}")
     return array.cast(TYPES[kind])
 
 
-def _present(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
+def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
     if wanted is None:
         return list(have)
     try:
@@ -357,7 +360,7 @@ def _check_kind(name: str, dtype: Any) -> str:
     return kind
 
 
-def _checked(table: pa.Table) -> pa.Table:
+def _normalized(table: pa.Table) -> pa.Table:
     """Return the keys in the one Arrow type of each kind; missing labels, duplicates and emptiness are refused."""
     if not table.num_rows:
         raise ParameterError("keys must not be empty")

@@ -39,8 +39,8 @@ from slowscale.policy.tree import (
     contains,
     formula_value,
 )
-from slowscale.tables.dialects import forced
-from slowscale.tables.engines import among, engine_errors, engine_of, fetch
+from slowscale.tables.dialects import forced_cast
+from slowscale.tables.engines import engine_errors, engine_of, fetch, restricted_to_keys
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, counted
 
@@ -96,8 +96,8 @@ def record_losses(
 ) -> Losses:
     """Return how the losses of the records with public keys are distributed, or of the entities they belong to."""
     if keys is not None:
-        table = among(table, keys.table, keys.kinds)
-    values = {name: _value(table, columns[name]) for name in policy.columns if name in columns}
+        table = restricted_to_keys(table, keys.table, keys.kinds)
+    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
     if protect is None:
         losses = table.select(loss=_loss(policy, values))
     else:
@@ -152,10 +152,10 @@ def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
         loss = loss + expression(term, values[name].abs() if name is not None else None)
     for parallel in policy.parallel:
         loss = loss + ibis.greatest(*(_loss(part, values) for _, part in parallel.parts))
-    return forced(loss, dt.float64)  # engines take some literals for decimals
+    return forced_cast(loss, dt.float64)  # engines take some literals for decimals
 
 
-def _value(table: ir.Table, column: Column) -> ir.Value:
+def _counted_value(table: ir.Table, column: Column) -> ir.Value:
     """Return the value that a record counts as; a float counts as a little less."""
     return counted(table, column).value.cast("float64")
 
@@ -165,14 +165,14 @@ def expression(policy: Policy, influence: Any) -> ir.Value:
     formula = policy.formula()
     if contains(formula, Call):
         raise ParameterError("the engine cannot evaluate a transformation policy: it has a function of yours")
-    return _written(formula, influence)
+    return _engine_expression(formula, influence)
 
 
-def _written(formula: Formula, x: Any) -> ir.Value:
+def _engine_expression(formula: Formula, x: Any) -> ir.Value:
     """Return a formula as an expression in the influence x."""
 
     def of(part: Formula) -> ir.Value:
-        return _written(part, x)
+        return _engine_expression(part, x)
 
     if not contains(formula, Symbol):  # worked out here, so that all engines use the same number
         return ibis.literal(float(formula_value(formula)))

@@ -19,7 +19,7 @@ from slowscale.tables import functions, values
 from slowscale.tables.dialects import Dialect
 from slowscale.tables.values import RefusedError
 
-INSTEAD = "write it as SQL text, which has one meaning on every engine (docs/sql.md)"
+USE_SQL_TEXT = "write it as SQL text, which has one meaning on every engine (docs/sql.md)"
 
 
 def portable(value: ir.Value, dialect: Dialect) -> ir.Value:
@@ -28,9 +28,9 @@ def portable(value: ir.Value, dialect: Dialect) -> ir.Value:
     def replace(node: Any, changed: Any) -> Any:
         rule = RULES.get(type(node))
         if rule is None:
-            raise RefusedError(f"uses {type(node).__name__}, which may differ by engine: {INSTEAD}")
+            raise RefusedError(f"uses {type(node).__name__}, which may differ by engine: {USE_SQL_TEXT}")
         parts = changed or dict(zip(node.__argnames__, node.__args__, strict=True))
-        if rule is _same:
+        if rule is _unchanged:
             return node.__recreate__(parts)
         return rule(dialect, **{name: _expression(part) for name, part in parts.items()}).op()
 
@@ -43,14 +43,14 @@ def _expression(part: Any) -> Any:
     return part.to_expr() if isinstance(part, ops.Value) else part
 
 
-def _same(dialect: Dialect, **parts: Any) -> Any:
+def _unchanged(dialect: Dialect, **parts: Any) -> Any:
     """Stand for operations that are the same on every engine."""
 
 
 def _constant(value: Any, what: str) -> Any:
     """Return the value of a literal."""
     if value is None or not isinstance(value.op(), ops.Literal):
-        raise RefusedError(f"has {what} that is not a constant: {INSTEAD}")
+        raise RefusedError(f"has {what} that is not a constant: {USE_SQL_TEXT}")
     return value.op().value
 
 
@@ -74,39 +74,39 @@ def _literal(dialect: Dialect, value: Any, dtype: Any) -> Any:
 
 def _compare(sign: str) -> Callable[..., Any]:
     def rule(dialect: Dialect, left: Any, right: Any) -> Any:
-        left, right = values.alike(dialect, [left, right], compared=True)
+        left, right = values.to_common_type(dialect, [left, right], compared=True)
         return values.compare(dialect, left, right, sign)
 
     return rule
 
 
 def _between(dialect: Dialect, arg: Any, lower_bound: Any, upper_bound: Any) -> Any:
-    value, low, high = values.alike(dialect, [arg, lower_bound, upper_bound], compared=True)
+    value, low, high = values.to_common_type(dialect, [arg, lower_bound, upper_bound], compared=True)
     return values.compare(dialect, value, low, ">=") & values.compare(dialect, value, high, "<=")
 
 
 def _in(dialect: Dialect, value: Any, options: list[Any]) -> Any:
-    value, *others = values.alike(dialect, [value, *options], compared=True)
+    value, *others = values.to_common_type(dialect, [value, *options], compared=True)
     return value.isin(others)
 
 
 def _cases(dialect: Dialect, cases: list[Any], results: list[Any], default: Any) -> Any:
-    *found, last = values.alike(dialect, [*results, default], compared=False)
+    *found, last = values.to_common_type(dialect, [*results, default], compared=False)
     return ibis.cases(*zip(cases, found, strict=True), else_=last)
 
 
 def _simple_case(dialect: Dialect, base: Any, cases: list[Any], results: list[Any], default: Any) -> Any:
-    pairs = [values.alike(dialect, [base, case], compared=True) for case in cases]
+    pairs = [values.to_common_type(dialect, [base, case], compared=True) for case in cases]
     return _cases(dialect, [left == right for left, right in pairs], results, default)
 
 
 def _nullif(dialect: Dialect, arg: Any, null_if_expr: Any) -> Any:
-    value, other = values.alike(dialect, [arg, null_if_expr], compared=True)
+    value, other = values.to_common_type(dialect, [arg, null_if_expr], compared=True)
     return value.nullif(other)
 
 
 def _extreme(largest: bool) -> Callable[..., Any]:
-    return lambda dialect, arg: values.extreme(dialect, values.alike(dialect, arg, compared=False), largest)
+    return lambda dialect, arg: values.extreme(dialect, values.to_common_type(dialect, arg, compared=False), largest)
 
 
 def _add(minus: bool) -> Callable[..., Any]:
@@ -154,7 +154,7 @@ def _starts_with(dialect: Dialect, arg: Any, start: Any) -> Any:
 
 def _like(dialect: Dialect, arg: Any, pattern: Any, escape: Any) -> Any:
     if escape is not None:
-        raise RefusedError(f"has LIKE with an escape: {INSTEAD}")
+        raise RefusedError(f"has LIKE with an escape: {USE_SQL_TEXT}")
     return dialect.like(arg, _constant(pattern, "a pattern"))
 
 
@@ -170,15 +170,15 @@ def _part(name: str) -> Callable[..., Any]:
 RULES: dict[Any, Callable[..., Any]] = {
     ops.Field: _field,
     ops.Literal: _literal,
-    ops.Alias: _same,
-    ops.And: _same,
-    ops.Or: _same,
-    ops.Not: _same,
-    ops.Xor: _same,
-    ops.IsNull: _same,
-    ops.NotNull: _same,
-    ops.StringLength: _same,
-    ops.StringConcat: _same,
+    ops.Alias: _unchanged,
+    ops.And: _unchanged,
+    ops.Or: _unchanged,
+    ops.Not: _unchanged,
+    ops.Xor: _unchanged,
+    ops.IsNull: _unchanged,
+    ops.NotNull: _unchanged,
+    ops.StringLength: _unchanged,
+    ops.StringConcat: _unchanged,
     ops.Equals: _compare("="),
     ops.NotEquals: _compare("<>"),
     ops.Less: _compare("<"),
@@ -192,7 +192,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     ),
     ops.SearchedCase: _cases,
     ops.SimpleCase: _simple_case,
-    ops.Coalesce: lambda dialect, arg: ibis.coalesce(*values.alike(dialect, arg, compared=False)),
+    ops.Coalesce: lambda dialect, arg: ibis.coalesce(*values.to_common_type(dialect, arg, compared=False)),
     ops.NullIf: _nullif,
     ops.Greatest: _extreme(largest=True),
     ops.Least: _extreme(largest=False),

@@ -23,12 +23,12 @@ def run(query: ir.Table, label: str) -> pa.Table:
 @contextmanager
 def watched(backend: Any, label: str) -> Iterator[None]:
     """Show how far an engine is with what the block asks of it."""
-    with locked(backend), _quiet(backend), shown(label, _share(backend)):
+    with locked(backend), _own_bar_hidden(backend), shown(label, _share_done(backend)):
         yield
 
 
 @contextmanager
-def _quiet(backend: Any) -> Iterator[None]:
+def _own_bar_hidden(backend: Any) -> Iterator[None]:
     """Let DuckDB tell how far it is, and keep its own bar off the screen: it would be printed to a file, too."""
     if backend.name != "duckdb":
         yield
@@ -89,7 +89,7 @@ def _watch(label: str, share: Callable[[], float | None], done: threading.Event)
                 bar.update(task, total=1.0, completed=known)
 
 
-def _share(backend: Any) -> Callable[[], float | None]:
+def _share_done(backend: Any) -> Callable[[], float | None]:
     """Return what tells the share of the running query that is done, where the engine says."""
     if backend.name != "duckdb":
         return lambda: None

@@ -27,9 +27,11 @@ MANY_ROWS = {
     ops.Unnest: "a function that makes several rows of one",
     ops.Relation: "another table",
 }
-UNFIXED = "a function that is not fixed by the record, such as a random number, the clock or a user-defined function"
+NONDETERMINISTIC = (
+    "a function that is not fixed by the record, such as a random number, the clock or a user-defined function"
+)
 
-UNFIXED_OPERATIONS = (
+NONDETERMINISTIC_OPERATIONS = (
     ops.Impure, ops.RowID, ops.Sample, ops.Arbitrary, ops.ElementWiseVectorizedUDF, ops.ReductionVectorizedUDF,
     ops.AnalyticVectorizedUDF,
 )  # fmt: skip
@@ -142,8 +144,8 @@ def _check(value: ir.Value, table: ir.Table, argument: str) -> None:
         what = next((words for kind, words in MANY_ROWS.items() if isinstance(node, kind)), None)
         if what is not None:
             raise ParameterError(_refusal(argument, what, "many rows"))
-        if _is_unfixed(node):
-            raise ParameterError(_refusal(argument, "", "unfixed"))
+        if _is_nondeterministic(node):
+            raise ParameterError(_refusal(argument, "", "nondeterministic"))
         if isinstance(node, ops.ScalarParameter):
             raise ParameterError(f"{argument} must be complete: it has an Ibis parameter without a value")
 
@@ -157,8 +159,8 @@ def check_source(table: ir.Table) -> bool:
                 "data must be a table whose rows are known to be records, got the result of SQL text, which cannot be "
                 "checked; use Ibis expressions, or store the result as a table first"
             )
-        if _is_unfixed(node) and not _is_ours(node):
-            raise ParameterError(_refusal("data", "", "unfixed"))
+        if _is_nondeterministic(node) and not _is_ours(node):
+            raise ParameterError(_refusal("data", "", "nondeterministic"))
         if not isinstance(node, (*KEEPS_ROWS, *COMBINES_ROWS, *ONE_ROW)) and not _is_ours(node):
             raise ParameterError(
                 f"data uses {type(node).__name__}, which is not known to look at one record at a time; leave it out, "
@@ -167,13 +169,13 @@ def check_source(table: ir.Table) -> bool:
     return any(isinstance(node, COMBINES_ROWS) for node in nodes)
 
 
-def _is_unfixed(node: Any) -> bool:
+def _is_nondeterministic(node: Any) -> bool:
     """Whether an operation may give another result when it is computed again."""
     if isinstance(node, ops.Limit):
         return not isinstance(node.parent, ops.Sort)
     if isinstance(node, ops.First | ops.Last):
         return not node.order_by
-    return isinstance(node, UNFIXED_OPERATIONS) or _reads_the_clock(node)
+    return isinstance(node, NONDETERMINISTIC_OPERATIONS) or _reads_the_clock(node)
 
 
 def _is_ours(node: Any) -> bool:
@@ -235,8 +237,8 @@ def _plain(node: Any) -> dict[str, str]:
 def _refusal(argument: str, what: str, kind: str | None) -> str:
     if kind == "many rows":
         return f"{argument} must look at one record at a time, got {what}: {REASON}"
-    if kind == "unfixed":
-        return f"{argument} must be the same each time it is computed, got {UNFIXED}"
+    if kind == "nondeterministic":
+        return f"{argument} must be the same each time it is computed, got {NONDETERMINISTIC}"
     return f"{argument} {what}"
 
 

@@ -61,7 +61,7 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
         paths = [os.fsdecode(item) for item in data]
         if any(re.match(r"\w+:/|.*\bpassw", path) and not os.path.exists(path) for path in paths):
-            _own_types(declared, csv)
+            _refuse_types_and_csv(declared, csv)
             if len(paths) > 1:
                 raise ParameterError(f"{argument} must be one address, or paths of files; give one table at a time")
             return _open_address(paths[0], argument)
@@ -69,21 +69,21 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
     if csv is not None:
         raise ParameterError("csv must be given for CSV files only")
     if isinstance(data, ir.Table):
-        _own_types(declared, csv)
+        _refuse_types_and_csv(declared, csv)
         engine, backend = engine_of(data), data.get_backend()
         with locked(backend), engine_errors("the engine could not be asked for its settings"):
             engine.check(backend)
             if engine.name == "pyspark":
-                return _seen_spark(backend._session.sql(backend.compile(data)), data)
+                return _inspect_spark(backend._session.sql(backend.compile(data)), data)
             views = [engine.is_view(backend, table) for table in data.op().find(ops.DatabaseTable)]
         return Source(data, view=any(views))
     if type(data).__module__.startswith("pyspark.sql"):
-        _own_types(declared, csv)
+        _refuse_types_and_csv(declared, csv)
         return _open_spark(data)
     return _open_frame(data, declared, argument)
 
 
-def _own_types(types: Mapping[str, Any], csv: Any) -> None:
+def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
     if types or csv is not None:
         raise ParameterError(
             "types and csv must be given for files and frames only: a database table has types of its own; cast its "
@@ -405,7 +405,7 @@ def _open_spark(frame: Any) -> Source:
         frame, unusable = _usable_spark(frame)
         name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
         frame.createOrReplaceTempView(name)
-        return replace(_seen_spark(frame, connection.table(name)), unusable=unusable)
+        return replace(_inspect_spark(frame, connection.table(name)), unusable=unusable)
 
 
 def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
@@ -422,7 +422,7 @@ def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
     return (frame.select(*kept) if unusable else frame), unusable
 
 
-def _seen_spark(frame: Any, table: ir.Table) -> Source:
+def _inspect_spark(frame: Any, table: ir.Table) -> Source:
     """Return a Spark table with what its plan tells: whether it combines or filters rows, and its stored columns."""
     plan = frame._jdf.queryExecution().analyzed()
     names: set[str] = set()

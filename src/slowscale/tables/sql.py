@@ -28,7 +28,7 @@ MANY_ROWS = {
     "a window function": (sg.Window,),
     "an aggregate": (sg.AggFunc,),
 }
-UNFIXED = (sg.Rand, sg.Randn, sg.Uuid, sg.CurrentTimestamp, sg.CurrentDate)
+NONDETERMINISTIC = (sg.Rand, sg.Randn, sg.Uuid, sg.CurrentTimestamp, sg.CurrentDate)
 LONGEST_PADDING = 10_000
 _COMPARISONS = {sg.EQ: "=", sg.NEQ: "<>", sg.LT: "<", sg.LTE: "<=", sg.GT: ">", sg.GTE: ">="}
 _ROUNDINGS = {sg.Round: "round", sg.Floor: "floor", sg.Ceil: "ceil"}
@@ -66,8 +66,8 @@ class _Translator:
             for words, kinds in MANY_ROWS.items():
                 if isinstance(node, kinds):
                     raise RefusedError(words, "many rows")
-            if isinstance(node, UNFIXED):
-                raise RefusedError("", "unfixed")
+            if isinstance(node, NONDETERMINISTIC):
+                raise RefusedError("", "nondeterministic")
         elif {name for name, part in node.args.items() if part not in (None, False, [], "")} <= rule.understood:
             return rule.translate(self, node)
         if isinstance(node, sg.In) and node.args.get("query") is not None:
@@ -95,17 +95,17 @@ class _Translator:
             raise RefusedError(f"has {_shown(node) if node else 'no text'} as the {what}: write a text in quotes")
         return str(node.this)
 
-    def alike(self, nodes: Sequence[Any], compared: bool) -> list[Any]:
+    def to_common_type(self, nodes: Sequence[Any], compared: bool) -> list[Any]:
         """Return values that are compared, or of which one is chosen, as values of one type."""
         if compared and any(isinstance(node, sg.Null) for node in nodes):
             raise RefusedError("compares with NULL, which is never true: use IS NULL")
         found = _exact_constants(nodes, [self.value(node) for node in nodes])
-        return values.alike(self.dialect, found, compared)
+        return values.to_common_type(self.dialect, found, compared)
 
     def numbers(self, node: Any) -> list[Any]:
         """Return the two operands of arithmetic."""
         nodes = [node.this, node.expression]
-        return values.same_numbers(_exact_constants(nodes, [self.of_kind(part, "number") for part in nodes]))
+        return values.to_floats_if_any(_exact_constants(nodes, [self.of_kind(part, "number") for part in nodes]))
 
     # Names and constants.
     def column(self, node: sg.Column) -> Any:
@@ -131,15 +131,15 @@ class _Translator:
 
     # Logic.
     def compare(self, node: Any) -> Any:
-        left, right = self.alike([node.this, node.expression], compared=True)
+        left, right = self.to_common_type([node.this, node.expression], compared=True)
         return values.compare(self.dialect, left, right, _COMPARISONS[type(node)])
 
     def between(self, node: sg.Between) -> Any:
-        value, low, high = self.alike([node.this, node.args["low"], node.args["high"]], compared=True)
+        value, low, high = self.to_common_type([node.this, node.args["low"], node.args["high"]], compared=True)
         return values.compare(self.dialect, value, low, ">=") & values.compare(self.dialect, value, high, "<=")
 
     def within(self, node: sg.In) -> Any:
-        value, *items = self.alike([node.this, *node.expressions], compared=True)
+        value, *items = self.to_common_type([node.this, *node.expressions], compared=True)
         return value.isin(items)
 
     def is_(self, node: sg.Is) -> Any:
@@ -157,7 +157,7 @@ class _Translator:
             if subject is None:
                 conditions.append(self.of_kind(branch.this, "boolean"))
             else:
-                value, other = self.alike([subject, branch.this], compared=True)
+                value, other = self.to_common_type([subject, branch.this], compared=True)
                 conditions.append(value == other)
         return self.chosen(conditions, [branch.args["true"] for branch in node.args["ifs"]], otherwise)
 
@@ -165,18 +165,18 @@ class _Translator:
         return self.chosen([self.of_kind(node.this, "boolean")], [node.args["true"]], node.args.get("false"))
 
     def chosen(self, conditions: list[Any], results: list[Any], otherwise: Any) -> Any:
-        *found, last = self.alike([*results, sg.Null() if otherwise is None else otherwise], compared=False)
+        *found, last = self.to_common_type([*results, sg.Null() if otherwise is None else otherwise], compared=False)
         return ibis.cases(*zip(conditions, found, strict=True), else_=last)
 
     def coalesce(self, node: sg.Coalesce) -> Any:
-        return ibis.coalesce(*self.alike([node.this, *node.expressions], compared=False))
+        return ibis.coalesce(*self.to_common_type([node.this, *node.expressions], compared=False))
 
     def nullif(self, node: sg.Nullif) -> Any:
-        value, other = self.alike([node.this, node.expression], compared=True)
+        value, other = self.to_common_type([node.this, node.expression], compared=True)
         return value.nullif(other)
 
     def extreme(self, node: Any) -> Any:
-        found = self.alike([node.this, *node.expressions], compared=False)
+        found = self.to_common_type([node.this, *node.expressions], compared=False)
         return values.extreme(self.dialect, found, largest=isinstance(node, sg.Greatest))
 
     # Numbers.

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from slowscale.arrays import places, to_arrow, to_numpy
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
-from slowscale.tables.dialects import forced
+from slowscale.tables.dialects import forced_cast
 from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, grouped
 from slowscale.tables.keys import Keys, label_kind
 
@@ -109,16 +109,17 @@ class ExactSums:
         return "<exact sums: confidential>"
 
 
-def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
+def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -> Counted:
     """Return the expressions that count a column, record by record.
 
-    Unless `careful`, a float that is NaN, infinite or too large for 64 bits makes the query fail; that is faster.
+    Unless `null_if_uncountable`, a float that is NaN, infinite or too large for 64 bits makes the query fail; that is
+    faster.
     """
     engine, raw = engine_of(table), table[column.name]
     value, missing = _number(engine, column, raw)
     if raw.type().is_string():
         return _counted_text(engine, column, raw, value, missing)
-    stored = engine.stored(raw)
+    stored = engine.has_declared_type(raw)
     checks = [] if stored is None else [stored | missing]
     if column.nulls == "zero":
         value = ibis.cases((missing, ibis.literal(0).cast(value.type())), else_=value)
@@ -129,19 +130,19 @@ def counted(table: ir.Table, column: Column, careful: bool = True) -> Counted:
     if not value.type().is_floating():
         if value.type().is_decimal():
             scale = value.type().scale
-            fits = engine.countable(value, 20 if scale is None else scale)
+            fits = engine.fits_38_digits(value, 20 if scale is None else scale)
             checks += [] if fits is None else [fits]
-        value = _checked(value, checks)
+        value = _null_unless(value, checks)
         limbs, grain = _exact_limbs(engine, value)
         return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
-    exponent = _exponent(column)
-    if careful:
-        most = _double(2.0 ** (MOST_BITS + exponent))
+    exponent = _unit_exponent(column)
+    if null_if_uncountable:
+        most = _float_literal(2.0 ** (MOST_BITS + exponent))
         checks.append((value < most) & (value > -most))  # not so for NaN
-    value = engine.without_underflow(_checked(value, checks), 2.0 ** (exponent - FINER_BITS))
-    limbs = _float_limbs(engine, value, exponent, careful)
+    value = engine.without_underflow(_null_unless(value, checks), 2.0 ** (exponent - FINER_BITS))
+    limbs = _float_limbs(engine, value, exponent, null_if_uncountable)
     # Without care, a float that cannot be counted has stopped the query.
-    valid = limbs[0][0] if careful else value
+    valid = limbs[0][0] if null_if_uncountable else value
     return Counted(value, limbs, Fraction(2) ** exponent / FINER, exact=False, valid=valid)
 
 
@@ -165,14 +166,14 @@ def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir
     if dtype.is_string() and column.text:
         return ibis.cases((raw.re_search(NUMBER), raw.try_cast("float64"))), raw.isnull() | (raw.strip() == "")
     if dtype.is_floating() or (dtype.is_decimal() and not engine.has_decimals):
-        return forced(raw, dt.float64), raw.isnull()
+        return forced_cast(raw, dt.float64), raw.isnull()
     if dtype.is_integer() or dtype.is_decimal():
         return raw, raw.isnull()
     hint = "; declare its type where the data is read, with types=" if dtype.is_string() else ""
     raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}{hint}")
 
 
-def _checked(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
+def _null_unless(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
     """Return a value, NULL where a check fails."""
     return ibis.cases((reduce(and_, checks), value)) if checks else value
 
@@ -183,31 +184,35 @@ def _exact_limbs(engine: Engine, value: ir.Value) -> tuple[tuple[tuple[ir.Value,
     if dtype.is_decimal():
         digits = DIGITS if dtype.scale is None else dtype.scale
         number = (
-            engine.truncated_decimal(value, digits) if dtype.scale is None else forced(value, dt.Decimal(38, digits))
+            engine.truncated_decimal(value, digits)
+            if dtype.scale is None
+            else forced_cast(value, dt.Decimal(38, digits))
         )
         return ((number, 1),), Fraction(1, 10**digits)
     if engine.wide_sums:
         return ((value, 1),), Fraction(1)
-    number = forced(value, dt.int64)
+    number = forced_cast(value, dt.int64)
     return ((number >> 32, 2**32), (number & (2**32 - 1), 1)), Fraction(1)
 
 
-def _float_limbs(engine: Engine, value: ir.Value, exponent: int, careful: bool) -> tuple[tuple[ir.Value, int], ...]:
+def _float_limbs(
+    engine: Engine, value: ir.Value, exponent: int, null_if_uncountable: bool
+) -> tuple[tuple[ir.Value, int], ...]:
     """Return the whole numbers of grains that floats count as; 2**exponent is U, the unit's power of two."""
-    if not careful:
-        return ((engine.truncated(value * _double(2.0 ** (FINER_BITS - exponent)), careful), 1),)
+    if not null_if_uncountable:
+        return ((engine.truncated(value * _float_literal(2.0 ** (FINER_BITS - exponent)), null_if_uncountable), 1),)
     # Each limb is what is left by the ones before it; all of these products and differences are exact. Where sums have
     # 64 bits only, limbs have 32, so that two billion records of one key do not overflow.
     bits = (0, FINER_BITS) if engine.wide_sums else (-24, 8, FINER_BITS)
-    limbs, rest = [], value * _double(2.0**-exponent)
+    limbs, rest = [], value * _float_literal(2.0**-exponent)
     for place in bits:
-        number = engine.truncated(rest * _double(2.0**place), careful)
+        number = engine.truncated(rest * _float_literal(2.0**place), null_if_uncountable)
         limbs.append((number, 2 ** (FINER_BITS - place)))
-        rest = rest - forced(number, dt.float64) * _double(2.0**-place)
+        rest = rest - forced_cast(number, dt.float64) * _float_literal(2.0**-place)
     return tuple(limbs)
 
 
-def _exponent(column: Column) -> int:
+def _unit_exponent(column: Column) -> int:
     """Return the exponent of the largest power of two that is at most the unit."""
     unit = column.unit
     exponent = unit.numerator.bit_length() - unit.denominator.bit_length()
@@ -217,7 +222,7 @@ def _exponent(column: Column) -> int:
     return exponent
 
 
-def _double(number: float) -> Any:
+def _float_literal(number: float) -> Any:
     return ibis.literal(float(number), "float64")
 
 
@@ -245,22 +250,27 @@ def exact_sums(
     """
     if keys is not None:
         check_labels(table, keys)
-    careful = not engine_of(table).strict_casts
+    null_if_uncountable = not engine_of(table).strict_casts
     try:
-        return _exact_sums(table, columns, keys, run, protect, careful)
+        return _exact_sums(table, columns, keys, run, protect, null_if_uncountable)
     except EngineError:
         # A float that needs more than 64 bits, or cannot be counted, perhaps of a record that has none of the keys.
-        if careful or not any(table[column.name].type().is_floating() for column in columns):
+        if null_if_uncountable or not any(table[column.name].type().is_floating() for column in columns):
             raise
-        return _exact_sums(table, columns, keys, run, protect, careful=True)
+        return _exact_sums(table, columns, keys, run, protect, null_if_uncountable=True)
 
 
 def _exact_sums(
-    table: ir.Table, columns: Sequence[Column], keys: Keys | None, run: Run, protect: str | None, careful: bool
+    table: ir.Table,
+    columns: Sequence[Column],
+    keys: Keys | None,
+    run: Run,
+    protect: str | None,
+    null_if_uncountable: bool,
 ) -> ExactSums:
     kinds = keys.kinds if keys is not None else {}
-    table = _labelled(table, kinds)
-    numbers = [counted(table, column, careful) for column in columns]
+    table = _with_labels(table, kinds)
+    numbers = [counted(table, column, null_if_uncountable) for column in columns]
     measures = {"rows": table.count()}
     if protect is not None:
         measures["owned"] = table[protect].count()
@@ -279,22 +289,22 @@ def _exact_sums(
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
         if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
-            raise DataError(_diagnosis(table, column, keys, run))
+            raise DataError(_explain_uncountable(table, column, keys, run))
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
                 raise DataError(f"the sum of column {column.name!r} has more digits than the engine can hold")
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
-        sums[column.name] = _joined(limbs, at, size, number)
+        sums[column.name] = _join_limbs(limbs, at, size, number)
     return ExactSums(rows, sums)
 
 
 def _sum(engine: Engine, limb: ir.Value) -> ir.Value:
     if limb.type().is_decimal():
-        return forced(limb.sum(), dt.Decimal(38, limb.type().scale))
-    return forced(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()
+        return forced_cast(limb.sum(), dt.Decimal(38, limb.type().scale))
+    return forced_cast(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()
 
 
-def _labelled(table: ir.Table, kinds: Mapping[str, str]) -> ir.Table:
+def _with_labels(table: ir.Table, kinds: Mapping[str, str]) -> ir.Table:
     """Return the records that have labels; those without any are dropped on the engine."""
     return table.filter([table[name].notnull() for name in kinds]) if kinds else table
 
@@ -344,10 +354,10 @@ def _accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
     return narrowed(total) if total.dtype == object else total
 
 
-def _joined(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int, number: Counted) -> Sum:
+def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int, number: Counted) -> Sum:
     """Return the sums of a column, from those of its limbs."""
     if number.exact:
-        return Sum(_total(limbs, at, size), number.grain)
+        return Sum(_weighted_total(limbs, at, size), number.grain)
     halves = _halves(limbs[0][0]) if len(limbs) == 1 else None
     if halves is not None and np.abs(halves[0]).max(initial=0) < 2 ** (62 - 64 + FINER_BITS):
         high, low = halves
@@ -356,12 +366,12 @@ def _joined(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: in
         counts, rest = _accumulated(counts, at, size), _accumulated(rest, at, size)
         counts, rest = counts + (rest >> FINER_BITS), rest & (FINER - 1)
     else:
-        total = _total(limbs, at, size).astype(object)
+        total = _weighted_total(limbs, at, size).astype(object)
         counts, rest = narrowed(total >> FINER_BITS), (total & (FINER - 1)).astype(np.int64)
     return Sum(counts, number.grain * FINER, rest, FINER)
 
 
-def _total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int) -> Integers:
+def _weighted_total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int) -> Integers:
     parts = [_accumulated(as_integers(column), at, size) for column, _ in limbs]
     if len(limbs) == 1:
         return parts[0]
@@ -399,17 +409,21 @@ def narrowed(numbers: Integers) -> Integers:
     return numbers.astype(np.int64) if fits else numbers
 
 
-def _diagnosis(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
+def _explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
     """Say why records of a column could not be counted, without saying which or how many."""
     engine, raw = engine_of(table), table[column.name]
     value, missing = _number(engine, column, raw)
     facts = {"missing": missing} if column.nulls == "error" else {}
     facts["unreadable"] = value.isnull() & ~missing
-    if (stored := engine.stored(raw)) is not None:
+    if (stored := engine.has_declared_type(raw)) is not None:
         facts["unreadable"] = ~stored & ~missing
     if value.type().is_floating():
-        large = value.abs() > ibis.literal(np.finfo(float).max, "float64")
-        facts |= {"nan": value.isnan(), "infinite": ~value.isnan() & large} if engine.has_nan else {"infinite": large}
+        is_infinite = value.abs() > ibis.literal(np.finfo(float).max, "float64")
+        facts |= (
+            {"nan": value.isnan(), "infinite": ~value.isnan() & is_infinite}
+            if engine.has_nan
+            else {"infinite": is_infinite}
+        )
     if column.negatives == "error":
         facts["negative"] = value < 0
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}

@@ -58,9 +58,9 @@ class CsvFormat:
     header: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.delimiter is not None and not _is_single(self.delimiter):
+        if self.delimiter is not None and not _is_one_character(self.delimiter):
             raise ParameterError(f"csv delimiter must be one character such as ',' or ';', got {self.delimiter!r}")
-        if self.quote != "" and not _is_single(self.quote):
+        if self.quote != "" and not _is_one_character(self.quote):
             raise ParameterError(f"csv quote must be one character, or empty for none, got {self.quote!r}")
         if self.decimal not in (".", ","):
             raise ParameterError(f"csv decimal must be '.' or ',', got {self.decimal!r}")
@@ -100,7 +100,7 @@ class CsvFormat:
         return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
 
 
-def _is_single(text: Any) -> bool:
+def _is_one_character(text: Any) -> bool:
     return isinstance(text, str) and len(text) == 1 and ord(text) < 128 and text not in "\r\n"
 
 
@@ -122,7 +122,7 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
                 raise ParameterError(
                     f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
                 )
-            sql = _reading(plain, header, form, form.separator(file))
+            sql = _read_csv_sql(plain, header, form, form.separator(file))
             with watched(connection, f"Reading {os.path.basename(file)}"):
                 create = f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
                 _load(connection, create, file, argument)
@@ -147,7 +147,7 @@ def _check_records(connection: Any, raw: str, names: Sequence[str], argument: st
         )
 
 
-def _reading(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
+def _read_csv_sql(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
     packing = COMPRESSED[_ending(file)] or "none"
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
@@ -246,7 +246,7 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
             except UnicodeError:
                 raise _wrong_encoding(file, form, argument) from None
 
-        _check_lines(_written(transcoded(), copy), form, file, argument)
+        _check_lines(_copied(transcoded(), copy), form, file, argument)
         copy.flush()
         return str(copy.name)
 
@@ -257,7 +257,7 @@ def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _written(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
+def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
     for chunk in chunks:
         copy.write(chunk)
         yield chunk

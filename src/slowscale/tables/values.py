@@ -87,7 +87,7 @@ def decimal_literal(number: Decimal) -> ir.Value:
 
 
 # Values of one type.
-def alike(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[ir.Value]:
+def to_common_type(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[ir.Value]:
     """Return values that are compared, or of which one is chosen, as values of one type."""
     kinds = {kind_of(value) for value in values} - {"null"}
     times = kinds & {"date", "timestamp"}
@@ -103,8 +103,8 @@ def alike(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[
         raise RefusedError(f"compares or chooses values of type {', '.join(kinds)}, which not every engine has")
     if kinds != {"number"}:
         return list(values)
-    values = same_numbers(values)
-    return values if compared else one_type(dialect, values)
+    values = to_floats_if_any(values)
+    return values if compared else to_one_number_type(dialect, values)
 
 
 def _as_time(value: ir.Value, stamped: bool) -> ir.Value:
@@ -114,14 +114,14 @@ def _as_time(value: ir.Value, stamped: bool) -> ir.Value:
     return time_literal(literal.value, stamped)
 
 
-def same_numbers(values: Sequence[ir.Value]) -> list[ir.Value]:
+def to_floats_if_any(values: Sequence[ir.Value]) -> list[ir.Value]:
     """Make numbers floats if one of them is."""
     if any(value.type().is_floating() for value in values):
         return [as_float(value) for value in values]
     return list(values)
 
 
-def one_type(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.Value]:
+def to_one_number_type(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.Value]:
     """Give numbers of which one is chosen the type that holds them all: Ibis would take the first decimal's."""
     types = {value.type() for value in values if kind_of(value) == "number"}
     if len(types) == 1 or not any(dtype.is_decimal() for dtype in types):
@@ -224,7 +224,7 @@ def rounded(number: ir.Value, how: str) -> ir.Value:
 def root(number: ir.Value) -> ir.Value:
     """Return the square root; of a negative number it is NULL."""
     number = as_float(number)
-    return functions.where(number >= 0, number).sqrt()
+    return functions.null_unless(number >= 0, number).sqrt()
 
 
 def cast(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:

@@ -15,7 +15,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge, DeferredLedger
-from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, written
+from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
 
 EARLIER = Path(__file__).parents[2] / "reference" / "earlier" / "census.ledger"
 TEN = ss.Gaussian(10)
@@ -100,7 +100,7 @@ def test_a_deferred_ledger_is_made_by_its_first_charge(path):
     assert DeferredLedger(path, dataset="farms").spent == session.spent
     with pytest.raises(ss.LedgerError, match="belongs to the data set 'farms', and no data set was named"):
         DeferredLedger(path)
-    with pytest.raises(ss.ParameterError, match="caps differ"):
+    with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
         DeferredLedger(path, {"x": TEN.policy}, dataset="farms")
 
 
@@ -108,7 +108,7 @@ def test_a_deferred_ledger_that_another_process_makes_meanwhile(path):
     same, other = DeferredLedger(path, CAPS), DeferredLedger(path, {"x": TEN.policy})
     ss.Ledger(path, CAPS).charge(CHARGE)
     other.attempt(CHARGE, ss.CapError("x", 10, 1, 0.5))
-    with pytest.raises(ss.ParameterError, match="caps differ"):
+    with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
         other.charge(CHARGE)
     same.charge(CHARGE)
     with pytest.raises(ss.CapError):
@@ -128,7 +128,7 @@ def test_a_deferred_ledger_that_another_process_makes_meanwhile(path):
     ],
 )
 def test_entries_are_values(entry):
-    again = written(entry, None)
+    again = serialized(entry, None)
     assert again == entry == type(entry).from_dict(entry.to_dict())
     assert again.to_dict() == entry.to_dict()
     assert read_entry(again.text, None) == pickle.loads(pickle.dumps(entry)) == entry
@@ -139,7 +139,7 @@ def test_entries_are_values(entry):
 
 def test_an_attempt_at_a_charge_keeps_what_was_asked():
     partly = Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": None, "id": "7"})
-    found = written(Attempted(asked=partly, error="CapError", message="no"), None).to_dict()
+    found = serialized(Attempted(asked=partly, error="CapError", message="no"), None).to_dict()
     assert found["facts"] == {"policy": None, "id": "7"}
     assert (found["by"], found["labels"], found["label_kind"]) == ("state", ["IA"], "text")
 

@@ -116,7 +116,7 @@ def test_where_releases_are_in_parallel_the_total_is_taken_as_a_whole():
 
 
 def test_too_many_pieces_are_taken_as_a_whole(monkeypatch):
-    monkeypatch.setattr("slowscale.accounting.composition.MANY_PIECES", 3)
+    monkeypatch.setattr("slowscale.accounting.composition.MOST_PIECES", 3)
     noises = [ss.ExponentialPolylog(sigma) for sigma in (1, 2, 3, 4)]
     charges = [Charge(policy(y=noise.policy), policy(y=noise.pure_policy)) for noise in noises]
     assert len(spent(*charges[:3], mixed(pure_columns=None)).pieces) == 4
@@ -164,7 +164,7 @@ def test_pure_columns_cover_what_they_name():
         {"pure_columns": policy(y=PURE.pure_policy) | policy(y=PURE.pure_policy)},
     ]
     for changes in wrong:
-        with pytest.raises(ss.ParameterError, match="the pure columns of a charge must have PRDP policies"):
+        with pytest.raises(ss.ParameterError, match="pure_columns must have PRDP policies only"):
             mixed(**changes)
     # Two spellings of one column: only one of the two is pure, so the column is not.
     spelled = mixed(policy=policy(y=PURE.policy, Y=NOISE.policy))

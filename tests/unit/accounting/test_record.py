@@ -98,15 +98,15 @@ def test_other_names_stay_apart():
         (lambda: P(3), "record must be a mapping"),
         (lambda: P({"emp": "x", "pay": 1}), "emp must be numbers"),
         (lambda: ss.RecordPolicy((("emp", 3),)), "pairs of a column and a policy"),
-        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be constant"),
+        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be a ConstantPolicy"),
         (
             lambda: ss.RecordPolicy((("a", ss.Gaussian(1).policy), ("b", ss.GeneralizedGaussian(1, 1).pure_policy))),
             "PRDP",
         ),
         (lambda: ss.RecordPolicy((), filtered=1), "filtered must be True or False"),
         (lambda: ss.RecordPolicy.from_dict([{"filtered": "no"}]), "filtered must be True or False"),
-        (lambda: ss.RecordPolicy.from_dict([{}]), "no description"),
-        (lambda: ss.RecordPolicy.from_dict(3), "no description"),
+        (lambda: ss.RecordPolicy.from_dict([{}]), "must be one that RecordPolicy.to_dict returned"),
+        (lambda: ss.RecordPolicy.from_dict(3), "must be one that RecordPolicy.to_dict returned"),
     ],
 )
 def test_mistakes_are_told(make, words):

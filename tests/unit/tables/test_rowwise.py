@@ -87,7 +87,7 @@ def test_sql_means_what_duckdb_means(table, sql):
 
 
 MANY = "must look at one record at a time"
-UNFIXED = "must be the same each time"
+NONDETERMINISTIC = "must be the same each time"
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ UNFIXED = "must be the same each time"
         ("row_number() over (order by emp) > 2", f"{MANY}, got a window function"),
         ("lag(emp) over () > 2", MANY),
         ("sum(emp) over (partition by county) > 2", MANY),
-        ("random() < 0.5", UNFIXED),
-        ("gen_random_uuid() is null", UNFIXED),
-        ("current_timestamp is null", UNFIXED),
+        ("random() < 0.5", NONDETERMINISTIC),
+        ("gen_random_uuid() is null", NONDETERMINISTIC),
+        ("current_timestamp is null", NONDETERMINISTIC),
         ("now() is null", "which is not allowed in SQL text"),
         ("unnest([1, 2])", "which is not allowed in SQL text"),
         ("nextval('s')", "which is not allowed in SQL text"),
@@ -124,13 +124,13 @@ UNFIXED = "must be the same each time"
         ("left(county, -1) = '0'", "position or length '-1'"),
         ("cast(pay as int) > 1", "casts float64 to int32, which engines round differently"),
         ("cast('now' as timestamp) is null", "which may be the clock"),
-        (lambda t: ibis.literal("now").cast("timestamp").isnull(), UNFIXED),
-        (lambda t: t.county.cast("date").isnull(), UNFIXED),
-        (lambda t: t.day < "now", UNFIXED),
-        (lambda t: t.day.isin(["2020-01-01", "today"]), UNFIXED),
+        (lambda t: ibis.literal("now").cast("timestamp").isnull(), NONDETERMINISTIC),
+        (lambda t: t.county.cast("date").isnull(), NONDETERMINISTIC),
+        (lambda t: t.day < "now", NONDETERMINISTIC),
+        (lambda t: t.day.isin(["2020-01-01", "today"]), NONDETERMINISTIC),
         (lambda t: t.at.between("epoch", "infinity"), "are not comparable"),
-        (lambda t: t.day.between("2020-01-01", "today"), "are not comparable|" + UNFIXED),
-        (lambda t: t.day.cases(("now", True), else_=False), UNFIXED),
+        (lambda t: t.day.between("2020-01-01", "today"), "are not comparable|" + NONDETERMINISTIC),
+        (lambda t: t.day.cases(("now", True), else_=False), NONDETERMINISTIC),
         (lambda t: t.day < "2020-01-01 10:00", "write an ISO literal such as '2022-01-31'"),
         ("day < 'now'", "reads 'now' as a date, which may be the clock"),
         ("at < 'now'", "write an ISO literal such as '2022-01-31 12:00:00'"),
@@ -237,9 +237,9 @@ UNFIXED = "must be the same each time"
         (lambda t: t.emp.isin(t.view().emp), MANY),
         (lambda t: t.emp > t.view().emp.max().as_scalar(), MANY),
         (lambda t: t.count() > 3, MANY),
-        (lambda t: ibis.random() < 0.5, UNFIXED),
-        (lambda t: ibis.uuid().isnull(), UNFIXED),
-        (lambda t: ibis.now().year() > 3, UNFIXED),
+        (lambda t: ibis.random() < 0.5, NONDETERMINISTIC),
+        (lambda t: ibis.uuid().isnull(), NONDETERMINISTIC),
+        (lambda t: ibis.now().year() > 3, NONDETERMINISTIC),
         (lambda t: ibis.array([t.emp]).unnest() > 3, MANY),
         (_.nope > 1, "not an expression on the table's columns"),
         (lambda t: undefined > 1, "not an expression on the table's columns"),  # noqa: F821
@@ -257,7 +257,7 @@ def test_user_defined_functions_are_refused(table):
     def twice(x: int) -> int:
         return 2 * x
 
-    with pytest.raises(ParameterError, match=UNFIXED):
+    with pytest.raises(ParameterError, match=NONDETERMINISTIC):
         keep(table, lambda t: twice(t.emp) > 3)
 
 
@@ -378,18 +378,18 @@ def nextval(name: str) -> int: ...
         (lambda t: t.sql("SELECT sum(emp) AS emp FROM records"), "the result of SQL text, which cannot be checked"),
         (lambda t: t.get_backend().sql("SELECT random() AS x"), "the result of SQL text, which cannot be checked"),
         (lambda t: t.alias("a").sql("SELECT * FROM a, a AS b").filter(_.emp > 1), "the result of SQL text"),
-        (lambda t: t.limit(3), UNFIXED),
-        (lambda t: t.filter(t.emp > 1).head(), UNFIXED),
-        (lambda t: t.sample(0.5), UNFIXED),
-        (lambda t: t.mutate(x=ibis.random()), UNFIXED),
-        (lambda t: t.filter(t.at < ibis.now()), UNFIXED),
-        (lambda t: t.filter(t.at < "now"), UNFIXED),
-        (lambda t: t.mutate(x=t.county.cast("date")), UNFIXED),
-        (lambda t: t.mutate(x=t.rowid()), UNFIXED),
-        (lambda t: t.mutate(x=tripled(t.emp)), UNFIXED),
-        (lambda t: t.mutate(x=nextval("s")), UNFIXED),
-        (lambda t: t.distinct(on="county"), UNFIXED),
-        (lambda t: t.group_by("county").agg(x=t.emp.first()), UNFIXED),
+        (lambda t: t.limit(3), NONDETERMINISTIC),
+        (lambda t: t.filter(t.emp > 1).head(), NONDETERMINISTIC),
+        (lambda t: t.sample(0.5), NONDETERMINISTIC),
+        (lambda t: t.mutate(x=ibis.random()), NONDETERMINISTIC),
+        (lambda t: t.filter(t.at < ibis.now()), NONDETERMINISTIC),
+        (lambda t: t.filter(t.at < "now"), NONDETERMINISTIC),
+        (lambda t: t.mutate(x=t.county.cast("date")), NONDETERMINISTIC),
+        (lambda t: t.mutate(x=t.rowid()), NONDETERMINISTIC),
+        (lambda t: t.mutate(x=tripled(t.emp)), NONDETERMINISTIC),
+        (lambda t: t.mutate(x=nextval("s")), NONDETERMINISTIC),
+        (lambda t: t.distinct(on="county"), NONDETERMINISTIC),
+        (lambda t: t.group_by("county").agg(x=t.emp.first()), NONDETERMINISTIC),
         (lambda t: t.mutate(x=t.county.hash()), "data uses Hash, which is not known to look at one record at a time"),
         (lambda t: ibis.range(5).unnest().name("x").as_table(), "data uses DummyTable|data uses IntegerRange"),
     ],
