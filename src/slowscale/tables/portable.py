@@ -1,7 +1,7 @@
 """Ibis expressions with one meaning on every engine.
 
 Ibis compiles some operations to functions that engines define differently: integer division, rounding, greatest, LIKE,
-the order of text. `RULES` names every operation that a filter or derived column may use, and what it becomes. An
+the order of text. `RULES` lists every operation that a filter or a derived column may use, with its replacement. An
 operation without a rule is refused; most of those can be written as SQL text (docs/sql.md).
 """
 
@@ -23,12 +23,12 @@ USE_SQL_TEXT = "write it as SQL text, which has one meaning on every engine (doc
 
 
 def portable(value: ir.Value, dialect: Dialect) -> ir.Value:
-    """Return an expression that gives the same on every engine, or raise `RefusedError`."""
+    """Return an expression that has the same result on every engine, or raise `RefusedError`."""
 
     def replace(node: Any, changed: Any) -> Any:
         rule = RULES.get(type(node))
         if rule is None:
-            raise RefusedError(f"uses {type(node).__name__}, which may differ by engine: {USE_SQL_TEXT}")
+            raise RefusedError(f"uses {type(node).__name__}, whose result may depend on the engine: {USE_SQL_TEXT}")
         parts = changed or dict(zip(node.__argnames__, node.__args__, strict=True))
         if rule is _unchanged:
             return node.__recreate__(parts)
@@ -44,11 +44,11 @@ def _expression(part: Any) -> Any:
 
 
 def _unchanged(dialect: Dialect, **parts: Any) -> Any:
-    """Stand for operations that are the same on every engine."""
+    """Mark operations that are the same on every engine."""
 
 
 def _constant(value: Any, what: str) -> Any:
-    """Return the value of a literal."""
+    """Return the value of an expression that must be a literal; `what` names its role in the error."""
     if value is None or not isinstance(value.op(), ops.Literal):
         raise RefusedError(f"has {what} that is not a constant: {USE_SQL_TEXT}")
     return value.op().value
@@ -68,7 +68,7 @@ def _literal(dialect: Dialect, value: Any, dtype: Any) -> Any:
     usual = value is None or isinstance(value, bool | str | date | datetime)
     whole = isinstance(value, int) and -(2**63) <= value < 2**63
     if not (usual or whole or (isinstance(value, float) and math.isfinite(value))) or (value and "\0" in str(value)):
-        raise RefusedError(f"has the constant {value!r:.40}, which not every engine can hold")
+        raise RefusedError(f"has the constant {value!r:.40}, which not every engine can represent: use another one")
     return ibis.literal(value, dtype)
 
 
@@ -129,20 +129,20 @@ def _substring(dialect: Dialect, arg: Any, start: Any, length: Any) -> Any:
     first = _constant(start, "a position")
     count = None if length is None else _constant(length, "a length")
     if first < 0 or (count is not None and count < 0):
-        raise RefusedError("has a negative position or length, which engines take differently: count from 0")
+        raise RefusedError("has a negative position or length, which engines interpret differently: give numbers >= 0")
     return arg.substr(first) if count is None else arg.substr(first, count)
 
 
 def _right(dialect: Dialect, arg: Any, nchars: Any) -> Any:
     count = _constant(nchars, "a length")
     if count < 0:
-        raise RefusedError("has a negative length, which engines take differently")
+        raise RefusedError("has a negative length, which engines interpret differently: give a number >= 0")
     return arg.right(count)
 
 
 def _replace(dialect: Dialect, arg: Any, pattern: Any, replacement: Any) -> Any:
     if not _constant(pattern, "a text to replace"):
-        raise RefusedError("replaces an empty text")
+        raise RefusedError("replaces an empty text, which engines do differently: give at least one character")
     _constant(replacement, "a replacement")
     return arg.replace(pattern, replacement)
 

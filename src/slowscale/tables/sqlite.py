@@ -1,7 +1,7 @@
-"""What SQLite lacks, or does differently from other engines, as Python functions that it can call.
+"""Python functions that SQLite calls for operations that it lacks or that other engines define differently.
 
-SQLite turns integer overflows into floats, keeps dates as text, and has neither regular expressions nor padding. A
-value of another type than declared gives NULL, so that one odd record does not stop the query.
+SQLite turns integer overflows into floats, stores dates as text, and has neither regular expressions nor padding. A
+value of the wrong type gives NULL, so that one invalid record does not stop the query.
 """
 
 import re
@@ -14,7 +14,7 @@ PREFIX = "slowscale_"
 
 
 def register(connection: Any) -> None:
-    """Make the functions known to a connection of the sqlite3 module, once: one in use cannot be replaced."""
+    """Register the functions with a sqlite3 connection, only once, because a function in use cannot be replaced."""
     known = "SELECT count(*) FROM pragma_function_list WHERE name = ?"
     if connection.execute(known, [PREFIX + next(reversed(FUNCTIONS))]).fetchone()[0]:
         return
@@ -23,7 +23,7 @@ def register(connection: Any) -> None:
 
 
 def _null_unless_typed(*types: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give NULL where an argument is missing or not of its type."""
+    """Make a function return NULL if an argument is missing or not of its type."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def checked(*arguments: Any) -> Any:
@@ -48,7 +48,7 @@ def _matches(text: str, pattern: str) -> bool:
 
 @_null_unless_typed(str, str, str, int)
 def _regexp_replace(text: str, pattern: str, replacement: str, count: int) -> str:
-    """Replace matches (all if the count is 0) by a text in which \\1 and \\\\ are special."""
+    """Replace matches (all if the count is 0) by a text, in which \\1 is a group and \\\\ a backslash."""
     return _compiled(pattern).sub(replacement, text, count=count)
 
 
