@@ -70,7 +70,7 @@ def records(engine):
 
 
 def counted(values, unit):
-    """Return what values count as, and their grain, by Python's own arithmetic: what every engine must meet."""
+    """Return the expected whole numbers of grains of values, and the grain, in Python arithmetic."""
     if isinstance(values[0], float):
         power = math.floor(math.log2(unit))  # of the largest power of two that is at most the unit
         assert Fraction(2) ** power <= unit < Fraction(2) ** (power + 1)
@@ -150,7 +150,7 @@ def test_every_unit(engine, records, name, unit):
     assert exact(exact_sums(records, [Column(name, unit)], KEYS).sums[name]) == (totals, grain)
 
 
-def test_the_total_of_all_records_has_those_without_labels_too(engine, records):
+def test_the_total_includes_records_without_labels(engine, records):
     sums = exact_sums(records, [Column("huge", Fraction(1))], None)
     assert sums.rows.tolist() == [RECORDS]
     assert int(sums.sums["huge"].counts[0]) == sum(RECORDS_TABLE["huge"].to_pylist())
@@ -302,7 +302,7 @@ def test_losses_are_those_of_the_policy(engine, records, mechanism):
 
 
 def test_policies_are_pushed_down(engine, records):
-    """The policy of a whole ledger, parallel parts and all, is one expression for the engine."""
+    """The policy of a whole ledger, including parallel parts, is one expression for the engine."""
     one = ss.RecordPolicy((("emp", 3 * ss.ExponentialPolylog(0.3).policy), (None, ConstantPolicy(0.25))))
     other = ss.RecordPolicy((("emp", ss.Gaussian(50).policy), ("pay", ss.Root(4, 2).policy)))
     policy = one + (one | other)
@@ -313,7 +313,7 @@ def test_policies_are_pushed_down(engine, records):
 
 
 def test_losses_of_entities(engine, records):
-    """An entity loses the policy of its totals in each cell, whatever the engine."""
+    """On every engine, the loss of an entity is the policy of its total in each cell, summed over cells."""
     session = ss.Session(records, protect="county", bits=Recorded(6))
     keys = ss.Keys.cross({"naics": [1, 2, 3]})
     mechanisms = {"emp": ss.Root(4, 2), "tie": ss.ExponentialPolylog(0.3)}

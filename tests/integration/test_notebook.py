@@ -1,4 +1,4 @@
-"""A notebook as people run it, in a Jupyter kernel without ipywidgets: DuckDB refuses a progress bar there."""
+"""A notebook in a Jupyter kernel without ipywidgets, where DuckDB refuses a progress bar."""
 
 import textwrap
 

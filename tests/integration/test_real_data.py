@@ -1,4 +1,4 @@
-"""Real public statistics, where they are at hand: intervals cover the true sums as often as they say.
+"""Real public statistics, if the files are available: intervals cover the true sums as often as claimed.
 
 The files are no part of the project. They are looked for in the folder SLOWSCALE_DATA, or else in ../shared/data.
 """
@@ -21,7 +21,7 @@ def needs(path):
 
 
 def covered(session, columns, keys, truth, releases, level=0.95, **options):
-    """Return for each column the share of cells and releases whose interval holds the true sum."""
+    """Return, for each column, the share of cells and releases whose interval contains the true sum."""
     shares = dict.fromkeys(columns, 0.0)
     for _ in range(releases):
         frame = session.sum(columns, keys=keys, level=level, **options).to_pandas()
@@ -32,7 +32,7 @@ def covered(session, columns, keys, truth, releases, level=0.95, **options):
 
 
 def margin(trials):
-    """Return how far a share of 0.95 may stray at a false-alarm rate below 1e-6."""
+    """Return how far a share may deviate from 0.95 at a false-alarm rate below 1e-6."""
     return 5 * math.sqrt(0.95 * 0.05 / trials)
 
 

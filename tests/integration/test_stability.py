@@ -47,12 +47,12 @@ UNCLIPPED = ss.Root(1, 1e-9)  # needs sums >= 0, and so refuses negative values
 DATA_ERRORS = [
     r"column '\w+' has .*(missing values|values that are NaN|infinite values|negative values|too large|not numbers)",
     r"column '\w+' has values that are not \w+",
-    r"the sum of column '\w+' has more digits than the engine can hold",
+    r"the sum of column '\w+' has more digits than the engine can represent",
     r"line \d+ of .* has a quote that is not closed in that line",
     r"the last line of .* has a quote that is not closed",
-    r"line \d+ of .* is not a record with as many fields as the header has",
-    r"line ends of several kinds",
-    r"is not written in utf-8",
+    r"line \d+ of .* must have as many fields as the header",
+    r"must have line ends of one kind",
+    r"is not encoded in utf-8",
 ]
 
 # Labels of each kind: those that are keys, and those that only look like them.
@@ -190,7 +190,7 @@ _names = itertools.count()
 
 
 def as_postgres(kind, rows, folder):
-    """A stored table; char(n) and collations have tests of their own."""
+    """A stored table; char(n) and collations have separate tests."""
     connection = engines.load("postgres", pa.table({"x": [1]})).get_backend()
     name = f"stability_{next(_names)}"
     dtype = {"text": "text", "whole": "bigint", "truth": "boolean", "date": "date"}[kind]
@@ -225,7 +225,7 @@ ROADS = {
 
 
 def outcome(road, query, rows):
-    """Release a table; return all that leaves the library, with the exact sums, or the error."""
+    """Release a table; return everything that is published and the exact sums, or the error."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         kept = []
         real = session_module.exact_sums
@@ -271,7 +271,7 @@ def passes(where, x, f):
 
 
 def influence(query, record):
-    """Return what a record adds to each column of its cell, by Python's own arithmetic."""
+    """Return what a record adds to each column of its cell, in Python arithmetic."""
     label, x, f, d = record
     if label not in KEYS[query["kind"]] or not passes(query["where"], x, f):
         return None, {}
@@ -316,7 +316,7 @@ def marked(name):
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in ROADS])
-def test_one_record_moves_one_cell(name):
+def test_one_record_changes_one_cell(name):
     road, examples = ROADS[name]
     exactly = ("count", "x", "f") if name == "sqlite" else ("count", "x", "f", "d")  # SQLite has no decimals
     missing = name in ("sqlite", "pandas")  # where NaN is a missing value
@@ -344,7 +344,7 @@ def test_one_record_moves_one_cell(name):
         ("TEXT", "text", ["01", "TX"], b"TX"),
     ],
 )
-def test_sqlite_values_of_another_type_are_no_label(tmp_path, column, kind, rows, odd):
+def test_sqlite_values_of_another_type_are_not_labels(tmp_path, column, kind, rows, odd):
     for extra, name in (([], "a"), ([odd], "b")):
         file = sqlite3.connect(tmp_path / f"{name}.sqlite")
         file.execute(f"CREATE TABLE t (label {column}, x BIGINT)")
@@ -371,7 +371,7 @@ HOSTILE_LINES = [
     st.data(),
     st.booleans(),
 )
-def test_one_line_of_a_csv_moves_one_cell(lines, odd, data, typed):
+def test_one_line_of_a_csv_changes_one_cell(lines, odd, data, typed):
     plain = [f"{label},{x}" for label, x in lines]
     place = data.draw(st.integers(0, len(plain)))
     keys = ss.Keys.cross({"label": ["TX", "Ä"]})
@@ -396,7 +396,7 @@ def test_one_line_of_a_csv_moves_one_cell(lines, odd, data, typed):
 
 
 def split(found):
-    """Return a result as an engine would that gives each group in two parts."""
+    """Return a result in which each group is split in two, as an engine might return it."""
     parts = []
     for sign in (0, 1):
         columns = {}
@@ -417,7 +417,7 @@ def split(found):
 
 
 def overwritten(numbers, at, size):
-    """Assign instead of add: the fault that lost whole cells."""
+    """Assign instead of adding: the fault that lost whole cells."""
     total = np.zeros(size, numbers.dtype)
     total[at] = numbers
     return total
@@ -434,8 +434,8 @@ def test_groups_that_belong_to_one_key_are_added_up(monkeypatch):
     assert outcome(as_arrow, query, rows) != whole
 
 
-def test_the_suite_catches_labels_compared_without_case(monkeypatch):
-    """The fault that the suite is for: where the engine's own comparison decides, one record joins another cell."""
+def test_the_suite_detects_labels_compared_without_case(monkeypatch):
+    """The fault that the suite must detect: with the comparison of the engine, one record joins another cell."""
     from slowscale.tables.engines import ENGINES
 
     monkeypatch.setattr(
@@ -447,7 +447,7 @@ def test_the_suite_catches_labels_compared_without_case(monkeypatch):
         check(as_duckdb, case)
 
 
-def test_the_suite_catches_floats_rounded_to_the_nearest(monkeypatch):
+def test_the_suite_detects_floats_rounded_to_the_nearest(monkeypatch):
     from slowscale.tables.engines import ENGINES
 
     monkeypatch.setattr(

@@ -115,7 +115,7 @@ def test_check_raises_what_charge_would_raise(path):
 
 
 def test_what_is_spent_is_a_value():
-    """Equality, hash, repr and copies cover how many releases there were, what is protected and the pure guarantee."""
+    """Equality, hash, repr and copies include the number of releases, what is protected and the pure guarantee."""
     names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent}
     pure = ss.GeneralizedGaussian(1, 1)
     policy = ss.RecordPolicy((("x", pure.policy),))
@@ -208,8 +208,8 @@ def test_a_cap_refuses_and_nothing_is_drawn(path):
     assert session.ledger.verify() == []
 
 
-def test_a_used_up_cap_is_told_before_the_records_are_looked_at(path):
-    """Otherwise DataError or CapError would tell whether a record is negative, again and again, for nothing."""
+def test_an_exhausted_cap_is_reported_before_the_records_are_read(path):
+    """Otherwise the choice between DataError and CapError would reveal, at no cost, whether a record is negative."""
     records = RECORDS.assign(z=[1, -2, 3])
     session = ss.Session(records, path, {"z": ss.Root(2, 1).policy}, bits=Recorded(1))
     with pytest.raises(ss.DataError, match="negative values"):
@@ -222,12 +222,12 @@ def test_a_used_up_cap_is_told_before_the_records_are_looked_at(path):
 
 
 def spelled(column, **facts):
-    """Return the facts of a charge through a column whose name is spelled in some way."""
+    """Return the facts of a charge to a column with a given spelling of its name."""
     return {**FACTS, **facts, "policy": ss.RecordPolicy(((column, ss.Gaussian(10).policy),)).to_dict()}
 
 
 @pytest.mark.parametrize("name", ["emp", " EMP", "Emp  "])
-def test_another_spelling_has_no_cap_of_its_own(path, name):
+def test_another_spelling_shares_the_cap(path, name):
     ledger = ss.Ledger(path, {name: 2 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy})
     ledger.charge(asked(spelled("emp")))
     ledger.charge(asked(spelled(" EMP ")))
@@ -242,7 +242,7 @@ def test_another_spelling_has_no_cap_of_its_own(path, name):
     assert ss.Ledger(path, {" eMP": 3 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy}).caps == ledger.caps
 
 
-def test_people_read_the_first_spelling(path):
+def test_reports_use_the_first_spelling(path):
     ledger = ss.Ledger(path)
     ledger.charge(asked(spelled("Payroll")))
     ledger.charge(asked(spelled("PAYROLL ")))
@@ -255,7 +255,7 @@ def test_people_read_the_first_spelling(path):
     assert not path.with_name("new").exists()
 
 
-def test_partitions_and_entities_are_the_same_by_another_spelling(path):
+def test_partitions_and_entities_are_matched_by_folded_names(path):
     ledger = ss.Ledger(path, {"x": 2 * ss.Gaussian(10).policy})
     for by in ("state", " STATE"):
         ledger.charge(asked(spelled("x", protect="Firm "), by, ("IA",), "text"))
@@ -278,7 +278,7 @@ def test_caps_of_an_earlier_ledger_that_count_as_one_all_hold():
 
 
 def test_a_ledger_with_several_spellings_of_a_name_opens(path, monkeypatch):
-    """Earlier versions kept names apart that count as one now: their charges add up, and all their caps hold."""
+    """Earlier versions distinguished names that are equal now: their charges add up, and all their caps hold."""
     caps = {"x": 3 * ss.Gaussian(10).policy, "x\u200b": 2 * ss.Gaussian(10).policy}
     with monkeypatch.context() as earlier:
         for module in ("account", "ledger"):
@@ -327,7 +327,7 @@ def test_counts_of_entities_have_the_cap_of_counts(path):
 
 
 def test_a_ledger_with_a_charge_by_a_reserved_name_opens(path, monkeypatch):
-    """Earlier versions took such charges."""
+    """Earlier versions accepted such charges."""
     with monkeypatch.context() as earlier:
         earlier.setattr(account, "check_column_name", lambda name: None)
         ss.Ledger(path, {"count": 9 * ss.Gaussian(10).policy}).charge(asked(spelled("Count")))
@@ -345,7 +345,7 @@ def test_the_cap_of_all_columns_holds_by_any_spelling(path):
         ledger.charge(asked(spelled("x")))
 
 
-def test_parts_cost_the_larger_and_have_room_each(path):
+def test_parts_cost_their_maximum_and_each_has_its_own_room(path):
     session = ss.Session(RECORDS, path, {"x": 2 * ss.Gaussian(10).policy}, bits=Recorded(1))
     for state in ("IA", "TX"):
         for _ in range(2):
@@ -412,7 +412,7 @@ def test_a_data_set_has_a_name(path, dataset, error):
         (None, "belongs to the data set 'cbp-2024', and no data set was named; .* give dataset='cbp-2024'"),
     ],
 )
-def test_records_of_another_data_set_are_not_looked_at(path, tmp_path, by_path, dataset, words):
+def test_records_of_another_data_set_are_not_read(path, tmp_path, by_path, dataset, words):
     ss.Session(RECORDS, path, dataset="cbp-2024")
     ledger = path if by_path else ss.Ledger(path)
     with pytest.raises(ss.LedgerError, match=words):
@@ -479,7 +479,7 @@ def test_derived_columns_cannot_slip_by_the_caps(path):
     assert not path.with_name("new").exists()
 
 
-def test_labels_are_what_they_were(path):
+def test_the_labels_of_a_partition_keep_their_type(path):
     records = RECORDS.assign(n=[1, 2, 2])
     ledger = ss.Ledger(path)
     one = {"keys": ss.Keys.cross({"n": [1]}), "partition": "n"}
@@ -498,7 +498,7 @@ def test_labels_are_what_they_were(path):
 
 
 def test_a_mechanism_that_cannot_draw_costs_nothing(path):
-    """Noise too large to be released, and a function that knows no exact numbers: told before the charge."""
+    """Noise that is too large, and a function without exact arithmetic, raise before the charge."""
     session = ss.Session(RECORDS, path)
     with pytest.raises(ss.ParameterError, match="too large to be released"):
         session.sum({"x": ss.GeneralizedGaussian(1, 1e-4)})
@@ -531,7 +531,7 @@ def test_another_function_of_the_same_name_is_refused(path, other, words):
 
 
 def test_descriptions_of_functions(path):
-    """The values at the probes are numbers of full precision; descriptions written without them still read."""
+    """The values at the probes have full precision; descriptions without probes can still be read."""
     policy = ss.Transformation(_root, _square, sigma=1, a=0.5, estimator="median").policy
     functions = {f"{_root.__module__}._root": _root}
     description = json.loads(json.dumps(policy.to_dict()))
@@ -635,7 +635,7 @@ def test_many_parts_of_two_partitions_are_quick():
         (lambda ledger: COUNTED.entity([{"count": -3}]), "the number of records"),
     ],
 )
-def test_mistakes_are_told(path, make, words):
+def test_mistakes_raise_clear_errors(path, make, words):
     ledger = ss.Ledger(path)
     with pytest.raises(ss.SlowscaleError, match=words):
         make(ledger)
@@ -679,7 +679,7 @@ def test_several_releases_have_cells_of_their_own():
     assert "What a firm may have lost in all depends on its total in a cell" in str(session.spent)
 
 
-def test_words(path):
+def test_descriptions(path):
     session = ss.Session(RECORDS, path, {"*": ss.Gaussian(1).policy}, bits=Recorded(1))
     session.sum({"x": ss.ExponentialPolylog(1)}, count=ss.GeneralizedGaussian(2, 1))
     text = session.ledger.describe()
@@ -693,8 +693,8 @@ def test_words(path):
     assert "all columns together" in text
 
 
-def test_words_speak_of_the_sizes_where_losses_grow():
-    """A column in dollars is told of at dollars, not at 1 to 1,000,000; stated sizes come by their names."""
+def test_descriptions_use_the_sizes_where_losses_grow():
+    """A column in dollars is described at sizes in dollars, not at 1 to 1,000,000; stated sizes have their names."""
     session = ss.Session(RECORDS, bits=Recorded(1))
     session.sum({"x": ss.Gaussian(1e9)}, count=ss.Gaussian(10))
     text = str(session.spent)
@@ -726,7 +726,7 @@ def test_other_files_are_never_overwritten(path):
     assert path.read_bytes() == before
 
 
-def test_a_newer_ledger_is_told(path):
+def test_a_newer_ledger_is_refused(path):
     ss.Ledger(path)
     with raw(path) as file:
         file.execute("PRAGMA user_version = 99")
@@ -734,7 +734,7 @@ def test_a_newer_ledger_is_told(path):
         ss.Ledger(path)
 
 
-def test_places_where_no_ledger_can_be(tmp_path, path):
+def test_paths_that_cannot_be_a_ledger(tmp_path, path):
     with pytest.raises(ss.LedgerError, match="could not be made"):
         ss.Ledger(tmp_path / "no" / "such.ledger")
     with pytest.raises(ss.LedgerError, match="is not a file"):
@@ -748,7 +748,7 @@ def test_places_where_no_ledger_can_be(tmp_path, path):
             ss.Ledger(path)
 
 
-def test_caps_are_fixed_when_the_ledger_is_made(path):
+def test_caps_are_fixed_when_the_ledger_is_created(path):
     caps = {"x": ss.Gaussian(10).policy}
     ss.Ledger(path, caps)
     assert ss.Ledger(path, caps).caps == ss.Ledger(path).caps == caps
@@ -767,7 +767,7 @@ def test_caps_are_fixed_when_the_ledger_is_made(path):
         ss.Session(RECORDS, ss.Ledger(path), caps)
 
 
-def test_functions_of_ones_own(path):
+def test_user_given_functions(path):
     mechanism = ss.Transformation(_root, _square, sigma=1, a=0, estimator="median")
     functions = {f"{_root.__module__}._root": _root}
     session = ss.Session(RECORDS, ss.Ledger(path, functions=functions), bits=Recorded(1))
@@ -780,7 +780,7 @@ def test_functions_of_ones_own(path):
 
 @pytest.mark.parametrize("changed", [lambda x: x**0.25, lambda x: x**0.5 * (1 + 2e-9), lambda x: x**0.5000001])
 def test_a_changed_function_is_refused(path, changed):
-    """The name alone would let what was spent shrink from 50 to 5 when the function's code is edited."""
+    """With the name alone, an edit of the function would shrink the total from 50 to 5."""
     policy = ss.RecordPolicy((("x", ss.Transformation(_root, _square, sigma=1, a=0, estimator="median").policy),))
     name = f"{_root.__module__}._root"
     ledger = ss.Ledger(path, functions={name: _root})
@@ -810,7 +810,7 @@ def filled(path, count=6):
     return ledger
 
 
-def test_tampering_with_rows_is_seen(tmp_path):
+def test_tampering_with_rows_is_detected(tmp_path):
     """500 mutations: a changed byte, a deleted row, two rows swapped, a cut-off end, a copied row."""
     generator = random.Random(5)
     filled(tmp_path / "original")
@@ -848,8 +848,8 @@ def test_tampering_with_rows_is_seen(tmp_path):
             ledger.charge(asked())
 
 
-def test_any_changed_byte_of_a_stored_charge_is_seen(tmp_path):
-    """Bytes of the file itself, where the charges are: seen on opening or by verify."""
+def test_any_changed_byte_of_a_stored_charge_is_detected(tmp_path):
+    """Bytes of the file itself, where the charges are stored: detected on opening or by verify."""
     filled(tmp_path / "original").close()
     with raw(tmp_path / "original") as file:
         file.execute("VACUUM")  # no stale copies of rows
@@ -872,8 +872,8 @@ def test_any_changed_byte_of_a_stored_charge_is_seen(tmp_path):
         assert found, at
 
 
-def test_a_cut_off_end_is_seen_by_what_was_published(path):
-    """Someone who cuts the end off and mends the head is found out by any release that carries a later head."""
+def test_removed_entries_are_detected_by_a_published_head(path):
+    """Removing the newest entries and rewriting the head is detected by any release with a later head."""
     ledger = filled(path)
     head = ledger.head
     with raw(path) as file:
@@ -908,7 +908,7 @@ def test_threads(path):
 
 
 def test_checks_beside_charges_miss_none(path, monkeypatch):
-    """While one thread adds up, no other may read new entries into the account: they would be left out of the total."""
+    """While one thread adds up charges, no other may add entries to the account: the total would miss them."""
     ledger, other = ss.Ledger(path, {"x": 12 * ss.Gaussian(10).policy}), ss.Ledger(path)
     add_up = account._add_charges
     monkeypatch.setattr(account, "_add_charges", lambda *given: (time.sleep(0.005), add_up(*given))[1])
@@ -933,7 +933,7 @@ def test_checks_beside_charges_miss_none(path, monkeypatch):
 
 
 def test_a_writer_waits_while_someone_reads(path, monkeypatch):
-    """Another program that stays in a reading transaction delays a charge, and nothing is half written."""
+    """A read transaction of another program delays a charge, and nothing is written partially."""
     ledger = filled(path)
     with raw(path) as reader:
         reader.execute("BEGIN")
@@ -957,7 +957,7 @@ def test_a_writer_waits_while_someone_reads(path, monkeypatch):
 
 @pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE"])
 def test_a_ledger_that_stays_locked_is_not_ready(path, monkeypatch, begin):
-    """Neither beside another program that reads, nor beside one that writes."""
+    """It is not ready while another program reads or writes."""
     monkeypatch.setattr("slowscale.accounting.storage.LOCK_TIMEOUT", 0.1)
     ledger = filled(path)
     before, head = path.read_bytes(), ledger.head
@@ -989,7 +989,7 @@ def test_a_ledger_that_was_changed_is_not_ready(path):
 
 
 def test_a_hard_link_is_refused(path):
-    """By a second name SQLite would not find the journal that a crashed writer left under the first."""
+    """Under a second name SQLite would not find the journal that a crashed writer left under the first name."""
     ledger = filled(path, 1)
     other = path.with_name("same.ledger")
     os.link(path, other)
@@ -1016,7 +1016,7 @@ def test_a_symbolic_link_is_the_same_ledger(path, tmp_path):
 
 
 def test_mount_points_are_read(path, tmp_path, monkeypatch):
-    """A file that is itself mounted is refused, also by a symbolic link; see the integration tests for a real one."""
+    """A file that is a mount point is refused, also through a symbolic link; the integration tests mount a real one."""
     spaced = tmp_path / "my census.ledger"
     filled(spaced, 1)
     (tmp_path / "link").symlink_to(spaced)
@@ -1033,7 +1033,7 @@ def test_mount_points_are_read(path, tmp_path, monkeypatch):
 
 
 def test_a_creation_that_was_stopped_is_finished(path):
-    """Killed between giving the ledger its name and taking away the one it was made under."""
+    """The process was killed after it linked the ledger to its path and before it removed the temporary name."""
     filled(path, 1).close()
     unfinished, stranger = path.with_name(".census.ledger.0123456789ab"), path.with_name(".census.ledger.ba9876543210")
     os.link(path, unfinished)
@@ -1077,8 +1077,8 @@ def test_a_journal_left_by_a_killed_process_is_rolled_back(path):
     assert len(ledger.history()) == 8
 
 
-def test_a_journal_without_a_ledger_is_told(path, monkeypatch):
-    """What is left of a removed ledger is refused; the journal of a ledger made meanwhile is none of it."""
+def test_a_journal_without_a_ledger_is_refused(path, monkeypatch):
+    """The journal of a removed ledger is refused; the journal of a ledger that was just created is not."""
     journal = path.with_name("census.ledger-journal")
     journal.write_bytes(b"left")
     with pytest.raises(ss.LedgerError, match=r"census\.ledger-journal belongs to a ledger that is not there"):
@@ -1093,7 +1093,7 @@ def test_a_journal_without_a_ledger_is_told(path, monkeypatch):
 
 
 def in_write_ahead_mode(path, entries=3):
-    """Return a ledger as earlier versions kept it, with its newest entries only in the write-ahead log."""
+    """Return a ledger in the format of earlier versions, with its newest entries only in the write-ahead log."""
     filled(path, entries - 1).close()
     work = path.with_name("work")
     shutil.copy(path, work)
@@ -1151,7 +1151,7 @@ EARLIER = Path(__file__).parents[2] / "reference" / "earlier"
 
 
 def test_a_ledger_of_an_earlier_version_is_read(path):
-    """It was written in write-ahead mode, without attempts, values of functions or filters; see tests/reference."""
+    """It is in write-ahead mode, without attempts, probes of functions or filters; see tests/reference."""
     shutil.copy(EARLIER / "census.ledger", path)
     ledger = ss.Ledger(path, functions={"reference.root": _root})
     assert ledger.verify(ss.read_release(EARLIER / "release.parquet").facts["ledger"]) == []

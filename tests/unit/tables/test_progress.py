@@ -23,10 +23,10 @@ def output(folder, bar):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_nothing_is_printed_where_there_is_no_terminal(tmp_path):
+def test_nothing_is_printed_without_a_terminal(tmp_path):
     assert output(tmp_path, "") == ""
 
 
-def test_without_that_the_engine_would_print(tmp_path):
+def test_duckdb_would_print_its_own_bar(tmp_path):
     silent = "import slowscale.tables.progress as p; p._set = lambda *given: None"
     assert "%" in output(tmp_path, f"{silent}; connection.con.execute('SET enable_progress_bar = true')")
