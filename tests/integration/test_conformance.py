@@ -20,7 +20,7 @@ from slowscale.tables.losses import loss_expression
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import FINER, FINER_BITS, Column, exact_sums
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
 COUNTIES, INDUSTRIES, RECORDS = 1000, 100, 300_000
 
@@ -72,7 +72,7 @@ def records(engine):
 def counted(values, unit):
     """Return the expected whole numbers of grains of values, and the grain, in Python arithmetic."""
     if isinstance(values[0], float):
-        power = math.floor(math.log2(unit))  # of the largest power of two that is at most the unit
+        power = math.floor(math.log2(unit))  # the exponent of the largest power of two that is at most the unit
         assert Fraction(2) ** power <= unit < Fraction(2) ** (power + 1)
         return [int(math.ldexp(value, FINER_BITS - power)) for value in values], Fraction(2) ** power / FINER
     if isinstance(values[0], Decimal):
@@ -103,7 +103,7 @@ def exact(total):
 
 
 def has_decimals(engine):
-    return engine != "sqlite"  # where decimals are floats
+    return engine != "sqlite"  # SQLite stores decimals as floats
 
 
 COLUMNS = [
@@ -138,7 +138,7 @@ def test_sums_are_exact_and_the_same_on_every_engine(engine, records):
 @pytest.mark.parametrize(("name", "unit"), COLUMNS, ids=lambda value: str(value))
 def test_every_unit(engine, records, name, unit):
     if name in DECIMALS and not has_decimals(engine):
-        if name == "wide":  # as floats these are too large for the unit
+        if name == "wide":  # these are too large for the unit as floats
             with pytest.raises(DataError, match="too large to be counted"):
                 exact_sums(records, [Column(name, unit)], KEYS)
             return
@@ -186,7 +186,7 @@ def test_row_by_row_expressions_mean_the_same(engine, records):
         "root": "sqrt(emp)",
         "class": "case when emp < 10 then 1 when emp between 10 and 99 then 2 else 3 end",
     }
-    if not has_decimals(engine):  # there they are refused in arithmetic
+    if not has_decimals(engine):  # arithmetic with decimals is refused on this engine
         del derive["both"], derive["twice"]
     keys = ss.Keys.cross({"state": ["00", "01"], "class": [1, 2, 3]})
     for name in [name for name in derive if name not in keys.columns]:
@@ -225,10 +225,10 @@ def test_negative_values(engine, records):
 def test_floats_that_cannot_be_counted(engine, value, words):
     data = engines.load(engine, pa.table({"k": ["a", "b", "c"], "x": [1.5, value, 2.25]}))
     session = ss.Session(data, bits=Recorded(3))
-    words = "missing values" if words == "NaN" and engine == "sqlite" else words  # SQLite keeps NaN as NULL
+    words = "missing values" if words == "NaN" and engine == "sqlite" else words  # SQLite stores NaN as NULL
     with pytest.raises(DataError, match=f"column 'x' has .*{words}"):
         session.sum({"x": ss.Gaussian(1)}, keys=ss.Keys.cross({"k": ["a", "b"]}))
-    # A record without a public key is left out, whatever it holds.
+    # A record without a public key is left out, whatever its values are.
     release = session.sum({"x": ss.Gaussian(1e-9)}, keys=ss.Keys.cross({"k": ["a", "c"]}), unit="0.25")
     assert release.table["x"].to_pylist() == [1.5, 2.25]
 

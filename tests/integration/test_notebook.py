@@ -8,7 +8,7 @@ from nbconvert.preprocessors import ExecutePreprocessor
 CELLS = [
     """
     import sys
-    sys.modules["ipywidgets"] = None          # not importable, whatever is installed
+    sys.modules["ipywidgets"] = None          # not importable, even if it is installed
     try:
         import ipywidgets
     except ImportError:

@@ -55,7 +55,7 @@ def test_county_business_patterns(columns):
     assert [list(keys)[i] for i in (0, -1)] == [tuple(truth.loc[i, by]) for i in (0, len(truth) - 1)]
     shares = covered(session, columns, keys, truth, releases=10)
     for name, share in shares.items():
-        # Half a unit is added for rounding, which covers a little more.
+        # Half a unit is added for rounding, so the coverage is slightly larger.
         assert -margin(10 * len(keys)) < share - 0.95 < 0.005, name
     narrow = covered(session, columns, keys, truth, releases=1, level=0.94)
     assert all(share < 0.95 - margin(len(keys)) for share in narrow.values())

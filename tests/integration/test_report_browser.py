@@ -26,11 +26,11 @@ FLAGS = [
 ]
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND"
 DARK = "--blink-settings=preferredColorScheme=0"
-COLOURS = {  # of the banner and the paper
+COLOURS = {  # of the banner and the background
     "light": ((0xA4, 0x0E, 0x26), (0xFF, 0xFF, 0xFF)),
     "dark": ((0xB3, 0x15, 0x2D), (0x12, 0x17, 0x1D)),
 }
-# As many as there may be, of data in dollars.
+# The largest number of sizes, for data in dollars.
 SIZES = {
     **{f"{place}th percentile of firms": {"emp": place, "payann": 4e10 - 100 + place} for place in range(1, 99, 14)},
     "largest firm": {"emp": 150_000, "payann": 4e10},

@@ -20,7 +20,7 @@ import slowscale as ss
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import Column, exact_sums
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
 
 def sums(data, keys, column="x", **options):
@@ -120,7 +120,7 @@ def test_postgres_dates_and_numbers_that_python_does_not_have():
     ).close()
     keys = ss.Keys.cross({"day": [date(2020, 1, 1)]})
     assert sums(connection.table("odd"), keys, unit="0.5") == [3.5]
-    # A numeric without a scale is cut to 12 digits, never rounded up.
+    # A numeric without a scale is truncated to 12 digits after the point, never rounded up.
     made = ss.Session(connection.table("odd"), bits=Recorded(1)).sum(
         {"y": ss.Gaussian(1e-20)}, keys=keys, unit="0.000000000001"
     )

@@ -137,7 +137,7 @@ def fetched(records, expressions):
 
 def _ordered(values, dtype, order):
     if isinstance(values, pa.ChunkedArray):
-        if pa.types.is_timestamp(values.type):  # Spark's are in UTC, and say so
+        if pa.types.is_timestamp(values.type):  # timestamps of Spark have the time zone UTC
             values = values.cast(pa.timestamp("us"))
         values = values.to_pylist()
     else:
@@ -156,7 +156,7 @@ def duckdb_values(sql):
 
 
 def truth(engine, sql):
-    if engine == "sqlite":  # which has no decimals
+    if engine == "sqlite":  # SQLite has no decimals
         return [float(value) if isinstance(value, Decimal) else value for value in duckdb_values(sql)]
     return duckdb_values(sql)
 
@@ -176,7 +176,7 @@ def all_values(engine):
     for batch in (names[start : start + 25] for start in range(0, len(names), 25)):
         try:
             values |= zip(batch, fetched(loaded(engine), [wanted[name] for name in batch]), strict=True)
-        except Exception:  # which of them?
+        except Exception:  # find the expression that fails
             values |= {name: _alone(loaded(engine), wanted[name]) for name in batch}
     return values
 

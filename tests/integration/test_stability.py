@@ -36,14 +36,14 @@ from slowscale import session as session_module
 from slowscale.tables import sums as sums_module
 from slowscale.tables.dialects import call
 
-# The curator, and nobody else, is told when no record has any of the keys.
+# Only the curator is warned if no record has any of the keys.
 pytestmark = pytest.mark.filterwarnings("ignore::slowscale.errors.ConfidentialWarning")
 
 TIMES = 10 if os.environ.get("SLOWSCALE_FULL") == "1" else 1
 TINY = ss.Gaussian(1e-9)
-UNCLIPPED = ss.Root(1, 1e-9)  # needs sums >= 0, and so refuses negative values
+UNCLIPPED = ss.Root(1, 1e-9)  # it needs sums >= 0, so it refuses negative values
 
-# What a record alone may cause: the documented data errors.
+# The documented data errors: the only errors that a single record may cause.
 DATA_ERRORS = [
     r"column '\w+' has .*(missing values|values that are NaN|infinite values|negative values|too large|not numbers)",
     r"column '\w+' has values that are not \w+",
@@ -55,7 +55,7 @@ DATA_ERRORS = [
     r"is not encoded in utf-8",
 ]
 
-# Labels of each kind: those that are keys, and those that only look like them.
+# Labels of each kind: keys, and labels that are similar to keys.
 KEYS = {
     "text": ["TX", "Ä", "01", "a,b", "x"],
     "whole": [1, 480290001001234567, 480290001001234568, -7],
@@ -114,7 +114,7 @@ def arrow(kind, rows):
     return pa.table(dict(zip(("label", "x", "f", "d"), arrays, strict=True)))
 
 
-# Roads: how records come in. Each takes the kind of label and the rows, and gives what a session is opened with.
+# Roads: the ways in which records are read. Each takes the kind of label and the rows, and returns data for a session.
 
 
 def as_parquet(kind, rows, folder):
@@ -295,7 +295,7 @@ def check(road, case, sums_of=("count", "x", "f", "d")):
     (before, problem), (after, other) = (
         outcome(road, query, table) for table in (rows, [*rows[:place], hostile, *rows[place:]])
     )
-    assert problem is None, problem  # nothing in the table itself is hostile
+    assert problem is None, problem  # the table without the hostile record raises no error
     if other is not None:
         assert other.startswith("DataError: "), other
         assert any(re.search(words, other) for words in DATA_ERRORS), other
@@ -319,7 +319,7 @@ def marked(name):
 def test_one_record_changes_one_cell(name):
     road, examples = ROADS[name]
     exactly = ("count", "x", "f") if name == "sqlite" else ("count", "x", "f", "d")  # SQLite has no decimals
-    missing = name in ("sqlite", "pandas")  # where NaN is a missing value
+    missing = name in ("sqlite", "pandas")  # in these, NaN is a missing value
 
     @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck))
     @given(cases())

@@ -259,7 +259,7 @@ def _check_total(column: str | None, total: Total, cap: Policy) -> None:
 def _check_columns(charge: Charge) -> None:
     """Raise if a column has a reserved name. Charges of earlier versions may have one, so `record` does not check."""
     for name in charge.policy.columns:
-        # Where entities are protected, the number of an entity's records is a column of its own.
+        # If entities are protected, the number of records of an entity is a column called "count".
         if name != COUNT or charge.protects is None:
             check_column_name(name)
 
@@ -317,7 +317,7 @@ def check_caps(caps: Any) -> dict[str, Policy]:
     seen: dict[str, str] = {}
     for name, cap in caps.items():
         if not isinstance(name, str):
-            raise ParameterTypeError(f'caps must be named by a column or "*", got {name!r}')
+            raise ParameterTypeError(f'the names of caps must be columns, "count" or "*", as text, got {name!r}')
         if folded(name) in seen:
             raise ParameterError(
                 f"caps names {seen[folded(name)]!r} and {name!r}, which are the same column: case, surrounding blanks "

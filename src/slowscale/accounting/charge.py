@@ -48,7 +48,7 @@ class Charge:
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
-            raise ParameterError("a charge must have a policy with at least one term")
+            raise ParameterError("a charge must have a policy with at least one term, got an empty one")
         if self.policy.notion != ZCDP:
             raise ParameterError(
                 f"a charge must have a PRzCDP policy, got a {self.policy.notion} policy; convert it with .to_zcdp()"

@@ -172,7 +172,7 @@ class LedgerFile:
                     f"{self.path}{left} belongs to a ledger that is not there; restore that ledger, or remove this file"
                 )
         payload = text_of(serialized(Created(caps=caps, dataset=dataset), self.functions))
-        with self._ledger_errors("made"):
+        with self._ledger_errors("created"):
             name = new_file(self.path, 0o660)
             try:
                 digest = link_hash(START, 1, payload)

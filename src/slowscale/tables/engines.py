@@ -412,7 +412,9 @@ def fetch(query: ir.Table) -> pa.Table:
     expected = query.schema().to_pyarrow()
     for column in expected:
         if not _same_family(found[column.name].type, column.type):
-            raise EngineError(f"{engine.title} returned {found[column.name].type} where {column.type} was expected")
+            raise EngineError(
+                f"{engine.title} returned {found[column.name].type} where {column.type} was expected; report this"
+            )
     return pa.table([found[column.name].cast(column.type) for column in expected], expected)
 
 

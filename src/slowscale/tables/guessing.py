@@ -112,7 +112,9 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
         paths = [os.fsdecode(item) for item in data]
         if any("://" in path for path in paths):
-            raise ParameterError("data must be files or a frame, got a database table, which declares its types itself")
+            raise ParameterError(
+                "data must be files or a frame, got a database table, whose types are declared already"
+            )
         files = [file for path in paths for file in sources.matching_files(path, "data")]
         if {sources.file_kind(file, "data") for file in files} == {"CSV"}:
             return _guess_csv(files, csv)
@@ -122,7 +124,7 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
         return _from_stored(source.table)
     if isinstance(data, ir.Table) or type(data).__module__.startswith("pyspark"):
         raise ParameterTypeError(
-            "data must be files or a frame, got a database table or a Spark DataFrame, which declares its types itself"
+            "data must be files or a frame, got a database table or a Spark DataFrame, whose types are declared already"
         )
     return _guess_frame(data, csv)
 

@@ -65,9 +65,12 @@ class Keys:
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, pa.Table):
-            raise ParameterTypeError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
+            raise ParameterTypeError(
+                "Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly from "
+                f"{type(self.table).__name__}"
+            )
         if self.assumption not in (GIVEN, TAKEN):
-            raise ParameterError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
+            raise ParameterError("Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly")
         if not self.table.num_columns:
             raise ParameterError("keys must have at least one column, got a table without columns")
         if len(set(self.table.column_names)) < self.table.num_columns:

@@ -295,7 +295,10 @@ def _exact_sums(
             raise DataError(_explain_uncountable(table, column, keys, run))
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
-                raise DataError(f"the sum of column {column.name!r} has more digits than the engine can represent")
+                raise DataError(
+                    f"the sum of column {column.name!r} has more digits than the engine can represent; round the "
+                    "column with derive="
+                )
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
         sums[column.name] = _join_limbs(limbs, at, size, number)
     return ExactSums(rows, sums)

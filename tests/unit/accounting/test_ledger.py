@@ -83,7 +83,7 @@ def test_check_raises_what_charge_would_raise(path):
     other = ss.RecordPolicy((("y", ss.Gaussian(10).policy),))
     free = {**FACTS, "policy": other.to_dict()}
     ledger.check(asked())
-    ss.Ledger(path).charge(asked())  # another process: what it spent counts
+    ss.Ledger(path).charge(asked())  # the charge of another process counts, too
     ledger.charge(asked(free, "state", ("IA",), "text"))
     mistakes = [
         (lambda: asked(), "the cap on 'x' would be exceeded"),
@@ -144,7 +144,7 @@ def test_a_ledger_closes_at_the_end_of_a_block(path):
         connection = ledger._file.connection()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
-    assert ledger.spent.releases == 1  # it opens again when it is needed
+    assert ledger.spent.releases == 1  # the connection is opened again
     with pytest.raises(ZeroDivisionError), ledger:
         1 / 0  # noqa: B018
     assert ledger._file.connection() is not connection
@@ -558,7 +558,7 @@ def test_a_relative_path_stays_where_it_was(path, monkeypatch, tmp_path):
 
 def test_an_interrupt_leaves_no_transaction_open(path):
     ledger = filled(path, 1)
-    ledger._file.connection().execute("BEGIN IMMEDIATE")  # as if an interrupt had come right after it
+    ledger._file.connection().execute("BEGIN IMMEDIATE")  # as left by an interrupt
     ledger.charge(asked())
     assert ledger.verify() == []
 
@@ -624,7 +624,7 @@ def test_many_parts_of_two_partitions_are_quick():
         (lambda ledger: ledger.raise_cap(["x"], ss.Gaussian(1).policy, "why"), "one that has a cap"),
         (lambda ledger: ledger.verify(3), "head must be a mapping"),
         (lambda ledger: ledger.verify({"x": 1}), "head must be a mapping"),
-        (lambda ledger: ss.Ledger("x\0y"), "could not be made"),
+        (lambda ledger: ss.Ledger("x\0y"), "could not be created"),
         (lambda ledger: ss.Ledger("a" * 300), "could not be"),
         (lambda ledger: ss.RecordPolicy((1,)), "pairs of a column and a policy"),
         (lambda ledger: ss.RecordPolicy(None), "pairs of a column and a policy"),
@@ -735,7 +735,7 @@ def test_a_newer_ledger_is_refused(path):
 
 
 def test_paths_that_cannot_be_a_ledger(tmp_path, path):
-    with pytest.raises(ss.LedgerError, match="could not be made"):
+    with pytest.raises(ss.LedgerError, match="could not be created"):
         ss.Ledger(tmp_path / "no" / "such.ledger")
     with pytest.raises(ss.LedgerError, match="is not a file"):
         ss.Ledger(tmp_path)
@@ -757,7 +757,7 @@ def test_caps_are_fixed_when_the_ledger_is_created(path):
     for wrong, words in [
         (3, "caps must be a mapping"),
         ({"x": 3}, r"caps\['x'\] must be a policy"),
-        ({3: ss.Gaussian(1).policy}, "named by a column"),
+        ({3: ss.Gaussian(1).policy}, "the names of caps must be columns"),
         ({"x": ss.GeneralizedGaussian(1, 1).pure_policy}, "to_zcdp"),
     ]:
         with pytest.raises(ss.SlowscaleError, match=words):
@@ -814,7 +814,7 @@ def test_tampering_with_rows_is_detected(tmp_path):
     """500 mutations: a changed byte, a deleted row, two rows swapped, a cut-off end, a copied row."""
     generator = random.Random(5)
     filled(tmp_path / "original")
-    original = (tmp_path / "original").read_bytes()  # all is in the one file, even while it is open
+    original = (tmp_path / "original").read_bytes()  # everything is in one file, even while it is open
     path = tmp_path / "copy"
     for _ in range(500):
         for leftover in tmp_path.glob("copy*"):
@@ -922,7 +922,7 @@ def test_checks_beside_charges_miss_none(path, monkeypatch):
     for thread in threads:
         thread.start()
     for _ in range(11):
-        other.charge(asked())  # which the first has to read from the file
+        other.charge(asked())  # the first ledger must read this from the file
         time.sleep(0.02)
     stop.set()
     for thread in threads:
@@ -1085,7 +1085,7 @@ def test_a_journal_without_a_ledger_is_refused(path, monkeypatch):
         ss.Ledger(path)
     journal.unlink()
     ss.Ledger(path)
-    answers = iter([False])  # as if another process had made the ledger just after this one looked
+    answers = iter([False])  # as if another process created the ledger just after this check
     exists = os.path.lexists
     monkeypatch.setattr(os.path, "lexists", lambda name: next(answers, None) is not False and exists(name))
     journal.touch()

@@ -77,8 +77,8 @@ def test_the_facts_of_a_release_include_its_filter(where):
         ("emp", "\uff25\uff2d\uff30"),  # full-width letters
         ("pay ann", "pay\u00a0ann"),  # a no-break space
         ("gr\u00f6\u00dfe", "GRO\u0308SSE"),
-        ("\u00f6", "o\u200d\u0308"),  # the joiner keeps the letter from its accent
-        ("\u0390", "\u0399\u0308\u0301"),  # casefolding takes the letter apart
+        ("\u00f6", "o\u200d\u0308"),  # the joiner separates the letter from its accent
+        ("\u0390", "\u0399\u0308\u0301"),  # case folding decomposes the letter
     ],
 )
 def test_names_that_differ_only_in_form_are_equal(name, other):

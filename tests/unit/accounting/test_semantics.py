@@ -32,10 +32,10 @@ def exact_delta(mu, eps):
 @pytest.mark.parametrize("probability", [1e-3, 1e-6, 1e-12])
 def test_epsilon(rho, probability):
     found = epsilon(rho, probability)
-    # Better than the textbook bound, and above what Gaussian noise of this ρ really has.
+    # It is better than the textbook bound, and above the exact ε of Gaussian noise with this ρ.
     assert found <= rho + 2 * math.sqrt(rho * math.log(1 / probability)) + 1e-12
     assert exact_delta(math.sqrt(2 * rho), found) <= probability
-    # A second way: the least ε whose δ is small enough.
+    # Computed in a second way: the smallest ε whose δ is small enough.
     assert delta(rho, found) == pytest.approx(probability, rel=1e-5) or found == 0
 
 

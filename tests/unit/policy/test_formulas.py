@@ -45,7 +45,7 @@ from slowscale.report.words import mathml
 
 GAUSSIAN = RootPolicy(1, 75)
 LAPLACE = PowerPolicy(2, 1)
-# One policy of each form: its text, its LaTeX, and the characters of its MathML.
+# One policy per kind of formula: its text, its LaTeX, and the characters of its MathML.
 FORMS = [
     (ConstantPolicy(0.5), "0.5", "0.5", "P(x)=0.5"),
     (GAUSSIAN, "Δ² / (2·75²)", r"\frac{\Delta(r)^{2}}{2 \cdot 75^2}", "P(x)=x22·752"),

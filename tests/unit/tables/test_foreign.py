@@ -12,7 +12,7 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale.tables.sources import open_source, open_table
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 WRITERS = {".dta": pyreadstat.write_dta, ".sav": pyreadstat.write_sav, ".xpt": pyreadstat.write_xport}
 FRAME = pd.DataFrame(
     {

@@ -10,7 +10,7 @@ duckdb.execute("COPY (SELECT range AS x FROM range(3000000)) TO '{path}' (FORMAT
 session = ss.Session("{path}")
 connection = session.table.get_backend()
 (shown,) = connection.con.execute("SELECT current_setting('enable_progress_bar')").fetchone()
-connection.con.execute("SET progress_bar_time = 1")  # which also turns the bar on
+connection.con.execute("SET progress_bar_time = 1")  # this also turns the bar on
 connection.con.execute(f"SET enable_progress_bar = {{shown}}")
 {bar}
 release = session.sum({{"x": ss.Gaussian(1)}}, where="x % 3 = 1 and sqrt(x) > 2")

@@ -273,7 +273,7 @@ def test_ibis_expressions_of_the_table_itself(table):
     assert keep(table, lambda t: t.emp.notnull()).to_pyarrow().num_rows == 3
     derived = derive(table, {"state": _.county.substr(0, 2), "twice": "emp * 2", "more": "twice + 1"})
     assert derived.to_pyarrow()["more"].to_pylist() == [11, -13, 41, None]
-    # An expression of the table before it got its new columns.
+    # An expression on the table without its new columns.
     assert keep(derived, table.emp > 3).to_pyarrow().num_rows == 2
 
 
@@ -375,7 +375,7 @@ def tripled(x: int) -> int:
 def nextval(name: str) -> int: ...
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ibis calls what DuckDB is leaving behind
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ibis calls a deprecated function of DuckDB
 @pytest.mark.parametrize(
     ("make", "message"),
     [

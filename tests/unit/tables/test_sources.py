@@ -22,7 +22,7 @@ import slowscale as ss
 from slowscale.tables.engines import engine_errors
 from slowscale.tables.sources import open_source, open_table
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 ROWS = {"county": ["01001", "48001", "01003"], "emp": [1, 2, 3]}
 
 

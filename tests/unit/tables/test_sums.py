@@ -21,7 +21,7 @@ def summed(values, dtype, **options):
     return (int(found.counts[0]) + rest) * found.grain
 
 
-# The other records make up for the negative one: the sum itself is not negative, so only the records can tell.
+# The sum is not negative because of the other records, so the negative record must be found among the records.
 NEGATIVE = {
     "int64": ([5, -1], pa.int64()),
     "int8": ([100, -1], pa.int8()),
@@ -50,7 +50,7 @@ def test_a_negative_record_counts_as_zero_or_as_itself_on_request(name):
     values, dtype = NEGATIVE[name]
     numbers = [Fraction(value) for value in values]
     assert summed(values, dtype, negatives="zero") == sum(max(number, 0) for number in numbers)
-    # a float is cut towards zero to a whole number of grains
+    # a float is truncated towards zero to a whole number of grains
     expected = sum(math.trunc(n * 2**30) / Fraction(2**30) if pa.types.is_floating(dtype) else n for n in numbers)
     assert summed(values, dtype) == expected
 

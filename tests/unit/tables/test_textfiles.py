@@ -11,7 +11,7 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale.tables.sources import open_source, open_table
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_text_that_is_not_a_plain_number_is_an_error_not_a_zero(write, value):
     with pytest.raises(ss.DataError, match="column 'emp' has values that are not numbers") as caught:
         total(path, csv={"delimiter": ";"}, nulls="zero")
     assert value not in str(caught.value)
-    keys = ss.Keys.cross({"k": ["b"]})  # the record with the odd value is not published
+    keys = ss.Keys.cross({"k": ["b"]})  # the record with the invalid value is not published
     assert total(path, csv={"delimiter": ";"}, keys=keys) == 2
 
 
@@ -96,7 +96,7 @@ def test_declared_types(write):
 def test_a_value_of_the_wrong_type_is_an_error_if_it_is_used(write):
     path = write("k,n,x\na,1,1\nb,X,2\n")
     session = ss.Session(path, types={"n": "int64", "x": "int64"}, bits=Recorded(1))
-    # As a label it is none of the keys; elsewhere it does no harm.
+    # As a label it matches no key; in a column that is not used it is ignored.
     assert session.sum({"x": TINY}, keys=ss.Keys.cross({"n": [1, 2]})).table["x"].to_pylist() == [1, 0]
     assert session.sum({"x": TINY}).table["x"].to_pylist() == [3]
     for options in ({"where": "n > 0"}, {"derive": {"m": "n + 1"}, "where": "m > 0"}):
