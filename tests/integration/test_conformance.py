@@ -18,7 +18,7 @@ from slowscale.errors import DataError
 from slowscale.policy import ConstantPolicy
 from slowscale.tables.losses import loss_expression
 from slowscale.tables.sources import open_table
-from slowscale.tables.sums import FINER, FINER_BITS, Column, exact_sums
+from slowscale.tables.sums import GRAIN_BITS, GRAINS_PER_POWER, Column, exact_sums
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
@@ -52,7 +52,7 @@ def simulated():
             "d3": pa.array([Decimal(int(c)).scaleb(-3) for c in cents], pa.decimal128(20, 3)),
             "pay": pa.array([Decimal(int(c)).scaleb(-2) for c in cents], pa.decimal128(18, 2)),
             "wide": pa.array([Decimal(int(c) ** 2).scaleb(-6) for c in cents], pa.decimal128(38, 6)),
-            "tie": pa.array((2 * halves + 1) / (2 * FINER)),
+            "tie": pa.array((2 * halves + 1) / (2 * GRAINS_PER_POWER)),
             "hours": pa.array(np.minimum(np.exp(generator.normal(0, 6, RECORDS)), 1e12)),
             "single": pa.array(generator.normal(0, 1e3, RECORDS).astype(np.float32)),
             "gap": pa.array(np.where(missing, 0, generator.integers(0, 100, RECORDS)), mask=missing),
@@ -74,7 +74,7 @@ def counted(values, unit):
     if isinstance(values[0], float):
         power = math.floor(math.log2(unit))  # the exponent of the largest power of two that is at most the unit
         assert Fraction(2) ** power <= unit < Fraction(2) ** (power + 1)
-        return [int(math.ldexp(value, FINER_BITS - power)) for value in values], Fraction(2) ** power / FINER
+        return [int(math.ldexp(value, GRAIN_BITS - power)) for value in values], Fraction(2) ** power / GRAINS_PER_POWER
     if isinstance(values[0], Decimal):
         digits = max(0, -min(value.as_tuple().exponent for value in values))
         return [int(value.scaleb(digits)) for value in values], Fraction(1, 10**digits)

@@ -282,7 +282,7 @@ def influence(query, record):
     }
     if math.isfinite(values["f"]):
         unit = Fraction(query["unit"])
-        power = Fraction(2) ** (math.floor(math.log2(unit)) - sums_module.FINER_BITS)
+        power = Fraction(2) ** (math.floor(math.log2(unit)) - sums_module.GRAIN_BITS)
         values["f"] = math.trunc(Fraction(values["f"]) / power) * power
     return KEYS[query["kind"]].index(label), {
         "count": Fraction(1),

@@ -170,12 +170,12 @@ def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, 
     if dtype.is_string() and sql_type in ("BOOLEAN", "DATE", *INTEGERS):
         return f"CAST({column} AS VARCHAR)"
     if dtype.is_integer() and (sql_type in ("DOUBLE", "FLOAT") or sql_type.startswith("DECIMAL")):
-        return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS {_sql(dtype)}) END"
+        return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS {_sql_type(dtype)}) END"
     if _is_numeric_cast(sql_type, dtype):
-        return f"TRY_CAST({column} AS {_sql(dtype)})"
+        return f"TRY_CAST({column} AS {_sql_type(dtype)})"
     if dtype.is_date() and sql_type.startswith("TIMESTAMP"):
         return f"CASE WHEN {column} = date_trunc('day', {column}) THEN CAST({column} AS DATE) END"
-    if _sql(dtype) == sql_type:
+    if _sql_type(dtype) == sql_type:
         return column
     raise ParameterError(
         f"types[{name!r}] is {dtype}, but the column holds {sql_type}, which cannot be converted to it exactly; "
@@ -210,26 +210,26 @@ def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str
         # With a decimal comma, a number must not contain a point.
         text = f"CASE WHEN NOT contains({text}, '.') THEN replace({text}, {literal(decimal)}, '.') END"
     if dtype.is_integer():
-        return _where(text, WHOLE, f"split_part({text}, '.', 1)", dtype)
+        return _cast_if_matching(text, WHOLE, f"split_part({text}, '.', 1)", dtype)
     if dtype.is_floating():
-        return _where(text, FLOAT, text, dtype)
+        return _cast_if_matching(text, FLOAT, text, dtype)
     if dtype.is_decimal():
         digits = dtype.scale
         pattern = rf"[+-]?([0-9]+(\.[0-9]{{0,{digits}}}0*)?" + (rf"|\.[0-9]{{1,{digits}}}0*)" if digits else ")")
-        return _where(text, pattern, text, dtype)
+        return _cast_if_matching(text, pattern, text, dtype)
     if dtype.is_boolean():
         yes, no = (", ".join(map(literal, words)) for words in (TRUE, FALSE))
         return f"CASE WHEN lower({text}) IN ({yes}) THEN true WHEN lower({text}) IN ({no}) THEN false END"
     if dtype.is_date():
         return f"CAST(try_strptime({text}, {literal(dates)}) AS DATE)"
-    return _where(text, TIME, text, dtype)
+    return _cast_if_matching(text, TIME, text, dtype)
 
 
-def _where(text: str, pattern: str, value: str, dtype: dt.DataType) -> str:
-    return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN TRY_CAST({value} AS {_sql(dtype)}) END"
+def _cast_if_matching(text: str, pattern: str, value: str, dtype: dt.DataType) -> str:
+    return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN TRY_CAST({value} AS {_sql_type(dtype)}) END"
 
 
-def _sql(dtype: dt.DataType) -> str:
+def _sql_type(dtype: dt.DataType) -> str:
     from ibis.backends.sql.datatypes import DuckDBType
 
     return str(DuckDBType.to_string(dtype))

@@ -24,7 +24,7 @@ from slowscale.tables.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, 
 from slowscale.tables.sources import as_arrow, open_source, open_table
 
 GIVEN = "The keys were given as public."
-SHOWN = 10  # the number of keys that a notebook shows
+KEYS_SHOWN = 10  # the number of keys that a notebook shows
 TAKEN = "The keys were taken from the data, on the curator's word that they are public."
 
 TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), BOOLEAN: pa.bool_(), DATE: pa.date32()}
@@ -223,8 +223,8 @@ class Keys:
         return f"Keys: {len(self)} of {names}. {self.assumption}"
 
     def _repr_html_(self) -> str:
-        rows = list(zip(*(column.to_pylist() for column in self.table.slice(0, SHOWN).columns), strict=True))
-        more = f"The first {SHOWN} of {len(self):,} keys" if len(self) > SHOWN else f"{len(self):,} keys"
+        rows = list(zip(*(column.to_pylist() for column in self.table.slice(0, KEYS_SHOWN).columns), strict=True))
+        more = f"The first {KEYS_SHOWN} of {len(self):,} keys" if len(self) > KEYS_SHOWN else f"{len(self):,} keys"
         return html_table(more, self.columns, rows, self.assumption)
 
     def __mul__(self, other: "Keys") -> "Keys":

@@ -16,14 +16,14 @@ PATIENCE = 0.7  # seconds after which a scan counts as long
 
 def run(query: ir.Table, label: str) -> pa.Table:
     """Run a query with a progress bar, and return its rows."""
-    with watched(query.get_backend(), label):
+    with query_progress(query.get_backend(), label):
         return fetch(query)
 
 
 @contextmanager
-def watched(backend: Any, label: str) -> Iterator[None]:
+def query_progress(backend: Any, label: str) -> Iterator[None]:
     """Show a progress bar for the queries that the block runs on an engine."""
-    with locked(backend), _own_bar_hidden(backend), shown(label, _share_done(backend)):
+    with locked(backend), _own_bar_hidden(backend), progress_bar(label, _share_done(backend)):
         yield
 
 
@@ -51,7 +51,7 @@ def _set(backend: Any, name: str, value: bool) -> None:
 
 
 @contextmanager
-def shown(label: str, share: Callable[[], float | None]) -> Iterator[None]:
+def progress_bar(label: str, share: Callable[[], float | None]) -> Iterator[None]:
     """Show a bar on a terminal while the block runs, if it takes longer than `PATIENCE`.
 
     Parameters

@@ -36,8 +36,8 @@ Run = Callable[[ir.Table], pa.Table]
 # The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
 # hundred million records by at most a tenth of a unit, and a record of up to 8·10⁹ units fits in one 64-bit number of
 # grains.
-FINER_BITS, MOST_BITS = 30, 55
-FINER = 2**FINER_BITS
+GRAIN_BITS, MOST_BITS = 30, 55
+GRAINS_PER_POWER = 2**GRAIN_BITS
 # Digits after the point that are kept of a decimal without a fixed scale, and of a number in a text.
 DIGITS = 12
 NUMBER = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DIGITS}}}0*)?|\.[0-9]{{1,{DIGITS}}}0*)[ \t]*$"
@@ -113,8 +113,8 @@ class ExactSums:
 def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -> Counted:
     """Return the expressions that count a column, record by record.
 
-    Unless `null_if_uncountable`, a float that is NaN, infinite or too large for 64 bits makes the query fail; that is
-    faster.
+    A float that is NaN, infinite or too large for 64 bits cannot be counted. It becomes NULL if `null_if_uncountable`;
+    otherwise it makes the query fail, which is faster.
     """
     engine, raw = engine_of(table), table[column.name]
     value, missing = _number(engine, column, raw)
@@ -140,11 +140,11 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
     if null_if_uncountable:
         most = _float_literal(2.0 ** (MOST_BITS + exponent))
         checks.append((value < most) & (value > -most))  # false for NaN
-    value = engine.without_underflow(_null_unless(value, checks), 2.0 ** (exponent - FINER_BITS))
+    value = engine.without_underflow(_null_unless(value, checks), 2.0 ** (exponent - GRAIN_BITS))
     limbs = _float_limbs(engine, value, exponent, null_if_uncountable)
     # Otherwise a float that cannot be counted stops the query.
     valid = limbs[0][0] if null_if_uncountable else value
-    return Counted(value, limbs, Fraction(2) ** exponent / FINER, exact=False, valid=valid)
+    return Counted(value, limbs, Fraction(2) ** exponent / GRAINS_PER_POWER, exact=False, valid=valid)
 
 
 def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
@@ -201,14 +201,14 @@ def _float_limbs(
 ) -> tuple[tuple[ir.Value, int], ...]:
     """Return floats as whole numbers of grains; 2**exponent is U, the power of two of the unit."""
     if not null_if_uncountable:
-        return ((engine.truncated(value * _float_literal(2.0 ** (FINER_BITS - exponent)), null_if_uncountable), 1),)
+        return ((engine.truncated(value * _float_literal(2.0 ** (GRAIN_BITS - exponent)), null_if_uncountable), 1),)
     # Each limb holds what the limbs before it leave over; all products and differences are exact. If sums have only 64
     # bits, limbs have 32, so that the sum of two billion records of one key does not overflow.
-    bits = (0, FINER_BITS) if engine.wide_sums else (-24, 8, FINER_BITS)
+    bits = (0, GRAIN_BITS) if engine.wide_sums else (-24, 8, GRAIN_BITS)
     limbs, rest = [], value * _float_literal(2.0**-exponent)
     for place in bits:
         number = engine.truncated(rest * _float_literal(2.0**place), null_if_uncountable)
-        limbs.append((number, 2 ** (FINER_BITS - place)))
+        limbs.append((number, 2 ** (GRAIN_BITS - place)))
         rest = rest - forced_cast(number, dt.float64) * _float_literal(2.0**-place)
     return tuple(limbs)
 
@@ -369,16 +369,16 @@ def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size
     if number.exact:
         return Sum(_weighted_total(limbs, at, size), number.grain)
     halves = _halves(limbs[0][0]) if len(limbs) == 1 else None
-    if halves is not None and np.abs(halves[0]).max(initial=0) < 2 ** (62 - 64 + FINER_BITS):
+    if halves is not None and np.abs(halves[0]).max(initial=0) < 2 ** (62 - 64 + GRAIN_BITS):
         high, low = halves
-        counts = (high << (64 - FINER_BITS)) + (low >> np.uint64(FINER_BITS)).astype(np.int64)
-        rest = (low & np.uint64(FINER - 1)).astype(np.int64)
+        counts = (high << (64 - GRAIN_BITS)) + (low >> np.uint64(GRAIN_BITS)).astype(np.int64)
+        rest = (low & np.uint64(GRAINS_PER_POWER - 1)).astype(np.int64)
         counts, rest = _accumulated(counts, at, size), _accumulated(rest, at, size)
-        counts, rest = counts + (rest >> FINER_BITS), rest & (FINER - 1)
+        counts, rest = counts + (rest >> GRAIN_BITS), rest & (GRAINS_PER_POWER - 1)
     else:
         total = _weighted_total(limbs, at, size).astype(object)
-        counts, rest = narrowed(total >> FINER_BITS), (total & (FINER - 1)).astype(np.int64)
-    return Sum(counts, number.grain * FINER, rest, FINER)
+        counts, rest = narrowed(total >> GRAIN_BITS), (total & (GRAINS_PER_POWER - 1)).astype(np.int64)
+    return Sum(counts, number.grain * GRAINS_PER_POWER, rest, GRAINS_PER_POWER)
 
 
 def _weighted_total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int) -> Integers:

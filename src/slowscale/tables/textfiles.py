@@ -23,7 +23,7 @@ from slowscale.errors import DataError, EngineError, ParameterError, ParameterTy
 from slowscale.tables.conversion import ISO_DATE, Source, converted
 from slowscale.tables.engines import engine_errors, fresh_name
 from slowscale.tables.private import literal, private_duckdb, quoted
-from slowscale.tables.progress import watched
+from slowscale.tables.progress import query_progress
 
 ENDINGS = (".csv", ".tsv", ".txt")
 COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
@@ -123,7 +123,7 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
                     f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
                 )
             sql = _read_csv_sql(plain, header, form, form.separator(file))
-            with watched(connection, f"Reading {os.path.basename(file)}"):
+            with query_progress(connection, f"Reading {os.path.basename(file)}"):
                 create = f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
                 _load(connection, create, file, argument)
             names = header
