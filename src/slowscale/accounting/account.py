@@ -244,7 +244,7 @@ class Account:
 
     @property
     def spent(self) -> Spent:
-        """What a record may have lost by all charges so far."""
+        """What a record may have lost through all charges so far."""
         return total_of(self.charges)
 
 

@@ -94,7 +94,7 @@ class DeferredLedger:
         return self._current.account
 
     def check_dataset(self, dataset: str | None) -> None:
-        """Raise a `LedgerError` unless records of a data set of this name may be charged here."""
+        """Raise a `LedgerError` unless releases of a data set of this name may be charged here."""
         self._current.check_dataset(dataset)
 
     def check(self, charge: Charge) -> None:

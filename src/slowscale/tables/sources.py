@@ -144,7 +144,7 @@ def as_arrow(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]] | None
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         try:
             table.validate(full=True)
-        except pa.ArrowInvalid:  # its words may quote a record
+        except pa.ArrowInvalid:  # its message may quote a record
             raise DataError(
                 f"{argument} has values that are not valid for their Arrow type, such as text that is not UTF-8; "
                 "correct them"
@@ -176,7 +176,7 @@ def _from_pandas(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
                 arrays[name] = pa.array(map(value_text, data[name]), pa.string())
             else:
                 arrays[name] = pa.array(data[name], from_pandas=True)
-        except Exception:  # its words may quote a record
+        except Exception:  # its message may quote a record
             unusable[name] = str(data[name].dtype)
     return pa.table(arrays), unusable
 
@@ -184,7 +184,7 @@ def _from_pandas(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
 def _from_polars(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
     try:
         frame = data.collect() if hasattr(data, "collect") else data
-    except Exception as error:  # its words may quote a record
+    except Exception as error:  # its message may quote a record
         raise ParameterTypeError(
             f"{argument} cannot be read: collecting the polars frame raises an error; collect it first"
         ) from error

@@ -30,7 +30,7 @@ from slowscale.tables.dialects import forced_cast
 from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, grouped
 from slowscale.tables.keys import Keys, label_kind
 
-Integers = Any  # an array of int64, or of Python integers where those do not fit
+Integers = Any  # an array of int64, or of Python integers if some do not fit
 Run = Callable[[ir.Table], pa.Table]
 
 # The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
