@@ -1,4 +1,4 @@
-"""The command as a new user runs it: the real program, in a folder of its own."""
+"""The command as a new user runs it: the real program, in an empty folder."""
 
 import json
 import math
@@ -75,7 +75,7 @@ def test_the_whole_path(folder):
     assert verified.strip() == "the ledger is as it was written"
 
 
-def test_a_csv_of_ones_own(tmp_path):
+def test_a_csv_file_of_the_user(tmp_path):
     (tmp_path / "farms.csv").write_text("state,cattle\n01,120\n01,4000\n48,31000\n")
     (tmp_path / "plan.toml").write_text(
         '[data]\npath = "farms.csv"\n[keys]\ncross = { state = ["01", "48", "56"] }\n'
@@ -93,8 +93,8 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
         )
     )
     done = run("init", "data/farms.csv", "farms.toml", folder=tmp_path)
-    assert "come from the records, which are confidential" in done.stdout
-    assert 'sold: the dates could be written "%d/%m/%Y" or "%m/%d/%Y"' in done.stdout
+    assert "were inferred from the records, which are confidential" in done.stdout
+    assert 'sold: the dates match "%d/%m/%Y" or "%m/%d/%Y"' in done.stdout
     assert "120" not in done.stdout
     plan = tmp_path / "farms.toml"
     written = tomllib.loads(plan.read_text())
@@ -149,7 +149,7 @@ def test_a_plan_that_starts_from_data_with_types(folder):
     assert not (folder / "none.toml").exists()
 
 
-def test_check_looks_at_the_columns_and_reads_no_record(folder):
+def test_check_reads_the_columns_but_no_record(folder):
     plan = folder / "plan.toml"
     text = plan.read_text()
     plan.write_text(
@@ -224,7 +224,7 @@ def test_nothing_is_spent_on_what_cannot_be_written(folder, change, arguments, w
 
 
 def test_parts_of_a_partition(tmp_path):
-    """A second release about other records finds room, by cross and by file."""
+    """A second release about other records has its own room, with keys by cross and by file."""
     (tmp_path / "farms.csv").write_text("state,cattle\n01,120\n01,4000\n48,31000\n")
     plan = (
         '[data]\npath = "farms.csv"\n[keys]\npartition = "state"\n{keys}\n[ledger]\npath = "l"\n[ledger.caps.cattle]\n'
@@ -276,7 +276,7 @@ def test_a_cap_refuses(folder):
     run("release", plan, "--yes", "--overwrite", folder=folder)
 
 
-def test_a_cap_of_a_ledger_that_is_not_made_yet(folder):
+def test_a_cap_of_a_ledger_that_does_not_exist_yet(folder):
     plan = folder / "plan.toml"
     plan.write_text(plan.read_text().replace("std = 20                  ", "std = 2                   "))
     plan.write_text(plan.read_text().replace("times = 10", "times = 1"))
@@ -327,7 +327,7 @@ def test_a_ledger_is_for_one_data_set(folder):
     assert ss.read_release(folder / "published.parquet").facts["dataset"] == "establishments-2024"
     for name, words in [
         ('name = "establishments-2023"', "belongs to the data set 'establishments-2024', not to 'establishments-2023'"),
-        ("", 'if these records are its, say name = "establishments-2024" in [data]'),
+        ("", 'if the records are of this data set, give name = "establishments-2024" in [data]'),
     ]:
         other = folder / "other.toml"
         other.write_text(plan.read_text().replace('name = "establishments-2024"', name))
@@ -336,7 +336,7 @@ def test_a_ledger_is_for_one_data_set(folder):
             assert words in run(*command, folder=folder, code=5).stderr
 
 
-def test_errors_speak_of_the_plan(tmp_path):
+def test_errors_refer_to_the_plan(tmp_path):
     (tmp_path / "plan.toml").write_text(
         '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nsigma = 1\n[output]\ncsv = "o.csv"\n'
     )
@@ -358,7 +358,7 @@ def test_a_ledger_with_a_function_needs_python(tmp_path):
         assert "the policy uses the function 'math.log1p'. In Python, pass the function: ss.Ledger(" in error
 
 
-def test_a_certainty_that_is_no_bound(folder):
+def test_a_certainty_that_is_not_a_bound(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
     assert "is > 99.99 %, except in 1 % of cases" in words
     assert "100" not in words.partition("In words")[2]
@@ -382,8 +382,8 @@ def dollars(tmp_path):
     return tmp_path
 
 
-def test_check_tells_the_losses_of_the_stated_sizes(dollars):
-    """The largest record's loss, that over all columns, and a count as one number."""
+def test_check_prints_the_losses_of_the_stated_sizes(dollars):
+    """The losses of the stated sizes, by column and over all columns; the loss of a count is one number."""
     polylog, root, count = ss.ExponentialPolylog.calibrate(std=20), ss.Root(4, 25), ss.Gaussian(3)
     words = run("check", "plan.toml", folder=dollars).stdout
     losses = [
@@ -436,7 +436,7 @@ def test_sizes_after_a_release(dollars):
 
 
 def test_explain_uses_the_pure_guarantee(tmp_path):
-    """ε 1.30 and 78.6 % are true, where zCDP would say 6.55 and 98.8 % except in 1 % of cases."""
+    """The pure guarantee gives ε = 1.30 and 78.6 %; zCDP would give 6.55 and 98.8 %, except in 1 % of cases."""
     (tmp_path / "d.csv").write_text("emp\n3\n")
     (tmp_path / "plan.toml").write_text(
         '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "emp"\nmechanism = "exponential-polylog"\nstd = 75\n'
@@ -454,7 +454,7 @@ def test_explain_uses_the_pure_guarantee(tmp_path):
         assert found["posterior_guarantee"] == "PRDP"
 
 
-def test_calibrate_tells_of_fitting_sizes(tmp_path):
+def test_calibrate_prints_matching_sizes(tmp_path):
     words = run("calibrate", "gaussian", "--loss", 1, "--at", 4e10, folder=tmp_path).stdout
     assert "1 at 40,000,000,000" in words
     assert "10¹²" in words
@@ -472,7 +472,7 @@ def test_charts_are_not_overwritten(tmp_path):
     assert "<svg" in (tmp_path / "c.svg").read_text()
 
 
-def test_compare_speaks_of_the_sizes_given(tmp_path):
+def test_compare_uses_the_given_sizes(tmp_path):
     arguments = ["compare", "--std", 75, "--at", 106, "--sizes", "median firm=12,largest firm=4e10"]
     done = run(*arguments, "--chart", "c.svg", folder=tmp_path)
     names, sizes = done.stdout.splitlines()[2:4]
@@ -551,7 +551,7 @@ def test_debug_shows_the_traceback(folder):
 
 
 def test_interrupting_leaves_nothing_half_written(folder):
-    """Ctrl-C at several moments: every released file was charged, and none is half there."""
+    """Ctrl-C at several moments: every released file was charged, and none is incomplete."""
     for wait in (0.3, 0.8, 1.2, 1.6, 2.0, 2.6):
         process = subprocess.Popen(
             [COMMAND, "release", "plan.toml", "--yes", "--overwrite"], cwd=folder,
@@ -573,7 +573,7 @@ def test_interrupting_leaves_nothing_half_written(folder):
 
 
 def test_a_full_disk_leaves_nothing_half_written(folder):
-    """The table does not fit: an error, no half a file, and what was charged is in the ledger."""
+    """If the table does not fit, there is an error and no incomplete file, and the charge is in the ledger."""
     small = folder / "small"
     small.mkdir()
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", small]).returncode:

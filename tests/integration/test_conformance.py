@@ -18,9 +18,9 @@ from slowscale.errors import DataError
 from slowscale.policy import ConstantPolicy
 from slowscale.tables.losses import loss_expression
 from slowscale.tables.sources import open_table
-from slowscale.tables.sums import FINER, FINER_BITS, Column, exact_sums
+from slowscale.tables.sums import GRAIN_BITS, GRAINS_PER_POWER, Column, exact_sums
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
 COUNTIES, INDUSTRIES, RECORDS = 1000, 100, 300_000
 
@@ -52,7 +52,7 @@ def simulated():
             "d3": pa.array([Decimal(int(c)).scaleb(-3) for c in cents], pa.decimal128(20, 3)),
             "pay": pa.array([Decimal(int(c)).scaleb(-2) for c in cents], pa.decimal128(18, 2)),
             "wide": pa.array([Decimal(int(c) ** 2).scaleb(-6) for c in cents], pa.decimal128(38, 6)),
-            "tie": pa.array((2 * halves + 1) / (2 * FINER)),
+            "tie": pa.array((2 * halves + 1) / (2 * GRAINS_PER_POWER)),
             "hours": pa.array(np.minimum(np.exp(generator.normal(0, 6, RECORDS)), 1e12)),
             "single": pa.array(generator.normal(0, 1e3, RECORDS).astype(np.float32)),
             "gap": pa.array(np.where(missing, 0, generator.integers(0, 100, RECORDS)), mask=missing),
@@ -70,11 +70,11 @@ def records(engine):
 
 
 def counted(values, unit):
-    """Return what values count as, and their grain, by Python's own arithmetic: what every engine must meet."""
+    """Return the expected whole numbers of grains of values, and the grain, in Python arithmetic."""
     if isinstance(values[0], float):
-        power = math.floor(math.log2(unit))  # of the largest power of two that is at most the unit
+        power = math.floor(math.log2(unit))  # the exponent of the largest power of two that is at most the unit
         assert Fraction(2) ** power <= unit < Fraction(2) ** (power + 1)
-        return [int(math.ldexp(value, FINER_BITS - power)) for value in values], Fraction(2) ** power / FINER
+        return [int(math.ldexp(value, GRAIN_BITS - power)) for value in values], Fraction(2) ** power / GRAINS_PER_POWER
     if isinstance(values[0], Decimal):
         digits = max(0, -min(value.as_tuple().exponent for value in values))
         return [int(value.scaleb(digits)) for value in values], Fraction(1, 10**digits)
@@ -103,7 +103,7 @@ def exact(total):
 
 
 def has_decimals(engine):
-    return engine != "sqlite"  # where decimals are floats
+    return engine != "sqlite"  # SQLite stores decimals as floats
 
 
 COLUMNS = [
@@ -138,7 +138,7 @@ def test_sums_are_exact_and_the_same_on_every_engine(engine, records):
 @pytest.mark.parametrize(("name", "unit"), COLUMNS, ids=lambda value: str(value))
 def test_every_unit(engine, records, name, unit):
     if name in DECIMALS and not has_decimals(engine):
-        if name == "wide":  # as floats these are too large for the unit
+        if name == "wide":  # these are too large for the unit as floats
             with pytest.raises(DataError, match="too large to be counted"):
                 exact_sums(records, [Column(name, unit)], KEYS)
             return
@@ -150,7 +150,7 @@ def test_every_unit(engine, records, name, unit):
     assert exact(exact_sums(records, [Column(name, unit)], KEYS).sums[name]) == (totals, grain)
 
 
-def test_the_total_of_all_records_has_those_without_labels_too(engine, records):
+def test_the_total_includes_records_without_labels(engine, records):
     sums = exact_sums(records, [Column("huge", Fraction(1))], None)
     assert sums.rows.tolist() == [RECORDS]
     assert int(sums.sums["huge"].counts[0]) == sum(RECORDS_TABLE["huge"].to_pylist())
@@ -186,7 +186,7 @@ def test_row_by_row_expressions_mean_the_same(engine, records):
         "root": "sqrt(emp)",
         "class": "case when emp < 10 then 1 when emp between 10 and 99 then 2 else 3 end",
     }
-    if not has_decimals(engine):  # there they are refused in arithmetic
+    if not has_decimals(engine):  # arithmetic with decimals is refused on this engine
         del derive["both"], derive["twice"]
     keys = ss.Keys.cross({"state": ["00", "01"], "class": [1, 2, 3]})
     for name in [name for name in derive if name not in keys.columns]:
@@ -225,10 +225,10 @@ def test_negative_values(engine, records):
 def test_floats_that_cannot_be_counted(engine, value, words):
     data = engines.load(engine, pa.table({"k": ["a", "b", "c"], "x": [1.5, value, 2.25]}))
     session = ss.Session(data, bits=Recorded(3))
-    words = "missing values" if words == "NaN" and engine == "sqlite" else words  # SQLite keeps NaN as NULL
+    words = "missing values" if words == "NaN" and engine == "sqlite" else words  # SQLite stores NaN as NULL
     with pytest.raises(DataError, match=f"column 'x' has .*{words}"):
         session.sum({"x": ss.Gaussian(1)}, keys=ss.Keys.cross({"k": ["a", "b"]}))
-    # A record without a public key is left out, whatever it holds.
+    # A record without a public key is left out, whatever its values are.
     release = session.sum({"x": ss.Gaussian(1e-9)}, keys=ss.Keys.cross({"k": ["a", "c"]}), unit="0.25")
     assert release.table["x"].to_pylist() == [1.5, 2.25]
 
@@ -302,7 +302,7 @@ def test_losses_are_those_of_the_policy(engine, records, mechanism):
 
 
 def test_policies_are_pushed_down(engine, records):
-    """The policy of a whole ledger, parallel parts and all, is one expression for the engine."""
+    """The policy of a whole ledger, including parallel parts, is one expression for the engine."""
     one = ss.RecordPolicy((("emp", 3 * ss.ExponentialPolylog(0.3).policy), (None, ConstantPolicy(0.25))))
     other = ss.RecordPolicy((("emp", ss.Gaussian(50).policy), ("pay", ss.Root(4, 2).policy)))
     policy = one + (one | other)
@@ -313,7 +313,7 @@ def test_policies_are_pushed_down(engine, records):
 
 
 def test_losses_of_entities(engine, records):
-    """An entity loses the policy of its totals in each cell, whatever the engine."""
+    """On every engine, the loss of an entity is the policy of its total in each cell, summed over cells."""
     session = ss.Session(records, protect="county", bits=Recorded(6))
     keys = ss.Keys.cross({"naics": [1, 2, 3]})
     mechanisms = {"emp": ss.Root(4, 2), "tie": ss.ExponentialPolylog(0.3)}

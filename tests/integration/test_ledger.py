@@ -1,4 +1,4 @@
-"""The ledger under fire: killed processes, races, full disks and failing writes."""
+"""The ledger under killed processes, races, full disks and failing writes."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_a_killed_process_leaks_nothing(tmp_path):
     assert counts["charged"] >= counts["found"] > 100
 
 
-def test_a_race_for_the_cap_is_fair_to_the_cap(tmp_path):
+def test_concurrent_charges_do_not_exceed_the_cap(tmp_path):
     """8 processes make 100 charges each against a cap with room for 250: exactly 250 succeed."""
     path = tmp_path / "census.ledger"
     ss.Ledger(path, {"x": 250 * ss.Gaussian(10).policy}).close()
@@ -98,7 +98,7 @@ def test_a_race_for_the_cap_is_fair_to_the_cap(tmp_path):
         ledger.charge(Charge.from_facts(FACTS))
 
 
-def test_processes_that_make_the_ledger_at_once_share_it(tmp_path):
+def test_processes_that_create_the_ledger_at_once_share_it(tmp_path):
     path = tmp_path / "census.ledger"
     racers = [
         subprocess.Popen(
@@ -111,7 +111,7 @@ def test_processes_that_make_the_ledger_at_once_share_it(tmp_path):
 
 
 def race(paths):
-    """Let two processes for each path charge as often as they can; return how many charges succeeded in all."""
+    """Let two processes per path charge as often as they can; return the total number of charges that succeeded."""
     racers = [
         subprocess.Popen(
             [sys.executable, "-c", RACER.replace("100", "5"), str(path)],
@@ -132,7 +132,7 @@ CAPPED = {"x": 5 * ss.Gaussian(10).policy}
 
 
 def test_a_ledger_by_several_names_has_one_cap(tmp_path):
-    """A cap with room for 5 charges: symbolic links share it, and a hard link has no room of its own."""
+    """A cap with room for 5 charges: symbolic links share it, and a hard link is refused."""
     path = tmp_path / "census.ledger"
     ledger = ss.Ledger(path, CAPPED)
     (tmp_path / "other").mkdir()
@@ -147,7 +147,7 @@ def test_a_ledger_by_several_names_has_one_cap(tmp_path):
 
 
 def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
-    """As a container does with a single file; mounting the folder gives the same ledger by another path."""
+    """Containers mount single files like this; if the folder is mounted instead, both paths are the same ledger."""
     path, alone, folder = tmp_path / "here" / "census.ledger", tmp_path / "alone", tmp_path / "folder"
     path.parent.mkdir()
     folder.mkdir()
@@ -157,7 +157,9 @@ def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
         pytest.skip("MOUNTED LEDGERS ARE NOT TESTED: a bind mount takes root")
     try:
         subprocess.run(["mount", "--bind", path.parent, folder], check=True)
-        with pytest.raises(ss.LedgerError, match=r"alone is a mount point: .* Mount the folder it is in, not the file"):
+        with pytest.raises(
+            ss.LedgerError, match=r"alone is a mount point: .* mount the folder that contains the ledger"
+        ):
             ss.Ledger(alone)
         assert race([path, alone, folder / "census.ledger"]) == 5
         assert ss.Ledger(path).spent({"x": 10}) == pytest.approx(2.5)
@@ -167,7 +169,7 @@ def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
 
 
 def test_processes_that_convert_a_ledger_at_once(tmp_path):
-    """An earlier version made it in write-ahead mode; whoever opens it first converts it, and the others wait."""
+    """An earlier version created it in write-ahead mode; the first process to open it converts it, the others wait."""
     for number in range(5):
         path = tmp_path / f"{number}.ledger"
         ss.Ledger(path, CAPPED).close()
@@ -211,7 +213,7 @@ print(sum(charges) + 25)
 
 
 def test_forks_while_threads_charge(tmp_path):
-    """A child drops the connections that it inherited: that must not undo what a thread of its parent is writing."""
+    """A child closes the connections that it inherited, which must not undo what a thread of its parent writes."""
     path = tmp_path / "census.ledger"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING, str(path)], capture_output=True, text=True, timeout=300
@@ -223,7 +225,7 @@ def test_forks_while_threads_charge(tmp_path):
 
 
 def test_failing_writes(tmp_path):
-    """The system refuses to let files grow: an error, no release, the ledger as it was."""
+    """If the system does not let files grow, there is an error and no release, and the ledger is unchanged."""
     done = subprocess.run(
         [sys.executable, "-c", FAILING, str(tmp_path / "census.ledger")], capture_output=True, text=True, timeout=120
     )
@@ -242,7 +244,7 @@ def fill(path):
 
 
 def test_a_full_disk(tmp_path):
-    """On a real file system that is full, if the machine lets us make one."""
+    """A real file system that is full, if the machine allows us to create one."""
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", tmp_path]).returncode:
         pytest.skip("THE FULL DISK IS NOT TESTED: mounting a small file system takes root")
     try:

@@ -1,4 +1,4 @@
-"""A notebook as people run it, in a Jupyter kernel without ipywidgets: DuckDB refuses a progress bar there."""
+"""A notebook in a Jupyter kernel without ipywidgets, where DuckDB refuses a progress bar."""
 
 import textwrap
 
@@ -8,7 +8,7 @@ from nbconvert.preprocessors import ExecutePreprocessor
 CELLS = [
     """
     import sys
-    sys.modules["ipywidgets"] = None          # not importable, whatever is installed
+    sys.modules["ipywidgets"] = None          # not importable, even if it is installed
     try:
         import ipywidgets
     except ImportError:

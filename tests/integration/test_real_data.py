@@ -13,7 +13,7 @@ CBP, CATTLE = DATA / "cbp2014_county_naics2.csv.gz", DATA / "usda_cattle_2022_co
 
 
 def covered(session, columns, keys, truth, releases, level=0.95, **options):
-    """Return for each column the share of cells and releases whose interval holds the true sum."""
+    """Return, for each column, the share of cells and releases whose interval contains the true sum."""
     shares = dict.fromkeys(columns, 0.0)
     for _ in range(releases):
         frame = session.sum(columns, keys=keys, level=level, **options).to_pandas()
@@ -24,7 +24,7 @@ def covered(session, columns, keys, truth, releases, level=0.95, **options):
 
 
 def margin(trials):
-    """Return how far a share of 0.95 may stray at a false-alarm rate below 1e-6."""
+    """Return how far a share may deviate from 0.95 at a false-alarm rate below 1e-6."""
     return 5 * math.sqrt(0.95 * 0.05 / trials)
 
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: every chart is shown, nothing is fetched, nothing goes wrong; light, dark and printed.
+"""The report in a real browser, light, dark and printed: every chart appears, nothing is fetched, nothing fails.
 
 Chromium keeps a log of the network, in which what a page asks for has an origin, and what the browser does by itself
 has none. Names are never resolved. A page that does ask for something shows that both checks would see it.
@@ -26,11 +26,11 @@ FLAGS = [
 ]
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND"
 DARK = "--blink-settings=preferredColorScheme=0"
-COLOURS = {  # of the banner and the paper
+COLOURS = {  # of the banner and the background
     "light": ((0xA4, 0x0E, 0x26), (0xFF, 0xFF, 0xFF)),
     "dark": ((0xB3, 0x15, 0x2D), (0x12, 0x17, 0x1D)),
 }
-# As many as there may be, of data in dollars.
+# The largest number of sizes, for data in dollars.
 SIZES = {
     **{f"{place}th percentile of firms": {"emp": place, "payann": 4e10 - 100 + place} for place in range(1, 99, 14)},
     "largest firm": {"emp": 150_000, "payann": 4e10},
@@ -67,7 +67,7 @@ def pages(folder):
 
 
 def browse(chromium, page, folder, *flags):
-    """Open a page; return what the browser printed, its complaints, and what the page asked the network for."""
+    """Open a page; return the output of the browser, its error messages, and the network requests of the page."""
     log = folder / "network.json"
     command = [chromium, *FLAGS, OFFLINE, f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}", *flags]
     done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120)
@@ -79,7 +79,7 @@ def browse(chromium, page, folder, *flags):
 
 
 @pytest.mark.parametrize("kind", ["public", "confidential"])
-def test_opens_without_network_or_complaint(chromium, pages, tmp_path, kind):
+def test_opens_without_network_access_or_errors(chromium, pages, tmp_path, kind):
     dom, complaints, asked = browse(chromium, pages[kind], tmp_path, "--dump-dom")
     assert not complaints
     assert not asked
@@ -91,7 +91,7 @@ def test_opens_without_network_or_complaint(chromium, pages, tmp_path, kind):
     assert dom.count("<math") == (2 if kind == "public" else 0)
 
 
-def test_the_checks_would_see_it(chromium, tmp_path):
+def test_the_checks_detect_errors(chromium, tmp_path):
     page = tmp_path / "bad.html"
     page.write_text('<img src="http://example.invalid/x.png"><script>console.error("oops")</script>', encoding="utf-8")
     _, complaints, asked = browse(chromium, page, tmp_path, "--dump-dom")
@@ -101,7 +101,7 @@ def test_the_checks_would_see_it(chromium, tmp_path):
 
 @pytest.mark.parametrize("scheme", COLOURS)
 def test_light_and_dark(chromium, pages, tmp_path, scheme):
-    """The first pixel is the banner's, and without a banner the paper's."""
+    """The first pixel belongs to the banner or, without a banner, to the background."""
     bare = tmp_path / "bare.html"
     text = pages["public"].read_text(encoding="utf-8")
     bare.write_text(re.sub(r'<p class="banner".*?</p>', "", text), encoding="utf-8")
@@ -113,7 +113,7 @@ def test_light_and_dark(chromium, pages, tmp_path, scheme):
 
 @pytest.mark.parametrize("scheme", COLOURS)
 def test_prints(chromium, poppler, pages, tmp_path, scheme):
-    """Printed, the charts have their colours, the paper is white whatever the screen, and no part is lost."""
+    """In print the charts keep their colours, the background is white in both schemes, and no part is missing."""
     paper = tmp_path / "report.pdf"
     dark = [DARK] if scheme == "dark" else []
     browse(chromium, pages["public"], tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={paper}", *dark)
@@ -130,7 +130,7 @@ def test_prints(chromium, poppler, pages, tmp_path, scheme):
 
 
 def test_stated_sizes_are_drawn(chromium, pages, tmp_path):
-    """The sizes are points on the lines; few of them have their names beside, on the paper's colour."""
+    """The sizes are points on the lines; if there are few, their names are beside them, on the background colour."""
     dom, complaints, asked = browse(chromium, pages["sized"], tmp_path, "--dump-dom")
     assert not complaints
     assert not asked
@@ -141,7 +141,7 @@ def test_stated_sizes_are_drawn(chromium, pages, tmp_path):
 
 @pytest.mark.parametrize("kind", ["public", "sized"])
 def test_nothing_is_cut_off_in_print(chromium, poppler, pages, tmp_path, kind):
-    """Every word lies on its sheet, also in a table of as many sizes as there may be."""
+    """Every word is inside its page, even in a table with the largest number of sizes."""
     paper = tmp_path / "report.pdf"
     browse(chromium, pages[kind], tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={paper}")
     boxes = subprocess.run(["pdftotext", "-bbox", paper, "-"], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Faults that once let one record change more than its own cell: each as it was found, and as it must be."""
+"""Faults that once let one record change more than its own cell: each is reproduced and must not come back."""
 
 import math
 import sqlite3
@@ -20,7 +20,7 @@ import slowscale as ss
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import Column, exact_sums
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
 
 def sums(data, keys, column="x", **options):
@@ -28,8 +28,8 @@ def sums(data, keys, column="x", **options):
 
 
 @pytest.mark.xdist_group("pyspark")
-def test_spark_labels_beyond_floats_stay_apart():
-    """A NULL label turned bigints into floats by way of pandas, and two cells fell together."""
+def test_spark_labels_that_floats_cannot_represent_stay_different():
+    """In pandas, a NULL label turned bigints into floats, which merged two cells."""
     labels = [480290001001234567, 480290001001234568]
     rows = [(labels[0], 10_000), (labels[1], 70)]
     keys = ss.Keys.cross({"block": labels})
@@ -43,7 +43,7 @@ def test_spark_labels_beyond_floats_stay_apart():
 
 
 @pytest.mark.xdist_group("pyspark")
-def test_spark_labels_are_told_apart_whatever_their_collation():
+def test_spark_labels_are_compared_independently_of_the_collation():
     frame = engines.load("pyspark", pa.table({"state": ["tx"] + ["TX"] * 1000, "x": [1] * 1001}))
     frame = frame.selectExpr("state COLLATE UTF8_LCASE AS state", "x")
     assert sums(frame, ss.Keys.cross({"state": ["TX", "tx"]}), "x") == [1000, 1]
@@ -64,7 +64,7 @@ def test_spark_that_wraps_around_is_refused():
 
 
 @pytest.mark.xdist_group("pyspark")
-def test_spark_frames_that_combine_rows_say_so():
+def test_spark_frames_that_combine_rows_are_reported():
     frame = engines.load("pyspark", pa.table({"k": ["a", "a"], "x": [1, 2]}))
     plain = ss.Session(frame.filter("x > 0").withColumn("y", frame.x + 1)).sum({"y": TINY})
     assert "combines" not in plain.facts["protects"]
@@ -84,7 +84,7 @@ def test_spark_frames_that_combine_rows_say_so():
 
 
 @pytest.mark.xdist_group("pyspark")
-def test_a_spark_column_that_ibis_does_not_know_does_no_harm():
+def test_a_spark_column_of_an_unsupported_type_is_left_out():
     frame = engines.load("pyspark", pa.table({"x": [1, 2]})).selectExpr("x", "parse_json('{}') AS odd")
     session = ss.Session(frame, bits=Recorded(1))
     assert session.sum({"x": TINY}).table["x"].to_pylist() == [3]
@@ -93,7 +93,7 @@ def test_a_spark_column_that_ibis_does_not_know_does_no_harm():
 
 
 @pytest.mark.parametrize("order", [("tx", "TX"), ("TX", "tx")])
-def test_duckdb_labels_are_told_apart_whatever_their_collation(order):
+def test_duckdb_labels_are_compared_independently_of_the_collation(order):
     connection = ibis.duckdb.connect()
     connection.con.execute("CREATE TABLE t (state VARCHAR COLLATE NOCASE, x INT)")
     for label, records in zip(order, (1, 1000), strict=True):
@@ -102,7 +102,7 @@ def test_duckdb_labels_are_told_apart_whatever_their_collation(order):
     assert list(ss.Keys.public_in(connection.table("t"), "state")) == [("TX",), ("tx",)]
 
 
-def test_sqlite_labels_are_told_apart_whatever_their_collation(tmp_path):
+def test_sqlite_labels_are_compared_independently_of_the_collation(tmp_path):
     file = sqlite3.connect(tmp_path / "a.sqlite")
     file.execute("CREATE TABLE t (state TEXT COLLATE NOCASE, x INTEGER)")
     file.executemany("INSERT INTO t VALUES (?, 1)", [("tx",)] + [("TX",)] * 1000)
@@ -120,17 +120,17 @@ def test_postgres_dates_and_numbers_that_python_does_not_have():
     ).close()
     keys = ss.Keys.cross({"day": [date(2020, 1, 1)]})
     assert sums(connection.table("odd"), keys, unit="0.5") == [3.5]
-    # A numeric without a scale is cut to 12 digits, never rounded up.
+    # A numeric without a scale is truncated to 12 digits after the point, never rounded up.
     made = ss.Session(connection.table("odd"), bits=Recorded(1)).sum(
         {"y": ss.Gaussian(1e-20)}, keys=keys, unit="0.000000000001"
     )
     assert made.table["y"].to_pylist() == [1e-12]
     connection.raw_sql("INSERT INTO odd VALUES ('2020-01-01', 'NaN', 0)").close()
-    with pytest.raises(ss.DataError, match="column 'x' has values too large to be counted"):
+    with pytest.raises(ss.DataError, match="column 'x' has values that are too large to be counted"):
         sums(connection.table("odd"), keys)
 
 
-def test_floats_are_cut_towards_zero():
+def test_floats_are_truncated_towards_zero():
     """Rounding to the nearest grain doubled the influence of a small record."""
     session = ss.Session(pa.table({"x": np.full(1_000_000, 0.00763)}), bits=Recorded(1))
     assert session.sum({"x": TINY}, unit=1000).table["x"].to_pylist() == [8000]
@@ -151,7 +151,7 @@ def test_whole_numbers_that_come_as_floats_are_counted_exactly():
 
 
 def test_one_session_in_several_threads():
-    """Two threads on one DuckDB connection froze the whole process."""
+    """Two threads on one DuckDB connection hung the whole process."""
     generator = np.random.default_rng(1)
     frame = pd.DataFrame({"k": generator.integers(0, 5, 200_000), "x": generator.integers(0, 9, 200_000)})
     session = ss.Session(frame, bits=Recorded(1))
@@ -178,7 +178,7 @@ def test_one_session_in_several_threads():
     assert found == [wanted] * 24
 
 
-def test_a_new_name_has_no_allowance_of_its_own(tmp_path):
+def test_a_new_name_shares_the_allowance(tmp_path):
     connection = ibis.duckdb.connect()
     connection.con.register("t", pa.table({"state": ["IA", "TX"], "pay": [1, 2]}))
     table = connection.table("t")
@@ -206,7 +206,7 @@ def test_a_computed_partition_is_refused_also_where_ibis_has_cached_it():
 
 
 def test_a_filter_moves_records_in_and_out():
-    """With a filter the bounded loss between two values said 0 where the record enters the table."""
+    """With a filter, the bounded loss between two values was 0 although the record entered the table."""
     session = ss.Session(pa.table({"emp": [5], "pay": [100]}), bits=Recorded(1))
     release = session.sum({"pay": ss.Gaussian(10)}, count=ss.Gaussian(1), where="emp > 10")
     record, other = {"emp": 5, "pay": 100}, {"emp": 15, "pay": 100}
@@ -234,15 +234,15 @@ def test_an_unreadable_file_is_an_attempt_that_the_ledger_keeps(tmp_path):
         ("label,note,a,b,x", 'a","b', "TX,n,1,1,1000", '",",5,6,",x",7', {"x": "int64"}),
     ],
 )
-def test_quotes_within_fields_swallow_no_lines(tmp_path, header, odd, line, last, types):
-    """An even number of quotes is not enough: one within a field is literal, and the next opens a field."""
+def test_quotes_within_fields_do_not_join_lines(tmp_path, header, odd, line, last, types):
+    """An even number of quotes is not enough: a quote within a field is literal, and the next one opens a field."""
     path, keys = tmp_path / "a.csv", ss.Keys.cross({"label": ["TX"]})
     path.write_text("\n".join([header, *[line] * 20, last, ""]))
     assert ss.Session(path, types=types, bits=Recorded(1)).sum({"x": TINY}, keys=keys).table["x"].to_pylist() == [
         20_000
     ]
     path.write_text("\n".join([header, odd, *[line] * 20, last, ""]))
-    with pytest.raises(ss.DataError, match=r"quote in the middle of a field|is not a record"):
+    with pytest.raises(ss.DataError, match=r"quote in the middle of a field|must have as many fields"):
         ss.Session(path, types=types)
 
 
@@ -264,7 +264,7 @@ def test_an_object_without_a_type_is_its_text(odd):
 
 
 def test_statistics_of_a_parquet_file_decide_nothing(tmp_path):
-    """They leave out NaN, so that another record decided whether a record with NaN passed a filter."""
+    """The statistics ignore NaN, so another record decided whether a record with NaN passed a filter."""
     path, view = tmp_path / "a.parquet", tmp_path / "v.duckdb"
     with duckdb.connect(str(view)) as file:
         pa.parquet.write_table(pa.table({"x": [1], "f": [1.0]}), path)
@@ -292,7 +292,7 @@ def test_statistics_of_a_parquet_file_decide_nothing(tmp_path):
 
 
 @pytest.mark.xdist_group("postgres")
-def test_postgres_decimals_that_are_not_numbers_do_no_harm_outside_the_keys():
+def test_postgres_nan_decimals_outside_the_keys_are_ignored():
     connection = engines.load("postgres", pa.table({"x": [1]})).get_backend()
     connection.raw_sql(
         "CREATE TABLE nan (k text, x numeric(10, 2), y numeric(60, 2), z float8); INSERT INTO nan VALUES "
@@ -301,7 +301,7 @@ def test_postgres_decimals_that_are_not_numbers_do_no_harm_outside_the_keys():
     keys = ss.Keys.cross({"k": ["TX"]})
     assert [sums(connection.table("nan"), keys, column) for column in "xyz"] == [[5], [7], [0]]
     for column in "xy":
-        with pytest.raises(ss.DataError, match=f"column '{column}' has values too large"):
+        with pytest.raises(ss.DataError, match=f"column '{column}' has values that are too large"):
             sums(connection.table("nan"), ss.Keys.cross({"k": ["ZZ"]}), column)
 
 
@@ -327,7 +327,7 @@ def test_a_sqlite_file_of_another_encoding_is_refused(tmp_path):
 
 
 def test_a_cap_belongs_to_the_stored_column(tmp_path):
-    """A computed column under a stored one's name, a view, or a reserved name has no allowance either."""
+    """A computed column with the name of a stored one, a view and a reserved name have no allowance, either."""
     connection = ibis.duckdb.connect()
     connection.con.execute("CREATE TABLE t AS SELECT 'TX' AS state, 400 AS emp, 7 AS payann")
     connection.con.execute("CREATE VIEW v AS SELECT 'IA' AS state, emp * 1000 AS emp FROM t")
@@ -370,9 +370,9 @@ def test_filters_before_the_session_move_records_too():
     assert ss.Session(table, bits=Recorded(1)).count(mechanism=TINY).policy.bounded({}, {}) == 0
 
 
-def test_nothing_is_answered_that_the_ledger_cannot_keep(tmp_path, monkeypatch):
-    """With the ledger locked, DataError told about the records again and again, and left no trace."""
-    monkeypatch.setattr("slowscale.accounting.storage.PATIENCE", 0.2)
+def test_no_records_are_read_while_the_ledger_cannot_be_written(tmp_path, monkeypatch):
+    """With a locked ledger, a DataError revealed facts about the records repeatedly and was not recorded."""
+    monkeypatch.setattr("slowscale.accounting.storage.LOCK_TIMEOUT", 0.2)
     errors = []
     for values in ([1, 2], [1, -2]):
         path = tmp_path / f"{values[1]}.ledger"
@@ -388,16 +388,16 @@ def test_nothing_is_answered_that_the_ledger_cannot_keep(tmp_path, monkeypatch):
     assert errors[0] == errors[1]
 
 
-def test_an_empty_cell_is_told_after_the_charge(tmp_path):
-    """Warnings turned into errors were a question about the records that cost nothing."""
+def test_an_empty_cell_is_reported_after_the_charge(tmp_path):
+    """A warning that was turned into an error revealed a fact about the records at no cost."""
     session = ss.Session(pa.table({"k": ["a"], "x": [1]}), tmp_path / "a.ledger")
     with pytest.raises(ss.ConfidentialWarning):  # pytest turns warnings into errors
         session.sum({"x": ss.Gaussian(1)}, keys=ss.Keys.cross({"k": ["b"]}))
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge"]
 
 
-def test_a_view_is_not_taken_for_a_table_of_the_same_name(tmp_path):
-    """A stored table elsewhere with the view's name let a file's statistics decide again."""
+def test_a_view_is_not_mistaken_for_a_table_of_the_same_name(tmp_path):
+    """A stored table elsewhere with the name of the view made the statistics of a file decide again."""
     path, found = tmp_path / "a.parquet", []
     for values in ([1.0, math.nan], [1.0, math.nan, 500.0]):
         pa.parquet.write_table(pa.table({"x": [1, 10, 100][: len(values)], "f": values}), path)

@@ -1,4 +1,4 @@
-"""SQL text means the same on every engine: what DuckDB means by it, or what a plain Python function says."""
+"""SQL text means the same on every engine: the same as in DuckDB, or as in a Python function."""
 
 import math
 import random
@@ -120,7 +120,7 @@ def records(engine):
 
 
 def fetched(records, expressions):
-    """Return the values of expressions by id; Ibis would take those of Spark and SQLite through pandas."""
+    """Return the values of expressions by id; for Spark and SQLite, Ibis would use pandas."""
     bound = {f"x{i}": bind(records, expression, "derive") for i, expression in enumerate(expressions)}
     table = records.select("id", **bound)
     backend = table.get_backend()
@@ -137,7 +137,7 @@ def fetched(records, expressions):
 
 def _ordered(values, dtype, order):
     if isinstance(values, pa.ChunkedArray):
-        if pa.types.is_timestamp(values.type):  # Spark's are in UTC, and say so
+        if pa.types.is_timestamp(values.type):  # timestamps of Spark have the time zone UTC
             values = values.cast(pa.timestamp("us"))
         values = values.to_pylist()
     else:
@@ -149,26 +149,26 @@ def _ordered(values, dtype, order):
 
 @cache
 def duckdb_values(sql):
-    """Return what DuckDB itself gives for the same text."""
+    """Return the result of the same text in DuckDB."""
     with duckdb.connect() as connection:
         connection.register("records", RECORDS)
         return [value for (value,) in connection.sql(f"SELECT {sql} FROM records ORDER BY id").fetchall()]
 
 
 def truth(engine, sql):
-    if engine == "sqlite":  # which has no decimals
+    if engine == "sqlite":  # SQLite has no decimals
         return [float(value) if isinstance(value, Decimal) else value for value in duckdb_values(sql)]
     return duckdb_values(sql)
 
 
 def is_refused(engine, sql):
-    """Whether an expression needs decimals, which SQLite keeps as floats."""
+    """Return whether an expression needs decimals, which SQLite stores as floats."""
     return engine == "sqlite" and bool(re.search(r"\bm [+-] |\+ m\b|as decimal", sql))
 
 
 @cache
 def all_values(engine):
-    """Return the values of all expressions, many to a query: on Spark a query takes longer to start than to run."""
+    """Return the values of all expressions, many per query: on Spark a query takes longer to start than to run."""
     wanted = {sql: sql for sql in [*SAME_AS_DUCKDB, *(sql for sql, _names, _rule in BY_RULE)]}
     wanted |= {("ibis", sql): expression for expression, sql in IBIS}
     names = [name for name in wanted if not is_refused(engine, name if isinstance(name, str) else name[1])]
@@ -176,7 +176,7 @@ def all_values(engine):
     for batch in (names[start : start + 25] for start in range(0, len(names), 25)):
         try:
             values |= zip(batch, fetched(loaded(engine), [wanted[name] for name in batch]), strict=True)
-        except Exception:  # which of them?
+        except Exception:  # find the expression that fails
             values |= {name: _alone(loaded(engine), wanted[name]) for name in batch}
     return values
 
@@ -372,7 +372,7 @@ coalesce(ts, d)
 @pytest.mark.parametrize("sql", SAME_AS_DUCKDB)
 def test_dialect(engine, records, found, sql):
     if is_refused(engine, sql):
-        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite keeps as floats"):
+        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite stores as floats"):
             bind(records, sql, "derive")
     else:
         assert found[sql] == truth(engine, sql)
@@ -424,7 +424,7 @@ def iso_time(text):
 
 
 def formatted(layout, shape):
-    """Read by Python's strptime what has the right shape."""
+    """Read text that has the right form with Python's strptime."""
 
     def read(text):
         if text is None or not re.fullmatch(shape, text.strip(" "), re.ASCII):
@@ -446,7 +446,7 @@ def ascii_lower(text):
 
 
 def safely(function):
-    """NULL in, NULL out; what raises is NULL."""
+    """Return NULL for NULL arguments, and if the function raises."""
 
     def read(*values):
         if any(value is None for value in values):
@@ -506,7 +506,7 @@ BY_RULE = [
 @pytest.mark.parametrize(("sql", "columns", "rule"), BY_RULE, ids=lambda value: value if isinstance(value, str) else "")
 def test_by_rule(engine, records, found, sql, columns, rule):
     if is_refused(engine, sql):
-        with pytest.raises(ParameterError, match="which SQLite keeps as a float"):
+        with pytest.raises(ParameterError, match="which SQLite stores as a float"):
             bind(records, sql, "derive")
     else:
         names = [columns] if columns in RECORDS.column_names else columns
@@ -551,7 +551,7 @@ IBIS = [
 @pytest.mark.parametrize(("expression", "sql"), IBIS, ids=lambda value: value if isinstance(value, str) else "")
 def test_ibis_expressions(engine, records, found, expression, sql):
     if is_refused(engine, sql):
-        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite keeps as floats"):
+        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite stores as floats"):
             bind(records, expression, "derive")
     else:
         assert found["ibis", sql] == truth(engine, sql)
@@ -596,7 +596,7 @@ def random_pattern(generator):
 
 
 def test_random_patterns(engine):
-    """A backtracking search and the longest match agree on every pattern that is allowed."""
+    """A backtracking search and a search for the longest match agree on every allowed pattern."""
     generator = random.Random(7)
     texts = ["".join(generator.choices("aabbcé. \n😀", k=generator.randint(0, 9))) for _ in range(300)]
     records = open_table(engines.load(engine, pa.table({"id": range(len(texts)), "s": texts})))
@@ -616,7 +616,7 @@ def test_random_patterns(engine):
             assert matches[index] == [plain.search(text) is not None for text in texts], pattern
 
 
-def test_floats_that_are_no_numbers(engine):
+def test_floats_that_are_not_numbers(engine):
     """SQLite has no NaN: it stores NULL."""
     values = [math.inf, -math.inf, math.nan, 1.0]
     records = open_table(engines.load(engine, pa.table({"id": range(4), "x": values})))
@@ -629,8 +629,8 @@ def test_floats_that_are_no_numbers(engine):
     assert found[5:] == [[True, None, above, False], [None] * 4]
 
 
-def test_text_is_ordered_by_code_point_whatever_the_collation():
-    """The test server has no other collation than by code point, so look at what it is asked."""
+def test_text_is_ordered_by_code_point_independently_of_the_collation():
+    """The test server orders by code point in every collation, so the query is checked instead."""
     records = loaded("postgres")
     for expression in ("s < 'a'", _.s < "a", "s between 'a' and 'b'", _.s.between("a", "b")):
         assert "TEXT_PATTERN_L" in str(ibis.to_sql(records.select(x=bind(records, expression, "derive"))))
@@ -652,7 +652,7 @@ def test_times_with_a_zone_are_read_in_utc():
 @pytest.mark.parametrize(
     ("name", "value"), [("spark.sql.ansi.enabled", "false"), ("spark.sql.session.timeZone", "Asia/Tokyo")]
 )
-def test_spark_sessions_that_mean_something_else_are_refused(name, value):
+def test_spark_sessions_with_other_semantics_are_refused(name, value):
     records = open_table(engines.load("pyspark", pa.table({"x": [1]})))
     settings = engines.spark_session().conf
     before = settings.get(name)
@@ -665,8 +665,8 @@ def test_spark_sessions_that_mean_something_else_are_refused(name, value):
         settings.set(name, before)
 
 
-def test_odd_values_in_sqlite_are_missing():
-    """A SQLite column holds values of any type, whatever it is declared as."""
+def test_sqlite_values_of_the_wrong_type_are_missing():
+    """A SQLite column may hold values of any type, independently of its declared type."""
     records = engines.load("sqlite", pa.table({"id": [0, 1, 2, 3], "i": [1, 2, 3, 4], "s": ["a", "b", "c", "d"]}))
     connection = records.get_backend().con
     connection.execute("UPDATE records SET i = 'many' WHERE id = 0")

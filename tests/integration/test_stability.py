@@ -36,26 +36,26 @@ from slowscale import session as session_module
 from slowscale.tables import sums as sums_module
 from slowscale.tables.dialects import call
 
-# The curator, and nobody else, is told when no record has any of the keys.
+# Only the curator is warned if no record has any of the keys.
 pytestmark = pytest.mark.filterwarnings("ignore::slowscale.errors.ConfidentialWarning")
 
 TIMES = 10 if os.environ.get("SLOWSCALE_FULL") == "1" else 1
 TINY = ss.Gaussian(1e-9)
-UNCLIPPED = ss.Root(1, 1e-9)  # needs sums >= 0, and so refuses negative values
+UNCLIPPED = ss.Root(1, 1e-9)  # it needs sums >= 0, so it refuses negative values
 
-# What a record alone may cause: the documented data errors.
+# The documented data errors: the only errors that a single record may cause.
 DATA_ERRORS = [
     r"column '\w+' has .*(missing values|values that are NaN|infinite values|negative values|too large|not numbers)",
     r"column '\w+' has values that are not \w+",
-    r"the sum of column '\w+' has more digits than the engine can hold",
+    r"the sum of column '\w+' has more digits than the engine can represent",
     r"line \d+ of .* has a quote that is not closed in that line",
     r"the last line of .* has a quote that is not closed",
-    r"line \d+ of .* is not a record with as many fields as the header has",
-    r"line ends of several kinds",
-    r"is not written in utf-8",
+    r"line \d+ of .* must have as many fields as the header",
+    r"must have line ends of one kind",
+    r"is not encoded in utf-8",
 ]
 
-# Labels of each kind: those that are keys, and those that only look like them.
+# Labels of each kind: keys, and labels that are similar to keys.
 KEYS = {
     "text": ["TX", "Ä", "01", "a,b", "x"],
     "whole": [1, 480290001001234567, 480290001001234568, -7],
@@ -114,7 +114,7 @@ def arrow(kind, rows):
     return pa.table(dict(zip(("label", "x", "f", "d"), arrays, strict=True)))
 
 
-# Roads: how records come in. Each takes the kind of label and the rows, and gives what a session is opened with.
+# Roads: the ways in which records are read. Each takes the kind of label and the rows, and returns data for a session.
 
 
 def as_parquet(kind, rows, folder):
@@ -190,7 +190,7 @@ _names = itertools.count()
 
 
 def as_postgres(kind, rows, folder):
-    """A stored table; char(n) and collations have tests of their own."""
+    """A stored table; char(n) and collations have separate tests."""
     connection = engines.load("postgres", pa.table({"x": [1]})).get_backend()
     name = f"stability_{next(_names)}"
     dtype = {"text": "text", "whole": "bigint", "truth": "boolean", "date": "date"}[kind]
@@ -225,7 +225,7 @@ ROADS = {
 
 
 def outcome(road, query, rows):
-    """Release a table; return all that leaves the library, with the exact sums, or the error."""
+    """Release a table; return everything that is published and the exact sums, or the error."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         kept = []
         real = session_module.exact_sums
@@ -271,7 +271,7 @@ def passes(where, x, f):
 
 
 def influence(query, record):
-    """Return what a record adds to each column of its cell, by Python's own arithmetic."""
+    """Return what a record adds to each column of its cell, in Python arithmetic."""
     label, x, f, d = record
     if label not in KEYS[query["kind"]] or not passes(query["where"], x, f):
         return None, {}
@@ -282,7 +282,7 @@ def influence(query, record):
     }
     if math.isfinite(values["f"]):
         unit = Fraction(query["unit"])
-        power = Fraction(2) ** (math.floor(math.log2(unit)) - sums_module.FINER_BITS)
+        power = Fraction(2) ** (math.floor(math.log2(unit)) - sums_module.GRAIN_BITS)
         values["f"] = math.trunc(Fraction(values["f"]) / power) * power
     return KEYS[query["kind"]].index(label), {
         "count": Fraction(1),
@@ -295,7 +295,7 @@ def check(road, case, sums_of=("count", "x", "f", "d")):
     (before, problem), (after, other) = (
         outcome(road, query, table) for table in (rows, [*rows[:place], hostile, *rows[place:]])
     )
-    assert problem is None, problem  # nothing in the table itself is hostile
+    assert problem is None, problem  # the table without the hostile record raises no error
     if other is not None:
         assert other.startswith("DataError: "), other
         assert any(re.search(words, other) for words in DATA_ERRORS), other
@@ -316,10 +316,10 @@ def marked(name):
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in ROADS])
-def test_one_record_moves_one_cell(name):
+def test_one_record_changes_one_cell(name):
     road, examples = ROADS[name]
     exactly = ("count", "x", "f") if name == "sqlite" else ("count", "x", "f", "d")  # SQLite has no decimals
-    missing = name in ("sqlite", "pandas")  # where NaN is a missing value
+    missing = name in ("sqlite", "pandas")  # in these, NaN is a missing value
 
     @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck))
     @given(cases())
@@ -344,7 +344,7 @@ def test_one_record_moves_one_cell(name):
         ("TEXT", "text", ["01", "TX"], b"TX"),
     ],
 )
-def test_sqlite_values_of_another_type_are_no_label(tmp_path, column, kind, rows, odd):
+def test_sqlite_values_of_another_type_are_not_labels(tmp_path, column, kind, rows, odd):
     for extra, name in (([], "a"), ([odd], "b")):
         file = sqlite3.connect(tmp_path / f"{name}.sqlite")
         file.execute(f"CREATE TABLE t (label {column}, x BIGINT)")
@@ -371,7 +371,7 @@ HOSTILE_LINES = [
     st.data(),
     st.booleans(),
 )
-def test_one_line_of_a_csv_moves_one_cell(lines, odd, data, typed):
+def test_one_line_of_a_csv_changes_one_cell(lines, odd, data, typed):
     plain = [f"{label},{x}" for label, x in lines]
     place = data.draw(st.integers(0, len(plain)))
     keys = ss.Keys.cross({"label": ["TX", "Ä"]})
@@ -396,7 +396,7 @@ def test_one_line_of_a_csv_moves_one_cell(lines, odd, data, typed):
 
 
 def split(found):
-    """Return a result as an engine would that gives each group in two parts."""
+    """Return a result in which each group is split in two, as an engine might return it."""
     parts = []
     for sign in (0, 1):
         columns = {}
@@ -417,7 +417,7 @@ def split(found):
 
 
 def overwritten(numbers, at, size):
-    """Assign instead of add: the fault that lost whole cells."""
+    """Assign instead of adding: the fault that lost whole cells."""
     total = np.zeros(size, numbers.dtype)
     total[at] = numbers
     return total
@@ -434,8 +434,8 @@ def test_groups_that_belong_to_one_key_are_added_up(monkeypatch):
     assert outcome(as_arrow, query, rows) != whole
 
 
-def test_the_suite_catches_labels_compared_without_case(monkeypatch):
-    """The fault that the suite is for: where the engine's own comparison decides, one record joins another cell."""
+def test_the_suite_detects_labels_compared_without_case(monkeypatch):
+    """The fault that the suite must detect: with the comparison of the engine, one record joins another cell."""
     from slowscale.tables.engines import ENGINES
 
     monkeypatch.setattr(
@@ -447,10 +447,12 @@ def test_the_suite_catches_labels_compared_without_case(monkeypatch):
         check(as_duckdb, case)
 
 
-def test_the_suite_catches_floats_rounded_to_the_nearest(monkeypatch):
+def test_the_suite_detects_floats_rounded_to_the_nearest(monkeypatch):
     from slowscale.tables.engines import ENGINES
 
-    monkeypatch.setattr(type(ENGINES["duckdb"]), "truncated", lambda self, value, careful: value.round().cast("int64"))
+    monkeypatch.setattr(
+        type(ENGINES["duckdb"]), "truncated", lambda self, value, null_if_uncountable: value.round().cast("int64")
+    )
     value = 1 - 2.0**-40
     case = ({"kind": "text", "nulls": "error", "negatives": "error", "mechanism": TINY, "unit": 1, "where": None},
             [], ("TX", 1, value, Decimal(1)), 0)  # fmt: skip

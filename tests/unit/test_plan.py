@@ -493,9 +493,13 @@ def test_check_sees_a_header_of_several_lines(tmp_path):
     [
         ('column = "emp"', 'column = "empp"', "sums: 'empp' is not a column"),
         ('" EMP"', "empp", "ledger.caps: 'empp' is not a column"),
-        ('by = ["county"]', 'by = ["state"]', "there is no column 'state'"),
+        ('by = ["county"]', 'by = ["state"]', "names 'state', which is not a column"),
         ("types = {  }", 'types = { emp = "date" }', "column 'emp' must hold numbers"),
-        ("types = {  }", 'types = { county = "float64" }', "column 'county' cannot label groups"),
+        (
+            "types = {  }",
+            'types = { county = "float64" }',
+            "column 'county' must hold text, whole numbers, booleans or dates",
+        ),
         ("types = {  }", 'types = { size = "int64" }', "types names size"),
         ("[keys]", 'where = "emp >"\n[keys]', "where"),
         ("[keys]", 'where = "employees > 3"\n[keys]', "employees"),
@@ -503,7 +507,7 @@ def test_check_sees_a_header_of_several_lines(tmp_path):
         ("[keys]", 'protect = "firm"\n[keys]', "protect: there is no column 'firm'"),
         ('"cells.csv"', '"none.csv"', "no file matches"),
         ('"records.csv"', '"none.csv"', "no file matches"),
-        ('"records.csv"', '"plan.toml"', "must be a file ending in"),
+        ('"records.csv"', '"plan.toml"', "must be a file that ends in"),
         ('"out.parquet"', '"records.csv/out.parquet"', "output.parquet"),
         ('"farms.ledger"', '"none/farms.ledger"', "ledger.path: there is no folder"),
     ],
@@ -530,7 +534,7 @@ def test_check_reads_no_records(tmp_path, kind, monkeypatch):
     assert not account.charges
     assert not Path(plan.ledger.path).exists()
     wrong = plan.model_copy(update={"keys": plan.keys.model_copy(update={"by": ["town"]})})
-    with pytest.raises(ss.ParameterError, match="there is no column 'town'"):
+    with pytest.raises(ss.ParameterError, match="names 'town', which is not a column"):
         check_columns(wrong, account)
 
 

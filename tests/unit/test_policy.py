@@ -118,7 +118,7 @@ def test_policies_are_nonnegative_and_nondecreasing(p, xs):
 
 @given(p=pure_policies)
 def test_notions_do_not_mix_quietly(p):
-    with pytest.raises(ss.ParameterError, match=r"turn the PRDP ones with \.to_zcdp\(\) first"):
+    with pytest.raises(ss.ParameterError, match=r"convert the PRDP policies with \.to_zcdp\(\)"):
         p + RootPolicy(2, 1)
     assert (p.to_zcdp() + RootPolicy(2, 1)).notion == "PRzCDP"
     assert (p + p).notion == "PRDP"
@@ -179,7 +179,7 @@ def test_user_given_functions_are_named_not_run():
     [
         ({}, "kind"),
         ({"kind": "cubic"}, "kind must be one of constant, log, max"),
-        ({"kind": "log", "sigma": 1}, "a log policy has the entries sigma, a"),
+        ({"kind": "log", "sigma": 1}, "description of kind 'log' must have the entries sigma, a"),
         ({"kind": "log", "sigma": -1, "a": 1}, "sigma must be a finite number > 0, got -1"),
         ({"kind": "sum", "terms": []}, "terms must be one or more policies"),
         ({"kind": "tanh", "pure": {"kind": "log", "sigma": 1, "a": 1}}, "pure must be a PRDP policy"),
@@ -313,7 +313,7 @@ def test_group_bad_input():
     with pytest.raises(ss.ParameterTypeError, match="cells must be a sequence of labels"):
         RootPolicy(1, 2).group([3, 4], cells=[[1], [2]])
     for missing in (math.nan, None, pd.NA):
-        with pytest.raises(ss.ParameterError, match="cells must not hold missing labels"):
+        with pytest.raises(ss.ParameterError, match="cells must not have missing labels"):
             RootPolicy(1, 2).group([3, 4], cells=pd.Series([missing, "A"], dtype=object))
 
 

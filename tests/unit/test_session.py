@@ -159,7 +159,7 @@ def test_a_lambda_is_released_but_cannot_be_read_back(session, tmp_path):
     release = session.sum({"cattle": mechanism}, keys=KEYS)
     assert release.facts["policy"] is None
     assert release.policy({"cattle": 100}) == pytest.approx(50)
-    with pytest.raises(ss.ParameterError, match="function of yours"):
+    with pytest.raises(ss.ParameterError, match="user-given function"):
         session.losses(release)
     with pytest.raises(ss.EngineError, match="lambda"):
         ss.read_release(release.to_parquet(tmp_path / "out.parquet"))
@@ -201,14 +201,17 @@ MISTAKES = [
     ({"keys": ss.Keys.cross({"county": ["x"]})}, "by: there is no column 'county'"),
     ({"keys": ss.Keys.cross({"state": [1]})}, "'state' holds text, but the keys hold whole numbers"),
     ({"keys": ss.Keys.cross({"size": ["1"]})}, "'size' holds whole numbers, but the keys hold text"),
-    ({"keys": ss.Keys.cross({"weight": [1]})}, "'weight' cannot label groups, it holds float64"),
+    (
+        {"keys": ss.Keys.cross({"weight": [1]})},
+        "'weight' must hold text, whole numbers, booleans or dates, got float64",
+    ),
     ({"level": 95}, "level must be between 0 and 1"),
     ({"unit": 0.01}, 'unit must be exact: give "0.01"'),
     ({"unit": "cents"}, "unit must be a number > 0"),
     ({"unit": -1}, "unit must be"),
     ({"unit": {"none": 1}}, "unit names 'none', which is not summed"),
-    ({"columns": {"weight": TINY}, "unit": "1e-280"}, "'weight' is too fine or too coarse"),
-    ({"columns": {"weight": TINY}, "unit": "1e-30"}, "values too large to be counted in units of 1"),
+    ({"columns": {"weight": TINY}, "unit": "1e-280"}, "'weight' must be between"),
+    ({"columns": {"weight": TINY}, "unit": "1e-30"}, "values that are too large to be counted in units of 1"),
     ({"columns": {"gap": TINY}}, 'has missing values .pass nulls="zero"'),
     ({"columns": {"change": ss.Root(2, 1)}}, "has negative values"),
     ({"nulls": "drop"}, 'nulls must be "error" or "zero", got \'drop\''),
@@ -221,7 +224,7 @@ MISTAKES = [
         "'count' is what the number of records is called",
     ),
     ({"where": "sum(cattle) > 3"}, "one record at a time"),
-    ({"where": "cattle"}, "true or false"),
+    ({"where": "cattle"}, "must be a boolean for each record"),
     ({"derive": {"cattle": "1"}}, "there is a column 'cattle' already"),
 ]
 
@@ -235,7 +238,7 @@ def test_mistakes_are_told_before_anything_is_drawn(options, words):
 
 def test_a_huge_value_is_told():
     session = ss.Session(pd.DataFrame({"x": [1.0, 1e300]}), bits=Forbidden())
-    with pytest.raises(ss.DataError, match="values too large to be counted in units of 1"):
+    with pytest.raises(ss.DataError, match="values that are too large to be counted in units of 1"):
         session.sum({"x": TINY})
 
 

@@ -1,8 +1,8 @@
 """Accounts: what has been spent so far, and whether a charge may still be made.
 
-An account lives in memory; the ledger makes it durable. Names of columns are compared as `folded` returns them, without
-case, surrounding blanks and invisible characters, so that another spelling has no allowance of its own; what people
-read keeps the spelling that was given first.
+An account lives in memory; the ledger makes it durable. Column names are compared by `folded`, which ignores case,
+surrounding blanks and invisible characters: a column has one allowance, however its name is spelled. Reports and errors
+use the spelling that was given first.
 """
 
 import math
@@ -19,21 +19,22 @@ from slowscale.accounting.spent import Spent
 from slowscale.errors import CapError, ParameterError, ParameterTypeError
 from slowscale.policy import ZCDP, Policy
 
-MANY = 200  # the most totals that are tried one by one, and policies in one, when it is asked what would still fit
+# The most totals that `Account.fits` compares with a cap one by one, and the most different policies in one total.
+MOST_TOTALS = 200
 
 Part = tuple[str, Any] | None  # a column and a label, or None for releases about all records
 Totals = dict[tuple[Part, str | None], Total]  # by part and column (None: counts)
 
 
 class Account:
-    """The sum of charges, by column and by part, and the caps that it must stay below.
+    """The sum of all charges, by column and by part of a partition, and the caps that it must not exceed.
 
     Parameters
     ----------
     caps
         The most that a record may lose, by column.
     remedy
-        How a cap can be changed, in words, where that is not by a ledger.
+        How a cap can be changed, as text for error messages. None: with the ledger.
     """
 
     def __init__(self, caps: Mapping[str, Policy] | None = None, remedy: str | None = None) -> None:
@@ -41,59 +42,59 @@ class Account:
         self.remedy = remedy
         self.charges: list[Charge] = []
         self._totals: Totals = {}
-        self._counted = 0  # so many of the charges are in the totals
-        self._kinds: dict[str | None, str | None] = {}  # what the labels of each partition are
-        self._names: dict[str, str] = {}  # how each name was spelled first
+        self._charges_in_totals = 0  # how many of the charges the totals include
+        self._label_kinds: dict[str | None, str | None] = {}  # the type of the labels of each partition
+        self._spellings: dict[str, str] = {}  # the first spelling of each name, by its folded form
         self._lock = threading.Lock()
 
     def charge(self, charge: Charge) -> None:
-        """Add a charge, or raise a `CapError` and change nothing."""
+        """Add a charge. Where it would exceed a cap, raise a `CapError` and change nothing."""
         _check_columns(charge)
         with self._lock:
-            charge = self._spelled(charge)
-            after = self._checked(charge)
+            charge = self._first_spelling_of(charge)
+            after = self._totals_with_charge(charge)
             if after is not None:
-                self._totals, self._counted = after, len(self.charges) + 1
+                self._totals, self._charges_in_totals = after, len(self.charges) + 1
             self.record(charge)
 
     def check(self, charge: Charge) -> None:
-        """Raise what `charge` would raise, and change nothing."""
+        """Raise the error that `charge` would raise, and change nothing."""
         _check_columns(charge)
         with self._lock:
-            self._checked(self._spelled(charge))
+            self._totals_with_charge(self._first_spelling_of(charge))
 
     def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> None:
-        """Do nothing: an account in memory has no history, so a release that was refused or failed leaves no trace."""
+        """Do nothing: an account in memory keeps no history of releases that were refused or that failed."""
 
     def ready(self) -> None:
-        """Do nothing: memory can always be written to."""
+        """Do nothing: an account in memory can always be written."""
 
     def check_dataset(self, dataset: str | None) -> None:
-        """Do nothing: an account in memory belongs to no data set."""
+        """Do nothing: an account in memory is not tied to a data set."""
 
     @property
     def account(self) -> "Account":
-        """A copy of the account as it stands, to ask what may be charged."""
+        """A copy of the account in its present state, for asking what may still be charged."""
         return self.copy()
 
     def copy(self) -> "Account":
-        """Return an account of the same charges and caps."""
+        """Return a new account with the same charges and caps."""
         other = Account(self.caps, self.remedy)
         with self._lock:
             for charge in self.charges:
                 other.record(charge)
-            other._totals, other._counted = self._totals, self._counted
+            other._totals, other._charges_in_totals = self._totals, self._charges_in_totals
         return other
 
-    def _spelled(self, charge: Charge) -> Charge:
-        """Return a charge with every name as it was spelled first, and without its facts, which spell them as given."""
+    def _first_spelling_of(self, charge: Charge) -> Charge:
+        """Return a charge with every name in its first spelling, and without its facts, which are spelled as given."""
         spellings: dict[str, str] = {}
-        for name in (*self.caps, *self._names.values(), *_names(charge)):
+        for name in (*self.caps, *self._spellings.values(), *_names_in(charge)):
             spellings.setdefault(folded(name), name)
-        names = {name: spellings[folded(name)] for name in _names(charge)}
+        names = {name: spellings[folded(name)] for name in _names_in(charge)}
         if all(name == spelled for name, spelled in names.items()):
             return charge if charge.facts is None else replace(charge, facts=None)
-        # Where two spellings of a column become one, its pure policies may not cover all of its terms.
+        # If two spellings turn out to be one column, its pure policies may not cover all of its terms.
         pure = charge.pure_columns if len(set(names.values())) == len(names) else None
         return replace(
             charge,
@@ -105,22 +106,28 @@ class Account:
             protects=charge.protects and names[charge.protects],
         )
 
-    def _checked(self, charge: Charge) -> Totals | None:
-        """Return the totals with a charge, where there are caps; or raise."""
+    def _totals_with_charge(self, charge: Charge) -> Totals | None:
+        """Return the totals with a charge added, or None if there are no caps; raise if the charge is not allowed."""
         for other in self.charges[:1]:
             if other.protects != charge.protects:
                 one, two = (what or "single records" for what in (other.protects, charge.protects))
-                raise ParameterError(f"protect must stay what it was: earlier releases protect {one}, this one {two}")
-        kind = self._kinds.get(charge.by, charge.kind)
+                raise ParameterError(
+                    f"protect must be the same in all releases: earlier ones protect {one}, this one {two}; use the "
+                    "earlier value, or another ledger"
+                )
+        kind = self._label_kinds.get(charge.by, charge.kind)
         if kind != charge.kind:
-            raise ParameterError(f"partition {charge.by!r} has {charge.kind} here, and had {kind} before")
+            raise ParameterError(
+                f"partition {charge.by!r} has {charge.kind} as labels, but earlier releases had {kind}; use labels of "
+                "the same type"
+            )
         if not self.caps:
             return None
-        after = _plus(self._counted_totals(), [charge])
+        after = _add_charges(self._current_totals(), [charge])
         refusals = []
-        for column in _columns(charge):
+        for column in _columns_of(charge):
             try:
-                self._check(column, charge, after)
+                self._check_column(column, charge, after)
             except CapError as error:
                 refusals.append(error)
         if refusals:
@@ -128,47 +135,47 @@ class Account:
         return after
 
     def above_caps(self) -> dict[str, CapError]:
-        """Return the caps that are exceeded already, by the names they have: those that were lowered."""
+        """Return the caps that the total exceeds already, by name. Only a cap that was lowered can be exceeded."""
         with self._lock:
-            totals, charges = self._counted_totals() if self.caps else {}, list(self.charges)
+            totals, charges = self._current_totals() if self.caps else {}, list(self.charges)
         found: dict[str, CapError] = {}
         for by in {charge.by for charge in charges}:
             here = [charge for charge in charges if charge.by == by]
             every = replace(here[0], labels=tuple(dict.fromkeys(label for charge in here for label in charge.labels)))
-            for column in dict.fromkeys(column for charge in here for column in _columns(charge)):
+            for column in dict.fromkeys(column for charge in here for column in _columns_of(charge)):
                 try:
-                    for total in _possible(column, every, totals):
-                        for cap in self._caps(column):
+                    for total in _possible_totals(column, every, totals):
+                        for cap in self._caps_of(column):
                             _check_total(column, total, cap)
                 except CapError as error:
                     name = self._cap_name(column) or error.column
                     found.setdefault(name, error.with_facts(protects=every.protects))
         return found
 
-    def _counted_totals(self) -> Totals:
-        """Return the totals of all charges so far."""
-        self._totals = _plus(self._totals, self.charges[self._counted :])
-        self._counted = len(self.charges)
+    def _current_totals(self) -> Totals:
+        """Return the totals of all charges so far, and keep them."""
+        self._totals = _add_charges(self._totals, self.charges[self._charges_in_totals :])
+        self._charges_in_totals = len(self.charges)
         return self._totals
 
     def record(self, charge: Charge) -> None:
-        """Add a charge that was made before, without asking whether it may be."""
-        charge = self._spelled(charge)
-        for name in _names(charge):
-            self._names.setdefault(folded(name), name)
+        """Add a charge that was made earlier, without checking it against the caps."""
+        charge = self._first_spelling_of(charge)
+        for name in _names_in(charge):
+            self._spellings.setdefault(folded(name), name)
         self.charges.append(charge)
-        self._kinds.setdefault(charge.by, charge.kind)
+        self._label_kinds.setdefault(charge.by, charge.kind)
 
     def forget(self) -> None:
-        """Take the newest charge back: it could not be written down."""
+        """Remove the newest charge, because it could not be written to the ledger."""
         del self.charges[-1]
-        self._totals, self._counted = {}, 0
+        self._totals, self._charges_in_totals = {}, 0
 
-    def _check(self, column: str | None, charge: Charge, totals: Totals) -> None:
-        """Raise if a column's cap would be exceeded for records of any part."""
-        caps = self._caps(column)
+    def _check_column(self, column: str | None, charge: Charge, totals: Totals) -> None:
+        """Raise if these totals exceed a column's cap for the records of any part."""
+        caps = self._caps_of(column)
         try:
-            for total in _possible(column, charge, totals) if caps else ():
+            for total in _possible_totals(column, charge, totals) if caps else ():
                 for cap in caps:
                     _check_total(column, total, cap)
         except CapError as error:
@@ -178,14 +185,16 @@ class Account:
                 before = 0.0
             raise error.with_facts(
                 before=before,
-                made=self._made(column, charge, before, loss),
+                made=self._equal_charges_before(column, charge, before, loss),
                 cap_name=self._cap_name(column),
                 protects=charge.protects,
             ) from None
 
-    def _made(self, column: str | None, charge: Charge, before: float | None, loss: float) -> int | None:
-        """Return how many such charges a record has had, if all those of the column were like this one."""
-        charges = [other for other in self.charges if column in _columns(other)]
+    def _equal_charges_before(
+        self, column: str | None, charge: Charge, before: float | None, loss: float
+    ) -> int | None:
+        """Return how many charges a record has had, if all charges of the column equal this one; else None."""
+        charges = [other for other in self.charges if column in _columns_of(other)]
         same = coefficients(charge.policy.column(column))
         if not before or any(coefficients(other.policy.column(column)) != same for other in charges):
             return None
@@ -193,21 +202,24 @@ class Account:
         return times if times and math.isclose(before, times * loss, rel_tol=1e-6) else None
 
     def fits(self, charge: Charge, column: str | None) -> Callable[[Policy], bool]:
-        """Return a function that tells whether a charge could have another policy on a column (None: counts).
+        """Return a function that says whether a policy could replace the charge's policy on a column (None: counts).
 
-        It asks for the caps of this column only. Raise where the answer would take long.
+        It compares with the caps of this column only. Raise if there are too many policies for a quick answer.
         """
         _check_columns(charge)
         with self._lock:
-            charge = self._spelled(charge)
+            charge = self._first_spelling_of(charge)
             if column is not None:
                 column = next(name for name in charge.policy.columns if folded(name) == folded(column))
-            caps = self._caps(column)
-            totals = self._counted_totals()
-        parts = {frozenset(total.shapes.items()): total for total in _possible(column, charge, totals)}
-        before = list(parts.values()) if len(parts) <= MANY else [Total.largest(list(parts.values()))]
-        if any(len(total.shapes) > MANY for total in before):
-            raise ParameterError(f"too many different policies were charged to {column!r} to tell soon what would fit")
+            caps = self._caps_of(column)
+            totals = self._current_totals()
+        parts = {frozenset(total.shapes.items()): total for total in _possible_totals(column, charge, totals)}
+        before = list(parts.values()) if len(parts) <= MOST_TOTALS else [Total.largest(list(parts.values()))]
+        if any(len(total.shapes) > MOST_TOTALS for total in before):
+            raise ParameterError(
+                f"column {column!r} was charged with more than {MOST_TOTALS} different policies, too many to search "
+                "for one that still fits; choose the mechanism yourself"
+            )
 
         def fits(policy: Policy) -> bool:
             try:
@@ -220,24 +232,24 @@ class Account:
 
         return fits
 
-    def _caps(self, column: str | None) -> list[Policy]:
-        """Return the caps of a column: a ledger of an earlier version may have several that count as one; all hold."""
+    def _caps_of(self, column: str | None) -> list[Policy]:
+        """Return the caps of a column: ledgers of earlier versions may have one for each of several spellings."""
         used = folded(self._cap_name(column))
         return [cap for name, cap in self.caps.items() if folded(name) == used]
 
     def _cap_name(self, column: str | None) -> str:
-        """Return by which name a column has its cap: its own, or "*"."""
+        """Return the name under which a column has its cap: its own name, or "*"."""
         own = COUNT if column is None else column
         return next((name for name in self.caps if folded(name) == folded(own)), ANY)
 
     @property
     def spent(self) -> Spent:
-        """What a record may have lost by all charges so far."""
+        """What a record may have lost through all charges so far."""
         return total_of(self.charges)
 
 
 def _check_total(column: str | None, total: Total, cap: Policy) -> None:
-    """Raise a `CapError` where a total exceeds a cap."""
+    """Raise a `CapError` if a total exceeds a cap."""
     if column is None:  # every record counts as 1
         check_at(COUNT, float(total.losses[0]), cap, 1.0)
     else:
@@ -245,41 +257,41 @@ def _check_total(column: str | None, total: Total, cap: Policy) -> None:
 
 
 def _check_columns(charge: Charge) -> None:
-    """Raise if a column has a reserved name. Earlier charges may have one: `record` still takes them."""
+    """Raise if a column has a reserved name. Charges of earlier versions may have one, so `record` does not check."""
     for name in charge.policy.columns:
-        # Where entities are protected, the number of an entity's records is a column of its own.
+        # If entities are protected, the number of records of an entity is a column called "count".
         if name != COUNT or charge.protects is None:
             check_column_name(name)
 
 
-def _columns(charge: Charge) -> list[str | None]:
+def _columns_of(charge: Charge) -> list[str | None]:
     counts = any(column is None for column, _ in charge.policy.terms)
     return [*charge.policy.columns, *([None] if counts else [])]
 
 
-def _names(charge: Charge) -> list[str]:
+def _names_in(charge: Charge) -> list[str]:
     """Return all names in a charge: the columns, the partition and what is protected."""
     policies = [charge.policy] if charge.pure_policy is None else [charge.policy, charge.pure_policy]
     columns = [column for policy in policies for column in policy.columns]
     return [*columns, *(name for name in (charge.by, charge.protects) if name is not None)]
 
 
-def _plus(totals: Totals, charges: list[Charge]) -> Totals:
-    """Return totals with further charges."""
-    more: dict[tuple[Part, str | None], list[Policy]] = {}
+def _add_charges(totals: Totals, charges: list[Charge]) -> Totals:
+    """Return totals with further charges added."""
+    added: dict[tuple[Part, str | None], list[Policy]] = {}
     for charge in charges:
         parts: list[Part] = [None] if charge.by is None else [(charge.by, label) for label in charge.labels]
-        for column in _columns(charge):
+        for column in _columns_of(charge):
             policy = charge.policy.column(column)
             for part in parts:
-                more.setdefault((part, column), []).append(policy)
-    return totals | {key: totals.get(key, Total.zero()).plus(policies) for key, policies in more.items()}
+                added.setdefault((part, column), []).append(policy)
+    return totals | {key: totals.get(key, Total.zero()).plus(policies) for key, policies in added.items()}
 
 
-def _possible(column: str | None, charge: Charge, totals: Totals) -> list[Total]:
+def _possible_totals(column: str | None, charge: Charge, totals: Totals) -> list[Total]:
     """Return the totals that a record of the charge may have: one for each part of the charge's own partition.
 
-    Of another partition the record may be in any part: of that the largest coefficients are taken.
+    In any other partition the part of the record is not known, so the largest coefficients of its parts are used.
     """
     base = totals.get((None, column), Total.zero())
     own: list[Total] = []
@@ -305,15 +317,17 @@ def check_caps(caps: Any) -> dict[str, Policy]:
     seen: dict[str, str] = {}
     for name, cap in caps.items():
         if not isinstance(name, str):
-            raise ParameterTypeError(f'caps must be named by a column or "*", got {name!r}')
+            raise ParameterTypeError(f'the names of caps must be columns, "count" or "*", as text, got {name!r}')
         if folded(name) in seen:
             raise ParameterError(
-                f"caps names {seen[folded(name)]!r} and {name!r}, which count as one column: names are compared "
-                "without case, surrounding blanks and invisible characters. Keep one of the two"
+                f"caps names {seen[folded(name)]!r} and {name!r}, which are the same column: case, surrounding blanks "
+                "and invisible characters are ignored; keep one of the two"
             )
         seen[folded(name)] = name
         if not isinstance(cap, Policy):
             raise ParameterTypeError(f"caps[{name!r}] must be a policy such as ss.Gaussian(10).policy, got {cap!r:.60}")
         if cap.notion != ZCDP:
-            raise ParameterError(f"caps[{name!r}] must be a PRzCDP policy: turn it with .to_zcdp()")
+            raise ParameterError(
+                f"caps[{name!r}] must be a PRzCDP policy, got a {cap.notion} policy; convert it with .to_zcdp()"
+            )
     return dict(caps)

@@ -1,12 +1,12 @@
-"""Caps: a charge is refused if the total would exceed a policy fixed beforehand, at any record size.
+"""Caps: a charge is refused if the total would exceed a policy that was fixed beforehand, at any record size.
 
-A cap chosen beforehand, with a ledger that refuses what would exceed it, is a privacy filter: mechanisms may then be
-chosen adaptively, in view of earlier releases, and the total is still the cap.
+A cap that is chosen beforehand and enforced by a ledger is a privacy filter: mechanisms may be chosen adaptively, in
+view of earlier releases, and the total loss is still bounded by the cap.
 
-The check is a proof, not a sample of points. Totals of one shape (all Gaussians, all fourth roots…) are compared by
-their coefficients. What remains is compared on a grid of record sizes: both sides never decrease, so if the total at
-the right end of an interval is at most the cap at its left end, the interval is proven; else it is halved. Sizes from
-10⁻⁶⁰ to 10¹⁰⁰ are covered, and 0: no record that can be summed has another.
+The check is a proof, not a sample of points. Policies of the same shape (all Gaussians, all fourth roots…) are compared
+by their coefficients. The rest is compared on a grid of record sizes. Both sides are non-decreasing, so an interval is
+proven if the total at its right end is at most the cap at its left end; otherwise it is halved. The check covers 0 and
+sizes from 10⁻⁶⁰ to 10¹⁰⁰, which includes every record that can be summed.
 """
 
 import math
@@ -20,48 +20,54 @@ from slowscale.errors import CapError, ParameterError
 from slowscale.parameters import Array
 from slowscale.policy import Policy
 
-# A total may exceed a cap by this share: parameters are floats, so that 250 charges of 0.1 are not quite 25.
+# A total may exceed a cap by this share, because floats are rounded: 250 charges of 0.1 do not add up to exactly 25.
 TOLERANCE = 1e-9
 GRID_START, GRID_END, PER_OCTAVE = 1e-60, 1e100, 4
 GRID_POINTS = int(math.log2(GRID_END / GRID_START) * PER_OCTAVE) + 1
 GRID = np.concatenate([[0.0], np.geomspace(GRID_START, GRID_END, GRID_POINTS)])
-HORIZON = 1e30  # larger record sizes, and those below its inverse, are checked but not spoken of
-# The most values that are worked out before a charge is refused as too close to the cap to tell.
-MOST = 1 << 22
+HORIZON = 1e30  # sizes above it, and below its inverse, are checked but not mentioned in errors
+# The most evaluations of a policy before a charge is refused as too close to the cap to decide.
+MOST_EVALUATIONS = 1 << 22
 
 
 @dataclass(frozen=True)
 class Total:
-    """What has been spent through one column: coefficients by shape, and the losses on the grid."""
+    """What has been spent through one column: the coefficient of each shape, and the losses on the grid."""
 
     shapes: dict[Policy, float]
     losses: Array
 
     @staticmethod
     def zero() -> "Total":
-        """Return nothing spent."""
+        """Return the empty total."""
         return Total({}, np.zeros_like(GRID))
 
     def __add__(self, policy: Policy) -> "Total":
         return self.plus([policy])
 
     def plus(self, policies: Iterable[Policy]) -> "Total":
-        """Return the total with further policies."""
+        """Return the total with further policies added."""
         more: dict[Policy, float] = {}
         with np.errstate(all="ignore"):
             for policy in policies:
                 for shape, times in coefficients(policy).items():
                     if not math.isfinite(times) or (times == 0 and policy(1.0) != 0):
-                        raise ParameterError(f"the policy {policy} has parameters too extreme to keep account of")
+                        raise ParameterError(
+                            f"the policy {policy} has parameters that are too extreme for the account: its losses are "
+                            "not finite numbers; choose parameters nearer to 1"
+                        )
                     more[shape] = more.get(shape, 0.0) + times
-            losses = _value(more, GRID)
+            losses = _loss_at(more, GRID)
         if np.isnan(losses).any():
-            raise ParameterError("the policy has parameters too extreme to keep account of")
+            raise ParameterError(
+                "the policy has parameters that are too extreme for the account: its losses are not finite numbers; "
+                "choose parameters nearer to 1"
+            )
         return self.joined(Total(more, losses))
 
     @staticmethod
     def largest(totals: "list[Total]") -> "Total":
-        """Return what is at least as large as each of several totals."""
+        """Return a total that is at least as large as each of several totals."""
         shapes: dict[Policy, float] = {}
         for total in totals:
             for shape, times in total.shapes.items():
@@ -77,15 +83,15 @@ class Total:
 
 
 def coefficients(policy: Policy) -> dict[Policy, float]:
-    """Return a policy as a sum of shapes with coefficients, so that policies of one shape can be compared."""
+    """Return a policy as a sum of shapes with coefficients, so that policies of the same shape can be compared."""
     return policy.shapes()
 
 
 def check(column: str, spent: Total, cap: Policy) -> None:
-    """Raise a `CapError` unless what is spent is at most the cap at every record size."""
+    """Raise a `CapError` unless the total is at most the cap at every record size."""
     allowed = cap(GRID) * (1 + TOLERANCE)
     if (spent.losses[:2] <= allowed[:2]).all() and (spent.losses[2:] <= allowed[1:-1]).all():
-        return  # proven on the grid as it is
+        return  # proven on the grid without halving
     left, right = _residuals(spent, cap)
     if not left:
         return
@@ -100,7 +106,7 @@ def check_at(column: str, spent: float, cap: Policy, influence: float) -> None:
 
 
 def _residuals(spent: Total, cap: Policy) -> tuple[dict[Policy, float], dict[Policy, float]]:
-    """Return what is left on both sides once equal shapes are taken away."""
+    """Return what remains on both sides when the shapes that they share are subtracted."""
     left, right = {}, {}
     allowed = {shape: times * (1 + TOLERANCE) for shape, times in coefficients(cap).items()}
     for shape in {**spent.shapes, **allowed}:
@@ -112,7 +118,7 @@ def _residuals(spent: Total, cap: Policy) -> tuple[dict[Policy, float], dict[Pol
     return left, right
 
 
-def _value(side: dict[Policy, float], at: Array) -> Array:
+def _loss_at(side: dict[Policy, float], at: Array) -> Array:
     total = np.zeros_like(at)
     for shape, times in side.items():
         total += times * shape(at)
@@ -120,37 +126,37 @@ def _value(side: dict[Policy, float], at: Array) -> Array:
 
 
 def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], spent: Total, cap: Policy) -> None:
-    """Halve intervals until each is proven; where the cap is exceeded, until the smallest such size is known."""
-    lows, highs = _value(left, GRID), _value(right, GRID)
-    worst = _first(GRID, lows > highs)
+    """Halve intervals until each is proven. If the cap is exceeded, find the smallest size where it is, and raise."""
+    lows, highs = _loss_at(left, GRID), _loss_at(right, GRID)
+    worst = _smallest_where(GRID, lows > highs)
     starts, ends, at_starts, at_ends = GRID[1:-1], GRID[2:], highs[1:-1], lows[2:]
-    room = MOST // (len(left) + len(right))
+    evaluations_left = MOST_EVALUATIONS // (len(left) + len(right))
     while True:
-        open_ = ~(at_ends <= at_starts) & (starts < worst)
-        starts, ends, at_starts, at_ends = starts[open_], ends[open_], at_starts[open_], at_ends[open_]
-        room -= starts.size
+        unproven = ~(at_ends <= at_starts) & (starts < worst)
+        starts, ends, at_starts, at_ends = starts[unproven], ends[unproven], at_starts[unproven], at_ends[unproven]
+        evaluations_left -= starts.size
         middles = np.sqrt(starts) * np.sqrt(ends)
-        if not starts.size or room < 0 or not (ends > starts * (1 + 1e-9)).any():
+        if not starts.size or evaluations_left < 0 or not (ends > starts * (1 + 1e-9)).any():
             break
-        low, high = _value(left, middles), _value(right, middles)
-        worst = min(worst, _first(middles, low > high))
+        low, high = _loss_at(left, middles), _loss_at(right, middles)
+        worst = min(worst, _smallest_where(middles, low > high))
         starts, ends = np.concatenate([starts, middles]), np.concatenate([middles, ends])
         at_starts, at_ends = np.concatenate([at_starts, high]), np.concatenate([low, at_ends])
     if math.isinf(worst):
         if not starts.size:
             return
         size = float(starts.min())
-        raise CapError(column, size, _spent(spent, size), cap(size), close=True)
+        raise CapError(column, size, _spent_at(spent, size), cap(size), close=True)
     ranges = _ranges(left, right, lows > highs, worst)
     examples = [_example(left, right, *ends, cap) for ends in ranges]
     size, (least, most) = min(zip(examples, ranges, strict=True), key=lambda found: float(_distance(cap, found[0])))
-    raise CapError(column, size, _spent(spent, size), cap(size), low=least, high=most, ranges=tuple(ranges))
+    raise CapError(column, size, _spent_at(spent, size), cap(size), low=least, high=most, ranges=tuple(ranges))
 
 
 def _ranges(
     left: dict[Policy, float], right: dict[Policy, float], exceeded: Any, worst: float
 ) -> list[tuple[float, float]]:
-    """Return the ranges of sizes in which a cap is exceeded, from the grid points where it is and the smallest size."""
+    """Return the ranges of sizes in which a cap is exceeded, from the grid points and the smallest size where it is."""
 
     def edge(inside: float, outside: float) -> float:
         while abs(math.log(outside / inside)) > 1e-4:
@@ -166,48 +172,48 @@ def _ranges(
         low, high = float(GRID[run[0]]), float(GRID[run[-1]])
         low = low if run[0] == 1 else edge(low, float(GRID[run[0] - 1]))
         high = high if run[-1] == GRID.size - 1 else edge(high, float(GRID[run[-1] + 1]))
-        # Nobody has records beyond the horizon: a range that reaches there has no end.
+        # No real record is beyond the horizon, so a range that reaches it is reported as unbounded.
         found.append((0.0 if low < 1 / HORIZON else low, math.inf if high > HORIZON else high))
     return found
 
 
 def _distance(cap: Policy, size: Any) -> Any:
-    """Return how far a cap is from 1 at some sizes, as factors' logarithms; infinite where nobody has records."""
+    """Return |ln cap| at some sizes: how far the cap is from 1. It is infinite beyond the horizon."""
     with np.errstate(all="ignore"):
         caps = cap(size)
-        spoken_of = (caps > 0) & np.isfinite(caps) & (size >= 1 / HORIZON) & (size <= HORIZON)
-        return np.where(spoken_of, np.abs(np.log(caps)), math.inf)
+        relevant = (caps > 0) & np.isfinite(caps) & (size >= 1 / HORIZON) & (size <= HORIZON)
+        return np.where(relevant, np.abs(np.log(caps)), math.inf)
 
 
 def _example(left: dict[Policy, float], right: dict[Policy, float], low: float, high: float, cap: Policy) -> float:
-    """Return a size in a range where a cap is exceeded: a round one, at which the cap is about 1, if possible."""
+    """Return an example from a range of sizes that exceed a cap: if possible a round one at which the cap is near 1."""
     first, last = max(low, 1 / HORIZON), min(high, HORIZON)
     sizes = GRID[np.logical_and(first <= GRID, last >= GRID)]
     if low == high or not sizes.size:
         return low if low > 0 else high
     far = _distance(cap, sizes)
     nearest = sizes[far <= far.min() + 1e-9]
-    size = float(nearest[np.abs(np.log(nearest)).argmin()])  # where the cap is constant, near 1
-    # Just inside the range the excess would be too small to be seen.
+    size = float(nearest[np.abs(np.log(nearest)).argmin()])  # where the cap is constant, take the size nearest to 1
+    # At the ends of the range the excess would be too small to show in rounded numbers.
     start = size
     size = max(size, 2 * low) if 2 * low <= high else size
     size = min(size, high / 2) if high / 2 >= low else size
     for candidate in (float(f"{size:.0e}"), float(f"{size:.1e}"), size):
         if low <= candidate <= high and _exceeds(left, right, candidate):
             return candidate
-    return start  # a point of the grid, within the range
+    return start  # a point of the grid in the range
 
 
 def _exceeds(left: dict[Policy, float], right: dict[Policy, float], size: float) -> bool:
     at = np.array([size])
-    return bool((_value(left, at) > _value(right, at))[0])
+    return bool((_loss_at(left, at) > _loss_at(right, at))[0])
 
 
 def describe_change(column: str, old: Policy, new: Policy) -> str:
-    """Return in words where a new cap is above the old one, and where below it."""
+    """Return as text where a new cap is above the old one, and where it is below."""
 
     def excess(policy: Policy, other: Policy) -> CapError | None:
-        """Return where a policy is above another one."""
+        """Return where a policy is above another one, or None."""
         try:
             check(column, Total.zero() + policy, other)
         except CapError as error:
@@ -224,9 +230,9 @@ def describe_change(column: str, old: Policy, new: Policy) -> str:
     return f"The new cap is LOWER than the old one {lower.sizes}, and higher {higher.sizes}"
 
 
-def _first(points: Array, exceeded: Any) -> float:
+def _smallest_where(points: Array, exceeded: Any) -> float:
     return float(points[exceeded].min()) if exceeded.any() else math.inf
 
 
-def _spent(spent: Total, size: float) -> float:
-    return float(_value(spent.shapes, np.array([size]))[0])
+def _spent_at(spent: Total, size: float) -> float:
+    return float(_loss_at(spent.shapes, np.array([size]))[0])

@@ -1,4 +1,4 @@
-"""The chain of a ledger: each entry's hash covers the one before, so that a changed or missing entry is seen."""
+"""The hash chain of a ledger: the hash of an entry covers the hash before it, so a changed or missing entry shows."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import read_entry
 from slowscale.errors import SlowscaleError
 
-FIRST_HASH = "0" * 64  # stands for the hash before the first entry
+FIRST_HASH = "0" * 64  # the hash before the first entry
 
 
 def link_hash(before: str, number: int, payload: str) -> str:
-    """Return the hash of an entry: of the hash before it, its number and its text."""
+    """Return the hash of an entry, computed from the hash before it, its number and its text."""
     return hashlib.sha256(f"{before}\n{number}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -22,9 +22,9 @@ def chain_problems(
     head: Mapping[str, Any] | None,
     functions: Functions | None,
 ) -> list[str]:
-    """Return what is wrong with the entries of a file (number, text, hash) and with its newest one (number, hash).
+    """Return the problems of a ledger file, given its entries (number, text, hash) and its stored head (number, hash).
 
-    An earlier `head`, if given, must still be in the chain.
+    If an earlier `head` is given, it must still be in the chain.
     """
     problems: list[str] = []
     before, place, seen = FIRST_HASH, 0, {}
@@ -34,14 +34,16 @@ def chain_problems(
             problems.append(f"entry {place} is missing")
             place = number
         if link_hash(before, number, payload) != stored:
-            problems.append(f"entry {number} was changed, or what came before it")
+            problems.append(f"entry {number} was changed, or an entry before it")
         before = seen[number] = stored
         try:
             read_entry(payload, functions)
         except SlowscaleError as error:
             problems.append(f"entry {number} cannot be read: {error}")
     if top != [(place, before)]:
-        problems.append("the newest entry is not the one that was written last: entries were cut off or added")
+        problems.append(
+            "the newest entry is not the one that was written last: entries were removed from the end, or added"
+        )
     if head is not None and seen.get(head["entry"]) != head["hash"]:
-        problems.append(f"entry {head['entry']} is not the one it was: entries were cut off or changed")
+        problems.append(f"entry {head['entry']} does not have the hash that was given: entries were removed or changed")
     return problems

@@ -1,4 +1,4 @@
-"""Charges: what one release costs, as one value that accounts, ledgers and refusals take."""
+"""Charges: what one release costs, as one value that accounts, ledgers and refusals use."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,22 +14,22 @@ Functions = Mapping[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Charge:
-    """What one release costs: its policies, which records it is about, and what is known of it.
+    """What one release costs: its policies, the records that it is about, and its facts.
 
     Attributes
     ----------
     policy, pure_policy
-        What a record may lose, as PRzCDP and (or None) as PRDP.
+        What a record may lose, as PRzCDP and as PRDP; the latter is None if the release has no pure guarantee.
     by, labels, kind
-        Where a release is about the records with some labels of a column only: that column, the labels, and what they
-        are (text, whole numbers…).
+        For a release about the records with certain labels of a column: that column, the labels, and their type (text,
+        whole numbers…).
     protects
-        The column that tells which records belong to one entity, or None where single records are protected.
+        The column that identifies the entity of a record, or None if single records are protected.
     facts
-        What a ledger writes down: the facts of the release. None for those that follow from the charge.
+        The facts of the release, which a ledger writes. None: the facts that follow from the charge.
     pure_columns
-        The PRDP policies of those columns that have one, where every column has noise of its own, independent of that
-        of the others: then each column may be taken as pure or not. None where that is not known.
+        The PRDP policies of the columns that have one. Given only if the columns have independent noise: each column
+        may then be counted as pure or as PRzCDP. None if that is not known.
 
     >>> from slowscale import Gaussian
     >>> charge = Charge(RecordPolicy((("emp", Gaussian(10).policy),)))
@@ -48,22 +48,24 @@ class Charge:
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
-            raise ParameterError("a charge must have a policy with at least one term")
+            raise ParameterError("a charge must have a policy with at least one term, got an empty one")
         if self.policy.notion != ZCDP:
-            raise ParameterError("a charge must have a PRzCDP policy: turn it with .to_zcdp()")
+            raise ParameterError(
+                f"a charge must have a PRzCDP policy, got a {self.policy.notion} policy; convert it with .to_zcdp()"
+            )
         if (self.by is None) != (not self.labels) or not all(isinstance(label, str | int) for label in self.labels):
             raise ParameterError(
-                "a charge about some records must name the column and its labels: text or whole numbers"
+                "a charge about some of the records must have both `by`, a column, and `labels`, which are text or "
+                f"whole numbers; got by={self.by!r} and {len(self.labels)} labels"
             )
         pure = self.pure_columns
         if pure is not None and (pure.notion != PURE or pure.parallel or not _covers(pure, self.policy)):
             raise ParameterError(
-                "the pure columns of a charge must have PRDP policies, as many for a column as the policy has for it"
+                "pure_columns must have PRDP policies only, and for each of its columns as many terms as policy has"
             )
         if self.facts is not None and self.facts.get("protect") != self.protects:
             raise ParameterError(
-                f'the facts of a charge must name what it protects, {self.protects!r}, as "protect"; they have '
-                f"{self.facts.get('protect')!r}"
+                f"facts['protect'] must be the same as protects, {self.protects!r}, got {self.facts.get('protect')!r}"
             )
 
     @staticmethod
@@ -74,16 +76,16 @@ class Charge:
         kind: str | None = None,
         functions: Functions | None = None,
     ) -> "Charge":
-        """Return the charge of a release with these facts, among them its "policy" and "pure_policy".
+        """Return the charge of a release from its facts, which include its "policy" and "pure_policy".
 
         Parameters
         ----------
         facts
-            What is asked: the facts of a release.
+            The facts of a release.
         by, labels, kind
-            As in a charge.
+            As for a charge.
         functions
-            User-given transformations by name, where policies use any.
+            User-given transformations by name, if the policies use any.
         """
         check_facts(facts)
         policies, columns = read_policies(facts, functions), read_pure_columns(facts, functions)
@@ -91,7 +93,7 @@ class Charge:
 
     @property
     def written(self) -> dict[str, Any]:
-        """The facts that a ledger writes down."""
+        """The facts that a ledger writes."""
         if self.facts is not None:
             check_facts(self.facts)
             return dict(self.facts)
@@ -101,14 +103,17 @@ class Charge:
 
 
 def check_facts(facts: Any) -> None:
-    """Raise unless facts have a policy that can be written down."""
+    """Raise unless facts have a policy that can be written to a ledger."""
     if not isinstance(facts, Mapping) or "policy" not in facts:
-        raise ParameterTypeError('facts must be a mapping with a "policy"')
+        raise ParameterTypeError(f'facts must be a mapping with a "policy", got {facts!r:.60}')
     if facts["policy"] is None:
-        raise ParameterError("a nested function or lambda cannot be written to a ledger: use a module's function")
+        raise ParameterError(
+            "the policy uses a nested function or a lambda, which cannot be written to a ledger; use a function that "
+            "is defined at the top level of a module"
+        )
 
 
 def _covers(pure: RecordPolicy, policy: RecordPolicy) -> bool:
-    """Whether every column of a pure policy is one of the policy, with as many terms: none is left out of the bound."""
+    """Whether a pure policy has, for each of its columns, as many terms as the policy: then no term is left out."""
     found, wanted = (Counter(column for column, _ in one.terms) for one in (pure, policy))
     return all(wanted[column] == count for column, count in found.items())

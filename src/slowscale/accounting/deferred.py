@@ -1,7 +1,7 @@
-"""A ledger that is made at its first charge, and what charges releases in general: the accountant.
+"""A ledger that is created at its first charge, and the type of everything that can be charged: the accountant.
 
-An account in memory, a ledger, and a ledger that is still to be made take the same calls, so that a session need not
-know which of them it has.
+An account in memory, a ledger and a deferred ledger have the same methods, so that a session need not know which of
+them it uses.
 """
 
 import os
@@ -16,17 +16,17 @@ from slowscale.policy import Policy
 
 
 class DeferredLedger:
-    """A ledger that is opened if its file exists, and otherwise made when something is first charged to it.
+    """A ledger that is opened if its file exists, and is otherwise created at the first charge.
 
-    Caps are fixed for good when a ledger is made, so a release that fails before it is charged must not make one. Until
-    then an account in memory, with the same caps, says what may be charged.
+    The caps of a ledger are fixed when it is created, so a release that fails before it is charged must not create one.
+    Until the first charge, an account in memory with the same caps decides what may be charged.
 
     Parameters
     ----------
     path, caps, functions, dataset
         As for `Ledger`.
     remedy
-        How a cap can be changed as long as there is no ledger, in words.
+        How a cap can be changed while there is no ledger, as text for error messages.
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
@@ -62,58 +62,58 @@ class DeferredLedger:
         return f"DeferredLedger({str(self._path)!r})"
 
     def make(self) -> Ledger:
-        """Return the ledger; make it if there is none."""
+        """Return the ledger; create it if there is none."""
         if self.ledger is None:
             ledger = Ledger(self._path, self._caps, self._functions, dataset=self._dataset)
-            ledger.check_dataset(self._dataset)  # another process may have made it meanwhile
+            ledger.check_dataset(self._dataset)  # another process may have created it in the meantime
             self.ledger = ledger
         return self.ledger
 
     @property
-    def _now(self) -> Account | Ledger:
+    def _current(self) -> Account | Ledger:
         return self._account if self.ledger is None else self.ledger
 
     @property
     def remedy(self) -> str | None:
-        """How a cap can be changed, or None where that is by the ledger."""
-        return self._now.remedy
+        """How a cap can be changed, as text for error messages. None: with the ledger."""
+        return self._current.remedy
 
     @property
     def caps(self) -> dict[str, Policy]:
         """The caps in force."""
-        return self._now.caps
+        return self._current.caps
 
     @property
     def spent(self) -> Spent:
-        """What a record may have lost by everything charged so far."""
-        return self._now.spent
+        """What a record may have lost through everything charged so far."""
+        return self._current.spent
 
     @property
     def account(self) -> Account:
-        """A copy of the account as it stands, to ask what may be charged."""
-        return self._now.account
+        """A copy of the account in its present state, for asking what may still be charged."""
+        return self._current.account
 
     def check_dataset(self, dataset: str | None) -> None:
-        """Raise a `LedgerError` unless records of a data set of this name may be charged here."""
-        self._now.check_dataset(dataset)
+        """Raise a `LedgerError` unless releases of a data set of this name may be charged here."""
+        self._current.check_dataset(dataset)
 
     def check(self, charge: Charge) -> None:
-        """Raise what `charge` would raise now, and write nothing."""
-        self._now.check(charge)
+        """Raise the error that `charge` would raise now, and write nothing."""
+        self._current.check(charge)
 
     def ready(self) -> None:
-        """Raise a `LedgerError` unless an entry can be written now, where there is a ledger."""
-        self._now.ready()
+        """Raise a `LedgerError` if there is a ledger and no entry can be written to it now."""
+        self._current.ready()
 
     def charge(self, charge: Charge) -> dict[str, Any]:
-        """Write down a release before it is drawn, in a ledger that is made if there is none; return the new head."""
+        """Record a release before its noise is drawn; return the new head. The ledger is created if there is none."""
         return self.make().charge(charge)
 
     def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> dict[str, Any] | None:
-        """Write down a release that was refused or failed, if there is a ledger."""
+        """Record a release that was refused or failed, if there is a ledger."""
         if self.ledger is not None:
             return self.ledger.attempt(asked, error)
-        # Another process may have made it meanwhile, with other caps: it records the attempt all the same.
+        # Another process may have created the ledger in the meantime. The attempt is recorded there, whatever its caps.
         return Ledger(self._path, functions=self._functions).attempt(asked, error) if _exists(self._path) else None
 
 
@@ -121,5 +121,5 @@ Accountant = Account | Ledger | DeferredLedger
 
 
 def _exists(path: Any) -> bool:
-    # A symbolic link that leads nowhere counts as existing: opening it raises, as it would when the ledger is made.
+    # A broken symbolic link counts as existing, so that opening it raises now and not at the first charge.
     return isinstance(path, str | os.PathLike) and os.path.lexists(path)

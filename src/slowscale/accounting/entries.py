@@ -1,7 +1,7 @@
-"""The entries of a ledger: frozen values, and the JSON text that they are written as.
+"""The entries of a ledger: frozen values, and the JSON text in which they are stored.
 
-The text of an entry is what the chain of hashes covers. An entry that was read keeps it, since earlier versions wrote
-some parts in another way: `to_dict` returns what is in the file, not how this version would write it.
+The hash chain covers the text of an entry. Earlier versions wrote some parts differently, so an entry that was read
+keeps its text: `to_dict` returns what is in the file, not what this version would write.
 """
 
 import json
@@ -21,14 +21,14 @@ def _now() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One entry: when it was made, and the text that a file has of it, where it was read."""
+    """One entry: the time when it was made and, if it was read from a file, its text there."""
 
     kind: ClassVar[str]
     time: str = field(default_factory=_now)
     text: str | None = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, as it is in the file."""
+        """Return the entry as plain values, as in the file."""
         if self.text is not None:
             found: dict[str, Any] = json.loads(self.text)
             return found
@@ -45,7 +45,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Created(Entry):
-    """The ledger was made, with these caps and for this data set."""
+    """The ledger was created, with these caps and for this data set."""
 
     kind: ClassVar[str] = "created"
     caps: Mapping[str, Policy]
@@ -64,7 +64,7 @@ class Created(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class CapRaised(Entry):
-    """A column got another cap."""
+    """The cap of a column was changed."""
 
     kind: ClassVar[str] = "cap"
     column: str
@@ -100,14 +100,14 @@ class Charged(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class Attempted(Entry):
-    """A release was refused or failed: it cost nothing.
+    """A release was refused or failed. It cost nothing.
 
     Attributes
     ----------
     asked
-        What was asked: a charge, or whatever is known of the release's facts where there was none yet.
+        The charge that was requested or, if there was none yet, the facts of the release that are known.
     error, message
-        The type of the error, and its text.
+        The type of the error, and its message.
     """
 
     kind: ClassVar[str] = "attempt"
@@ -119,13 +119,13 @@ class Attempted(Entry):
         reason = {"type": self.error, "message": self.message}
         if not isinstance(self.asked, Charge):
             return {"facts": dict(self.asked), "by": None, "labels": [], "label_kind": None, "error": reason}
-        # Also where the policy cannot be written down, which is an error of its own.
+        # `written` would raise if the policy cannot be written; the attempt must be recorded even then.
         facts = self.asked.written if self.asked.facts is None else dict(self.asked.facts)
         return {"facts": facts, **_part(self.asked), "error": reason}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Attempted":
-        """Return the entry that `to_dict` described; its facts only, since what was not charged need not be read."""
+        """Return the entry that `to_dict` described, with facts instead of a charge: no policy need be read."""
         error = entry["error"]
         return cls(time=entry["time"], asked=entry["facts"], error=error["type"], message=error["message"])
 
@@ -134,36 +134,43 @@ ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, Cap
 
 
 def read_entry(text: str, functions: Functions | None) -> Entry:
-    """Return the entry that a ledger has as this text, or raise."""
+    """Return the entry with this text, or raise a `LedgerError`."""
     try:
         entry: dict[str, Any] = json.loads(text)
         kind = entry["kind"]
         if kind not in ENTRY_KINDS:
-            raise LedgerError(f"an entry of an unknown kind, {kind!r}: a newer version of slowscale wrote it; update")
+            raise LedgerError(
+                f"the ledger has an entry of the unknown kind {kind!r}, which a newer version of slowscale wrote; "
+                "update slowscale"
+            )
         return replace(ENTRY_KINDS[kind].from_dict(entry, functions), text=text)
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise LedgerError(f"an entry that makes no sense: {type(error).__name__}") from error
+        raise LedgerError(
+            f"the ledger has an entry that cannot be read ({type(error).__name__}); restore the file from a backup"
+        ) from error
 
 
-def written(entry: Entry, functions: Functions | None) -> Entry:
-    """Return a new entry as it will be read back, with its text."""
+def serialized(entry: Entry, functions: Functions | None) -> Entry:
+    """Return a new entry with its text, as it will be read back from the file."""
     try:
         text = json.dumps(entry.to_dict(), sort_keys=True)
     except (TypeError, ValueError) as error:
         if isinstance(error, SlowscaleError):
             raise
-        raise ParameterTypeError(f"facts must be what JSON can hold: {error}") from None
+        raise ParameterTypeError(
+            f"facts must be values that JSON can represent, such as text and numbers: {error}"
+        ) from None
     return read_entry(text, functions)
 
 
 def text_of(entry: Entry) -> str:
-    """Return the text of an entry that was read or `written`."""
+    """Return the text of an entry that was read or serialized."""
     assert entry.text is not None
     return entry.text
 
 
 def cap_changes(entries: Sequence[Entry]) -> Iterator[tuple[CapRaised, Policy | None]]:
-    """Yield the entries that changed a cap, each with the cap before."""
+    """Yield the entries that changed a cap, each with the cap that it replaced."""
     caps: dict[str, Policy] = {}
     for entry in entries:
         if isinstance(entry, Created):

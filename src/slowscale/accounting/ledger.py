@@ -1,7 +1,7 @@
-"""The ledger: one SQLite file that knows what every record has lost so far.
+"""The ledger: one SQLite file that keeps the total loss of all releases so far.
 
-A charge is on disk before any noise is drawn, so a crash can waste budget but never leak it. This is what people use;
-`storage` keeps the file and `entries` says what is in it.
+A charge is on disk before any noise is drawn, so a crash can waste budget but never leak it. This module is the public
+interface; `storage` reads and writes the file, and `entries` defines its content.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 from slowscale.accounting.account import Account, check_caps
 from slowscale.accounting.charge import Charge, Functions
-from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, written
+from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, serialized
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.spent import Spent
 from slowscale.accounting.storage import LedgerFile
@@ -25,25 +25,25 @@ class Ledger:
     Parameters
     ----------
     path
-        The file. It is made if there is none; another program's, a broken one or one of a newer version is refused,
-        and so is one with a second name (a hard link, or a mount of the file alone).
+        The file. It is created if it does not exist. A file of another program, a damaged file, a file of a newer
+        version and a file with a second name (a hard link, or a mount of the file alone) are refused.
     caps
-        The most that a record may ever lose, by column: {"payann": policy, "*": policy} ("*": any column not named;
-        "count": the number of records). Fixed when the ledger is made.
+        The most that a record may ever lose, by column: {"payann": policy, "*": policy}. "*" stands for every column
+        that is not named, and "count" for the number of records. Caps are fixed when the ledger is created.
     functions
-        User-given transformations by name, where charged policies use any.
+        User-given transformations by name, if charged policies use any.
     dataset
-        The name of the data set that the ledger belongs to, such as "cbp-2024": kept when the ledger is made, and
-        compared exactly, apart from blanks around it. Sessions on the ledger must then give the same name.
+        The name of the data set that the ledger belongs to, such as "cbp-2024". It is stored when the ledger is
+        created, and sessions on the ledger must give the same name; only blanks around it are ignored.
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
-    >>> with Ledger(path, caps={"*": ss.Gaussian(5).policy}) as ledger:  # closes its connection at the end
+    >>> with Ledger(path, caps={"*": ss.Gaussian(5).policy}) as ledger:  # the connection is closed at the end
     ...     ledger.verify()
     []
     """
 
-    remedy: str | None = None  # a cap is changed by `raise_cap`, as every refusal says
+    remedy: str | None = None  # the default text of a refusal applies: call `raise_cap`
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Ledger:
         dataset: str | None = None,
     ) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise ParameterTypeError(f"ledger must be a path, got {type(path).__name__}")
+            raise ParameterTypeError(f"ledger must be the path of a file, got {type(path).__name__}")
         wanted = check_caps(caps)
         name = dataset_name(dataset)
         self._file = LedgerFile(path, functions)
@@ -63,7 +63,10 @@ class Ledger:
             return
         known = [_by_name(some) for some in (self._file.state.account.caps, self._first.caps)]
         if caps is not None and _by_name(wanted) not in known:
-            raise ParameterError(f"caps differ from those that {self.path} was made with: leave them out, or raise one")
+            raise ParameterError(
+                f"caps must be those that ledger {self.path} has, got different ones; leave them out, or change a cap "
+                "with raise_cap"
+            )
         if name is not None:
             self.check_dataset(name)
 
@@ -85,52 +88,52 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close this thread's connection to the file; it opens again when it is needed."""
+        """Close this thread's connection to the file. It is opened again when it is needed."""
         self._file.close()
 
     # Reading
 
     @property
     def spent(self) -> Spent:
-        """What a record may have lost by everything charged so far."""
-        with self._file.here():
-            return self._file.refreshed().account.spent
+        """What a record may have lost through everything charged so far."""
+        with self._file.locked():
+            return self._file.current_state().account.spent
 
     @property
     def account(self) -> Account:
-        """A copy of the account as it stands, to ask what may be charged."""
-        with self._file.here():
-            return self._file.refreshed().account.copy()
+        """A copy of the account in its present state, for asking what may still be charged."""
+        with self._file.locked():
+            return self._file.current_state().account.copy()
 
     @property
     def caps(self) -> dict[str, Policy]:
         """The caps in force."""
-        return dict(self._file.refreshed().account.caps)
+        return dict(self._file.current_state().account.caps)
 
     @property
     def dataset(self) -> str | None:
-        """The name of the data set that the ledger belongs to, or None where it was made without one."""
-        self._file.refreshed()
+        """The name of the data set that the ledger belongs to, or None if it was created without one."""
+        self._file.current_state()
         return self._first.dataset
 
     @property
     def _first(self) -> Created:
-        """The entry that tells how the ledger was made, of those that were read."""
+        """The entry with which the ledger was created, of the entries read so far."""
         entries = self._file.state.entries
         return entries[0] if entries and isinstance(entries[0], Created) else Created(caps={})
 
     def check_dataset(self, dataset: str | None) -> None:
-        """Raise a `LedgerError` unless records of a data set of this name may be charged here.
+        """Raise a `LedgerError` unless releases of a data set of this name may be charged here.
 
-        A ledger without a name accepts any; one with a name accepts no other, nor records without one.
+        A ledger without a name accepts every data set; a ledger with a name accepts only that name.
         """
         given, own = dataset_name(dataset), self.dataset
         if own is None or given == own:
             return
         if given is None:
             raise LedgerError(
-                f"ledger {self.path} belongs to the data set {own!r}, and no data set was named; if these records are "
-                f"its, say dataset={own!r}, else use another ledger"
+                f"ledger {self.path} belongs to the data set {own!r}, and no data set was named; if the records are of "
+                f"this data set, give dataset={own!r}; otherwise use another ledger"
             )
         raise LedgerError(
             f"ledger {self.path} belongs to the data set {own!r}, not to {given!r}; use the ledger of {given!r}, or "
@@ -139,17 +142,17 @@ class Ledger:
 
     @property
     def head(self) -> dict[str, Any]:
-        """The number and the hash of the newest entry: what to compare with later, to see that nothing was cut off."""
-        state = self._file.refreshed()
+        """The number and the hash of the newest entry. Keep it to verify later that no entries were removed."""
+        state = self._file.current_state()
         return {"entry": state.id, "hash": state.hash}
 
     def history(self) -> list[dict[str, Any]]:
-        """Return all entries, oldest first: what was asked, when, and what it cost."""
-        return [entry.to_dict() for entry in self._file.refreshed().entries]
+        """Return all entries, oldest first: what was requested, when, and what it cost."""
+        return [entry.to_dict() for entry in self._file.current_state().entries]
 
     def describe(self) -> str:
-        """Return the total in plain words, with the caps."""
-        state = self._file.refreshed()
+        """Return the total and the caps as text."""
+        state = self._file.current_state()
         spent = state.account.spent
         dataset = self._first.dataset
         lines = [] if dataset is None else [f"Data set: {dataset}."]
@@ -159,7 +162,9 @@ class Ledger:
             what = "any other column" if folded(name) == ANY else name
             thing = f"{spent.protects}, in one cell," if spent.protects else "record"
             if name in above:
-                lines.append(f"Cap on {what}: {cap}. It was lowered, and is exceeded already, {above[name].sizes}")
+                lines.append(
+                    f"Cap on {what}: {cap}. It was lowered, and the total already exceeds it {above[name].sizes}"
+                )
             else:
                 lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
         lines += [
@@ -173,12 +178,12 @@ class Ledger:
         return "\n".join(lines)
 
     def verify(self, head: Mapping[str, Any] | None = None) -> list[str]:
-        """Return what is wrong with the file, nothing if all is well.
+        """Return the problems of the file: an empty list if there are none.
 
         Parameters
         ----------
         head
-            The `head` of an earlier day, or the one that a release carries: it must still be in the chain.
+            An earlier `head`, for instance from the facts of a release. It must still be in the chain.
         """
         if head is not None and not (isinstance(head, Mapping) and {"entry", "hash"} <= set(head)):
             raise ParameterTypeError(f'head must be a mapping with "entry" and "hash", got {head!r:.60}')
@@ -187,9 +192,10 @@ class Ledger:
     # Writing
 
     def charge(self, charge: Charge) -> dict[str, Any]:
-        """Write down a release before it is drawn, or raise and write nothing.
+        """Record a release before its noise is drawn, or raise and write nothing.
 
-        The facts of the charge are written; what is read back from them must have the same policy, functions and all.
+        The facts of the charge are written. The policy that is read back from them must equal the policy of the charge,
+        including its functions.
 
         Returns
         -------
@@ -198,10 +204,10 @@ class Ledger:
         return self._file.append(self._charged(charge))
 
     def check(self, charge: Charge) -> None:
-        """Raise what `charge` would raise now, and write nothing."""
+        """Raise the error that `charge` would raise now, and write nothing."""
         charge = self._charged(charge).charge
-        with self._file.here():  # no other thread may carry new entries into the account meanwhile
-            self._file.refreshed().account.check(charge)
+        with self._file.locked():  # no other thread may add entries to the account during the check
+            self._file.current_state().account.check(charge)
 
     def _charged(self, charge: Charge) -> Charged:
         """Return the entry of a charge, as it will be read back."""
@@ -209,80 +215,87 @@ class Ledger:
             raise ParameterTypeError(
                 f"charge must be a Charge, for instance Charge.from_facts(facts), got {type(charge).__name__}"
             )
-        entry = written(Charged(charge=charge), self._file.functions)
+        entry = serialized(Charged(charge=charge), self._file.functions)
         assert isinstance(entry, Charged)
         if entry.charge.policy != charge.policy:
-            raise ParameterError("the ledger knows another function by the name of one in the policy: see functions=")
+            raise ParameterError(
+                "the policy has a function that differs from the one that the ledger knows by the same name; pass the "
+                "same function to the ledger with functions="
+            )
         return entry
 
     def ready(self) -> None:
         """Raise a `LedgerError` unless an entry can be written now; write nothing.
 
-        Ask before the records are read: an error that depends on them must not go unrecorded because another program
-        keeps the ledger locked, or because the journal cannot be written.
+        Call it before the records are read. An error that depends on the records must be recorded, so the ledger must
+        not be locked by another program, and its journal must be writable.
         """
         self._file.ready()
 
     def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> dict[str, Any]:
-        """Write down a release that was refused or failed: it costs nothing, and stays in the history.
+        """Record a release that was refused or failed. It costs nothing, and stays in the history.
 
-        An error can depend on the records, so who asked what, how often, must be seen.
+        An error can depend on the records, so the history must show how often it was provoked.
 
         Parameters
         ----------
         asked
-            The charge that was not made; or, where there was none yet, whatever is known of the release's facts.
+            The charge that was requested or, if there was none yet, the facts of the release that are known.
         error
-            Why it was not made. Its type and its message are kept.
+            The reason. Its type and its message are kept.
 
         Returns
         -------
         The new head.
         """
         if not isinstance(asked, Charge | Mapping):
-            raise ParameterTypeError(f"facts must be a mapping, got {type(asked).__name__}")
+            raise ParameterTypeError(f"asked must be a Charge or a mapping of facts, got {type(asked).__name__}")
         if not isinstance(error, BaseException):
             raise ParameterTypeError(f"error must be an exception, got {type(error).__name__}")
         entry = Attempted(asked=asked, error=type(error).__name__, message=str(error))
-        return self._file.append(written(entry, self._file.functions))
+        return self._file.append(serialized(entry, self._file.functions))
 
     def raise_cap(self, column: str, cap: Policy, reason: str) -> None:
-        """Put another cap in place of a column's, for good and visible in the history.
+        """Replace the cap of a column. The change is permanent and stays in the history.
 
-        The new cap may also be lower, at some or all record sizes. What was charged stays, so that a total may then be
-        above the cap; nothing more is charged there.
+        The new cap may also be lower, at some or all record sizes. Earlier charges stay, so the total may then exceed
+        the new cap; further charges to the column are refused.
 
         Parameters
         ----------
         column
-            The column, "*" or "count": one that has a cap.
+            A column that has a cap, or "*" or "count".
         cap
             The new cap, a PRzCDP policy.
         reason
-            Why it is changed, in words.
+            Why the cap is changed, as text.
         """
         check_caps({column: cap} if isinstance(column, str) else None)
         if not isinstance(reason, str) or not reason.strip():
-            raise ParameterError("reason must say in words why the cap is raised: it stays in the history")
+            raise ParameterError(
+                f"reason must be text that says why the cap is changed, got {reason!r}; it stays in the history"
+            )
         caps = self.caps
         found = [name for name in caps if isinstance(column, str) and folded(name) == folded(column)]
         if not found:
             raise ParameterError(
                 f"column must be one that has a cap ({', '.join(caps) or 'none has'}), got {column!r}; caps can be "
-                "added only when a ledger is made"
+                "added only when a ledger is created"
             )
         entry = CapRaised(column=column if column in found else found[0], cap=cap, reason=reason)
-        self._file.append(written(entry, self._file.functions))
+        self._file.append(serialized(entry, self._file.functions))
 
 
 def dataset_name(dataset: Any) -> str | None:
-    """Return the name of a data set without the blanks around it, or raise."""
+    """Return the name of a data set without surrounding blanks, or raise."""
     if dataset is None:
         return None
     if not isinstance(dataset, str):
         raise ParameterTypeError(f'dataset must be text such as "cbp-2024", got {type(dataset).__name__}')
     if not dataset.strip():
-        raise ParameterError('dataset must be a name such as "cbp-2024", got blank text; leave it out for none')
+        raise ParameterError(
+            'dataset must be a name such as "cbp-2024", got blank text; leave it out if there is no name'
+        )
     return dataset.strip()
 
 

@@ -1,7 +1,7 @@
-"""The name of a ledger's file: it must have only one.
+"""A ledger file must have only one name.
 
-SQLite finds the journal of a crashed writer by the file's name, so whoever opens the file by a second name (a hard
-link, or a mount of the file alone) would not see it.
+SQLite finds the journal of a crashed writer by the name of the file. A program that opens the file by a second name (a
+hard link, or a mount of the file alone) would not find it.
 """
 
 import os
@@ -15,40 +15,40 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def check_one_name(path: Path) -> None:
-    """Raise where the file has a second name, by which others would not see the journal of a crashed writer."""
+    """Raise if the file has a second name, by which the journal of a crashed writer would not be found."""
     real = Path(os.path.realpath(path))
     if os.stat(real).st_nlink > 1:
         _remove_unfinished(real)
         if os.stat(real).st_nlink > 1:
             raise LedgerError(
-                f"ledger {path} has a hard link: a ledger must have one name, so that everyone who opens it "
-                "sees the same journal. Remove the other name (find it with find -samefile), or use a symbolic link"
+                f"ledger {path} has a hard link: a ledger must have one name, so that every program finds the same "
+                "journal; remove the other name (find it with find -samefile), or use a symbolic link instead"
             )
     if str(real) in _mount_points():
         raise LedgerError(
-            f"ledger {path} is a mount point: a ledger that is mounted as a single file has its journal "
-            "elsewhere than under its other name. Mount the folder it is in, not the file"
+            f"ledger {path} is a mount point: the journal of a file that is mounted by itself is not found under its "
+            "other name; mount the folder that contains the ledger, not the file"
         )
 
 
 def _mount_points() -> set[str]:
-    """Return all mount points that this process sees; none where the system does not list them."""
+    """Return all mount points that this process sees; an empty set if the system does not list them."""
     try:
         lines = os.fsdecode(MOUNTS.read_bytes()).split("\n")
     except OSError:
         return set()
-    # The fifth field is the mount point, with blanks and backslashes as octal numbers.
+    # The fifth field is the mount point, in which blanks and backslashes are octal escapes.
     points = (line.split(" ")[4] for line in lines if line)
     return {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point) for point in points}
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove the name under which a ledger was made, if whoever made it was stopped before it could do so."""
+    """Remove the temporary name of a new ledger, if the process that created it was stopped before it could."""
     place = os.stat(path)
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}")
     with os.scandir(path.parent) as entries:
         for entry in entries:
             if name.fullmatch(entry.name):
-                with suppress(FileNotFoundError):  # another process was first
+                with suppress(FileNotFoundError):  # another process removed it first
                     if os.path.samestat(os.lstat(entry.path), place):
                         os.unlink(entry.path)

@@ -1,9 +1,9 @@
 """Record policies: what a whole record may lose, over several columns and several releases.
 
-Each column's release is a mechanism of its own, so by sequential composition (Lemma PRzCDP-seq) the losses add: the
-policy of a record is a sum of one-column policies at the record's influence on that column, which for a sum is the
-absolute value. A count adds a constant: every record counts as 1. Releases about disjoint sets of records compose in
-parallel (Lemma PRzCDP-par): a record loses by those it is in.
+Each column is released by its own mechanism, so the losses add by sequential composition (Lemma PRzCDP-seq): the policy
+of a record is a sum of one-column policies, each at the record's influence on its column. For a sum, the influence is
+the absolute value of the record. A count adds a constant, because every record counts as 1. Releases about disjoint
+sets of records compose in parallel (Lemma PRzCDP-par): a record loses only through the releases that it is part of.
 """
 
 import re
@@ -23,38 +23,38 @@ from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
 from slowscale.policy.writing import text
 
 Term = tuple[str | None, Policy]
-COUNT = "count"  # what the number of records is called
-ANY = "*"  # the cap of every column that has none of its own
-# Invisible characters that are not in Unicode's category of format characters (Cf): fillers, variation selectors.
+COUNT = "count"  # the name of the number of records
+ANY = "*"  # the name of the cap for all columns without a cap of their own
+# Invisible characters outside Unicode's category of format characters (Cf): fillers and variation selectors.
 INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
 def folded(name: str) -> str:
-    """Return a column's name as accounts compare it: " EMP" and "emp" have one cap and one total.
+    """Return the form of a column's name that accounts compare: " EMP" and "emp" share one cap and one total.
 
-    Case, surrounding blanks, invisible characters and Unicode's compatible forms (NFKC) make no difference. Letters of
-    different scripts that look alike stay different.
+    Case, surrounding blanks, invisible characters and Unicode's compatibility forms (NFKC) make no difference. Similar
+    letters of different scripts stay different.
     """
     compatible = unicodedata.normalize("NFKC", name)
     visible = "".join(letter for letter in compatible if unicodedata.category(letter) != "Cf")
-    # Folding the case and dropping characters can leave a letter apart from its accent: compose once more.
+    # Case folding and the removal of characters can separate a letter from its accent, so normalize again.
     return unicodedata.normalize("NFKC", INVISIBLE.sub("", visible).casefold()).strip()
 
 
 def check_column_name(name: str) -> None:
-    """Raise if accounts would take a summed column for the number of records, or its cap for that of all columns."""
-    reserved = {COUNT: "the number of records", ANY: "the cap of all columns without one of their own"}
+    """Raise if the name of a summed column is reserved: "count" for the number of records, "*" for a cap."""
+    reserved = {COUNT: "the number of records", ANY: "all columns without a cap of their own"}
     meaning = reserved.get(folded(name))
     if meaning is not None:
         raise ParameterError(
-            f"column {name!r} cannot be summed: {folded(name)!r} stands for {meaning}, and names are compared without "
-            "case, surrounding blanks and invisible characters. Give the column another name with derive="
+            f"column {name!r} cannot be summed: the name {folded(name)!r} stands for {meaning} (case, surrounding "
+            "blanks and invisible characters are ignored); give the column another name with derive="
         )
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """Policies of releases about disjoint sets of records, told apart by a label (the value of the column `by`)."""
+    """Policies of releases about disjoint sets of records, which are identified by the value of the column `by`."""
 
     by: str
     parts: tuple[tuple[Any, "RecordPolicy"], ...]
@@ -62,7 +62,7 @@ class Parallel:
 
 @dataclass(frozen=True)
 class RecordPolicy:
-    """A sum of one-column policies, called on a record: a mapping of columns to values, or to arrays of values.
+    """A sum of one-column policies. Call it on a record: a mapping of columns to values, or to arrays of values.
 
     >>> from slowscale import Gaussian
     >>> P = RecordPolicy((("emp", Gaussian(10).policy), ("payann", Gaussian(1000).policy)))
@@ -74,11 +74,11 @@ class RecordPolicy:
     Attributes
     ----------
     terms
-        The columns, each with its policy; None for the number of records.
+        Pairs of a column and its policy; the column is None for the number of records.
     parallel
         Releases about disjoint sets of records.
     filtered
-        Whether a release has a filter: then a change of value may move the record in or out of the release.
+        Whether a release has a filter, so that a change of value may move a record into or out of the release.
     """
 
     terms: tuple[Term, ...]
@@ -98,14 +98,16 @@ class RecordPolicy:
             if column is None and not policy.constant:
                 raise ParameterTypeError(f"a term without a column must be constant, got {policy!r}")
         if len({policy.notion for _, policy in terms} | {part.notion for part in self._parts()} - {""}) > 1:
-            raise ParameterError("PRDP and PRzCDP policies do not combine: turn the PRDP ones with .to_zcdp() first")
+            raise ParameterError(
+                "terms must be policies of one notion, got PRDP and PRzCDP; convert the PRDP policies with .to_zcdp()"
+            )
 
     def _parts(self) -> list["RecordPolicy"]:
         return [part for parallel in self.parallel for _, part in parallel.parts]
 
     @property
     def notion(self) -> str:
-        """The privacy notion the values are in, or "" where nothing was released."""
+        """The privacy notion of the losses, or "" if nothing was released."""
         return next((policy.notion for _, policy in self.terms), next((part.notion for part in self._parts()), ""))
 
     @property
@@ -115,21 +117,21 @@ class RecordPolicy:
         return tuple(dict.fromkeys(named + [column for part in self._parts() for column in part.columns]))
 
     def __call__(self, record: Any) -> Any:
-        """Return the loss of a record with these values, or of several given as arrays or as a table.
+        """Return the loss of a record with these values, or of several records given as arrays or as a table.
 
-        Where releases were made in parallel, a record that has the label is charged for its own part, and any other
-        for the part that costs most.
+        If releases were made in parallel, the loss is that of the record's own part if the label is given, and
+        otherwise the largest of all parts.
         """
-        values = _values(record, self.columns)
+        values = _influences(record, self.columns)
         total: Any = 0.0
         for column, policy in self.terms:
             total = total + policy(values[column] if column is not None else 0)
         for parallel in self.parallel:
-            total = total + _charged(parallel, record)
+            total = total + _parallel_loss(parallel, record)
         return total if np.ndim(total) else float(total)
 
     def column(self, name: str | None) -> Policy:
-        """Return what a record may lose through one column (None: through counts), as a function of its influence."""
+        """Return what a record may lose through one column (None: counts), as a function of its influence."""
         policies = [policy for column, policy in self.terms if column == name]
         for parallel in self.parallel:
             parts = [part.column(name) for _, part in parallel.parts]
@@ -140,33 +142,33 @@ class RecordPolicy:
         return merged[0] if len(merged) == 1 else SumPolicy(tuple(merged))
 
     def bounded(self, record: Mapping[str, Any], other: Mapping[str, Any], same_cell: bool = True) -> float:
-        """Return the loss between two sets of values that one record may have: its presence is known.
+        """Return the loss between two sets of values that a record may have, if its presence is known.
 
         Parameters
         ----------
         record, other
-            The values of each column, and those it might have instead.
+            The value of each column, and the alternative values.
         same_cell
-            Whether both fall in the same cell of every table. If not, the record leaves one cell and enters another,
-            whose noise is independent: the losses of both add.
+            Whether both fall in the same cell of every table. If not, the record leaves one cell and enters another.
+            The noise of the cells is independent, so their losses add.
 
         Notes
         -----
-        Under a filter the record may be in the release with one set of values only, which is as much as taking it out:
-        the loss is then at least that of either set, term by term, and the counts'.
+        Under a filter, the record may be part of the release with only one of the two sets of values. That amounts to
+        removing the record: term by term, and for counts, the loss is then at least the loss of either set.
         """
         if not same_cell:
             return float(self(record) + self(other))
         return self._bounded(record, other, self.filtered)
 
     def _bounded(self, record: Mapping[str, Any], other: Mapping[str, Any], filtered: bool) -> float:
-        both = [_values(values, self.columns, signed=True) for values in (record, other)]
+        both = [_influences(values, self.columns, signed=True) for values in (record, other)]
         if any(value.ndim for values in both for value in values.values()):
-            raise ParameterTypeError("record and other must have one value for each column")
+            raise ParameterTypeError("record and other must have one value for each column, got arrays")
         total = 0.0
         for column, policy in self.terms:
             first, second = (0.0 if column is None else float(values[column]) for values in both)
-            # Where the record stays in the release a count does not change.
+            # While the record stays in the release, a count does not change.
             loss = 0.0 if column is None else float(BoundedPolicy(policy)(first, second))
             total += max(loss, policy(abs(first)), policy(abs(second))) if filtered else loss
         for one in self.parallel:
@@ -176,15 +178,17 @@ class RecordPolicy:
     def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
         """Return what an entity with several records may lose, from its total in each cell of the published table.
 
-        Removing the entity shifts each cell by the entity's total there, and cells have independent noise: the losses
+        Removing the entity shifts each cell by the entity's total there. Cells have independent noise, so the losses
         add over cells. Each cell is a mapping of columns to totals, with the number of records as "count".
         """
         if isinstance(cells, Mapping) or not all(isinstance(cell, Mapping) for cell in cells):
-            raise ParameterTypeError("cells must be a list of mappings, one for each cell that the entity is in")
+            raise ParameterTypeError(
+                f"cells must be a list of mappings, one per cell that the entity is in, got {cells!r:.60}"
+            )
         return float(sum(self._in_cell(cell) for cell in cells))
 
     def _in_cell(self, cell: Mapping[str, Any]) -> float:
-        values = _values(cell, self.columns)
+        values = _influences(cell, self.columns)
         total = 0.0
         for column, policy in self.terms:
             if column is not None:
@@ -193,7 +197,7 @@ class RecordPolicy:
             count = cell.get(COUNT)
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise ParameterError(f'cells must have the number of records as "count", a whole number, got {count!r}')
-            # A count of n records shifts by n: at most n² times the loss of one, n times for PRDP.
+            # Removing n records shifts a count by n: the loss is at most n² times that of one record, n times for PRDP.
             total += policy(0) * (count**2 if policy.notion == ZCDP else count)
         return total + sum(max(part._in_cell(cell) for _, part in one.parts) for one in self.parallel)
 
@@ -221,7 +225,7 @@ class RecordPolicy:
         return text(self.formula())
 
     def formula(self) -> Formula:
-        """Return what a record loses as a tree, with the columns' names for its values."""
+        """Return the loss of a record as a tree, in which the names of the columns stand for its values."""
         terms = [policy.formula(Symbol(column or "")) for column, policy in self._merged()]
         terms += [Disjoint(tuple(part.formula() for _, part in one.parts), one.by) for one in self.parallel]
         if not terms:
@@ -232,7 +236,7 @@ class RecordPolicy:
         return [(column, times * policy) for (column, policy), times in Counter(self.terms).items()]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return a description that `from_dict` turns back, and JSON can hold."""
+        """Return a description that JSON can represent and `from_dict` can read."""
         terms: list[dict[str, Any]] = [{"column": column, "policy": policy.to_dict()} for column, policy in self.terms]
         for parallel in self.parallel:
             parts = [{"label": label, "policy": part.to_dict()} for label, part in parallel.parts]
@@ -255,36 +259,40 @@ class RecordPolicy:
                 else:
                     terms.append((term["column"], Policy.from_dict(term["policy"], functions)))
         except (TypeError, KeyError) as error:
-            raise ParameterError(f"no description of a record policy: {error}") from None
+            raise ParameterError(
+                f"description must be one that RecordPolicy.to_dict returned: {type(error).__name__}: {error}"
+            ) from None
         return RecordPolicy(tuple(terms), tuple(parallel), filtered)
 
 
 def read_policies(facts: Mapping[str, Any], functions: Any = None) -> tuple[RecordPolicy, RecordPolicy | None]:
     """Return the policy and the pure policy (or None) that the facts of a release describe.
 
-    Earlier versions wrote the filter into the facts only, not into the policies.
+    Earlier versions recorded a filter in the facts only, not in the policies.
     """
     pure = facts.get("pure_policy")
-    return _read(facts, "policy", functions), None if pure is None else _read(facts, "pure_policy", functions)
+    return _read_policy(facts, "policy", functions), None if pure is None else _read_policy(
+        facts, "pure_policy", functions
+    )
 
 
 def read_pure_columns(facts: Mapping[str, Any], functions: Any = None) -> RecordPolicy | None:
-    """Return the pure policies of those columns that have one; None in facts of earlier versions, which lack them."""
-    return None if facts.get("pure_columns") is None else _read(facts, "pure_columns", functions)
+    """Return the pure policies of the columns that have one; None for facts of earlier versions, which lack them."""
+    return None if facts.get("pure_columns") is None else _read_policy(facts, "pure_columns", functions)
 
 
-def _read(facts: Mapping[str, Any], name: str, functions: Any) -> RecordPolicy:
+def _read_policy(facts: Mapping[str, Any], name: str, functions: Any) -> RecordPolicy:
     policy = RecordPolicy.from_dict(facts[name], functions)
     return policy if facts.get("where") is None else replace(policy, filtered=True)
 
 
 def plain_label(label: Any) -> str | int | bool:
-    """Return a label as a ledger writes it: dates as text."""
+    """Return a label as it is written to a ledger; dates become text."""
     label = label.item() if isinstance(label, np.generic) else label
     return label if isinstance(label, str | int) else str(label)
 
 
-def _values(record: Any, columns: Sequence[str], signed: bool = False) -> dict[str, Any]:
+def _influences(record: Any, columns: Sequence[str], signed: bool = False) -> dict[str, Any]:
     """Return the influences of a record, or of a table's records, on each column."""
     if hasattr(record, "column_names"):  # an Arrow table
         record = {name: record[name].to_numpy() for name in record.column_names if name in columns}
@@ -296,21 +304,23 @@ def _values(record: Any, columns: Sequence[str], signed: bool = False) -> dict[s
         )
     missing = [column for column in columns if column not in record]
     if missing:
-        raise ParameterError(f"record must have a value for {', '.join(missing)}")
+        raise ParameterError(
+            f"record must have a value for {', '.join(missing)}, got values for {', '.join(map(str, record)) or 'none'}"
+        )
     values = {column: as_array(column, record[column]) for column in columns}
     if not signed:
         values = {column: np.abs(value) for column, value in values.items()}
     if len({value.shape for value in values.values() if value.ndim}) > 1:
-        raise ParameterError("record must have values of one length for every column")
+        raise ParameterError("record must have the same number of values for every column")
     return values
 
 
-def _charged(parallel: Parallel, record: Any) -> Any:
-    """Return the loss by the part that a record's label names, or else by the part that costs most."""
+def _parallel_loss(parallel: Parallel, record: Any) -> Any:
+    """Return the loss of the part that a record's label names or, without a label, the largest loss of all parts."""
     label = record.get(parallel.by) if isinstance(record, Mapping) else None
     if label is not None and np.ndim(label) == 0:
-        mine = plain_label(label)
-        found = [part for name, part in parallel.parts if type(name) is type(mine) and name == mine]
-        if found or any(type(name) is type(mine) for name, _ in parallel.parts):
+        own = plain_label(label)
+        found = [part for name, part in parallel.parts if type(name) is type(own) and name == own]
+        if found or any(type(name) is type(own) for name, _ in parallel.parts):
             return found[0](record) if found else 0.0
     return np.max([part(record) for _, part in parallel.parts], axis=0)

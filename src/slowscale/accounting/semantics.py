@@ -1,7 +1,7 @@
 """What a loss means: conversions of PRzCDP and PRDP losses to statements about an attacker.
 
-Every function takes a loss, which for a record is the policy at its size; so each statement is about records of that
-size. Where a loss is known both as PRzCDP and as PRDP, the functions that take a `Loss` use whichever says more.
+Every function takes a loss. The loss of a record is the policy at its size, so each statement is about records of that
+size. If a loss is known both as PRzCDP and as PRDP, functions that take a `Loss` use whichever gives the better bound.
 
 Sources: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Proposition 12 and
 Corollary 13, for (ε, δ); Bun and Steinke, "Concentrated Differential Privacy" (2016), for the tail of the privacy loss.
@@ -23,7 +23,7 @@ ALWAYS = "without exception, by the pure guarantee (PRDP)"
 
 
 def epsilon(rho: float, delta: float) -> float:
-    """Return the least ε such that ρ-zCDP implies (ε, δ)-DP by the optimal Rényi conversion.
+    """Return the smallest ε such that ρ-zCDP implies (ε, δ)-DP by the optimal Rényi conversion.
 
     Minimises over α > 1: α·ρ + (ln(1/δ) + (α − 1)·ln(1 − 1/α) − ln α) / (α − 1).
 
@@ -35,15 +35,19 @@ def epsilon(rho: float, delta: float) -> float:
         return 0.0
 
     def bound(log_order: float) -> float:
-        beyond = math.exp(log_order)  # α − 1
-        order = 1 + beyond
-        return order * loss + (-math.log(probability) - math.log1p(beyond)) / beyond - math.log1p(1 / beyond)
+        order_minus_1 = math.exp(log_order)  # α − 1
+        order = 1 + order_minus_1
+        return (
+            order * loss
+            + (-math.log(probability) - math.log1p(order_minus_1)) / order_minus_1
+            - math.log1p(1 / order_minus_1)
+        )
 
-    return max(0.0, _least(bound))
+    return max(0.0, _minimum_over_orders(bound))
 
 
 def delta(rho: float, epsilon: float) -> float:
-    """Return the least δ such that ρ-zCDP implies (ε, δ)-DP, by the same conversion.
+    """Return the smallest δ such that ρ-zCDP implies (ε, δ)-DP by the same conversion.
 
     Minimises over α > 1: exp((α − 1)(αρ − ε)) / (α − 1) · (1 − 1/α)^α.
     """
@@ -52,15 +56,15 @@ def delta(rho: float, epsilon: float) -> float:
         return 0.0
 
     def bound(log_order: float) -> float:
-        beyond = math.exp(log_order)
-        order = 1 + beyond
-        return beyond * (order * loss - most) - math.log(beyond) - order * math.log1p(1 / beyond)
+        order_minus_1 = math.exp(log_order)
+        order = 1 + order_minus_1
+        return order_minus_1 * (order * loss - most) - math.log(order_minus_1) - order * math.log1p(1 / order_minus_1)
 
-    return max(math.exp(min(0.0, _least(bound))), math.ulp(0.0))
+    return max(math.exp(min(0.0, _minimum_over_orders(bound))), math.ulp(0.0))
 
 
 def odds_factor(rho: float, delta: float) -> float:
-    """Return by how much, as a logarithm, a release may shift an attacker's odds, except with probability δ.
+    """Return the largest shift of an attacker's log odds by a release, except with probability δ.
 
     Under ρ-zCDP the privacy loss exceeds ρ + 2·sqrt(ρ·ln(1/δ)) with probability at most δ.
     """
@@ -69,21 +73,22 @@ def odds_factor(rho: float, delta: float) -> float:
 
 
 def posterior(prior: float, epsilon: float) -> float:
-    """Return the most that an attacker can come to believe, from a prior: π·e^ε / (1 − π + π·e^ε).
+    """Return the largest posterior probability that an attacker can reach from a prior: π·e^ε / (1 − π + π·e^ε).
 
-    Exact for a PRDP loss ε; for PRzCDP use `odds_factor(rho, delta)` as ε: it then holds except with probability δ.
+    It holds always for a PRDP loss ε. For PRzCDP, pass `odds_factor(rho, delta)` as ε: it then holds except with
+    probability δ.
 
     >>> round(posterior(0.5, 1), 3)
     0.731
     """
     start, most = _probability("prior", prior), _loss("epsilon", epsilon)
-    odds = math.log1p(-start) - math.log(start) - most  # against it, as a logarithm
+    odds = math.log1p(-start) - math.log(start) - most  # the log odds against it
     return 1 / (1 + math.exp(min(odds, 700.0)))
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a record loses through one column or release: as PRzCDP (ρ) and, where that guarantee holds, as PRDP (ε)."""
+    """What a record loses through one column or release: as PRzCDP (ρ) and, with a pure guarantee, as PRDP (ε)."""
 
     rho: float
     pure: float | None = None
@@ -91,16 +96,16 @@ class Loss:
 
 @dataclass(frozen=True)
 class Bound:
-    """A statement about an attacker, by the best of the guarantees that hold.
+    """A bound on an attacker, by the best of the guarantees that hold.
 
     Attributes
     ----------
     value
-        What is bounded: ε, a shift of the odds as a logarithm, or a certainty.
+        The bound on ε, on the shift of the log odds, or on the certainty.
     exception
-        The probability with which it may fail: 0 where only pure guarantees (PRDP) were used.
+        The probability with which the bound may fail: 0 if only pure guarantees (PRDP) were used.
     guarantee
-        What was used: "PRDP", "PRzCDP" or, for several columns, "PRDP and PRzCDP".
+        The guarantees that were used: "PRDP", "PRzCDP" or, for several columns, "PRDP and PRzCDP".
     """
 
     value: float
@@ -109,7 +114,7 @@ class Bound:
 
 
 def best_epsilon(losses: Sequence[Loss], delta: float) -> Bound:
-    """Return the least ε of (ε, δ)-DP that several losses imply together, with δ = 0 where all can be taken as pure.
+    """Return the smallest ε of (ε, δ)-DP that several losses imply together; δ = 0 if all are counted as pure.
 
     >>> best_epsilon([Loss(0.75, 1.3)], 1e-6)
     Bound(value=1.3, exception=0.0, guarantee='PRDP')
@@ -118,14 +123,14 @@ def best_epsilon(losses: Sequence[Loss], delta: float) -> Bound:
 
 
 def best_odds_factor(losses: Sequence[Loss], delta: float) -> Bound:
-    """Return by how much, as a logarithm, several losses together may shift an attacker's odds."""
+    """Return the largest shift of an attacker's log odds by several losses together."""
     return _best(losses, odds_factor, delta)
 
 
 def certainty(losses: Sequence[Loss], prior: float = 0.5, delta: float = RARELY) -> Bound:
     """Return the highest certainty that an attacker can reach from a prior, by several losses together.
 
-    It holds except with probability `delta`, and always where the pure guarantees alone give the least bound.
+    It holds except with probability `delta`, and always if the pure guarantees alone give the best bound.
 
     >>> bound = certainty([Loss(0.75, 1.3)])
     >>> round(bound.value, 3), bound.exception
@@ -226,10 +231,10 @@ def highest_certainty(entity: str | None, by: str) -> str:
 
 
 def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delta: float) -> Bound:
-    """Return the least of the bounds that take some losses as pure and convert the sum of the other ones from zCDP.
+    """Return the smallest of the bounds that count some losses as pure and convert the sum of the others from zCDP.
 
-    Privacy losses add, so each such bound holds. A conversion is concave in ρ, so the best set of losses to take as
-    pure has the least ε for its ρ: it is among the beginnings of this order.
+    Privacy losses add, so every such bound holds. A conversion is concave in ρ, so the best set of losses to count as
+    pure consists of those with the smallest ε/ρ: it is a prefix of the losses sorted by this ratio.
     """
     pures = sorted(
         ((one.pure, one.rho) for one in losses if one.pure is not None and math.isfinite(one.pure)),
@@ -237,10 +242,10 @@ def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delt
     )
     rest = [one.rho for one in losses if one.pure is None or not math.isfinite(one.pure)]
     bounds = []
-    for taken in range(len(pures), -1, -1):  # where two are equal, the one without exceptions stays
+    for taken in range(len(pures), -1, -1):  # of two equal bounds, `min` keeps the first: the one with fewer exceptions
         pure = math.fsum(epsilon for epsilon, _ in pures[:taken])
-        # Summed without rounding to less: the order of the terms must not make a bound smaller.
-        rho = _sum([*rest, *(rho for _, rho in pures[taken:])])
+        # fsum rounds once, so that the order of the terms cannot make the bound smaller.
+        rho = _sum_or_infinity([*rest, *(rho for _, rho in pures[taken:])])
         if taken and rho == 0:
             bounds.append(Bound(pure, 0.0, PURE))
         else:
@@ -249,15 +254,15 @@ def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delt
     return min(bounds, key=lambda bound: bound.value)
 
 
-def _sum(numbers: Sequence[float]) -> float:
+def _sum_or_infinity(numbers: Sequence[float]) -> float:
     try:
         return math.fsum(numbers)
     except OverflowError:
         return math.inf
 
 
-def _least(bound: Callable[[float], float]) -> float:
-    """Return the least value over the orders α, given as ln(α − 1); any order gives a valid bound."""
+def _minimum_over_orders(bound: Callable[[float], float]) -> float:
+    """Return the minimum over the orders α, which are given as ln(α − 1). Every order gives a valid bound."""
     from scipy import optimize
 
     points = [step / 4 for step in range(-160, 241)]

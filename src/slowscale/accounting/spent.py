@@ -1,4 +1,4 @@
-"""What has been spent: the total over all releases so far, and what it means in plain words."""
+"""What has been spent: the total over all releases so far, and its meaning as text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from slowscale.sizes import RecordSize, default_sizes
 
 @dataclass(frozen=True)
 class Piece:
-    """What was released with noise of its own: one column of a release, or a whole release, some number of times.
+    """A part of the total with independent noise: one column of a release, or a whole release, some number of times.
 
     Attributes
     ----------
     policy, pure_policy
-        What a record may lose by one of them, as PRzCDP and (or None) as PRDP.
+        What a record may lose through it once, as PRzCDP and as PRDP; the latter is None without a pure guarantee.
     times
-        How many of them there were.
+        How many times it was released.
     """
 
     policy: RecordPolicy
@@ -30,26 +30,26 @@ class Piece:
     times: int = 1
 
     def loss(self, record: Mapping[str, Any]) -> Loss:
-        """Return what a record loses by all of them."""
+        """Return what a record loses through all of its releases."""
         pure = None if self.pure_policy is None else self.times * float(self.pure_policy(record))
         return Loss(self.times * float(self.policy(record)), pure)
 
 
 @dataclass(frozen=True)
 class Spent(RecordPolicy):
-    """What a record may have lost by all releases so far: call it on a record, or print it.
+    """What a record may have lost through all releases so far. Call it on a record, or print it.
 
     Attributes
     ----------
     releases
-        How many releases there were.
+        The number of releases.
     protects
-        The column that tells which records belong to one entity, or None where single records are protected.
+        The column that identifies the entity of a record, or None if single records are protected.
     pure_policy
-        The same as PRDP, or None where a release has no such guarantee.
+        The same loss as PRDP, or None if a release has no pure guarantee.
     pieces
-        The pieces that the total is made of, where some of them have a pure guarantee; none where releases were made in
-        parallel, or where the pieces are too many. Each may be taken as pure or not.
+        The pieces that the total consists of, if some of them have a pure guarantee. Each of those may be counted as
+        pure or as PRzCDP. Empty if releases were made in parallel, or if there are too many pieces.
     """
 
     releases: int = 0
@@ -58,20 +58,23 @@ class Spent(RecordPolicy):
     pieces: tuple[Piece, ...] = ()
 
     def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
-        """Return what an entity may have lost, where there was one release; several may have different cells."""
+        """Return what an entity may have lost through one release; several releases may have different cells."""
         if self.releases > 1:
-            raise ParameterError("give each release its own cells, release.policy.entity(cells), and add up")
+            raise ParameterError(
+                f"cells must be those of one release, but there were {self.releases}; add up "
+                "release.policy.entity(cells) over the releases, each with its own cells"
+            )
         return super().entity(cells)
 
     def __str__(self) -> str:
         return self.describe()
 
     def describe(self, sizes: Sequence[RecordSize] = ()) -> str:
-        """Return in plain words what records of these sizes may have lost; without sizes, of powers of ten."""
+        """Return as text what records of these sizes may have lost. The default sizes are powers of ten."""
         if not self.releases:
             return "Nothing has been released yet: no record has lost anything."
         thing = "record" if self.protects is None else self.protects
-        size = "its size" if self.protects is None else "its total in a cell, and adds up over the cells it is in"
+        size = "its size" if self.protects is None else "its total in a cell, and adds up over its cells"
         shown = tuple(sizes) or default_sizes([(self.column(column), None) for column in self.columns])
         lines = [
             f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
@@ -94,15 +97,15 @@ class Spent(RecordPolicy):
         if self.columns and not sizes:
             lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
         if self.pure_policy is not None:
-            lines.append(f"There is a pure guarantee (PRDP), too: {self.pure_policy}")
+            lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")
         return "\n".join(lines)
 
     def _totals_in_words(self, sizes: Sequence[RecordSize]) -> list[str]:
         known = [(size, explain(losses)) for size in sizes if (losses := total_losses(self, size)) is not None]
         if not self.columns:
-            known = known[:1]  # all lose the same
+            known = known[:1]  # every record loses the same
         if not known:
-            return ["No size has a value for every column, so totals over the columns are not told."]
+            return ["No size has a value for every column, so totals over the columns are not shown."]
         names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
         totals = [f"{figure(explained.loss)}{name}" for (_, explained), name in zip(known, names, strict=True)]
         sure, exceptions = bounds_in_words([explained.certainty for _, explained in known], share)
@@ -115,9 +118,9 @@ class Spent(RecordPolicy):
 
 
 def total_losses(policy: RecordPolicy, size: RecordSize) -> list[Loss] | None:
-    """Return what an example record loses over all columns, or None where it has no value in one of them.
+    """Return what an example record loses over all columns, or None if it has no value in one of them.
 
-    The losses add up; they are several where some can be taken as pure, and others not.
+    The losses add up. There are several if each of them can be counted as pure or as PRzCDP.
     """
     record = {column: size.value(column) for column in policy.columns}
     if None in record.values():

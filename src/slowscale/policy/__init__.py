@@ -1,9 +1,9 @@
-"""Policy functions P(Δ): what a record of influence Δ may lose, and their algebra.
+"""Policy functions P(Δ), which bound the loss of a record of influence Δ, and their algebra.
 
 A policy belongs to a notion: PRzCDP (Definition PRzCDP) or PRDP, its pure form (Definition PRDP). Policies of one
 notion add under sequential composition (`P + Q`, Lemma PRzCDP-seq), take the maximum under parallel composition
-(`P | Q`, Lemma PRzCDP-par), and bound what a group of records loses (`P.group`, Lemma PRzCDP-group and better).
-Influences are the absolute change a record makes to the sum: for a sum, the record's value.
+(`P | Q`, Lemma PRzCDP-par), and bound the loss of a group of records (`P.group`, at least as tight as Lemma
+PRzCDP-group). The influence of a record is the absolute change that it makes to the query: for a sum, its value.
 
 >>> P = RootPolicy(k=4, sigma=2)
 >>> P([5, 10_000]).round(3).tolist()
@@ -17,7 +17,6 @@ from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, Times
 from slowscale.policy.families import ConstantPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
 from slowscale.policy.transforming import (
     PROBES,
-    SAME,
     LogPolicy,
     RootPolicy,
     TransformationPolicy,

@@ -1,4 +1,4 @@
-"""What every policy answers: its loss, alone and in a group, between two values, as a formula and as a description."""
+"""The interface of all policies: losses of records, of groups and between two values, formulas and descriptions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,34 +15,36 @@ from slowscale.policy.writing import latex, text
 Function = Callable[..., Any]
 ZCDP = "PRzCDP"
 PURE = "PRDP"
-# All policies by their kind, in the order in which they were defined. Whatever lists kinds is derived from this.
+# All policies by kind, in the order of their definition. Every list of kinds is derived from this.
 POLICY_KINDS: dict[str, type["Policy"]] = {}
 
 
 class Policy(Declared, ABC):
-    """A policy function: call it on an influence, or an array of them."""
+    """A policy function. Call it on an influence, or on an array of influences."""
 
-    # What descriptions call it. A class with a kind is registered, so that they can be read.
+    # The name in descriptions. A class with a kind is registered, so that descriptions of it can be read.
     kind: ClassVar[str]
-    # Whether the loss of removing several records from one cell is P(their summed influence).
-    _sums: ClassVar[bool] = True
+    # Whether removing several records from one cell costs P(sum of their influences).
+    _sums_within_cell: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in cls.__dict__:
             known = POLICY_KINDS.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise ParameterError(f"kind must be a new name, but {known.__name__} has {cls.kind!r} already")
+                raise ParameterError(
+                    f"kind must be a new name, got {cls.kind!r}, which {known.__name__} has already; choose another"
+                )
             POLICY_KINDS[cls.kind] = cls
 
     @property
     def notion(self) -> str:
-        """The privacy notion the values are in: "PRzCDP" or "PRDP"."""
+        """The privacy notion of the losses: "PRzCDP" or "PRDP"."""
         return ZCDP
 
     @property
     def step(self) -> float | None:
-        """The size of the steps in which the loss grows, or None where it grows with every size."""
+        """The size of the steps in which the loss grows, or None if it grows continuously."""
         return None
 
     @property
@@ -60,14 +62,14 @@ class Policy(Declared, ABC):
 
     @abstractmethod
     def _loss(self, influence: Array) -> Array:
-        """P at checked influences."""
+        """Return P at influences that were checked."""
 
     @abstractmethod
     def formula(self, x: Formula = INFLUENCE) -> Formula:
-        """Return P(x) as a tree, which can be written in several ways."""
+        """Return P(x) as a tree."""
 
     def shapes(self) -> dict["Policy", float]:
-        """Return the policy as a sum of shapes with coefficients: policies of one shape have equal keys.
+        """Return the policy as a sum of shapes with coefficients. Policies that differ by a factor have the same shape.
 
         >>> from slowscale.policy import RootPolicy
         >>> (RootPolicy(4, 2) + RootPolicy(4, 1)).shapes()
@@ -80,11 +82,11 @@ class Policy(Declared, ABC):
         return self._loss(gap)
 
     def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
-        """Return the loss between two values as a tree, given their distance too."""
+        """Return the loss between two values as a tree; the tree of their distance is given as well."""
         return self.formula(distance)
 
     def _loose(self, value: Array, low: Array, gap: Array, times: float | None) -> Array:
-        """Return a simpler bound on the loss between two values, the other one being times·value unless None."""
+        """Return a simpler bound on the loss between two values; if `times` is given, the other one is times·value."""
         return self._between(low, gap)
 
     def _loose_formula(self, value: Formula, other: Formula, distance: Formula, times: float | None) -> Formula:
@@ -92,20 +94,20 @@ class Policy(Declared, ABC):
         return self._between_formula(value, other, distance)
 
     def __call__(self, influence: Any) -> Any:
-        """Return the loss of records with these influences (numbers >= 0)."""
+        """Return the losses of records with these influences, which are numbers >= 0."""
         return evaluate("influence", influence, self._loss, low=0)
 
     def __str__(self) -> str:
         return text(self.formula())
 
     def latex(self) -> str:
-        """Return the formula in LaTeX, the influence written Δ(r) as in the paper."""
+        """Return the formula in LaTeX, with the influence as Δ(r), as in the paper."""
         return latex(self.formula())
 
     def _repr_latex_(self) -> str:
         return f"${self.latex()}$"
 
-    # Combinations are policies themselves, so their module imports this one, and is imported here when needed.
+    # The module of combinations imports this one, so it can be imported only inside these methods.
 
     def __add__(self, other: object) -> "Policy":
         from slowscale.policy.combination import SumPolicy
@@ -131,29 +133,30 @@ class Policy(Declared, ABC):
     __rmul__ = __mul__
 
     def to_zcdp(self) -> "Policy":
-        """Return the PRzCDP policy this one implies: itself, or tanh(P/2)·P for a pure one."""
+        """Return the PRzCDP policy that this one implies: itself, or tanh(P/2)·P for a PRDP policy."""
         from slowscale.policy.combination import TanhPolicy
 
         return TanhPolicy(self) if self.notion == PURE else self
 
     def group(self, influences: Any, cells: Sequence[Hashable] | None = None) -> float:
-        """Return what a group of records may lose together, as one number.
+        """Return what a group of records may lose together.
 
         Parameters
         ----------
         influences
             The influence of each record of the group.
         cells
-            The cell of the published table each record falls in, one label a record. Records of one cell shift the
-            same sum, which loses less; without the labels the bound holds wherever the records are. A sum of
-            policies may be of several tables, so it takes no labels: group its terms, each with its own, and add.
+            The cell of the published table that each record falls in: one label per record. Records of one cell
+            shift the same sum, so they lose less. Without labels, the bound holds for any cells. A sum of policies may
+            belong to several tables, so it takes no labels: group each term with its own labels, and add the results.
 
         Notes
         -----
-        Removing records one by one loses at most (Σ√P(r_j))² under PRzCDP and ΣP(r_j) under PRDP, never more
-        than the J·ΣP(r_j) of Lemma PRzCDP-group. Removing them from one cell shifts its sum by Σr_j, so P(Σr_j)
-        holds too; cells have independent noise and add. The least of what applies is returned. It is for policies of
-        mechanisms and their sums; a policy that merely bounds others (a cap) promises (Σ√P(r_j))² only.
+        Removing the records one by one costs at most (Σ√P(r_j))² under PRzCDP and ΣP(r_j) under PRDP, which is never
+        more than the J·ΣP(r_j) of Lemma PRzCDP-group. Removing them from one cell shifts its sum by Σr_j, so P(Σr_j)
+        is a bound, too; cells have independent noise, so their losses add. The smallest bound that applies is returned.
+        This holds for policies of mechanisms and their sums. A policy that only bounds others, such as a cap, implies
+        no more than (Σ√P(r_j))².
 
         >>> from slowscale.policy import RootPolicy
         >>> P = RootPolicy(k=4, sigma=1)
@@ -164,7 +167,7 @@ class Policy(Declared, ABC):
         check_range("influences", values, 0)
         if cells is None:
             return self._group_anywhere(values)
-        labels = _labels(cells, values.size)
+        labels = _check_labels(cells, values.size)
         together: dict[Hashable, list[float]] = {}
         for label, value in zip(labels, values, strict=True):
             together.setdefault(label, []).append(float(value))
@@ -178,12 +181,12 @@ class Policy(Declared, ABC):
 
     def _group_in_cell(self, values: Array) -> float:
         chained = self._group_anywhere(values)
-        return min(chained, float(self._loss(values.sum(keepdims=True))[0])) if self._sums else chained
+        return min(chained, float(self._loss(values.sum(keepdims=True))[0])) if self._sums_within_cell else chained
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description that `Policy.from_dict` turns back into an equal policy, and JSON can hold."""
+        """Return a description that JSON can represent and `Policy.from_dict` turns back into an equal policy."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {"kind": self.kind, **{name: _plain(value) for name, value in values.items()}}
+        return {"kind": self.kind, **{name: _to_plain(value) for name, value in values.items()}}
 
     @staticmethod
     def from_dict(description: Mapping[str, Any], functions: Mapping[str, Function] | None = None) -> "Policy":
@@ -192,10 +195,10 @@ class Policy(Declared, ABC):
         Parameters
         ----------
         description
-            What `to_dict` returned, perhaps by way of JSON.
+            The result of `to_dict`, which may have been stored as JSON.
         functions
-            User-given transformations by their name ("module.function"): a description names such functions, and
-            never runs code by itself.
+            User-given transformations by name ("module.function"). A description contains only the names of such
+            functions: reading it never runs code.
         """
         if not isinstance(description, Mapping) or "kind" not in description:
             raise ParameterError(f'description must be a mapping with a "kind", got {description!r:.80}')
@@ -205,18 +208,22 @@ class Policy(Declared, ABC):
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         given = {name: value for name, value in description.items() if name not in ("kind", "probes")}
         if set(given) != set(names):
-            raise ParameterError(f"a {cls.kind} policy has the entries {', '.join(names)}, got {', '.join(given)}")
-        policy = cls(**{name: _read(name, value, functions or {}) for name, value in given.items()})
-        if "probes" in description:  # descriptions written before probes were kept have none
+            raise ParameterError(
+                f"description of kind {cls.kind!r} must have the entries {', '.join(names)}, got {', '.join(given)}"
+            )
+        policy = cls(**{name: _from_plain(name, value, functions or {}) for name, value in given.items()})
+        if "probes" in description:  # earlier versions wrote none
             policy._check_probes(description.get("f"), description["probes"])
         return policy
 
     def _check_probes(self, name: Any, values: Any) -> None:
-        """Raise unless the policy's function still has the values that were written down."""
-        raise ParameterError(f"a {self.kind} policy has no function, so its description must not have probes")
+        """Raise unless the policy's function still has the values in the description."""
+        raise ParameterError(
+            f"description of kind {self.kind!r} must not have probes, because the policy has no function; remove them"
+        )
 
 
-def _labels(cells: Any, count: int) -> list[Hashable]:
+def _check_labels(cells: Any, count: int) -> list[Hashable]:
     try:
         labels = list(cells)
         hash(tuple(labels))
@@ -225,37 +232,42 @@ def _labels(cells: Any, count: int) -> list[Hashable]:
     if len(labels) != count:
         raise ParameterError(f"cells must have one label for each of the {count} records, got {len(labels)}")
     for label in labels:
-        missing = label is None or label != label  # NaN differs from itself; pandas.NA will not say
+        missing = label is None or label != label  # NaN differs from itself, and comparing pandas.NA gives pandas.NA
         if not isinstance(missing, bool | np.bool_) or missing:
-            raise ParameterError("cells must not hold missing labels: they would count as different cells")
+            raise ParameterError(
+                "cells must not have missing labels, which would count as different cells; give every record a label"
+            )
     return labels
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Policy):
         return value.to_dict()
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return function_name(value) if callable(value) else value
 
 
-def _read(name: str, value: Any, functions: Mapping[str, Function]) -> Any:
+def _from_plain(name: str, value: Any, functions: Mapping[str, Function]) -> Any:
     if isinstance(value, Mapping):
         return Policy.from_dict(value, functions)
     if isinstance(value, list | tuple):
-        return tuple(_read(name, item, functions) for item in value)
+        return tuple(_from_plain(name, item, functions) for item in value)
     if name == "f":
         if value not in functions:
-            raise ParameterError(f"the policy uses the function {value!r}: pass functions={{{value!r}: that function}}")
+            raise ParameterError(
+                f"the policy uses the function {value!r}, which is not known; pass functions={{{value!r}: function}}"
+            )
         return functions[value]
     return value
 
 
 def function_name(function: Function) -> str:
-    """Return "module.function", by which a policy's description names a user-given function."""
+    """Return the name of a user-given function in descriptions: "module.function"."""
     name = getattr(function, "__qualname__", "<lambda>")
     if "<" in name:
         raise ParameterError(
-            "a policy with a lambda or nested function cannot be written down: use a module's function"
+            "a policy with a lambda or a nested function cannot be described; use a function that is defined at the "
+            "top level of a module"
         )
     return f"{getattr(function, '__module__', None) or 'numpy'}.{name}"

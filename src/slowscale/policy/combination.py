@@ -1,4 +1,4 @@
-"""Policies made of policies: composed in sequence and in parallel, repeated, and turned from PRDP to PRzCDP."""
+"""Policies that combine others: in sequence, in parallel, by repetition, and by conversion from PRDP to PRzCDP."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class TanhPolicy(Policy):
 
 @dataclass(frozen=True)
 class TimesPolicy(Policy):
-    """The same policy several times: `count` releases by one mechanism."""
+    """The policy of `count` releases by the same mechanism."""
 
     kind = "times"
 
@@ -67,7 +67,7 @@ class TimesPolicy(Policy):
 
     @property
     def notion(self) -> str:
-        """The privacy notion the values are in."""
+        """The privacy notion of the losses."""
         return self.policy.notion
 
     @property
@@ -83,7 +83,7 @@ class TimesPolicy(Policy):
         return Times(self.count, self.policy.formula(x))
 
     def shapes(self) -> dict[Policy, float]:
-        """Return the shapes of the policy, each as many times."""
+        """Return the shapes of the repeated policy, with their coefficients multiplied by the count."""
         return {shape: times * self.count for shape, times in self.policy.shapes().items()}
 
     def _between(self, low: Array, gap: Array) -> Array:
@@ -105,7 +105,7 @@ class _CombinedPolicy(Policy):
 
     @classmethod
     def of(cls, *policies: Policy) -> Self:
-        """Combine policies; the terms of those that are such combinations already become terms."""
+        """Combine policies. Combinations of the same class are flattened into their terms."""
         return cls(tuple(t for policy in policies for t in (policy.terms if isinstance(policy, cls) else (policy,))))
 
     def _check(self) -> None:
@@ -118,11 +118,13 @@ class _CombinedPolicy(Policy):
         ):
             raise ParameterTypeError(f"terms must be one or more policies, got {self.terms!r}")
         if len({term.notion for term in self.terms}) > 1:
-            raise ParameterError("PRDP and PRzCDP policies do not combine: turn the PRDP ones with .to_zcdp() first")
+            raise ParameterError(
+                "terms must be policies of one notion, got PRDP and PRzCDP; convert the PRDP policies with .to_zcdp()"
+            )
 
     @property
     def notion(self) -> str:
-        """The privacy notion the values are in."""
+        """The privacy notion of the losses."""
         return self.terms[0].notion
 
     @property
@@ -174,7 +176,7 @@ class SumPolicy(_CombinedPolicy):
         return Sum(parts)
 
     def shapes(self) -> dict[Policy, float]:
-        """Return the shapes of the terms, with the coefficients of equal ones added."""
+        """Return the shapes of the terms, with the coefficients of equal shapes added."""
         found: dict[Policy, float] = {}
         for term in self.terms:
             for shape, times in term.shapes().items():
@@ -186,14 +188,14 @@ class SumPolicy(_CombinedPolicy):
 
     def _group_in_cell(self, values: Array) -> float:
         raise ParameterError(
-            "cells must not be given for a sum of policies, which may be of several tables: "
-            "group each term with its own cells, and add"
+            "cells must not be given for a sum of policies, which may belong to several tables; group each term with "
+            "its own cells, and add the results"
         )
 
 
 @dataclass(frozen=True)
 class MaxPolicy(_CombinedPolicy):
-    """Parallel composition: a record is in one of the parts, so it loses at most the largest."""
+    """Parallel composition: a record is in one of the parts, so it loses at most the largest loss."""
 
     kind = "max"
 

@@ -1,4 +1,4 @@
-"""Policies of additive noise and of unit splitting, and the constant one of ordinary differential privacy."""
+"""Policies of additive noise and of unit splitting, and the constant policy of ordinary differential privacy."""
 
 import math
 from dataclasses import dataclass, replace
@@ -26,10 +26,10 @@ from slowscale.policy.tree import (
 
 @dataclass(frozen=True)
 class ConstantPolicy(Policy):
-    """The same loss for every record: ordinary differential privacy, such as of a count."""
+    """The same loss for every record: ordinary differential privacy, for instance of a count."""
 
     kind = "constant"
-    _sums = False
+    _sums_within_cell = False
 
     loss: float = real(at_least=0, typical=(0.001, 10))
     of: str = ZCDP
@@ -40,7 +40,7 @@ class ConstantPolicy(Policy):
 
     @property
     def notion(self) -> str:
-        """The privacy notion the values are in."""
+        """The privacy notion of the losses."""
         return self.of
 
     @property
@@ -56,25 +56,25 @@ class ConstantPolicy(Policy):
         return Number(self.loss)
 
     def shapes(self) -> dict[Policy, float]:
-        """Return the shape with a loss of 1, and its coefficient."""
+        """Return the shape whose loss is 1, and its coefficient."""
         return {replace(self, loss=1.0): self.loss}
 
     @property
-    def _changed(self) -> float:
-        # A changed record is one taken out and one put in.
+    def _loss_of_change(self) -> float:
+        # Changing a record amounts to removing one record and adding another.
         return self.loss * (2 if self.notion == PURE else 4)
 
     def _between(self, low: Array, gap: Array) -> Array:
-        return np.full_like(gap, self._changed)
+        return np.full_like(gap, self._loss_of_change)
 
     def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
-        return Number(self._changed)
+        return Number(self._loss_of_change)
 
 
 class _PurePolicy(Policy):
     @property
     def notion(self) -> str:
-        """The privacy notion the values are in."""
+        """The privacy notion of the losses."""
         return PURE
 
 
@@ -141,7 +141,7 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
         return np.full_like(influence, smallest / self.rho if self.rho > 0 else math.inf)
 
     def _loss(self, influence: Array) -> Array:
-        # Squared last: the number of pieces alone may be too large to be squared.
+        # Squared last, because the square of the number of pieces alone may overflow.
         return np.asarray((np.ceil(influence / self.threshold) * (self.threshold / self.sigma)) ** 2 / 2)
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
@@ -149,12 +149,12 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
         return HalfSquare(RoundedUp(x, self.threshold), self.sigma)
 
     def shapes(self) -> dict[Policy, float]:
-        """Return the shape with a scale of one piece, and its coefficient."""
+        """Return the shape whose scale is one piece, and its coefficient."""
         with np.errstate(over="ignore"):
             return {replace(self, sigma=self.threshold): float((np.float64(self.threshold) / self.sigma) ** 2)}
 
     def _between(self, low: Array, gap: Array) -> Array:
-        # The pieces are summed again, so a changed value shifts one Gaussian.
+        # The pieces of a record are summed again, so a change of its value shifts a single Gaussian.
         return np.asarray((gap / self.sigma) ** 2 / 2)
 
     def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:

@@ -1,4 +1,4 @@
-"""Policies of the transformation mechanisms (Theorem transform): roots, logarithms and functions of the user's."""
+"""Policies of the transformation mechanisms (Theorem transform): roots, logarithms and user-given functions."""
 
 import math
 from abc import abstractmethod
@@ -26,24 +26,24 @@ from slowscale.policy.tree import (
     shift,
 )
 
-# A user-given function is written down by its name and its values for records of these influences.
+# A description has the name of a user-given function, and its values at these influences.
 PROBES = np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 49)])
-SAME = 1e-9  # the relative difference at which a function counts as another one
+PROBE_TOLERANCE = 1e-9  # the relative difference from which on a function counts as changed
 
 
 class TransformingPolicy(Policy):
-    """(f(Δ + a) − f(a))²/(2σ²), the policy of Theorem transform; and of Corollary BndPrivTransMechGlobSum."""
+    """(f(Δ + a) − f(a))²/(2σ²), the policy of Theorem transform and of Corollary BndPrivTransMechGlobSum."""
 
     sigma: float
     a: float
 
     @abstractmethod
     def _rise(self, x: Array) -> Array:
-        """f(x + a) − f(a) for x >= 0."""
+        """Return f(x + a) − f(a) for x >= 0."""
 
     @abstractmethod
     def _gap(self, low: Array, gap: Array) -> Array:
-        """f(low + gap) − f(low)."""
+        """Return f(low + gap) − f(low)."""
 
     @abstractmethod
     def _transformed(self, x: Formula) -> Formula:
@@ -81,7 +81,7 @@ class TransformingPolicy(Policy):
         return self._loose_times_formula(value, other, times)
 
     def _without_offset(self) -> "TransformingPolicy":
-        """Return the policy that the bound for r + add takes at the distance."""
+        """Return the policy whose value at the distance bounds the loss between r and r + add."""
         return self
 
     def _loose_times(self, value: Array, times: float) -> Array:
@@ -92,7 +92,7 @@ class TransformingPolicy(Policy):
         return self._between_formula(value, other, other)
 
     def _unit_shape(self: Self) -> dict[Policy, float]:
-        """Return the shape with a scale of 1, and its coefficient."""
+        """Return the shape whose scale is 1, and its coefficient."""
         with np.errstate(over="ignore"):
             return {replace(self, sigma=1.0): float(np.float64(self.sigma) ** -2)}  # type: ignore[type-var]
 
@@ -114,11 +114,11 @@ class RootPolicy(RootFamily, TransformingPolicy):
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
-        # The offset of an identity cancels, and the root of no offset is 0.
+        # For k = 1 the offset cancels, and without an offset the second root is 0.
         return HalfSquare(KthRoot(x, self.k), self.sigma) if self.k == 1 or self.a == 0 else super().formula(x)
 
     def shapes(self) -> dict[Policy, float]:
-        """Return the shape with a scale of 1, and its coefficient."""
+        """Return the shape whose scale is 1, and its coefficient."""
         return self._unit_shape()
 
     def _between(self, low: Array, gap: Array) -> Array:
@@ -142,7 +142,7 @@ class RootPolicy(RootFamily, TransformingPolicy):
         return HalfSquare(Product(factor, KthRoot(value, self.k)), self.sigma)
 
     def _group_anywhere(self, values: Array) -> float:
-        # With k >= 2 and no offset P is concave from 0, so records apart lose most.
+        # For k >= 2 and no offset, P is concave with P(0) = 0, so the records lose most in different cells.
         return float(self._loss(values).sum()) if self.k >= 2 and self.a == 0 else super()._group_anywhere(values)
 
 
@@ -166,7 +166,7 @@ class LogPolicy(LogFamily, TransformingPolicy):
         return HalfSquare(Logarithm(shift(x, 1)), self.sigma) if self.a == 1 else super().formula(x)
 
     def shapes(self) -> dict[Policy, float]:
-        """Return the shape with a scale of 1, and its coefficient."""
+        """Return the shape whose scale is 1, and its coefficient."""
         return self._unit_shape()
 
     def _loose_times(self, value: Array, times: float) -> Array:
@@ -193,7 +193,7 @@ class TransformationPolicy(TransformingPolicy):
         check_concave(self.f, self.a)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description that `Policy.from_dict` turns back into an equal policy, and JSON can hold."""
+        """Return a description that JSON can represent and `Policy.from_dict` turns back into an equal policy."""
         return {**super().to_dict(), "probes": apply(self.f, PROBES + self.a).tolist()}
 
     def _check_probes(self, name: Any, values: Any) -> None:
@@ -202,12 +202,12 @@ class TransformationPolicy(TransformingPolicy):
             # The loss depends on differences to the first value, which carry the rounding of both.
             rounding = 8 * np.finfo(float).eps * (np.abs(before) + np.abs(before[0]))
             rise, earlier = now - now[0], before - before[0]
-            if (np.abs(rise - earlier) <= SAME * np.abs(earlier) + rounding).all():
+            if (np.abs(rise - earlier) <= PROBE_TOLERANCE * np.abs(earlier) + rounding).all():
                 return
         raise ParameterError(
-            f"the function {name!r} is not the one that the policy was written with: its values differ. What was "
-            f"released depends on the earlier one: pass it, functions={{{name!r}: that function}}, and give the "
-            "changed function another name"
+            f"the function {name!r} has other values than when the policy was written, and earlier releases depend on "
+            f"the earlier function; pass that one, functions={{{name!r}: function}}, and give the changed function "
+            "another name"
         )
 
     def _rounding_error(self, influence: Array) -> Array:

@@ -1,8 +1,8 @@
-"""Formulas of policies as small trees, said once and written in several ways.
+"""Formulas of policies as trees of small nodes: each formula is defined once and can be written in several ways.
 
 `writing` writes a tree as text and LaTeX, `report.mathml` as MathML, and `tables.losses` as an expression for an
-engine; `formula_value` works it out as it stands. The losses that are charged come from the hand-written code of the
-policies, which keeps its digits where a plain evaluation would cancel; tests hold one against the other.
+engine; `formula_value` evaluates it operation by operation. The losses that are charged come from the code of the
+policies, which avoids the cancellation of such an evaluation; tests compare the two.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ class Number(Formula):
 
 @dataclass(frozen=True)
 class Symbol(Formula):
-    """A variable, with its name in LaTeX where that differs."""
+    """A variable, with its LaTeX name if that differs."""
 
     name: str
     latex: str | None = None
@@ -82,7 +82,7 @@ class KthRoot(Formula):
 
 @dataclass(frozen=True)
 class Logarithm(Formula):
-    """The natural logarithm; `tall` where the argument may hold a fraction, so that brackets must grow with it."""
+    """The natural logarithm; `tall` if the argument may contain a fraction, so that its brackets must grow."""
 
     base: Formula
     tall: bool = False
@@ -113,7 +113,7 @@ class Call(Formula):
 
 @dataclass(frozen=True)
 class HalfSquare(Formula):
-    """rise² / (2σ²): the loss where Gaussian noise of scale σ hides a change by `rise`."""
+    """rise² / (2σ²): the loss of a change by `rise` under Gaussian noise of scale σ."""
 
     rise: Formula
     sigma: float
@@ -121,7 +121,7 @@ class HalfSquare(Formula):
 
 @dataclass(frozen=True)
 class Tanh(Formula):
-    """tanh(ε/2)·ε with ε defined as the pure loss."""
+    """tanh(ε/2)·ε, where ε is the pure loss."""
 
     pure: Formula
 
@@ -150,7 +150,7 @@ class Max(Formula):
 
 @dataclass(frozen=True)
 class Disjoint(Max):
-    """The largest loss by one of several releases about disjoint records, told apart by a column if any."""
+    """The largest loss by one of several releases about disjoint records, which the column `by` separates, if given."""
 
     by: str = ""
 
@@ -159,22 +159,22 @@ INFLUENCE = Symbol("Δ", r"\Delta(r)")
 
 
 def shift(base: Formula, by: float) -> Formula:
-    """Return base + by, which is the base itself when `by` is 0."""
+    """Return base + by, or the base itself if `by` is 0."""
     return Shift(base, by) if by else base
 
 
 def raised(base: Formula, exponent: float) -> Formula:
-    """Return base^exponent, which is the base itself when the exponent is 1."""
+    """Return base^exponent, or the base itself if the exponent is 1."""
     return base if exponent == 1 else Power(base, exponent)
 
 
 def per_piece(step: float, sigma: float) -> float:
-    """Return the half square of one step: the factor of ⌈…⌉² in that of a rise in steps."""
+    """Return step²/(2σ²): the loss of one step, which is multiplied by the square of the number of steps."""
     return (step / sigma) ** 2 / 2
 
 
 def contains(formula: Formula, node: type[Formula]) -> bool:
-    """Return whether a formula has a node of a type, at any depth."""
+    """Return whether a formula contains a node of a type, at any depth."""
     return isinstance(formula, node) or any(contains(part, node) for part in _parts(formula))
 
 
@@ -187,7 +187,7 @@ def _parts(formula: Formula) -> Iterator[Formula]:
 
 
 def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> Any:
-    """Return a formula's value, operation by operation, given those of its symbols: floats or arrays."""
+    """Evaluate a formula operation by operation, given the values of its symbols as floats or arrays."""
 
     def of(part: Formula) -> Any:
         return formula_value(part, values)

@@ -28,12 +28,14 @@ from slowscale.policy.tree import (
 
 
 def number(x: float) -> str:
-    """Write a parameter for people: six digits at most."""
+    """Write a parameter with at most six significant digits."""
     return f"{x:.6g}"
 
 
 def text(formula: Formula) -> str:
     """Return a formula as text."""
+    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+        return _text_of_loss(formula)
     match formula:
         case Number(value):
             return number(value)
@@ -61,6 +63,12 @@ def text(formula: Formula) -> str:
             return f"{number(step)}·⌈{_factor(base)} / {number(step)}⌉"
         case Call(_, base):
             return f"f({text(base)})"
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
+
+
+def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+    """Return a loss, or a combination of losses, as text."""
+    match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))}·⌈{_factor(base)} / {number(step)}⌉²"
         case HalfSquare(KthRoot(base, k), sigma):
@@ -72,13 +80,12 @@ def text(formula: Formula) -> str:
         case Times(count, loss):
             return f"{count}·({text(loss)})"
         case Sum(terms):
-            # A term that defines its ε is bracketed, to show where the definition ends.
+            # A term that defines ε needs brackets, to show where the definition ends.
             return " + ".join(f"({text(term)})" if contains(term, Tanh) else text(term) for term in terms)
         case Disjoint(terms, by):
             return f"max{f' over {by}' if by else ''} of [{'; '.join(map(text, terms))}]"
         case Max(terms):
             return f"max({'; '.join(map(text, terms))})"
-    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
 def _signed(by: float) -> str:
@@ -86,17 +93,17 @@ def _signed(by: float) -> str:
 
 
 def _squared_root(k: int) -> str:
-    """Write the power of a squared kth root."""
+    """Write the exponent of a squared kth root."""
     return {1: "²", 2: ""}.get(k, f"^({Fraction(2, k)})")
 
 
 def _factor(formula: Formula) -> str:
-    """Write a formula as part of a product, where a sum needs brackets."""
+    """Write a formula as a factor of a product: sums and differences get brackets."""
     return f"({text(formula)})" if isinstance(formula, Shift | Difference) else text(formula)
 
 
 def _atom(formula: Formula) -> str:
-    """Write a formula as the base of a power, where all but single things need brackets."""
+    """Write a formula as the base of a power: everything but a single symbol, number or function gets brackets."""
     spaced = isinstance(formula, Symbol) and " " in formula.name
     compound = isinstance(formula, Shift | Difference | Product | Quotient)
     return f"({text(formula)})" if spaced or compound else text(formula)
@@ -104,6 +111,8 @@ def _atom(formula: Formula) -> str:
 
 def latex(formula: Formula) -> str:
     """Return a formula in LaTeX."""
+    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+        return _latex_of_loss(formula)
     match formula:
         case Number(value):
             return number(value)
@@ -131,6 +140,12 @@ def latex(formula: Formula) -> str:
             return f"{number(step)} {_latex_pieces(base, step)}"
         case Call(_, base):
             return f"f({latex(base)})"
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
+
+
+def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+    """Return a loss, or a combination of losses, in LaTeX."""
+    match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))} {_latex_pieces(base, step)}^2"
         case HalfSquare(KthRoot(base, k), sigma):
@@ -145,7 +160,6 @@ def latex(formula: Formula) -> str:
             return " + ".join(f"\\left({latex(term)}\\right)" for term in terms)
         case Max(terms):
             return f"\\max\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
-    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
 def _latex_pieces(base: Formula, step: float) -> str:

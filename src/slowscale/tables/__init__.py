@@ -1,1 +1,1 @@
-"""Tables: where the records are, the public keys, and exact sums. Knows engines, knows nothing of noise."""
+"""Tables: the sources of the records, the public keys and exact sums. This room knows engines, but no noise."""

@@ -1,8 +1,8 @@
 """Declared types: how each value of a column becomes a value of the type that was declared for it.
 
-A value is converted by itself, by a rule that does not depend on other records. One that does not follow the rule
-becomes NULL and is reported: as a label it matches no key; where the column is summed, filtered on or derived from, it
-is an error.
+Each value is converted by a rule that does not depend on other records. A value that does not follow the rule becomes
+NULL, and the column is reported as unreadable. As a label, such a value matches no key; in a column that is summed,
+filtered on or derived from, it is an error.
 """
 
 from collections.abc import Mapping
@@ -30,24 +30,24 @@ TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 @dataclass(frozen=True)
 class Source:
-    """A table of records, with what is known of how it was read.
+    """A table of records, and what is known about how it was read.
 
     Attributes
     ----------
     table
         The records.
     unreadable
-        Columns in which some value is not of the declared type, with that type.
+        The columns in which some value is not of the declared type, with that type.
     unusable
-        Columns that were left out because no engine can compute with their type, with that type.
+        The columns that were left out because their type is not supported, with that type.
     text_numbers
-        Whether columns of text hold numbers as they are written: so in CSV and Excel files.
+        Whether numbers may be stored as text, as in CSV and Excel files.
     view
-        Whether the table is a view, so that a record is a row of a query's result.
+        Whether the table is a view, so that a record is a row of the result of a query.
     filtered
-        Whether records were filtered before, so that a change of value may move one in or out.
+        Whether the records were filtered already, so that a change of value may move a record in or out.
     stored
-        The columns that are, unchanged, those of a stored table; None where the table's expression tells.
+        The columns that are unchanged columns of a stored table; None if that follows from the table's expression.
     """
 
     table: ir.Table
@@ -60,9 +60,9 @@ class Source:
 
 
 def value_text(value: Any) -> str | None:
-    """Return a Python value as the text that a CSV file would have for it; None where it is missing.
+    """Return a Python value as the text that a CSV file would have for it, or None if it is missing.
 
-    Whole numbers have no point, dates and times are written in ISO's way.
+    Whole numbers are written without a decimal point, dates and times in ISO format.
     """
     value = value.item() if isinstance(value, np.generic) and not isinstance(value, np.datetime64) else value
     if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value):
@@ -113,7 +113,7 @@ def converted(
     decimal: str = ".",
     store: bool = False,
 ) -> Source:
-    """Return a relation of the private DuckDB with its declared types, as a view or (`store`) as a table."""
+    """Return a relation of the private DuckDB with declared types: as a view or, with `store`, as a table."""
     from ibis.backends.sql.datatypes import DuckDBType
 
     with engine_errors(f"{argument} could not be read"):
@@ -121,7 +121,9 @@ def converted(
     have = {row[0]: row[1] for row in described}
     unknown = [name for name in types if name not in have]
     if unknown:
-        raise ParameterError(f"types names {', '.join(unknown)}, but {argument} has the columns {', '.join(have)}")
+        raise ParameterError(
+            f"types names {', '.join(unknown)}, which {argument} does not have; the columns are {', '.join(have)}"
+        )
     columns, unusable = {}, {}
     for name, sql_type in have.items():
         try:
@@ -132,7 +134,9 @@ def converted(
         except Exception:
             unusable[name] = sql_type
     if not columns:
-        raise ParameterError(f"{argument} has no column of a type that can be used")
+        raise ParameterError(
+            f"{argument} has no column of a supported type; convert the columns to numbers, text or dates"
+        )
     kept = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in columns.items())
     place = fresh_name("records")
     with engine_errors(f"{argument} could not be read", quote=False):
@@ -166,26 +170,35 @@ def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, 
     if dtype.is_string() and sql_type in ("BOOLEAN", "DATE", *INTEGERS):
         return f"CAST({column} AS VARCHAR)"
     if dtype.is_integer() and (sql_type in ("DOUBLE", "FLOAT") or sql_type.startswith("DECIMAL")):
-        return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS {_sql(dtype)}) END"
-    number = sql_type in INTEGERS or sql_type.startswith("DECIMAL")
-    if number and dtype.is_decimal() and dtype.scale >= _scale(sql_type):
-        return f"TRY_CAST({column} AS {_sql(dtype)})"
-    if (number and dtype.is_floating()) or (sql_type in INTEGERS and dtype.is_integer()):
-        return f"TRY_CAST({column} AS {_sql(dtype)})"
-    if sql_type in ("DOUBLE", "FLOAT") and dtype.is_floating():
-        return f"TRY_CAST({column} AS {_sql(dtype)})"
+        return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS {_sql_type(dtype)}) END"
+    if _is_numeric_cast(sql_type, dtype):
+        return f"TRY_CAST({column} AS {_sql_type(dtype)})"
     if dtype.is_date() and sql_type.startswith("TIMESTAMP"):
         return f"CASE WHEN {column} = date_trunc('day', {column}) THEN CAST({column} AS DATE) END"
-    if _sql(dtype) == sql_type:
+    if _sql_type(dtype) == sql_type:
         return column
-    raise ParameterError(f"types[{name!r}] is {dtype}, but the column holds {sql_type}, which has no exact conversion")
+    raise ParameterError(
+        f"types[{name!r}] is {dtype}, but the column holds {sql_type}, which cannot be converted to it exactly; "
+        "declare another type, or leave it out"
+    )
 
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT")
 
 
+def _is_numeric_cast(sql_type: str, dtype: dt.DataType) -> bool:
+    """Whether a cast from one type of number to another keeps every value, as far as it fits."""
+    if sql_type in ("DOUBLE", "FLOAT"):
+        return bool(dtype.is_floating())
+    if sql_type not in INTEGERS and not sql_type.startswith("DECIMAL"):
+        return False
+    if dtype.is_decimal():
+        return bool(dtype.scale >= _scale(sql_type))
+    return bool(dtype.is_floating() or (dtype.is_integer() and sql_type in INTEGERS))
+
+
 def _scale(sql_type: str) -> int:
-    """Return the digits after the point of a type such as DECIMAL(18,2) or BIGINT."""
+    """Return the number of digits after the point of a type such as DECIMAL(18,2) or BIGINT."""
     return int(sql_type.rstrip(")").rpartition(",")[2]) if sql_type.startswith("DECIMAL") else 0
 
 
@@ -194,29 +207,29 @@ def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str
         return column
     text = f"trim({column})"
     if decimal != "." and (dtype.is_floating() or dtype.is_decimal() or dtype.is_integer()):
-        # A point is then no part of a number.
+        # With a decimal comma, a number must not contain a point.
         text = f"CASE WHEN NOT contains({text}, '.') THEN replace({text}, {literal(decimal)}, '.') END"
     if dtype.is_integer():
-        return _where(text, WHOLE_TEXT, f"split_part({text}, '.', 1)", dtype)
+        return _cast_if_matching(text, WHOLE_TEXT, f"split_part({text}, '.', 1)", dtype)
     if dtype.is_floating():
-        return _where(text, FLOAT_TEXT, text, dtype)
+        return _cast_if_matching(text, FLOAT_TEXT, text, dtype)
     if dtype.is_decimal():
         digits = dtype.scale
         pattern = rf"[+-]?([0-9]+(\.[0-9]{{0,{digits}}}0*)?" + (rf"|\.[0-9]{{1,{digits}}}0*)" if digits else ")")
-        return _where(text, pattern, text, dtype)
+        return _cast_if_matching(text, pattern, text, dtype)
     if dtype.is_boolean():
         yes, no = (", ".join(map(literal, words)) for words in (TRUE, FALSE))
         return f"CASE WHEN lower({text}) IN ({yes}) THEN true WHEN lower({text}) IN ({no}) THEN false END"
     if dtype.is_date():
         return f"CAST(try_strptime({text}, {literal(dates)}) AS DATE)"
-    return _where(text, TIMESTAMP_TEXT, text, dtype)
+    return _cast_if_matching(text, TIMESTAMP_TEXT, text, dtype)
 
 
-def _where(text: str, pattern: str, value: str, dtype: dt.DataType) -> str:
-    return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN TRY_CAST({value} AS {_sql(dtype)}) END"
+def _cast_if_matching(text: str, pattern: str, value: str, dtype: dt.DataType) -> str:
+    return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN TRY_CAST({value} AS {_sql_type(dtype)}) END"
 
 
-def _sql(dtype: dt.DataType) -> str:
+def _sql_type(dtype: dt.DataType) -> str:
     from ibis.backends.sql.datatypes import DuckDBType
 
     return str(DuckDBType.to_string(dtype))

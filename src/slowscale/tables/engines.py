@@ -1,7 +1,7 @@
-"""Engines: what each database engine needs so that labels are compared exactly and results come back unchanged.
+"""Engines: what each database engine needs for exact comparison of labels and exact results.
 
-An engine is supported when the conformance and stability suites run on it. Any other is refused by name: MySQL, MariaDB
-and SQL Server, for instance, compare text without case by default, so that one record could join two cells.
+An engine is supported if the conformance and stability suites run on it. Every other engine is refused: MySQL, MariaDB
+and SQL Server, for instance, ignore case when they compare text, so that one record could merge two cells.
 """
 
 import itertools
@@ -20,96 +20,102 @@ import ibis.expr.types as ir
 import pyarrow as pa
 
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
-from slowscale.tables.dialects import call, check_spark, forced
+from slowscale.tables.dialects import call, check_spark, forced_cast
 
-TEXT, WHOLE, TRUTH, DATE = "text", "whole numbers", "booleans", "dates"
-# The dates that Python and Arrow can hold; PostgreSQL also has 'infinity' and years before Christ.
+TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
+# The dates that Python and Arrow can represent; PostgreSQL also has 'infinity' and years BC.
 FIRST_DAY, LAST_DAY = date.min, date.max
 
 
 class Engine:
-    """How one engine groups, counts and returns; the methods of this class serve where it does as most do."""
+    """How an engine groups labels, counts values and returns results. These methods are the defaults of all engines."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    # Whether its sum of 64-bit integers has more than 64 bits; on others numbers are cut into limbs.
+    # Whether its sum of 64-bit integers has more than 64 bits. On other engines, numbers are split into limbs.
     wide_sums: ClassVar[bool] = False
-    # Whether it refuses to cast a float that does not fit to a 64-bit integer.
+    # Whether casting a float that does not fit in a 64-bit integer is an error.
     strict_casts: ClassVar[bool] = False
     has_decimals: ClassVar[bool] = True
     has_quantiles: ClassVar[bool] = True
     has_nan: ClassVar[bool] = True
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
-        """Return a record's label such that equal means identical, or NULL where it has none of this kind."""
+        """Return the label of a record in a form in which only identical labels are equal; NULL if it is not valid."""
         if kind == TEXT:
-            return self.text_bytes(forced(value, dt.string))
+            return self.text_bytes(forced_cast(value, dt.string))
         if kind == WHOLE:
             unsigned = value.type() == dt.uint64
-            return ibis.cases((value <= 2**63 - 1, forced(value, dt.int64))) if unsigned else forced(value, dt.int64)
+            return (
+                ibis.cases((value <= 2**63 - 1, forced_cast(value, dt.int64)))
+                if unsigned
+                else forced_cast(value, dt.int64)
+            )
         if kind == DATE:
             return ibis.cases((value.between(ibis.literal(FIRST_DAY), ibis.literal(LAST_DAY)), value))
         return value
 
     def key(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-        """Return public labels in the form that `label` gives those of the records."""
+        """Return public labels in the form in which `label` returns those of the records."""
         return labels.cast(pa.binary()) if kind == TEXT else labels
 
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-        """Return the labels behind what `label` gave; NULL for what is no text."""
+        """Return labels from the form in which `label` returns them; bytes that are not UTF-8 become NULL."""
         return (
-            pa.chunked_array([[_text(label) for label in labels.to_pylist()]], pa.string()) if kind == TEXT else labels
+            pa.chunked_array([[_decoded(label) for label in labels.to_pylist()]], pa.string())
+            if kind == TEXT
+            else labels
         )
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
-        """Return the bytes of a text: comparing those depends on no collation."""
+        """Return the bytes of a text, which are compared independently of the collation."""
         raise NotImplementedError
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
-        """Return a float as a 64-bit integer, cut towards zero; if `careful`, NULL where it does not fit."""
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
+        """Return a float truncated to a 64-bit integer; NULL if it does not fit and `null_if_uncountable`."""
         raise NotImplementedError
 
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
-        """Return a decimal of any scale as one of this scale, cut towards zero."""
-        return forced(value, dt.Decimal(38, digits))
+        """Return a decimal with this number of digits after the point, truncated towards zero."""
+        return forced_cast(value, dt.Decimal(38, digits))
 
-    def stored(self, value: ir.Value) -> ir.Value | None:
-        """Return whether a number has the column's declared type, or None where the engine sees to that."""
+    def has_declared_type(self, value: ir.Value) -> ir.Value | None:
+        """Return whether a number has the declared type of its column, or None if the engine guarantees it."""
         return None
 
-    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
-        """Return whether a decimal fits 38 digits, so many after the point; None where every one does."""
+    def fits_38_digits(self, value: ir.Value, digits: int) -> ir.Value | None:
+        """Return whether a decimal fits in 38 digits, `digits` of them after the point; None if every one does."""
         return None
 
     def without_underflow(self, value: ir.Value, smallest: float) -> ir.Value:
-        """Return a float such that scaling it is no error; what is smaller than this counts as 0."""
+        """Return a float that can be scaled without an error: floats below `smallest` may become 0."""
         return value
 
     def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
-        """Return the number that a text writes, as its whole part and as what comes after the point."""
+        """Return the number in a text as two numbers: the part before the point, and the part after it."""
         raise NotImplementedError
 
     def check(self, backend: Any) -> None:
-        """Raise where the connection is set up in a way that makes results wrong."""
+        """Raise if the connection has settings that make results wrong."""
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
-        """Whether a table is a view, so that its rows are those of a query that nobody has looked into."""
+        """Return whether a table is a view, so that its rows come from a query that was not checked."""
         return False
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
-        """Run a query and return its rows as Arrow, never by way of pandas."""
+        """Run a query and return its rows as an Arrow table, without a detour through pandas."""
         return query.to_pyarrow()
 
 
-def _text(label: bytes | None) -> str | None:
+def _decoded(label: bytes | None) -> str | None:
     try:
         return None if label is None else label.decode()
     except UnicodeError:
         return None
 
 
-def _day(text: str | None) -> date | None:
-    """Return the day that a text is, if it is written in ISO's way and no other."""
+def _iso_day(text: str | None) -> date | None:
+    """Return the date in a text of the form YYYY-MM-DD, or None for any other text."""
     try:
         return date.fromisoformat(text) if text is not None and len(text) == len("2020-01-01") else None
     except ValueError:
@@ -122,31 +128,31 @@ class DuckDB(Engine):
     name, title, wide_sums, strict_casts = "duckdb", "DuckDB", True, True
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
-        """Return the UTF-8 bytes; a cast would read \\x41 as an escape."""
+        """Return the UTF-8 bytes; a cast would interpret \\x41 as an escape."""
         return call("encode", "binary", value)
 
     def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
         """Return the parts before and after the point."""
-        # A cast to a decimal of 38 digits takes 4 µs; these two of 64 bits together take a tenth of that.
+        # A cast to a decimal of 38 digits takes 4 µs; these two casts to 64 bits take a tenth of that together.
         whole = call("split_part", "string", text, ".", 1).try_cast("int64")
         digit = ibis.literal("0.").concat(call("split_part", "string", text, ".", 2)).try_cast(dt.Decimal(18, digits))
         rest = ibis.cases((text.contains("."), ibis.ifelse(text.contains("-"), -digit, digit)))
-        return whole, forced(rest, dt.Decimal(18, digits))
+        return whole, forced_cast(rest, dt.Decimal(18, digits))
 
-    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
-        """Return whether a 128-bit integer, which Ibis takes for a decimal, has at most 38 digits."""
-        most = forced(ibis.literal("9" * 38), dt.Decimal(38, 0))
+    def fits_38_digits(self, value: ir.Value, digits: int) -> ir.Value | None:
+        """Return whether a 128-bit integer, which Ibis treats as a decimal, has at most 38 digits."""
+        most = forced_cast(ibis.literal("9" * 38), dt.Decimal(38, 0))
         return value.between(-most, most) if value.type().precision == 38 and digits == 0 else None
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
-        """Return a float cut towards zero; a cast alone would round."""
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
+        """Return a float truncated towards zero; a cast alone would round."""
         cut = call("trunc", "float64", value)
-        # A check beforehand is not enough: DuckDB removes it where a Parquet file's statistics, which leave out NaN,
-        # say that it always holds.
-        return cut.try_cast("int64") if careful else cut.cast("int64")
+        # A condition before the cast is not enough: DuckDB removes it if it always holds by the statistics of a
+        # Parquet file, which ignore NaN.
+        return cut.try_cast("int64") if null_if_uncountable else cut.cast("int64")
 
     def check(self, backend: Any) -> None:
-        """Raise where a macro replaces a built-in function."""
+        """Raise if a macro replaces a built-in function."""
         shadowing = backend.con.execute(
             "SELECT DISTINCT m.function_name FROM duckdb_functions() m JOIN duckdb_functions() f USING (function_name) "
             "WHERE m.function_type = 'macro' AND NOT m.internal AND f.internal "
@@ -155,27 +161,27 @@ class DuckDB(Engine):
         if shadowing:
             names = ", ".join(name for (name,) in shadowing)
             raise ParameterError(
-                f"data is on a DuckDB connection whose macros replace built-in functions ({names}), so that sums could "
-                "mean something else; drop the macros, or give the address duckdb://file#table, which ignores them"
+                f"data is on a DuckDB connection with macros that replace built-in functions ({names}), so sums could "
+                "be wrong; drop the macros, or give the address duckdb://file#table, which ignores them"
             )
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
-        """Run a query; DuckDB has Arrow's own types."""
+        """Run a query; DuckDB returns Arrow tables directly."""
         backend._run_pre_execute_hooks(query)
-        with nullcontext() if self.statistics_hold(backend, query) else _without_statistics(backend):
+        with nullcontext() if self.statistics_are_safe(backend, query) else _without_statistics(backend):
             return backend.con.sql(backend.compile(query)).to_arrow_table()
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
-        """Whether a table is a view, other than of a whole file or frame."""
-        asked = "SELECT sql FROM duckdb_views() WHERE view_name = ? AND schema_name = coalesce(?, schema_name) "
+        """Return whether a table is a view, except a view of a whole file or frame."""
+        query = "SELECT sql FROM duckdb_views() WHERE view_name = ? AND schema_name = coalesce(?, schema_name) "
         place = [table.name, table.namespace.database, table.namespace.catalog]
-        found = backend.con.execute(asked + "AND database_name = coalesce(?, database_name)", place).fetchall()
+        found = backend.con.execute(query + "AND database_name = coalesce(?, database_name)", place).fetchall()
         return any(
             sql and not re.fullmatch(r"CREATE (TEMP )?VIEW .* AS SELECT \* FROM \w+\(.*\);", sql) for (sql,) in found
         )
 
-    def statistics_hold(self, backend: Any, query: ir.Table) -> bool:
-        """Whether a query reads only tables that are stored in DuckDB's own format, whose statistics know of NaN."""
+    def statistics_are_safe(self, backend: Any, query: ir.Table) -> bool:
+        """Return whether a query reads only tables in DuckDB's own format, whose statistics include NaN."""
         tables = {table.name for table in query.op().find(ops.DatabaseTable)}
         stored, views = backend.con.execute(
             "SELECT (SELECT count(DISTINCT table_name) FROM duckdb_tables() WHERE list_contains($1, table_name)), "
@@ -186,30 +192,31 @@ class DuckDB(Engine):
 
 
 class PrivateDuckDB(DuckDB):
-    """The DuckDB that files and frames are read into: it has no collations, so that text is compared by its bytes."""
+    """The DuckDB that files and frames are read into. It has no collations, so text is always compared by its bytes."""
 
-    def statistics_hold(self, backend: Any, query: ir.Table) -> bool:
-        """Whether no filter and no derived column computes with floats: only those could be misled."""
+    def statistics_are_safe(self, backend: Any, query: ir.Table) -> bool:
+        """Return whether no filter and no derived column computes with floats; statistics affect only those."""
         return not _computes_with_floats(query)
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
-        """Return a label; text as it is, since grouping by its bytes would take half as long again."""
+        """Return a label. Text stays text, because grouping by bytes would take half as long again."""
         return value if kind == TEXT else super().label(value, kind)
 
     def key(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-        """Return public labels as they are."""
+        """Return public labels unchanged."""
         return labels
 
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-        """Return labels as they are."""
+        """Return labels unchanged."""
         return labels
 
 
 @contextmanager
 def _without_statistics(backend: Any) -> Iterator[None]:
-    """Keep DuckDB from deciding comparisons by a file's statistics.
+    """Prevent DuckDB from deciding comparisons by the statistics of a file.
 
-    Those of a Parquet file leave out NaN, so that whether a record with NaN passes a filter would depend on the others.
+    The statistics of a Parquet file ignore NaN, so other records could decide whether a record with NaN passes a
+    filter.
     """
     (before,) = backend.con.execute("SELECT current_setting('disabled_optimizers')").fetchone()
     backend.con.execute("SET disabled_optimizers = 'statistics_propagation,filter_pushdown'")
@@ -220,7 +227,7 @@ def _without_statistics(backend: Any) -> Iterator[None]:
 
 
 def _computes_with_floats(query: ir.Table) -> bool:
-    """Whether a filter or a derived column looks at floats."""
+    """Return whether a filter or a derived column computes with floats."""
     for relation in query.op().find((ops.Filter, ops.Project)):
         todo = list(relation.predicates if isinstance(relation, ops.Filter) else relation.values.values())
         while todo:
@@ -237,7 +244,7 @@ class PostgreSQL(Engine):
     name, title, wide_sums, strict_casts = "postgres", "PostgreSQL", True, True
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
-        """Whether a table is a view, materialized or not."""
+        """Return whether a table is a view, materialized or not."""
         with backend.con.cursor() as cursor:
             cursor.execute(
                 "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind IN ('v', 'm') "
@@ -249,44 +256,47 @@ class PostgreSQL(Engine):
         return bool(views)
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
-        """Return the UTF-8 bytes, whatever the encoding of the database."""
+        """Return the UTF-8 bytes, independently of the encoding of the database."""
         return call("convert_to", "binary", value, "UTF8")
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
-        """Return a float cut towards zero; a cast alone would round."""
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
+        """Return a float truncated towards zero; a cast alone would round."""
         return call("trunc", "float64", value).cast("int64")
 
-    def countable(self, value: ir.Value, digits: int) -> ir.Value | None:
-        """Return whether a decimal fits; NaN, which PostgreSQL's decimals may be, is larger than any number."""
-        size, most = forced(value, dt.decimal).abs(), forced(ibis.literal(str(10 ** (38 - digits))), dt.decimal)
+    def fits_38_digits(self, value: ir.Value, digits: int) -> ir.Value | None:
+        """Return whether a decimal fits. In PostgreSQL a decimal may be NaN, which is larger than every number."""
+        size, most = (
+            forced_cast(value, dt.decimal).abs(),
+            forced_cast(ibis.literal(str(10 ** (38 - digits))), dt.decimal),
+        )
         return size < most
 
     def without_underflow(self, value: ir.Value, smallest: float) -> ir.Value:
-        """Return 0 for tiny floats: PostgreSQL stops with an error where a product underflows."""
+        """Return 0 for tiny floats, because in PostgreSQL the underflow of a product is an error."""
         return ibis.cases((value.abs() < ibis.literal(smallest, "float64"), ibis.literal(0.0, "float64")), else_=value)
 
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
-        """Return a decimal cut towards zero; a cast alone would round."""
-        return forced(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
+        """Return a decimal truncated towards zero; a cast alone would round."""
+        return forced_cast(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
 
 
 class Spark(Engine):
-    """Spark, in a session of its own Java process."""
+    """Spark, in a classic session."""
 
     name, title = "pyspark", "Spark"
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
         """Return the UTF-8 bytes."""
-        return forced(value, dt.binary)
+        return forced_cast(value, dt.binary)
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
-        """Return a float cut towards zero, as a cast does here."""
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
+        """Return a float truncated towards zero, as a cast does on this engine."""
         return value.cast("int64")
 
     def check(self, backend: Any) -> None:
-        """Raise where another server than Spark may answer, or where settings change what queries mean."""
+        """Raise if the server may not be Spark, or if settings change the meaning of queries."""
         if ".connect." in type(backend._session).__module__:
-            # Which server answers cannot be told; pysail 0.7.2, for one, fails the stability suite on NaN.
+            # The server behind Spark Connect is unknown; pysail 0.7.2, for instance, fails the stability suite on NaN.
             raise ParameterError(
                 "data is on Spark Connect, which is not supported: sums are known to be exact and stable on a classic "
                 "Spark session only; open one with SparkSession.builder.master(...), or export the table to Parquet"
@@ -294,61 +304,61 @@ class Spark(Engine):
         check_spark(backend)
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
-        """Run a query; Ibis would take the result through pandas, where NULL turns integers into floats."""
-        check_spark(backend)  # its settings may have been changed since it was opened
+        """Run a query without Ibis, which would use pandas, where NULL turns integers into floats."""
+        check_spark(backend)  # settings may have changed since the session was opened
         backend._run_pre_execute_hooks(query)
         return backend._session.sql(backend.compile(query)).toArrow()
 
 
 class SQLite(Engine):
-    """SQLite, whose columns may hold values of any type: each record is looked at for what it really holds."""
+    """SQLite, whose columns may hold values of any type, so that the type of every value is checked."""
 
     name, title, has_decimals, has_quantiles, has_nan = "sqlite", "SQLite", False, False, False
 
     def check(self, backend: Any) -> None:
-        """Raise where the bytes of a text are not those of UTF-8."""
+        """Raise unless text is stored as UTF-8."""
         (encoding,) = backend.con.execute("PRAGMA encoding").fetchone()
         if encoding != "UTF-8":
             raise ParameterError(
-                f"data is in a SQLite file with the encoding {encoding}; it must be UTF-8: export it to a new file"
+                f"data must be in a SQLite file with the encoding UTF-8, got {encoding}; export it to a new file"
             )
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
-        """Whether a table is a view."""
-        asked = "SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE"
-        return bool(backend.con.execute(asked, [table.name]).fetchone()[0])
+        """Return whether a table is a view."""
+        query = "SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = ? COLLATE NOCASE"
+        return bool(backend.con.execute(query, [table.name]).fetchone()[0])
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
-        """Return a label if it is stored as the type that the column declares; dates are text."""
+        """Return a label, or NULL if it is not stored as the type that the column declares; dates are text."""
         wanted = "text" if kind in (TEXT, DATE) else "integer"
         right = call("typeof", "string", value) == wanted
-        if kind == TRUTH:
-            right = right & forced(value, dt.int64).isin([0, 1])
-        return ibis.cases((right, forced(value, dt.binary if wanted == "text" else dt.int64)))
+        if kind == BOOLEAN:
+            right = right & forced_cast(value, dt.int64).isin([0, 1])
+        return ibis.cases((right, forced_cast(value, dt.binary if wanted == "text" else dt.int64)))
 
     def key(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
         """Return public labels as SQLite stores them."""
         if kind == DATE:
             return labels.cast(pa.string()).cast(pa.binary())
-        return labels.cast(pa.int64()) if kind == TRUTH else super().key(labels, kind)
+        return labels.cast(pa.int64()) if kind == BOOLEAN else super().key(labels, kind)
 
     def key_label(self, labels: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-        """Return labels from what SQLite stores."""
+        """Return labels from the form in which SQLite stores them."""
         if kind == DATE:
-            return pa.chunked_array([[_day(_text(label)) for label in labels.to_pylist()]], pa.date32())
-        return labels.cast(pa.bool_()) if kind == TRUTH else super().key_label(labels, kind)
+            return pa.chunked_array([[_iso_day(_decoded(label)) for label in labels.to_pylist()]], pa.date32())
+        return labels.cast(pa.bool_()) if kind == BOOLEAN else super().key_label(labels, kind)
 
-    def truncated(self, value: ir.Value, careful: bool) -> ir.Value:
-        """Return a float cut towards zero, as a cast does here."""
-        return forced(value, dt.int64)
+    def truncated(self, value: ir.Value, null_if_uncountable: bool) -> ir.Value:
+        """Return a float truncated towards zero, as a cast does on this engine."""
+        return forced_cast(value, dt.int64)
 
-    def stored(self, value: ir.Value) -> ir.Value | None:
+    def has_declared_type(self, value: ir.Value) -> ir.Value | None:
         """Return whether a value is stored as a number."""
         types = ["integer"] if value.type().is_integer() else ["integer", "real"]
         return call("typeof", "string", value).isin(types)
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
-        """Run a query; Ibis would take the result through pandas."""
+        """Run a query without Ibis, which would use pandas."""
         backend._run_pre_execute_hooks(query)
         schema = query.schema().to_pyarrow()
         with backend._safe_raw_sql(backend.compile(query)) as cursor:
@@ -361,13 +371,13 @@ PRIVATE = PrivateDuckDB()
 
 
 def engine_of(table: ir.Table) -> Engine:
-    """Return the engine that holds a table; one that is not tested is refused."""
+    """Return the engine that holds a table, or raise if it is not supported."""
     try:
         backend = table.get_backend()
     except ibis.common.exceptions.IbisError as error:
-        raise ParameterError("data must be an Ibis table of one connected engine: this one has none, or several") from (
-            error
-        )
+        raise ParameterError(
+            "data must be an Ibis table of one connected engine, got one with none or several; use one connection"
+        ) from (error)
     name = str(backend.name)
     if getattr(backend, "is_private", False):
         return PRIVATE
@@ -387,7 +397,7 @@ _locks_lock = threading.Lock()
 
 @contextmanager
 def locked(backend: Any) -> Iterator[None]:
-    """Hold a connection, so that threads use it one after the other: DuckDB freezes where two use one at once."""
+    """Hold the lock of a connection: DuckDB hangs if two threads use one connection at the same time."""
     with _locks_lock:
         lock = _locks.setdefault(backend, threading.RLock())
     with lock:
@@ -395,19 +405,21 @@ def locked(backend: Any) -> Iterator[None]:
 
 
 def fetch(query: ir.Table) -> pa.Table:
-    """Run a query on its engine and return its rows; a column of another type than expected is an error."""
+    """Run a query on its engine and return its rows; an unexpected type of a column is an error."""
     engine, backend = engine_of(query), query.get_backend()
     with locked(backend):
         found = engine.run(backend, query)
     expected = query.schema().to_pyarrow()
     for column in expected:
         if not _same_family(found[column.name].type, column.type):
-            raise EngineError(f"{engine.title} returned {found[column.name].type} where {column.type} was asked for")
+            raise EngineError(
+                f"{engine.title} returned {found[column.name].type} where {column.type} was expected; report this"
+            )
     return pa.table([found[column.name].cast(column.type) for column in expected], expected)
 
 
 def _same_family(got: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether two types hold the same values: integers and decimals may have another width."""
+    """Return whether two types hold the same kind of values; integers and decimals may have different widths."""
     whole = [pa.types.is_integer(dtype) or pa.types.is_decimal(dtype) for dtype in (got, expected)]
     if any(whole):
         return all(whole)
@@ -427,10 +439,10 @@ def _is_text(dtype: pa.DataType) -> bool:
 
 @contextmanager
 def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
-    """Turn what an engine raises into an `EngineError`.
+    """Turn the errors of an engine into an `EngineError`.
 
-    Its own words are quoted only where no record has been read yet: later they may name a confidential value, and
-    are left to `__cause__`.
+    The message of the engine may contain a confidential value once records have been read. Use `quote=False` from then
+    on: the message is then available as `__cause__` only.
     """
     try:
         yield
@@ -441,25 +453,29 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
             f"{what}: {first_line(error)}; pip install 'slowscale[postgres]' or 'slowscale[spark]'"
         ) from error
     except Exception as error:
-        if type(error).__name__ == "InterruptException":  # DuckDB's word for Ctrl-C
+        if type(error).__name__ == "InterruptException":  # DuckDB's error for Ctrl-C
             raise KeyboardInterrupt from error
-        why = first_line(error) if quote else f"{type(error).__name__}; the engine's own words may quote records"
+        why = (
+            first_line(error)
+            if quote
+            else f"{type(error).__name__}; the message of the engine is not shown, because it may quote records"
+        )
         raise EngineError(f"{what}: {why}") from error
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of the message of an error, or its type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def grouped(table: ir.Table, kinds: Mapping[str, str], measures: Mapping[str, ir.Value]) -> ir.Table:
-    """Return the query that groups records by their exact labels, named by0, by1…"""
+    """Return the query that groups records by their exact labels, in columns named by0, by1…"""
     engine = engine_of(table)
     by = [engine.label(table[name], kind).name(f"by{i}") for i, (name, kind) in enumerate(kinds.items())]
     return table.aggregate(by=by, **measures)
 
 
-def among(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Table:
+def restricted_to_keys(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Table:
     """Return the records whose labels are among the keys."""
     engine = engine_of(table)
     wanted = ibis.memtable(
@@ -473,5 +489,5 @@ _names = itertools.count()
 
 
 def fresh_name(prefix: str) -> str:
-    """Return a name that no other table of this process has."""
+    """Return a new table name that is unique in this process."""
     return f"{prefix}_{next(_names)}"

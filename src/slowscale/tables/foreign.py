@@ -1,7 +1,7 @@
 """Files of other programs: Excel, Stata, SPSS and SAS, read into Arrow.
 
-The type of a column is the one that the file declares, never one that is told from the records. Excel declares none:
-its cells are taken as text, as in a CSV file.
+The type of a column is the one that the file declares; it is never inferred from the records. Excel files declare no
+types, so their cells are read as text, like those of a CSV file.
 """
 
 import re
@@ -25,8 +25,9 @@ STATISTICS = {
     ".xpt": "read_xport",
 }
 FOREIGN_ENDINGS = (*EXCEL, *STATISTICS)
-# Dates are numbers with a format, which says what a number counts, and since when. Formats are compared without their
-# width. Numbers with any other format (months, quarters, times of day…) stay numbers.
+# A date is stored as a number with a format. For each reader: the date from which the numbers count and, for each
+# pattern of a format without its width, the seconds per unit. Numbers with other formats (months, times of day…) stay
+# numbers.
 SECOND, DAY = 1.0, 86_400.0
 SAS_DATES = (
     r"(DATE|MONYY|JULIAN|[BE]8601DA|(WEEK|WORD)DAT[EX]|(YYMMDD|MMDDYY|DDMMYY)[BCDNPS]?)",
@@ -35,7 +36,7 @@ SAS_DATES = (
 FORMATS: dict[str, tuple[date, tuple[tuple[str, float, pa.DataType], ...]]] = {
     "read_dta": (
         date(1960, 1, 1),
-        # %tC counts leap seconds and stays a number.
+        # %tC includes leap seconds, so it stays a number.
         ((r"%-?t?d.*", DAY, pa.date32()), (r"%-?tc.*", SECOND / 1000, pa.timestamp("us"))),
     ),
     "read_sav": (
@@ -60,7 +61,7 @@ FIRST_ORDINAL, LAST_ORDINAL, UNIX = date.min.toordinal(), date.max.toordinal(), 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a file declares of a column: its type and, for dates, the seconds that a number counts and since when."""
+    """What a file declares about a column: its type and, for dates, the seconds per unit and the date of 0."""
 
     dtype: pa.DataType
     seconds: float = 0.0
@@ -68,12 +69,12 @@ class Declared:
 
 
 def is_foreign(path: str) -> bool:
-    """Whether a file is one that this module reads, by its name."""
+    """Return whether this module reads a file, by its name."""
     return path.lower().endswith(FOREIGN_ENDINGS)
 
 
 def read_foreign(path: str, argument: str) -> tuple[pa.Table, bool]:
-    """Return a file as an Arrow table, and whether its columns are text whose types must be declared."""
+    """Return a file as an Arrow table, and whether its columns are text, so that types must be declared."""
     lowered = path.lower()
     try:
         if lowered.endswith(EXCEL):
@@ -87,7 +88,7 @@ def read_foreign(path: str, argument: str) -> tuple[pa.Table, bool]:
         raise
     except Exception as error:
         raise EngineError(
-            f"{argument} could not be read ({path}): {type(error).__name__}; save the file again where it comes from"
+            f"{argument} could not be read ({path}): {type(error).__name__}; save the file again in its program"
         ) from error
 
 
@@ -96,21 +97,22 @@ def _read_excel(path: str, argument: str) -> pa.Table:
 
     book = python_calamine.CalamineWorkbook.from_path(path)
     if len(book.sheet_names) > 1:
-        # Choosing a sheet by its place would change what is published when sheets are moved.
+        # If a sheet were chosen by its position, moving sheets would change what is published.
         raise ParameterError(
-            f"{argument}: {path} has {len(book.sheet_names)} sheets; keep the one with the records only"
+            f"{argument} must be an Excel file with one sheet, but {path} has {len(book.sheet_names)}; keep only the "
+            "sheet with the records"
         )
-    rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False)  # where it starts must not depend on records
+    rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False)  # the first row must not depend on the records
     names = [str(name).strip() for name in rows[0]] if rows else []
     while names and not names[-1]:
-        names.pop()  # the sheet is as wide as its widest row
+        names.pop()  # the width of a sheet is that of its widest row
     if not names or not all(names) or len({name.casefold() for name in names}) < len(names):
-        raise ParameterError(f"{argument}: the first row of {path} must name every column, each by another name")
+        raise ParameterError(
+            f"{argument}: the first row of {path} must have a different name for every column; correct it"
+        )
     for number, row in enumerate(rows[1:], 2):
         if any(cell != "" for cell in row[len(names) :]):
-            raise DataError(
-                f"{argument}: row {number} of {path} has more cells than the header has names; correct the row"
-            )
+            raise DataError(f"{argument}: row {number} of {path} has more cells than the header; correct the row")
     columns = list(zip(*rows[1:], strict=True))[: len(names)] if len(rows) > 1 else [()] * len(names)
     texts = [pa.array(map(value_text, column), pa.string()) for column in columns]
     return pa.table(dict(zip(names, texts, strict=True)))
@@ -125,7 +127,7 @@ def _read_statistics(path: str, reader: str) -> pa.Table:
 
 
 def declared_types(reader: str, meta: Any) -> dict[str, Declared]:
-    """Return what a file declares of its columns."""
+    """Return what a file declares about its columns."""
     return {name: _declared(reader, name, meta) for name in meta.column_names}
 
 
@@ -144,12 +146,12 @@ def _array(values: Any, declared: Declared) -> pa.Array:
     dtype = declared.dtype
     if pa.types.is_string(dtype):
         return pa.array([None if item is None or item == "" else str(item) for item in values], dtype)
-    numbers = np.array(values, dtype=float)  # None becomes NaN, which is how these programs write a missing number
+    numbers = np.array(values, dtype=float)  # None becomes NaN, the missing number of these programs
     missing = np.isnan(numbers)
     if pa.types.is_floating(dtype):
         return pa.array(numbers, dtype, mask=missing)
     if declared.seconds:
-        # A date that no calendar has is missing: one record must not make the others unreadable.
+        # An impossible date counts as missing, so that one record does not make the others unreadable.
         with np.errstate(all="ignore"):
             moments = numbers * declared.seconds
             days = np.floor(moments / DAY) + declared.since.toordinal()

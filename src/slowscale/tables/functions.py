@@ -1,7 +1,7 @@
-"""Functions of SQL text that are put together from the operations every engine has in the same way.
+"""Functions of SQL text that are built from operations which every engine has.
 
-Text is read by one rule everywhere: its spelling is checked on the engine first, and only text that every engine reads
-in the same way is cast. Anything else is NULL, so that one odd record cannot stop a release.
+Text is converted by the same rule on every engine: its spelling is checked first, and only text that all engines read
+in the same way is cast. Any other text becomes NULL, so that one invalid record cannot stop a release.
 """
 
 import re
@@ -16,7 +16,7 @@ import ibis.expr.types as ir
 from slowscale.tables.dialects import Dialect
 from slowscale.tables.regex import escaped
 
-PARSED_DIGITS = 38  # the most digits before or after the point that are read
+PARSED_DIGITS = 38  # the most digits before the point, and the most after it
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 UNITS = ("year", "quarter", "month", "week", "day")
 
@@ -29,7 +29,7 @@ DATE_PATTERN = f"(?:{_YEAR}-(?:{_DAY_31}|{_DAY_30}|{_DAY_28})|{_LEAP_YEAR}-02-29
 TIME_PATTERN = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
 TIMESTAMP_PATTERN = f"{DATE_PATTERN}(?:[ T]{TIME_PATTERN})?"
 
-# What strptime reads, and which part of a time it is; strftime writes the same.
+# The directives of strptime and strftime: the part of a time, its pattern, and its meaning for the documentation.
 DIRECTIVES = {
     "%Y": ("year", "[0-9]{4}", "year, 4 digits"),
     "%y": ("year", "[0-9]{2}", "year, 2 digits: 69 to 99 are 1969 to 1999, 00 to 68 are 2000 to 2068"),
@@ -44,93 +44,95 @@ _DEFAULTS = {"month": "01", "day": "01", "hour": "00", "minute": "00", "second":
 
 
 def iso_literal(text: str) -> date | datetime | None:
-    """Return the date or time that a text names, or None if it is not strict ISO."""
+    """Return the date or timestamp in a text, or None if it is not strict ISO."""
     if re.fullmatch(DATE_PATTERN, text):
         return date.fromisoformat(text)
     return datetime.fromisoformat(text) if re.fullmatch(TIMESTAMP_PATTERN, text) else None
 
 
-def where(condition: ir.Value, value: ir.Value) -> ir.Value:
-    """Return a value where a condition holds, and NULL elsewhere."""
+def null_unless(condition: ir.Value, value: ir.Value) -> ir.Value:
+    """Return a value if a condition is true, else NULL."""
     return ibis.ifelse(condition, value, ibis.null(value.type()))
 
 
 def upper(text: ir.Value) -> ir.Value:
-    """Turn the letters a to z into capitals, and leave all others: engines disagree about those."""
+    """Turn the letters a to z into capitals. Other letters are kept, because engines change them differently."""
     return text.translate(string.ascii_lowercase, string.ascii_uppercase)
 
 
 def lower(text: ir.Value) -> ir.Value:
-    """Turn the letters A to Z into small ones, and leave all others."""
+    """Turn the letters A to Z into lower case. Other letters are kept."""
     return text.translate(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def ascii_lower(text: str) -> str:
-    """Do to a text of Python what `lower` does to a column."""
+    """Return a Python text as `lower` returns a column."""
     return text.translate(str.maketrans(string.ascii_uppercase, string.ascii_lowercase))
 
 
 def floor(number: ir.Value) -> ir.Value:
-    """Return the largest integer that is not above a float; NULL beyond 64 bits."""
+    """Return the largest integer that is at most a float; NULL if it does not fit in 64 bits."""
     return _within_64_bits(number).floor()
 
 
 def ceil(number: ir.Value) -> ir.Value:
-    """Return the smallest integer that is not below a float; NULL beyond 64 bits."""
+    """Return the smallest integer that is at least a float; NULL if it does not fit in 64 bits."""
     return _within_64_bits(number).ceil()
 
 
 def nearest(number: ir.Value) -> ir.Value:
-    """Return the nearest integer, halves away from zero; NULL beyond 64 bits."""
+    """Return the nearest integer, halves away from zero; NULL if it does not fit in 64 bits."""
     size = _within_64_bits(number).abs()
     whole = size.floor()
-    # The difference is exact; size + 0.5 would not be.
+    # This difference is exact, while size + 0.5 may be rounded.
     rounded = ibis.ifelse(size - whole.cast("float64") >= 0.5, whole + 1, whole)
     return ibis.ifelse(number < 0, -rounded, rounded)
 
 
 def _within_64_bits(number: ir.Value) -> ir.Value:
     limit = ibis.literal(float(2**63), "float64")
-    return where((number > -limit) & (number < limit), number)
+    return null_unless((number > -limit) & (number < limit), number)
 
 
 def read_integer(dialect: Dialect, text: ir.Value, dtype: dt.DataType) -> ir.Value:
-    """Read an integer: a sign and digits."""
-    number = dialect.text_to_integer(_matching(dialect, text, f"[+-]?[0-9]{{1,{PARSED_DIGITS}}}"))
+    """Read an integer: an optional sign and digits."""
+    number = dialect.text_to_integer(_trimmed_if_matching(dialect, text, f"[+-]?[0-9]{{1,{PARSED_DIGITS}}}"))
     low, high = (ibis.literal(int(bound), "int64") for bound in (dtype.bounds.lower, dtype.bounds.upper))
-    return where((number >= low) & (number <= high), number).cast(dtype)
+    return null_unless((number >= low) & (number <= high), number).cast(dtype)
 
 
 def read_float(dialect: Dialect, text: ir.Value) -> ir.Value:
-    """Read a float: a sign, digits, a point with digits, and an exponent of at most two digits."""
+    """Read a float: digits, with an optional sign, fraction and exponent of at most two digits."""
     spelled = rf"[+-]?[0-9]{{1,{PARSED_DIGITS}}}(?:\.[0-9]{{1,{PARSED_DIGITS}}})?(?:[eE][+-]?[0-9]{{1,2}})?"
-    return dialect.text_to_float(_matching(dialect, text, spelled))
+    return dialect.text_to_float(_trimmed_if_matching(dialect, text, spelled))
 
 
 def read_decimal(dialect: Dialect, text: ir.Value, dtype: dt.Decimal) -> ir.Value:
-    """Read a decimal: a sign, digits, and a point with digits, rounded to the scale with halves away from zero."""
+    """Read a decimal: digits, with an optional sign and fraction; halves are rounded away from zero."""
     whole = dtype.precision - dtype.scale
-    spelled = _matching(dialect, text, rf"[+-]?[0-9]{{1,{PARSED_DIGITS}}}(?:\.[0-9]{{1,{PARSED_DIGITS}}})?")
+    spelled = _trimmed_if_matching(dialect, text, rf"[+-]?[0-9]{{1,{PARSED_DIGITS}}}(?:\.[0-9]{{1,{PARSED_DIGITS}}})?")
     fits = f"[+-]?0*[0-9]{{1,{whole}}}" if whole else "[+-]?0+"
-    spelled = where(dialect.matches_all(spelled, rf"{fits}(?:\..*)?"), spelled)
-    # One more digit, since rounding may carry.
+    spelled = null_unless(dialect.matches_all(spelled, rf"{fits}(?:\..*)?"), spelled)
+    # One more digit, because rounding may carry.
     number = spelled.cast(dt.Decimal(dtype.precision + 1, dtype.scale))
-    return where(number.abs() < ibis.literal(10**whole, dt.Decimal(whole + 1, 0)), number).cast(dtype)
+    return null_unless(number.abs() < ibis.literal(10**whole, dt.Decimal(whole + 1, 0)), number).cast(dtype)
 
 
 def read_time(dialect: Dialect, text: ir.Value, dtype: str) -> ir.Value:
     """Read a date or timestamp in ISO spelling."""
-    return dialect.text_to_time(_matching(dialect, text, DATE_PATTERN if dtype == "date" else TIMESTAMP_PATTERN), dtype)
+    return dialect.text_to_time(
+        _trimmed_if_matching(dialect, text, DATE_PATTERN if dtype == "date" else TIMESTAMP_PATTERN), dtype
+    )
 
 
-def _matching(dialect: Dialect, text: ir.Value, spelled: str) -> ir.Value:
-    """Return a text without the blanks around it if it is spelled as a whole by a pattern, else NULL."""
+def _trimmed_if_matching(dialect: Dialect, text: ir.Value, spelled: str) -> ir.Value:
+    """Return a text without surrounding blanks if a pattern matches the whole of it, else NULL."""
     trimmed = dialect.trim(text, " ", "BOTH")
-    return where(dialect.matches_all(trimmed, spelled), trimmed)
+    return null_unless(dialect.matches_all(trimmed, spelled), trimmed)
 
 
 def parse_format(text: str) -> list[str]:
-    """Cut a format into directives and single characters; raise `ValueError` on other directives."""
+    """Split a format into directives and single characters; raise `ValueError` for an unknown directive."""
     tokens = re.findall(r"(?s)%.?|[^%]", text)
     unknown = next((token for token in tokens if token[0] == "%" and token != "%%" and token not in DIRECTIVES), None)
     if unknown is not None:
@@ -139,7 +141,7 @@ def parse_format(text: str) -> list[str]:
 
 
 def strptime(dialect: Dialect, text: ir.Value, tokens: list[str]) -> ir.Value:
-    """Read a timestamp in a given format; NULL if the text is not of that format, or no such time exists."""
+    """Read a timestamp in a given format; NULL if the text does not have the format or the time does not exist."""
     pattern, plain = "", ""
     groups: dict[str, tuple[str, int]] = {}
     for index, token in enumerate(tokens):
@@ -149,10 +151,10 @@ def strptime(dialect: Dialect, text: ir.Value, tokens: list[str]) -> ir.Value:
         part, spelled, _ = DIRECTIVES[token]
         neighbours = tokens[max(index - 1, 0) : index] + tokens[index + 1 : index + 2]
         if any(other in DIRECTIVES or other.isdigit() for other in neighbours):
-            spelled = spelled.replace("{1,2}", "{2}")  # where would the first number end?
+            spelled = spelled.replace("{1,2}", "{2}")  # otherwise the end of the first number would be ambiguous
         groups[part] = (token, len(groups) + 1)
         pattern, plain = f"{pattern}({spelled})", plain + spelled
-    whole = _matching(dialect, text, plain)
+    whole = _trimmed_if_matching(dialect, text, plain)
     parts = {part: ibis.literal(default) for part, default in _DEFAULTS.items()}
     for part, (token, group) in groups.items():
         parts[part] = _iso_part(dialect.replace_groups(whole, pattern, group), token)
@@ -161,7 +163,7 @@ def strptime(dialect: Dialect, text: ir.Value, tokens: list[str]) -> ir.Value:
 
 
 def _iso_part(text: ir.Value, token: str) -> ir.Value:
-    """Return a part of a time as ISO writes it."""
+    """Return a part of a time in ISO format."""
     if token == "%Y":
         return text
     if token == "%y":
@@ -173,12 +175,12 @@ def _iso_part(text: ir.Value, token: str) -> ir.Value:
 
 
 def strftime(dialect: Dialect, when: ir.Value, tokens: list[str]) -> ir.Value:
-    """Write a date or timestamp in a given format; NULL for years before 1 and after 9999."""
-    text = ibis.literal("").concat(*(_written(dialect, when, token) for token in tokens))
-    return where(dialect.part(when, "year").between(1, 9999), text)
+    """Write a date or timestamp in a given format; NULL for years outside 1 to 9999."""
+    text = ibis.literal("").concat(*(_formatted_part(dialect, when, token) for token in tokens))
+    return null_unless(dialect.part(when, "year").between(1, 9999), text)
 
 
-def _written(dialect: Dialect, when: ir.Value, token: str) -> Any:
+def _formatted_part(dialect: Dialect, when: ir.Value, token: str) -> Any:
     if token not in DIRECTIVES:
         return ibis.literal(token)
     part = DIRECTIVES[token][0]
@@ -197,7 +199,7 @@ def quarter(dialect: Dialect, when: ir.Value) -> ir.Value:
 
 
 def date_trunc(dialect: Dialect, when: ir.Value, unit: str) -> ir.Value:
-    """Return the first day of the year, quarter, month or week (from Monday) that a time is in, as a date."""
+    """Return the first day of the year, quarter, month or week (from Monday) of a time, as a date."""
     if unit in ("day", "week"):
         day = dialect.to_date(when)
         return dialect.week(day) if unit == "week" else day

@@ -1,7 +1,7 @@
-"""Guessing: types and CSV settings proposed from the records, for people to read before they are used.
+"""Guessing: types and CSV settings that are proposed from the records, for a person to read before they are used.
 
-A release infers nothing from the records. A proposal does, so it is made once, where a plan is written: it looks at
-every value by the same rules as a release (`conversion`), and says what it is not sure of.
+A release infers nothing from the records. A proposal does, so it is made only once, when a plan is written. It checks
+every value by the rules of a release (`conversion`), and notes what is uncertain.
 """
 
 import codecs
@@ -25,11 +25,11 @@ from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.textfiles import CsvFormat
 
 CONFIDENTIAL = (
-    "the proposed types come from the records, which are confidential: read them before you use them, and do not share "
-    "what they tell about the records"
+    "the proposed types were inferred from the records, which are confidential: read them before you use them, and do "
+    "not share what they reveal about the records"
 )
 DELIMITERS = (",", ";", "\t", "|")
-# The ways to write a date that are tried, and the shape that a date then has.
+# The date formats that are tried, each with a pattern that its dates match.
 DATES = {
     ISO_DATE: "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}",
     "%Y/%m/%d": "[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}",
@@ -39,13 +39,13 @@ DATES = {
         for order in ("%d/%m/%Y", "%m/%d/%Y")
     },
 }
-# A whole number of so many digits in every record is more likely a code than a count.
+# If all whole numbers of a column have the same length, and at least this one, they are probably codes.
 CODE_DIGITS = 5
 MOST_DECIMALS = 6
-# Bytes that are letters and quotation marks in the encodings of Windows, and control characters in latin-1.
-WINDOWS = frozenset(range(0x80, 0xA0))
-UNKNOWN_TO_WINDOWS = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
-NEARLY_ALL = 0.9  # the share of values that makes the others look like mistakes
+# Bytes that are letters and quotation marks in Windows encodings, but control characters in latin-1.
+WINDOWS_BYTES = frozenset(range(0x80, 0xA0))
+NOT_WINDOWS_BYTES = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
+NEARLY_ALL = 0.9  # the share of values from which on the others look like mistakes
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Guess(Mapping[str, str]):
     types
         The types by column.
     csv
-        How the CSV file is written, where it differs from the defaults; None where it does not, or for other data.
+        The settings of the CSV file that differ from the defaults, or None if there are none.
     notes
-        What the proposal is not sure of, by column.
+        What is uncertain, by column.
     """
 
     types: Mapping[str, str]
@@ -77,16 +77,16 @@ class Guess(Mapping[str, str]):
 
 
 def guess_types(data: Any, csv: Mapping[str, Any] | None = None) -> Guess:
-    """Propose the types of columns, and how a CSV file is written, by looking at every record.
+    """Propose the types of columns, and the settings of a CSV file, from all records.
 
-    The proposal comes from confidential records: read it, correct it, and declare what you mean.
+    The proposal is inferred from confidential records: read it, correct it, and declare the types that you mean.
 
     Parameters
     ----------
     data
         The path of a CSV, Excel, Parquet, Stata, SPSS or SAS file (or several), or a pandas, polars or pyarrow table.
     csv
-        What is known of how a CSV file is written, such as {"delimiter": ";"}; the rest is found out.
+        The known settings of a CSV file, such as {"delimiter": ";"}; the others are inferred.
 
     Examples
     --------
@@ -112,7 +112,9 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
         paths = [os.fsdecode(item) for item in data]
         if any("://" in path for path in paths):
-            raise ParameterError("data must be files or a frame: a database table has types of its own")
+            raise ParameterError(
+                "data must be files or a frame, got a database table, whose types are declared already"
+            )
         files = [file for path in paths for file in sources.matching_files(path, "data")]
         if {sources.file_kind(file, "data") for file in files} == {"CSV"}:
             return _guess_csv(files, csv)
@@ -122,14 +124,14 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
         return _from_stored(source.table)
     if isinstance(data, ir.Table) or type(data).__module__.startswith("pyspark"):
         raise ParameterTypeError(
-            "data must be files or a frame: a database table or Spark DataFrame has types of its own"
+            "data must be files or a frame, got a database table or a Spark DataFrame, whose types are declared already"
         )
     return _guess_frame(data, csv)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How dates and numbers are written; None for what is to be found out."""
+    """The format of dates and the decimal separator; None if they are to be inferred."""
 
     dates: str | None = None
     decimal: str | None = None
@@ -149,12 +151,12 @@ def _guess_csv(files: Sequence[str], csv: Mapping[str, Any] | None) -> Guess:
     if note is not None:
         notes = {"encoding": note, **notes}
     if form.header is None and all(name.strip().replace(".", "", 1).isdigit() for name in guess.types):
-        notes["header"] = 'the first line may be a record, not a header: then name the columns in csv={"header": [...]}'
-    return Guess(guess.types, _differences(form, files[0]) or None, notes)
+        notes["header"] = 'the first line may be a record; if it is, name the columns with csv={"header": [...]}'
+    return Guess(guess.types, _changed_settings(form, files[0]) or None, notes)
 
 
-def _differences(form: CsvFormat, file: str) -> dict[str, Any]:
-    """Return the settings that a reader must be told."""
+def _changed_settings(form: CsvFormat, file: str) -> dict[str, Any]:
+    """Return the settings that differ from the defaults."""
     default = CsvFormat()
     changed = {item.name: getattr(form, item.name) for item in fields(form)}
     changed = {name: value for name, value in changed.items() if value != getattr(default, name)}
@@ -164,16 +166,16 @@ def _differences(form: CsvFormat, file: str) -> dict[str, Any]:
 
 
 def _encoding(files: Sequence[str]) -> tuple[str, str | None]:
-    """Return the encoding of files, and what is not sure of it."""
+    """Return the encoding of files, and a note if it is uncertain."""
     encodings = {_file_encoding(file) for file in files}
     if len(encodings) > 1:
-        raise DataError(f"data: the files are written in several encodings ({', '.join(sorted(encodings))}); use one")
+        raise DataError(f"data must be files in one encoding, got {', '.join(sorted(encodings))}; convert them to one")
     (encoding,) = encodings
     if encoding in ("utf-8", "utf-16"):
         return encoding, None
     return (
         encoding,
-        f"the file is not UTF-8; {encoding} can be read, but so could similar encodings: look at the accents",
+        f"the file is not UTF-8; it can be read as {encoding}, but also in similar encodings: check accented letters",
     )
 
 
@@ -183,18 +185,18 @@ def _file_encoding(file: str) -> str:
         for number, chunk in enumerate(textfiles.chunks_of(stream)):
             if number == 0 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return "utf-16"
-            high |= set(np.unique(np.frombuffer(chunk, np.uint8)).tolist()) & WINDOWS
+            high |= set(np.unique(np.frombuffer(chunk, np.uint8)).tolist()) & WINDOWS_BYTES
             try:
                 decoder.decode(chunk)
             except UnicodeDecodeError:
                 is_utf8 = False
-    if is_utf8 and decoder.getstate()[0] == b"":  # no character is cut off at the end
+    if is_utf8 and decoder.getstate()[0] == b"":  # the last character is complete
         return "utf-8"
-    return "cp1252" if high and not high & UNKNOWN_TO_WINDOWS else "latin-1"
+    return "cp1252" if high and not high & NOT_WINDOWS_BYTES else "latin-1"
 
 
 def _parsed(files: Sequence[str], form: CsvFormat, given: Mapping[str, Any]) -> tuple[ir.Table, CsvFormat]:
-    """Return files as text, by the first form that reads every line as a record."""
+    """Return files as a table of text, with the first format in which every line is a record."""
     problem: Exception | None = None
     for delimiter in [given["delimiter"]] if "delimiter" in given else _delimiters(files[0], form):
         for quote in [form.quote] if "quote" in given else ['"', ""]:
@@ -208,7 +210,7 @@ def _parsed(files: Sequence[str], form: CsvFormat, given: Mapping[str, Any]) -> 
 
 
 def _delimiters(file: str, form: CsvFormat) -> list[str]:
-    """Return what may separate the fields of a file: the most frequent in its first line comes first."""
+    """Return the delimiters that a file may have, the most frequent in its first line first."""
     with engine_errors(f"data could not be read ({file})"), textfiles.opened(file) as stream:
         first = textfiles.first_line_of(stream, form, file, "data")
     counts = {mark: len(next(csv_module.reader([first.strip("\r\n")], delimiter=mark), ())) for mark in DELIMITERS}
@@ -220,8 +222,8 @@ def _delimiters(file: str, form: CsvFormat) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the values of a column of text look like: how many can be read in which way, and how long they are."""
+class Summary:
+    """Counts over the values of a column of text: how many can be read in which way, and how long they are."""
 
     numbers: Mapping[str, int]
 
@@ -229,21 +231,21 @@ class Seen:
         return self.numbers[way]
 
     def all(self, way: str) -> bool:
-        """Whether every value can be read in a way, and there is one."""
+        """Return whether there are values, and all of them can be read in this way."""
         return self["values"] > 0 and self.numbers.get(way, 0) == self["values"]
 
 
 def _from_text(table: ir.Table, settings: Settings) -> tuple[Guess, Settings]:
-    """Return the types of columns of text, and how their dates and numbers are written."""
-    seen = {name: _look(table, name) for name in table.columns}
-    decimal = settings.decimal or _decimal(seen)
-    dates, notes = (settings.dates, {}) if settings.dates else _dates(seen)
+    """Return the proposed types of columns of text, and the format of their dates and numbers."""
+    summaries = {name: _summarize(table, name) for name in table.columns}
+    decimal = settings.decimal or _decimal(summaries)
+    dates, notes = (settings.dates, {}) if settings.dates else _dates(summaries)
     types = {}
-    for name, column in seen.items():
-        types[name], note = _type(column, decimal, dates)
+    for name, column in summaries.items():
+        types[name], note = _propose_type(column, decimal, dates)
         if note is not None:
             notes.setdefault(name, note)
-    # The rules of a release have the last word.
+    # The rules of a release decide.
     declared = conversion.check_types(types)
     relation = quoted(table.get_name())
     made = conversion.converted(table.get_backend(), relation, declared, "data", dates or ISO_DATE, decimal)
@@ -253,7 +255,7 @@ def _from_text(table: ir.Table, settings: Settings) -> tuple[Guess, Settings]:
     return Guess(types, None, {name: notes[name] for name in types if name in notes}), Settings(dates, decimal)
 
 
-def _look(table: ir.Table, name: str) -> Seen:
+def _summarize(table: ir.Table, name: str) -> Summary:
     text, records = f"trim({quoted(name)})", quoted(f"records of {name}")
 
     def matching(pattern: str) -> str:
@@ -281,7 +283,7 @@ def _look(table: ir.Table, name: str) -> Seen:
             f"integer digits {mark}": f"max(length(ltrim(split_part({text}, {literal(mark)}, 1), '+-')))",
             f"decimal digits {mark}": f"max(length(rtrim(split_part({text}, {literal(mark)}, 2), '0')))",
         }
-    # As a CASE, because the conversion is slow and few columns have the shape of a date.
+    # A CASE avoids the slow conversion of values that do not have the form of a date.
     tests |= {form: f"CASE WHEN {matching(shape)} THEN {read('date', form)} END" for form, shape in DATES.items()}
     measures = {**{way: f"sum({records}) FILTER ({test})" for way, test in tests.items()}, **sizes}
     present = f"FROM {quoted(table.get_name())} WHERE {text} <> ''"
@@ -289,70 +291,73 @@ def _look(table: ir.Table, name: str) -> Seen:
     query = f"SELECT {', '.join(measures.values())} FROM ({distinct})"
     with engine_errors("data could not be read", quote=False):
         found = table.get_backend().con.execute(query).fetchone()
-    return Seen({way: number or 0 for way, number in zip(measures, found, strict=True)})
+    return Summary({way: number or 0 for way, number in zip(measures, found, strict=True)})
 
 
-def _decimal(seen: Mapping[str, Seen]) -> str:
-    """Return the decimal separator: a comma where some column has numbers with it, and none with a point."""
+def _decimal(summaries: Mapping[str, Summary]) -> str:
+    """Return the decimal separator: a comma if some column has numbers with commas and none has numbers with points."""
     comma = [
         column.all("float64 ,") and not column.all("float64 .") and not column.all("thousands ,")
-        for column in seen.values()
+        for column in summaries.values()
     ]
-    point = [column.all("float64 .") and not column.all("float64 ,") for column in seen.values()]
+    point = [column.all("float64 .") and not column.all("float64 ,") for column in summaries.values()]
     return "," if any(comma) and not any(point) else "."
 
 
-def _dates(seen: Mapping[str, Seen]) -> tuple[str | None, dict[str, str]]:
-    """Return how dates are written, and what is to be said of columns: one file has one way."""
-    ways = {name: [form for form in DATES if column.all(form)] for name, column in seen.items()}
+def _dates(summaries: Mapping[str, Summary]) -> tuple[str | None, dict[str, str]]:
+    """Return the format of dates, which is one per file, and notes about columns."""
+    ways = {name: [form for form in DATES if column.all(form)] for name, column in summaries.items()}
     sure = [forms[0] for forms in ways.values() if len(forms) == 1]
     chosen = max(dict.fromkeys(sure), key=sure.count, default=None)
     notes = {}
     for name, forms in ways.items():
         both = " or ".join(f'"{form}"' for form in forms)
         if len(forms) > 1 and chosen in forms:
-            notes[name] = f'the dates could be written {both}; "{chosen}" is taken, as in another column'
+            notes[name] = f'the dates match {both}; "{chosen}" was chosen, as in another column'
         elif len(forms) > 1:
-            notes[name] = f'the dates could be written {both}: declare "date", and say which in csv dates'
+            notes[name] = f'the dates match {both}: declare the type "date", and give the format as csv dates'
         elif forms and forms[0] != chosen:
-            notes[name] = f"the dates are written {both}, unlike those of other columns: convert them with derive"
+            notes[name] = f"the dates match {both}, unlike those of other columns: convert them with derive"
     return chosen, notes
 
 
-def _type(seen: Seen, decimal: str, dates: str | None) -> tuple[str, str | None]:
-    """Return the type of a column of text, and what is not sure of it."""
-    if not seen["values"]:
+def _propose_type(summary: Summary, decimal: str, dates: str | None) -> tuple[str, str | None]:
+    """Return the proposed type of a column of text, and a note if it is uncertain."""
+    if not summary["values"]:
         return "string", "there are no values"
-    if seen.all("booleans"):
+    if summary.all("booleans"):
         return "boolean", None
-    if seen.all(f"float64 {decimal}"):
-        return _number(seen, decimal)
-    if dates is not None and seen.all(dates):
+    if summary.all(f"float64 {decimal}"):
+        return _propose_number_type(summary, decimal)
+    if dates is not None and summary.all(dates):
         return "date", None
-    if seen.all("timestamps") and not seen.all(ISO_DATE):
+    if summary.all("timestamps") and not summary.all(ISO_DATE):
         return "timestamp", None
-    if seen.all("thousands ,"):
+    if summary.all("thousands ,"):
         return (
             "string",
-            "the commas may separate thousands, or be decimal commas: say which in csv decimal, or use derive",
+            "the commas may separate thousands, or be decimal commas: set csv decimal, or use derive",
         )
-    for what, count in (("numbers", seen[f"float64 {decimal}"]), ("dates", max(seen[form] for form in DATES))):
-        if count > NEARLY_ALL * seen["values"]:
+    for what, count in (("numbers", summary[f"float64 {decimal}"]), ("dates", max(summary[form] for form in DATES))):
+        if count > NEARLY_ALL * summary["values"]:
             return "string", f"most values are {what}, but some are not"
     return "string", None
 
 
-def _number(seen: Seen, decimal: str) -> tuple[str, str | None]:
-    if seen["leading zeros"]:
-        return "string", "some values start with 0, so they are taken for codes"
-    if seen.all("digits") and seen["shortest"] == seen["longest"] >= CODE_DIGITS:
-        return "string", f'all values have {seen["longest"]} digits, so they are taken for codes; else declare "int64"'
-    if seen.all(f"int64 {decimal}"):
+def _propose_number_type(summary: Summary, decimal: str) -> tuple[str, str | None]:
+    if summary["leading zeros"]:
+        return "string", "some values start with 0, so they are treated as codes"
+    if summary.all("digits") and summary["shortest"] == summary["longest"] >= CODE_DIGITS:
+        return (
+            "string",
+            f'all values have {summary["longest"]} digits, so they are treated as codes; for numbers declare "int64"',
+        )
+    if summary.all(f"int64 {decimal}"):
         return "int64", None
-    whole, places = seen[f"integer digits {decimal}"], seen[f"decimal digits {decimal}"]
-    if not seen.all(f"decimal {decimal}") or places > MOST_DECIMALS or whole + places > 38:
+    whole, places = summary[f"integer digits {decimal}"], summary[f"decimal digits {decimal}"]
+    if not summary.all(f"decimal {decimal}") or places > MOST_DECIMALS or whole + places > 38:
         return "float64", None
-    note = f'"{decimal}" may separate thousands' if seen.all(f"thousands {decimal}") else None
+    note = f'"{decimal}" may separate thousands' if summary.all(f"thousands {decimal}") else None
     return f"decimal({18 if whole + places <= 18 else 38}, {places})", note
 
 
@@ -360,7 +365,7 @@ def _number(seen: Seen, decimal: str) -> tuple[str, str | None]:
 
 
 def _from_stored(table: ir.Table) -> Guess:
-    """Propose int64 for floats that are all whole numbers; other columns have types of their own."""
+    """Propose int64 for columns of floats that are all whole numbers; other columns keep their types."""
     floats = [name for name, dtype in table.schema().items() if dtype.is_floating()]
     types: dict[str, str] = {}
     if floats:
@@ -377,7 +382,7 @@ def _from_stored(table: ir.Table) -> Guess:
 
 
 def _guess_frame(data: Any, csv: Any) -> Guess:
-    """Propose types for the object columns of a pandas frame, and for floats that are whole."""
+    """Propose types for the object columns of a pandas frame, and for floats that are all whole numbers."""
     objects = {}
     if type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "columns"):
         objects = {name: data[name] for name in data.columns if data[name].dtype == object}
@@ -395,7 +400,7 @@ def _guess_frame(data: Any, csv: Any) -> Guess:
         found = _from_text(connection.table(place), Settings(ISO_DATE, "."))[0]
         proposed = "int64" if kinds == {int} else found[name]
         if proposed == "string" and kinds != {str}:
-            notes[name] = "the column holds Python objects of several types: convert it first"
+            notes[name] = "the column holds Python objects of several types: convert it before it is read"
         elif sources.open_source(data[[name]], {name: proposed}).unreadable:
             notes[name] = f"some values cannot be read as {proposed}"
         else:

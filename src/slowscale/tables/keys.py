@@ -1,8 +1,8 @@
-"""Public keys: the group labels of a released table, fixed before the records are looked at.
+"""Public keys: the group labels of a released table, fixed before the records are read.
 
-Every key appears in the release, also one that no record has; a record whose labels are not among the keys is left
-out. So the keys must be public. Taking them from the data is a choice that must be typed out (`Keys.public_in`), and
-the release states it.
+Every key appears in the release, even if no record has it; a record whose labels are not among the keys is left out.
+The keys must therefore be public. Taking them from the data must be requested explicitly (`Keys.public_in`), and the
+release states that it was done.
 """
 
 import os
@@ -20,32 +20,32 @@ from slowscale.arrays import first_rows, from_list, to_arrow
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.markup import html_table
 from slowscale.tables import rowwise
-from slowscale.tables.engines import DATE, TEXT, TRUTH, WHOLE, engine_errors, engine_of, fetch, grouped
+from slowscale.tables.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
 from slowscale.tables.sources import as_arrow, open_source, open_table
 
 GIVEN = "The keys were given as public."
-KEYS_SHOWN = 10  # keys in a notebook
+KEYS_SHOWN = 10  # the number of keys that a notebook shows
 TAKEN = "The keys were taken from the data, on the curator's word that they are public."
 
-ARROW_TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), TRUTH: pa.bool_(), DATE: pa.date32()}
+ARROW_TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), BOOLEAN: pa.bool_(), DATE: pa.date32()}
 
 
 def label_kind(dtype: Any) -> str | None:
-    """Return what labels of an Arrow or Ibis type are, or None where they cannot be labels."""
+    """Return the kind of labels that an Arrow or Ibis type holds, or None if it cannot hold labels."""
     if isinstance(dtype, dt.DataType):
-        tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), TRUTH: dtype.is_boolean(), DATE: dtype.is_date()}
+        tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), BOOLEAN: dtype.is_boolean(), DATE: dtype.is_date()}
     else:
         if pa.types.is_dictionary(dtype):
             dtype = dtype.value_type
         text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
         whole, truth = pa.types.is_integer(dtype), pa.types.is_boolean(dtype)
-        tests = {TEXT: text, WHOLE: whole, TRUTH: truth, DATE: pa.types.is_date(dtype)}
+        tests = {TEXT: text, WHOLE: whole, BOOLEAN: truth, DATE: pa.types.is_date(dtype)}
     return next((kind for kind, is_it in tests.items() if is_it), None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Keys:
-    """The public labels of a release: a small table of distinct rows, in the order they will be published.
+    """The public labels of a release: a small table of distinct rows, in the order of publication.
 
     >>> counties = Keys.cross({"county": ["01001", "01003"]})
     >>> keys = counties * Keys.cross({"naics3": [111, 112, 113]})
@@ -65,23 +65,26 @@ class Keys:
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, pa.Table):
-            raise ParameterTypeError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
+            raise ParameterTypeError(
+                "Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly from "
+                f"{type(self.table).__name__}"
+            )
         if self.assumption not in (GIVEN, TAKEN):
-            raise ParameterError("Keys are made by Keys.from_frame, .cross, .from_file or .public_in")
+            raise ParameterError("Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly")
         if not self.table.num_columns:
-            raise ParameterError("keys must have a column")
+            raise ParameterError("keys must have at least one column, got a table without columns")
         if len(set(self.table.column_names)) < self.table.num_columns:
-            raise ParameterError("keys must have columns of different names")
-        object.__setattr__(self, "table", _checked(self.table))
+            raise ParameterError(f"keys must have columns of different names, got {', '.join(self.table.column_names)}")
+        object.__setattr__(self, "table", _normalized(self.table))
 
     @staticmethod
     def from_frame(frame: Any) -> "Keys":
         """Return the rows of a pandas, polars or pyarrow frame, or of a mapping of columns, as keys."""
         if isinstance(frame, Mapping):
-            columns = {_name(name): _column(name, values) for name, values in frame.items()}
+            columns = {_check_name(name): _label_array(name, values) for name, values in frame.items()}
             if len({len(column) for column in columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-                raise ParameterError(f"keys must have columns of one length, got {lengths}")
+                raise ParameterError(f"keys must have columns of the same length, got {lengths}")
             return Keys(pa.table(columns))
         read = as_arrow(frame, "keys")
         if read is None:
@@ -91,23 +94,28 @@ class Keys:
         table, unusable = read
         if unusable:
             names = ", ".join(unusable)
-            raise ParameterTypeError(f"keys {names} must be text, whole numbers, booleans or dates, each of one type")
+            raise ParameterTypeError(
+                f"keys {names} must hold text, whole numbers, booleans or dates, and one type per column; convert them"
+            )
         return Keys(table)
 
     @staticmethod
     def cross(*factors: "Mapping[str, Any] | Keys") -> "Keys":
-        """Return all combinations of the values of several columns, or of several keys; the last varies fastest."""
+        """Return all combinations of the values of several columns or of several keys; the last one varies fastest."""
         parts = [
             part
             for factor in factors
             for part in (
                 [factor]
                 if isinstance(factor, Keys)
-                else [Keys(pa.table({_name(name): _column(name, values)})) for name, values in _mapping(factor).items()]
+                else [
+                    Keys(pa.table({_check_name(name): _label_array(name, values)}))
+                    for name, values in _check_mapping(factor).items()
+                ]
             )
         ]
         if not parts:
-            raise ParameterError("Keys.cross needs at least one column with its values")
+            raise ParameterError("Keys.cross must be given at least one column with its values")
         product = parts[0]
         for part in parts[1:]:
             product = product * part
@@ -122,21 +130,24 @@ class Keys:
         Parameters
         ----------
         path
-            The file: any kind that a session reads.
+            The file, of any kind that a session reads.
         columns
-            The columns to take; all, when not given.
+            The columns to read; all by default.
         types
-            The types of columns, such as {"naics3": "int64"}. A CSV column without a type is text, as it is written.
+            The types of columns, such as {"naics3": "int64"}. A CSV column without a type is text.
         csv
-            How a CSV file is written, such as {"delimiter": ";"}.
+            The settings of a CSV file, such as {"delimiter": ";"}.
         """
         if not isinstance(path, str | os.PathLike):
             raise ParameterTypeError(f"path must be the path of a file, got {type(path).__name__}")
         source = open_source(path, types, csv, "keys")
-        chosen = _present(source.table.columns, columns, "columns")
+        chosen = _check_columns(source.table.columns, columns, "columns")
         for name in chosen:
             if name in source.unreadable:
-                raise ParameterError(f"keys {name} has labels that are not {source.unreadable[name]}, in {path}")
+                raise ParameterError(
+                    f"keys {name} must be {source.unreadable[name]}, but {path} has other labels; correct the file, or "
+                    "the declared type"
+                )
         with engine_errors(f"keys could not be read ({os.fspath(path)})"):
             return Keys(fetch(source.table.select(*chosen)))
 
@@ -148,28 +159,28 @@ class Keys:
         csv: Any = None,
         derive: Mapping[str, Any] | None = None,
     ) -> "Keys":
-        """Return the labels that occur in the data, on your word that they are public.
+        """Return the labels that occur in the data, on your assurance that they are public.
 
-        Which labels occur may itself tell that a record exists. Use this only where that is known anyway (for
-        instance where the publisher's list of non-empty cells is public). The release records the choice.
+        A label that occurs reveals that a record exists. Use this only if that is public already, for instance if the
+        list of non-empty cells is published. The release states the choice.
 
         Parameters
         ----------
         data
-            A session, or what `ss.Session` takes.
+            A session, or data in any form that `ss.Session` takes.
         by
             The key columns.
         types, csv
             As in `ss.Session`.
         derive
-            New columns that may be keys, as in `session.sum`.
+            Derived columns, which may be key columns, as in `session.sum`.
         """
         if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
             data = data.table
         if by is None:
-            raise ParameterTypeError("by must name the key columns")
+            raise ParameterTypeError("by must name the key columns, got None")
         table = rowwise.derive(open_table(data, types, csv), derive)
-        names = _present(table.columns, by, "by")
+        names = _check_columns(table.columns, by, "by")
         kinds = {name: _check_kind(name, table[name].type()) for name in names}
         labelled = table.filter([table[name].notnull() for name in names])
         with engine_errors("the keys could not be taken from the data", quote=False):
@@ -181,7 +192,9 @@ class Keys:
         }
         taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
         if not taken.num_rows:
-            raise ParameterError("keys must not be empty: the data has no record with labels")
+            raise ParameterError(
+                "keys must not be empty, but no record has a label in every key column; check by and the types"
+            )
         return Keys(taken, TAKEN)
 
     @property
@@ -191,7 +204,7 @@ class Keys:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What the labels of each column are: text, whole numbers, booleans or dates."""
+        """The kind of the labels of each column: text, whole numbers, booleans or dates."""
         return {field.name: label_kind(field.type) or "" for field in self.table.schema}
 
     def __len__(self) -> int:
@@ -215,30 +228,33 @@ class Keys:
         return html_table(more, self.columns, rows, self.assumption)
 
     def __mul__(self, other: "Keys") -> "Keys":
-        """Return every key of the one with every key of the other."""
+        """Return every combination of a key of the first with a key of the second."""
         if not isinstance(other, Keys):
             return NotImplemented
         shared = set(self.columns) & set(other.columns)
         if shared:
-            raise ParameterError(f"keys that are crossed must have different columns, both have {', '.join(shared)}")
+            raise ParameterError(
+                f"keys that are crossed must have different columns, but both have {', '.join(shared)}; use project to "
+                "remove them from one side"
+            )
         left = to_arrow(np.repeat(np.arange(len(self)), len(other)))
         right = to_arrow(np.tile(np.arange(len(other)), len(self)))
         columns = {name: self.table[name].take(left) for name in self.columns}
         columns |= {name: other.table[name].take(right) for name in other.columns}
-        return Keys(pa.table(columns), _weaker(self, other))
+        return Keys(pa.table(columns), _combined_assumption(self, other))
 
     def __or__(self, other: "Keys") -> "Keys":
-        """Return the keys that are in either, those of the first one first."""
+        """Return the keys that are in either of the two, those of the first one first."""
         if not isinstance(other, Keys):
             return NotImplemented
-        return Keys(_distinct(pa.concat_tables([self.table, self._like(other)])), _weaker(self, other))
+        return Keys(_distinct(pa.concat_tables([self.table, self._aligned(other)])), _combined_assumption(self, other))
 
     def __sub__(self, other: "Keys") -> "Keys":
-        """Return the keys that are not in the other."""
+        """Return the keys that are not among the other keys."""
         if not isinstance(other, Keys):
             return NotImplemented
-        gone = set(zip(*(column.to_pylist() for column in self._like(other).columns), strict=True))
-        return Keys(self.table.filter(pa.array(key not in gone for key in self)), _weaker(self, other))
+        gone = set(zip(*(column.to_pylist() for column in self._aligned(other).columns), strict=True))
+        return Keys(self.table.filter(pa.array(key not in gone for key in self)), _combined_assumption(self, other))
 
     def filter(self, condition: Callable[..., Any] | None = None, /, **equal: Any) -> "Keys":
         """Return the keys that meet a condition.
@@ -248,13 +264,13 @@ class Keys:
         condition
             A function of the key's columns by name, such as `lambda county, naics3: county.startswith("01")`.
         equal
-            Or: the value, or the values, that a column must have, such as `county="01001"`.
+            The value, or the list of values, that a column must have, such as `county="01001"`.
         """
         kept = pa.array([True] * len(self))
         for name, wanted in equal.items():
-            _present(self.columns, [name], "filter")
+            _check_columns(self.columns, [name], "filter")
             values = list(wanted) if hasattr(wanted, "__iter__") and not isinstance(wanted, str | bytes) else [wanted]
-            kept = pc.and_(kept, pc.is_in(self.table[name], _cast(name, values, self.kinds[name])))
+            kept = pc.and_(kept, pc.is_in(self.table[name], _labels_of_kind(name, values, self.kinds[name])))
         if condition is not None:
             if not callable(condition):
                 raise ParameterTypeError(f"condition must be a function of the key's columns, got {condition!r}")
@@ -269,11 +285,11 @@ class Keys:
     def project(self, *columns: str) -> "Keys":
         """Return the distinct values of some of the columns, in the order of their first occurrence."""
         names = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
-        chosen = self.table.select(_present(self.columns, names, "columns"))
+        chosen = self.table.select(_check_columns(self.columns, names, "columns"))
         return Keys(_distinct(chosen), self.assumption)
 
-    def _like(self, other: "Keys") -> pa.Table:
-        """Return the other keys with the columns of these in their order."""
+    def _aligned(self, other: "Keys") -> pa.Table:
+        """Return the table of the other keys, with its columns in the order of these keys."""
         if set(self.columns) != set(other.columns):
             raise ParameterError(
                 f"keys must have the same columns, got {', '.join(self.columns)} and {', '.join(other.columns)}"
@@ -281,28 +297,28 @@ class Keys:
         for name in self.columns:
             if self.kinds[name] != other.kinds[name]:
                 raise ParameterTypeError(
-                    f"keys {name}: {self.kinds[name]} on one side, {other.kinds[name]} on the other"
+                    f"keys {name} must be of one type, got {self.kinds[name]} and {other.kinds[name]}"
                 )
         return other.table.select(self.columns)
 
 
-def _weaker(one: Keys, other: Keys) -> str:
+def _combined_assumption(one: Keys, other: Keys) -> str:
     return TAKEN if TAKEN in (one.assumption, other.assumption) else GIVEN
 
 
-def _mapping(factor: Any) -> Mapping[str, Any]:
+def _check_mapping(factor: Any) -> Mapping[str, Any]:
     if not isinstance(factor, Mapping):
-        raise ParameterTypeError(f"Keys.cross takes a mapping of columns to values, or keys, got {factor!r:.60}")
+        raise ParameterTypeError(f"Keys.cross must be given mappings of columns to values, or keys, got {factor!r:.60}")
     return factor
 
 
-def _name(name: Any) -> str:
+def _check_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise ParameterTypeError(f"a key column must be named by text, got {name!r}")
+        raise ParameterTypeError(f"a key column must have a non-empty text as its name, got {name!r}")
     return name
 
 
-def _column(name: str, values: Any) -> pa.Array:
+def _label_array(name: str, values: Any) -> pa.Array:
     allowed = "text, whole numbers of at most 64 bits, booleans or dates"
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise ParameterTypeError(f"keys {name} must be a list of labels, got {values!r}")
@@ -319,14 +335,14 @@ def _column(name: str, values: Any) -> pa.Array:
         raise ParameterTypeError(f"keys {name} must be {allowed}: {error}") from None
 
 
-def _cast(name: str, values: list[Any], kind: str) -> pa.Array:
-    array = _column(name, values)
+def _labels_of_kind(name: str, values: list[Any], kind: str) -> pa.Array:
+    array = _label_array(name, values)
     if values and label_kind(array.type) != kind:
-        raise ParameterTypeError(f"keys {name} are {kind}, got {values[0]!r}")
+        raise ParameterTypeError(f"keys {name} must be compared with {kind}, got {values[0]!r}")
     return array.cast(ARROW_TYPES[kind])
 
 
-def _present(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
+def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
     if wanted is None:
         return list(have)
     try:
@@ -334,14 +350,14 @@ def _present(have: Sequence[str], wanted: str | Sequence[str] | None, argument: 
     except TypeError:
         names = [wanted]  # type: ignore[list-item]
     if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(f"{argument} must name columns by text, got {wanted!r:.60}")
+        raise ParameterTypeError(f"{argument} must be the names of columns, as text, got {wanted!r:.60}")
     if not names:
         raise ParameterError(f"{argument} must name at least one column")
     for name in names:
         if name not in have:
-            raise ParameterError(f"{argument}: there is no column {name!r}; there are {', '.join(have)}")
+            raise ParameterError(f"{argument} names {name!r}, which is not a column; the columns are {', '.join(have)}")
         if names.count(name) > 1:
-            raise ParameterError(f"{argument} names {name!r} twice")
+            raise ParameterError(f"{argument} must name each column once, got {name!r} twice")
     return names
 
 
@@ -349,7 +365,7 @@ def _check_kind(name: str, dtype: Any) -> str:
     kind = label_kind(dtype)
     if kind is None:
         why = (
-            " (a missing label turns whole numbers into floats in pandas)"
+            " (in pandas, a missing label turns whole numbers into floats: fill it in, or use Int64)"
             if str(dtype) in ("double", "float64")
             else ""
         )
@@ -357,10 +373,10 @@ def _check_kind(name: str, dtype: Any) -> str:
     return kind
 
 
-def _checked(table: pa.Table) -> pa.Table:
-    """Return the keys in the one Arrow type of each kind; missing labels, duplicates and emptiness are refused."""
+def _normalized(table: pa.Table) -> pa.Table:
+    """Return keys in the Arrow type of their kind; raise for missing labels, duplicates and an empty table."""
     if not table.num_rows:
-        raise ParameterError("keys must not be empty")
+        raise ParameterError("keys must not be empty; give at least one row")
     columns = {}
     for field in table.schema:
         kind = _check_kind(field.name, field.type)
@@ -369,12 +385,16 @@ def _checked(table: pa.Table) -> pa.Table:
         except pa.ArrowInvalid as error:
             raise ParameterError(f"keys {field.name}: {error}") from None
         if columns[field.name].null_count:
-            raise ParameterError(f"keys {field.name} must not have missing labels")
+            raise ParameterError(
+                f"keys {field.name} must not have missing labels; remove those rows, or give them a label"
+            )
     checked = pa.table(columns)
     first = first_rows(checked.columns)
     if len(first) < len(checked):
         again = np.setdiff1d(np.arange(len(checked)), first)[:1]
-        raise ParameterError(f"keys must be distinct: {checked.take(again).to_pylist()[0]} is there more than once")
+        raise ParameterError(
+            f"keys must be distinct, but {checked.take(again).to_pylist()[0]} occurs more than once; remove it"
+        )
     return checked
 
 

@@ -1,7 +1,6 @@
-"""How the losses of the records are distributed: CONFIDENTIAL, for the curator only.
+"""The distribution of the losses of the records: CONFIDENTIAL, for the curator only.
 
-The policy is pushed down to the engine as an expression, so no record leaves it: what comes back are quantiles and
-shares.
+The engine evaluates the policy as an expression, so no record leaves it: only quantiles and shares are returned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,31 +38,33 @@ from slowscale.policy.tree import (
     contains,
     formula_value,
 )
-from slowscale.tables.dialects import forced
-from slowscale.tables.engines import among, engine_errors, engine_of, fetch
+from slowscale.tables.dialects import forced_cast
+from slowscale.tables.engines import engine_errors, engine_of, fetch, restricted_to_keys
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, counted
 
 PROBABILITIES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 RANKS = (1, 10, 100, 1_000, 10_000)
-# The losses at which the empirical CDF is taken: four to a factor of ten.
+# The losses at which the empirical CDF is evaluated: four per factor of ten.
 THRESHOLDS = tuple(float(f"{10 ** (step / 4):.3g}") for step in range(-16, 25))
 
 
 @dataclass(frozen=True, repr=False)
 class Losses:
-    """How PRzCDP losses are distributed over the records of a release. CONFIDENTIAL.
+    """The distribution of the PRzCDP losses over the records of a release. CONFIDENTIAL.
 
     Attributes
     ----------
     records
-        How many records there are, or entities where those are protected.
+        The number of records, or of entities if those are protected.
     quantiles
-        The loss that a share of the records does not exceed, by share.
+        The quantiles of the losses, by share of the records.
     cdf
-        The share of the records that lose no more than a loss, by loss.
+        The share of the records whose loss is at most a value, by that value.
     largest
-        The loss of the record that loses most, tenth most, and so on.
+        The largest loss, the 10th largest, and so on, by rank.
+    protects
+        The column that identifies an entity, or None if single records are protected.
     """
 
     records: int
@@ -94,14 +95,14 @@ def record_losses(
     keys: Keys | None,
     protect: str | None = None,
 ) -> Losses:
-    """Return how the losses of the records with public keys are distributed, or of the entities they belong to."""
+    """Return the distribution of the losses of the records with public keys, or of their entities."""
     if keys is not None:
-        table = among(table, keys.table, keys.kinds)
-    values = {name: _value(table, columns[name]) for name in policy.columns if name in columns}
+        table = restricted_to_keys(table, keys.table, keys.kinds)
+    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
     if protect is None:
         losses = table.select(loss=_loss(policy, values))
     else:
-        # An entity shifts each cell by its total there; cells have independent noise, so the losses add.
+        # Removing an entity shifts each cell by its total there. Cells have independent noise, so the losses add.
         cell = [table[name] for name in [protect, *(keys.columns if keys is not None else ())]]
         totals = table.aggregate(
             by=[label.name(f"by{i}") for i, label in enumerate(cell)],
@@ -112,12 +113,12 @@ def record_losses(
         shifts |= {name: totals.records.cast("float64") for name in policy.columns if name not in columns}
         cells = totals.select(owner=totals.by0, loss=_loss(policy, shifts))
         losses = cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
-    with engine_errors("the engine could not work out the losses", quote=False):
+    with engine_errors("the engine could not compute the losses", quote=False):
         facts = {f"below{i}": (losses.loss <= at).sum() for i, at in enumerate(THRESHOLDS)}
         shares: dict[str, Any] = fetch(losses.aggregate(records=losses.count(), **facts)).to_pylist()[0]
         records = shares["records"]
         if not records:
-            raise DataError("no record is in the release, so none loses anything")
+            raise DataError("no record is part of the release, so there are no losses; check the keys and the filter")
         ranks = [rank for rank in RANKS if rank <= records]
         places = [*PROBABILITIES, *(1 - (rank - 1) / max(records - 1, 1) for rank in ranks)]
         found = _quantiles(losses, places)
@@ -131,32 +132,32 @@ def record_losses(
 
 
 def _quantiles(losses: ir.Table, places: Sequence[float]) -> list[float]:
-    if not engine_of(losses).has_quantiles:  # it runs in this process, so the losses stay in its memory
+    if not engine_of(losses).has_quantiles:  # this engine runs in this process, so the losses do not leave its memory
         return [float(loss) for loss in np.quantile(fetch(losses)["loss"].to_numpy(), places)]
     asked = {f"at{i}": losses.loss.quantile(place) for i, place in enumerate(places)}
     return list(fetch(losses.aggregate(**asked)).to_pylist()[0].values())
 
 
 def loss_expression(policy: RecordPolicy, table: ir.Table) -> ir.Value:
-    """Return what the records of a table may lose, as an expression that its engine evaluates."""
+    """Return the losses of the records of a table, as an expression that its engine evaluates."""
     missing = [name for name in policy.columns if name not in table.columns]
     if missing:
-        raise ParameterError(f"table must have the columns {', '.join(missing)}")
+        raise ParameterError(f"table must have the columns {', '.join(missing)}; it has {', '.join(table.columns)}")
     return _loss(policy, {name: table[name].cast("float64") for name in policy.columns})
 
 
 def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
-    """Return what records of these values lose."""
+    """Return the losses of records with these values."""
     loss = ibis.literal(0.0)
     for name, term in policy.terms:
         loss = loss + expression(term, values[name].abs() if name is not None else None)
     for parallel in policy.parallel:
         loss = loss + ibis.greatest(*(_loss(part, values) for _, part in parallel.parts))
-    return forced(loss, dt.float64)  # engines take some literals for decimals
+    return forced_cast(loss, dt.float64)  # on some engines literals are decimals
 
 
-def _value(table: ir.Table, column: Column) -> ir.Value:
-    """Return the value that a record counts as; a float counts as a little less."""
+def _counted_value(table: ir.Table, column: Column) -> ir.Value:
+    """Return the value that is counted for a record: a float is truncated to the grain of its sum."""
     return counted(table, column).value.cast("float64")
 
 
@@ -164,17 +165,19 @@ def expression(policy: Policy, influence: Any) -> ir.Value:
     """Return a policy at an influence as an expression that the engine evaluates."""
     formula = policy.formula()
     if contains(formula, Call):
-        raise ParameterError("the engine cannot evaluate a transformation policy: it has a function of yours")
-    return _written(formula, influence)
+        raise ParameterError(
+            "the engine cannot evaluate a policy with a user-given function; call the policy on the values in Python"
+        )
+    return _engine_expression(formula, influence)
 
 
-def _written(formula: Formula, x: Any) -> ir.Value:
+def _engine_expression(formula: Formula, x: Any) -> ir.Value:
     """Return a formula as an expression in the influence x."""
 
     def of(part: Formula) -> ir.Value:
-        return _written(part, x)
+        return _engine_expression(part, x)
 
-    if not contains(formula, Symbol):  # worked out here, so that all engines use the same number
+    if not contains(formula, Symbol):  # evaluated in Python, so that all engines use the same number
         return ibis.literal(float(formula_value(formula)))
     match formula:
         case Symbol():
@@ -182,7 +185,7 @@ def _written(formula: Formula, x: Any) -> ir.Value:
         case Shift(base, by):
             return of(base) + by
         case Difference(Logarithm(Shift(base, by)), Logarithm(Number(start))) if by == start:
-            return (of(base) / start + 1.0).ln()  # the same, with the digits that the difference would lose
+            return (of(base) / start + 1.0).ln()  # the same, without cancellation
         case Difference(left, right):
             return of(left) - of(right)
         case Product(left, right):
@@ -200,11 +203,11 @@ def _written(formula: Formula, x: Any) -> ir.Value:
         case RoundedUp(base, step):
             return (of(base) / step).ceil().cast("float64") * step
         case HalfSquare(rise, sigma):
-            ratio = of(rise) / sigma  # squared last, as the square of either may be too large
+            ratio = of(rise) / sigma  # squared last, because the square of either may overflow
             return ratio * ratio / 2.0
         case Tanh(pure):
             loss = of(pure)
-            # Beyond 40 the factor is 1, and some engines refuse an exponential that small.
+            # Beyond 40 the factor is 1, and on some engines such a small exponential is an error.
             small = (-ibis.least(loss, ibis.literal(40.0))).exp()
             return loss * (1.0 - small) / (1.0 + small)
         case Times(count, loss):

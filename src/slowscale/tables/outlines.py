@@ -1,4 +1,4 @@
-"""Outlines: the columns of the data without its records, so that a query can be tried before any record is read."""
+"""Outlines: the columns of the data without its records, for checking a query before any record is read."""
 
 import glob
 import os
@@ -24,9 +24,9 @@ Given = dict[str, Any]
 def outline(
     data: str | Sequence[str], types: Mapping[str, str] | None = None, csv: Mapping[str, Any] | None = None
 ) -> Iterator[Given | None]:
-    """Give what opens a session on a table with the columns of the data and no records.
+    """Yield the arguments of a session on a table with the columns of the data and no records.
 
-    Only the header or the schema is read. None where a kind of file does not have one apart from its records: Excel.
+    Only the header or the schema is read. Yield None for Excel files, whose header is not separate from the records.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def outline(
             yield {"data": place, "types": types, "csv": {**(csv or {}), "encoding": "utf-8", "header": names}}
         return
     if csv is not None and len(kinds) == 1:
-        raise ParameterError(f"csv must be given for CSV files only, got {kinds.pop()} files")
+        raise ParameterError(f"csv must be given for CSV files only, got {kinds.pop()} files; leave it out")
     if kinds == {"Parquet"}:
         yield {"data": _parquet_outline(paths, files), "types": types}
     elif len(files) == 1 and not files[0].lower().endswith(foreign.EXCEL):
@@ -76,7 +76,7 @@ def _parquet_outline(paths: Sequence[str], files: Sequence[str]) -> pa.Table:
     with engine_errors(f"data could not be read ({', '.join(paths)})"):
         sources.check_schemas(files)
         hive = sources.hive_columns(paths, files)
-        # By DuckDB, as in a release: it takes some types, such as Parquet's enums, for others than Arrow does.
+        # Read by DuckDB, as in a release: for some types, such as enums, DuckDB and Arrow disagree.
         file = literal(glob.escape(files[0]))
         reading = f"read_parquet({file}, hive_partitioning = {bool(hive)}, hive_types_autocast = false)"
         found = private_duckdb().con.execute(f"SELECT * FROM {reading} LIMIT 0").to_arrow_table()

@@ -1,7 +1,7 @@
 """Ibis expressions with one meaning on every engine.
 
 Ibis compiles some operations to functions that engines define differently: integer division, rounding, greatest, LIKE,
-the order of text. `RULES` names every operation that a filter or derived column may use, and what it becomes. An
+the order of text. `RULES` lists every operation that a filter or a derived column may use, with its replacement. An
 operation without a rule is refused; most of those can be written as SQL text (docs/sql.md).
 """
 
@@ -19,18 +19,18 @@ from slowscale.tables import functions, values
 from slowscale.tables.dialects import Dialect
 from slowscale.tables.values import RefusedError
 
-INSTEAD = "write it as SQL text, which has one meaning on every engine (docs/sql.md)"
+USE_SQL_TEXT = "write it as SQL text, which has one meaning on every engine (docs/sql.md)"
 
 
 def portable(value: ir.Value, dialect: Dialect) -> ir.Value:
-    """Return an expression that gives the same on every engine, or raise `RefusedError`."""
+    """Return an expression that has the same result on every engine, or raise `RefusedError`."""
 
     def replace(node: Any, changed: Any) -> Any:
         rule = RULES.get(type(node))
         if rule is None:
-            raise RefusedError(f"uses {type(node).__name__}, which may differ by engine: {INSTEAD}")
+            raise RefusedError(f"uses {type(node).__name__}, whose result may depend on the engine: {USE_SQL_TEXT}")
         parts = changed or dict(zip(node.__argnames__, node.__args__, strict=True))
-        if rule is _same:
+        if rule is _unchanged:
             return node.__recreate__(parts)
         return rule(dialect, **{name: _expression(part) for name, part in parts.items()}).op()
 
@@ -43,14 +43,14 @@ def _expression(part: Any) -> Any:
     return part.to_expr() if isinstance(part, ops.Value) else part
 
 
-def _same(dialect: Dialect, **parts: Any) -> Any:
-    """Stand for operations that are the same on every engine."""
+def _unchanged(dialect: Dialect, **parts: Any) -> Any:
+    """Mark operations that are the same on every engine."""
 
 
 def _constant(value: Any, what: str) -> Any:
-    """Return the value of a literal."""
+    """Return the value of an expression that must be a literal; `what` names its role in the error."""
     if value is None or not isinstance(value.op(), ops.Literal):
-        raise RefusedError(f"has {what} that is not a constant: {INSTEAD}")
+        raise RefusedError(f"has {what} that is not a constant: {USE_SQL_TEXT}")
     return value.op().value
 
 
@@ -68,45 +68,45 @@ def _literal(dialect: Dialect, value: Any, dtype: Any) -> Any:
     usual = value is None or isinstance(value, bool | str | date | datetime)
     whole = isinstance(value, int) and -(2**63) <= value < 2**63
     if not (usual or whole or (isinstance(value, float) and math.isfinite(value))) or (value and "\0" in str(value)):
-        raise RefusedError(f"has the constant {value!r:.40}, which not every engine can hold")
+        raise RefusedError(f"has the constant {value!r:.40}, which not every engine can represent: use another one")
     return ibis.literal(value, dtype)
 
 
 def _compare(sign: str) -> Callable[..., Any]:
     def rule(dialect: Dialect, left: Any, right: Any) -> Any:
-        left, right = values.alike(dialect, [left, right], compared=True)
+        left, right = values.to_common_type(dialect, [left, right], compared=True)
         return values.compare(dialect, left, right, sign)
 
     return rule
 
 
 def _between(dialect: Dialect, arg: Any, lower_bound: Any, upper_bound: Any) -> Any:
-    value, low, high = values.alike(dialect, [arg, lower_bound, upper_bound], compared=True)
+    value, low, high = values.to_common_type(dialect, [arg, lower_bound, upper_bound], compared=True)
     return values.compare(dialect, value, low, ">=") & values.compare(dialect, value, high, "<=")
 
 
 def _in(dialect: Dialect, value: Any, options: list[Any]) -> Any:
-    value, *others = values.alike(dialect, [value, *options], compared=True)
+    value, *others = values.to_common_type(dialect, [value, *options], compared=True)
     return value.isin(others)
 
 
 def _cases(dialect: Dialect, cases: list[Any], results: list[Any], default: Any) -> Any:
-    *found, last = values.alike(dialect, [*results, default], compared=False)
+    *found, last = values.to_common_type(dialect, [*results, default], compared=False)
     return ibis.cases(*zip(cases, found, strict=True), else_=last)
 
 
 def _simple_case(dialect: Dialect, base: Any, cases: list[Any], results: list[Any], default: Any) -> Any:
-    pairs = [values.alike(dialect, [base, case], compared=True) for case in cases]
+    pairs = [values.to_common_type(dialect, [base, case], compared=True) for case in cases]
     return _cases(dialect, [left == right for left, right in pairs], results, default)
 
 
 def _nullif(dialect: Dialect, arg: Any, null_if_expr: Any) -> Any:
-    value, other = values.alike(dialect, [arg, null_if_expr], compared=True)
+    value, other = values.to_common_type(dialect, [arg, null_if_expr], compared=True)
     return value.nullif(other)
 
 
 def _extreme(largest: bool) -> Callable[..., Any]:
-    return lambda dialect, arg: values.extreme(dialect, values.alike(dialect, arg, compared=False), largest)
+    return lambda dialect, arg: values.extreme(dialect, values.to_common_type(dialect, arg, compared=False), largest)
 
 
 def _add(minus: bool) -> Callable[..., Any]:
@@ -129,20 +129,20 @@ def _substring(dialect: Dialect, arg: Any, start: Any, length: Any) -> Any:
     first = _constant(start, "a position")
     count = None if length is None else _constant(length, "a length")
     if first < 0 or (count is not None and count < 0):
-        raise RefusedError("has a negative position or length, which engines take differently: count from 0")
+        raise RefusedError("has a negative position or length, which engines interpret differently: give numbers >= 0")
     return arg.substr(first) if count is None else arg.substr(first, count)
 
 
 def _right(dialect: Dialect, arg: Any, nchars: Any) -> Any:
     count = _constant(nchars, "a length")
     if count < 0:
-        raise RefusedError("has a negative length, which engines take differently")
+        raise RefusedError("has a negative length, which engines interpret differently: give a number >= 0")
     return arg.right(count)
 
 
 def _replace(dialect: Dialect, arg: Any, pattern: Any, replacement: Any) -> Any:
     if not _constant(pattern, "a text to replace"):
-        raise RefusedError("replaces an empty text")
+        raise RefusedError("replaces an empty text, which engines do differently: give at least one character")
     _constant(replacement, "a replacement")
     return arg.replace(pattern, replacement)
 
@@ -154,7 +154,7 @@ def _starts_with(dialect: Dialect, arg: Any, start: Any) -> Any:
 
 def _like(dialect: Dialect, arg: Any, pattern: Any, escape: Any) -> Any:
     if escape is not None:
-        raise RefusedError(f"has LIKE with an escape: {INSTEAD}")
+        raise RefusedError(f"has LIKE with an escape: {USE_SQL_TEXT}")
     return dialect.like(arg, _constant(pattern, "a pattern"))
 
 
@@ -170,15 +170,15 @@ def _part(name: str) -> Callable[..., Any]:
 RULES: dict[Any, Callable[..., Any]] = {
     ops.Field: _field,
     ops.Literal: _literal,
-    ops.Alias: _same,
-    ops.And: _same,
-    ops.Or: _same,
-    ops.Not: _same,
-    ops.Xor: _same,
-    ops.IsNull: _same,
-    ops.NotNull: _same,
-    ops.StringLength: _same,
-    ops.StringConcat: _same,
+    ops.Alias: _unchanged,
+    ops.And: _unchanged,
+    ops.Or: _unchanged,
+    ops.Not: _unchanged,
+    ops.Xor: _unchanged,
+    ops.IsNull: _unchanged,
+    ops.NotNull: _unchanged,
+    ops.StringLength: _unchanged,
+    ops.StringConcat: _unchanged,
     ops.Equals: _compare("="),
     ops.NotEquals: _compare("<>"),
     ops.Less: _compare("<"),
@@ -192,7 +192,7 @@ RULES: dict[Any, Callable[..., Any]] = {
     ),
     ops.SearchedCase: _cases,
     ops.SimpleCase: _simple_case,
-    ops.Coalesce: lambda dialect, arg: ibis.coalesce(*values.alike(dialect, arg, compared=False)),
+    ops.Coalesce: lambda dialect, arg: ibis.coalesce(*values.to_common_type(dialect, arg, compared=False)),
     ops.NullIf: _nullif,
     ops.Greatest: _extreme(largest=True),
     ops.Least: _extreme(largest=False),

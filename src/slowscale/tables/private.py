@@ -1,4 +1,4 @@
-"""The DuckDB of this process: private, and set up so that nothing is loaded or left behind by itself."""
+"""The private DuckDB of this process, which loads no extensions by itself and leaves no files behind."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ SETTINGS = {"autoinstall_known_extensions": False, "autoload_known_extensions": 
 def private_duckdb() -> Any:
     """Return a new DuckDB in memory, as an Ibis connection.
 
-    What does not fit in memory is written to a folder that only this user may enter, and which is removed with the
-    connection; it is encrypted where DuckDB's extension httpfs, which brings the cipher, is installed.
+    Data that does not fit in memory is written to a folder that only this user can access and that is removed with the
+    connection. It is encrypted if DuckDB's extension httpfs, which contains the cipher, is installed.
     """
     folder = tempfile.mkdtemp(prefix="slowscale-")  # mode 0700
     connection = ibis.duckdb.connect(temp_directory=folder, **SETTINGS)
@@ -26,8 +26,10 @@ def private_duckdb() -> Any:
         connection.con.execute("LOAD httpfs")
         connection.con.execute("SET temp_file_encryption = true")
     with suppress(duckdb.Error):  # refused in a notebook without ipywidgets
-        connection.con.execute("SET enable_progress_bar = false")  # DuckDB would print its bar to a file, too
-    # Records are read once; keeping files in memory would let the peak grow with them.
+        connection.con.execute(
+            "SET enable_progress_bar = false"
+        )  # DuckDB would print its bar even if the output is a file
+    # Records are read once, so caching files would only increase the use of memory.
     connection.con.execute("SET enable_external_file_cache = false")
     connection.folder = folder
     connection.is_private = True
@@ -40,10 +42,10 @@ def _remove(folder: str, pid: int) -> None:
 
 
 def quoted(name: str) -> str:
-    """Return a column or table name as SQL."""
+    """Return the name of a column or table, quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL."""
+    """Return a text as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -15,21 +15,21 @@ LONG_SCAN = 0.7  # seconds after which a scan counts as long
 
 
 def run(query: ir.Table, label: str) -> pa.Table:
-    """Run a query and return its rows, showing how far it is."""
-    with watched(query.get_backend(), label):
+    """Run a query with a progress bar, and return its rows."""
+    with query_progress(query.get_backend(), label):
         return fetch(query)
 
 
 @contextmanager
-def watched(backend: Any, label: str) -> Iterator[None]:
-    """Show how far an engine is with what the block asks of it."""
-    with locked(backend), _quiet(backend), shown(label, _share(backend)):
+def query_progress(backend: Any, label: str) -> Iterator[None]:
+    """Show a progress bar for the queries that the block runs on an engine."""
+    with locked(backend), _own_bar_hidden(backend), progress_bar(label, _share_done(backend)):
         yield
 
 
 @contextmanager
-def _quiet(backend: Any) -> Iterator[None]:
-    """Let DuckDB tell how far it is, and keep its own bar off the screen: it would be printed to a file, too."""
+def _own_bar_hidden(backend: Any) -> Iterator[None]:
+    """Make DuckDB report its progress without printing its own bar, which would even be printed to a file."""
     if backend.name != "duckdb":
         yield
         return
@@ -46,20 +46,20 @@ def _quiet(backend: Any) -> Iterator[None]:
 
 
 def _set(backend: Any, name: str, value: bool) -> None:
-    with suppress(Exception):  # in a notebook without ipywidgets DuckDB refuses: then there is no bar
+    with suppress(Exception):  # DuckDB refuses in a notebook without ipywidgets: then there is no bar
         backend.con.execute(f"SET {name} = {value}")
 
 
 @contextmanager
-def shown(label: str, share: Callable[[], float | None]) -> Iterator[None]:
-    """Show a bar on a terminal while the block runs, once it has taken a while.
+def progress_bar(label: str, share: Callable[[], float | None]) -> Iterator[None]:
+    """Show a bar on a terminal while the block runs, if it takes longer than `PATIENCE`.
 
     Parameters
     ----------
     label
-        What is being done.
+        The description beside the bar.
     share
-        Tells how much is done, from 0 to 1, or None where that is not known.
+        Returns the share that is done, from 0 to 1, or None if it is not known.
     """
     if not sys.stderr.isatty():
         yield
@@ -89,8 +89,8 @@ def _watch(label: str, share: Callable[[], float | None], done: threading.Event)
                 bar.update(task, total=1.0, completed=known)
 
 
-def _share(backend: Any) -> Callable[[], float | None]:
-    """Return what tells the share of the running query that is done, where the engine says."""
+def _share_done(backend: Any) -> Callable[[], float | None]:
+    """Return a function that reports the share of the running query that is done, if the engine knows it."""
     if backend.name != "duckdb":
         return lambda: None
 

@@ -1,9 +1,9 @@
 """Regular expressions that mean the same on every engine.
 
 RE2 (DuckDB), Java (Spark), PostgreSQL and Python disagree on groups, alternatives, lazy repeats, `.`, `$`, `\\d` and
-`\\w`. Patterns here are a sequence of single characters or classes, each with an optional greedy repeat. For those the
-longest match, which PostgreSQL takes, is also the first match of a backtracking search, which the others take.
-Everything is spelled out (`\\d` as `[0-9]`) before an engine sees it.
+`\\w`. The patterns here are sequences of single characters or classes, each with an optional greedy repeat. For these,
+the longest match, which PostgreSQL returns, is the same as the first match of a backtracking search, which the others
+return. Abbreviations are expanded (`\\d` to `[0-9]`) before the pattern is passed to an engine.
 """
 
 import re
@@ -14,7 +14,7 @@ SYNTAX = (
     "and {m,n}, and ^ and $ at the ends"
 )
 MOST_REPEATS = 255  # PostgreSQL's limit
-# How an engine writes "the end of the text": elsewhere $ also matches before a final line break.
+# The anchor for the end of a text on each engine; $ would also match before a final line break.
 END = {"duckdb": r"\z", "pyspark": r"\z", "postgres": r"\Z", "sqlite": r"\Z"}
 
 _SHORT = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \t\n\f\r"}
@@ -24,18 +24,18 @@ _REPEAT = re.compile(r"\*|\+|\?|\{(\d{1,3})(,(\d{1,3})?)?\}")
 
 
 class PatternError(ValueError):
-    """Why a pattern is not in the common subset."""
+    """Raised for a pattern that is not in the common subset; the message completes "the pattern …, which"."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern of the common subset: branches of spelled-out pieces."""
+    """A pattern of the common subset: alternatives, each a sequence of expanded pieces."""
 
     branches: tuple[tuple[str, ...], ...]
     matches_empty: bool
 
     def spelled(self, engine: str) -> str:
-        """Return the pattern as an engine writes it."""
+        """Return the pattern in the spelling of an engine."""
         ends = {"^": r"\A", "$": END[engine]}
         return "|".join("".join(ends.get(piece, piece) for piece in branch) for branch in self.branches)
 
@@ -72,7 +72,7 @@ def escaped(text: str) -> str:
 
 
 def _piece(text: str, at: int) -> tuple[str, int, int]:
-    """Return an atom with its repeat, the fewest characters it matches, and where it ends."""
+    """Return an atom with its repeat, the fewest characters that it matches, and the position of its end."""
     atom, at = _atom(text, at)
     repeat = _REPEAT.match(text, at)
     if repeat is None:
@@ -108,14 +108,14 @@ def _atom(text: str, at: int) -> tuple[str, int]:
 
 
 def _escape(text: str, at: int) -> tuple[str, int]:
-    """Return what an escape stands for, spelled as members of a class."""
+    """Return the characters that an escape stands for, as members of a class, and the position of its end."""
     char = text[at + 1 : at + 2]
     if char in _SHORT:
         return _SHORT[char], at + 2
     if char in _CONTROL:
         return _CONTROL[char], at + 2
     if not char or char.isalnum() or not char.isascii():
-        raise PatternError(f"has {text[at : at + 2]!r}, which is not the same on every engine")
+        raise PatternError(f"has {text[at : at + 2]!r}, which does not mean the same on every engine")
     return escaped(char), at + 2
 
 
@@ -126,7 +126,7 @@ def _class(text: str, at: int) -> tuple[str, int]:
     while True:
         char = text[at : at + 1]
         if not char:
-            raise PatternError("has a [ without its ]")
+            raise PatternError("has a [ without a closing ]")
         if char == "]":
             break
         if char in "[-&~" and not (char == "-" and (not members or text[at + 1 : at + 2] == "]")):

@@ -1,9 +1,10 @@
-"""Filters and derived columns, row by row only; and what is known of the table that they are on.
+"""Filters and derived columns, which must be computed row by row, and checks of the table that they are on.
 
-A policy speaks of what one record contributes to a sum. A filter or a derived column that looks at other rows (an
-aggregate, a window, a subquery, a join) would let one record change what another contributes, and a random one would
-make the contribution no function of the record: the policy would no longer hold. So expressions and tables are made of
-operations known to look at their own row only, and anything else is refused, or reported where a table is a query.
+A policy bounds the loss by what one record contributes to a sum. A filter or a derived column that uses other rows (an
+aggregate, a window, a subquery, a join) would let one record change what another contributes, and with a random one the
+contribution would not be a function of the record: the policy would no longer hold. Expressions may therefore contain
+only operations that are known to use their own row. Anything else is refused; a table that is itself a query over
+several rows is reported.
 """
 
 from collections.abc import Mapping
@@ -24,30 +25,31 @@ MANY_ROW_OPERATIONS = {
     ops.Analytic: "a window function",
     ops.WindowFunction: "a window function",
     ops.Subquery: "a subquery",
-    ops.Unnest: "a function that makes several rows of one",
+    ops.Unnest: "a function that turns one row into several",
     ops.Relation: "another table",
 }
 NONDETERMINISTIC = (
-    "a function that is not fixed by the record, such as a random number, the clock or a user-defined function"
+    "a function whose result is not determined by the record, such as a random number, the clock or a user-defined "
+    "function"
 )
 
-UNFIXED_OPERATIONS = (
+NONDETERMINISTIC_OPERATIONS = (
     ops.Impure, ops.RowID, ops.Sample, ops.Arbitrary, ops.ElementWiseVectorizedUDF, ops.ReductionVectorizedUDF,
     ops.AnalyticVectorizedUDF,
 )  # fmt: skip
 
-# Tables of records: the tables that are stored, and what gives one row of each record that is kept.
+# Tables of records: stored tables, and operations that return one row for each record that they keep.
 STORED = (ops.DatabaseTable, ops.InMemoryTable)
 KEEPS_ROWS = (
     *STORED, ops.Project, ops.Filter, ops.Sort, ops.DropColumns, ops.DropNull, ops.FillNull, ops.SelfReference,
     ops.AliasedRelation,
 )  # fmt: skip
-# Tables of something else: a row depends on several records, or a record gives several rows.
+# Other tables: a row depends on several records, or one record gives several rows.
 COMBINES_ROWS = (
     ops.Aggregate, ops.Distinct, ops.JoinChain, ops.JoinLink, ops.JoinReference, ops.Limit, ops.Set,
     ops.TableUnnest, ops.Unnest, ops.Reduction, ops.Analytic, ops.WindowFunction, ops.WindowBoundary, ops.Subquery,
 )  # fmt: skip
-# Operations on one row whose result is fixed, though it differs by engine.
+# Operations on one row that are deterministic, although their result depends on the engine.
 ONE_ROW = (
     *RULES, ops.SortKey, ops.TryCast, ops.FloorDivide, ops.Power, ops.Exp, ops.Ln, ops.Log, ops.Log2, ops.Log10,
     ops.Sign, ops.Clip, ops.IsNan, ops.IsInf, ops.IdenticalTo, ops.BitwiseAnd, ops.BitwiseOr, ops.BitwiseXor,
@@ -62,24 +64,26 @@ ONE_ROW = (
     ops.ExtractHour, ops.ExtractMinute, ops.ExtractSecond, ops.ExtractMicrosecond, ops.ExtractMillisecond,
     ops.ExtractEpochSeconds,
 )  # fmt: skip
-# What Ibis calls the tables that keep the result of a query.
+# The prefix of the tables in which Ibis caches the result of a query.
 CACHED = "ibis_cached_"
 _NOT_AN_EXPRESSION = "is not an expression on the table's columns"
 
 
 def derive(table: ir.Table, columns: Mapping[str, Any] | None, argument: str = "derive") -> ir.Table:
-    """Add columns computed row by row, each from the ones before it."""
+    """Add columns that are computed row by row; each may use the ones before it."""
     if columns is None:
         return table
     if not isinstance(columns, Mapping):
         raise ParameterTypeError(f"{argument} must be a mapping of new columns to expressions, got {columns!r:.60}")
     for name, expression in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError(f"{argument} must name its columns by text, got {name!r}")
-        # Some engines take names that differ in case only, or in the blanks around them, for one.
+            raise ParameterTypeError(f"{argument} must have non-empty texts as names of the new columns, got {name!r}")
+        # For some engines, names that differ only in case or in surrounding blanks are the same.
         taken = next((column for column in table.columns if _plain_name(column) == _plain_name(name)), None)
         if taken is not None or name != name.strip():
-            problem = f"there is a column {taken!r} already" if taken is not None else f"{name!r} has blanks around it"
+            problem = (
+                f"there is a column {taken!r} already" if taken is not None else f"{name!r} has surrounding blanks"
+            )
             raise ParameterError(f"{argument}: {problem}; choose another name")
         table = table.mutate(**{name: bind(table, expression, f"{argument}[{name!r}]")})
     return table
@@ -95,12 +99,14 @@ def keep(table: ir.Table, condition: Any, argument: str = "where") -> ir.Table:
         return table
     bound = bind(table, condition, argument)
     if not isinstance(bound, ir.BooleanValue):
-        raise ParameterTypeError(f"{argument} must be true or false for each record, got {bound.type()}")
+        raise ParameterTypeError(
+            f"{argument} must be a boolean for each record, got {bound.type()}; write a comparison"
+        )
     return table.filter(bound)
 
 
 def words(table: ir.Table, expression: Any) -> str:
-    """Return an expression as text: the SQL that was given, or how Ibis names it."""
+    """Return an expression as text: the given SQL text, or the name that Ibis gives the expression."""
     return expression if isinstance(expression, str) else str(_bound(table, expression, "expression").get_name())
 
 
@@ -111,7 +117,7 @@ def used_columns(table: ir.Table, expression: Any) -> set[str]:
 
 
 def bind(table: ir.Table, expression: Any, argument: str) -> ir.Value:
-    """Return an Ibis expression, a function of the table or SQL text as a checked expression on the table."""
+    """Return SQL text, an Ibis expression or a function of the table as a checked expression on the table."""
     try:
         if isinstance(expression, str):
             return sql.parse(table, expression, argument)
@@ -139,52 +145,52 @@ def _first_line(error: Exception) -> str:
 
 
 def _check(value: ir.Value, table: ir.Table, argument: str) -> None:
-    """Raise where an operation looks beyond its own row of this table, or is not fixed by the row."""
+    """Raise if an operation uses more than its own row of this table, or is not determined by the row."""
     for node in _nodes(value.op(), table.op()):
         what = next((words for kind, words in MANY_ROW_OPERATIONS.items() if isinstance(node, kind)), None)
         if what is not None:
             raise ParameterError(_refusal(argument, what, "many rows"))
-        if _is_unfixed(node):
-            raise ParameterError(_refusal(argument, "", "unfixed"))
+        if _is_nondeterministic(node):
+            raise ParameterError(_refusal(argument, "", "nondeterministic"))
         if isinstance(node, ops.ScalarParameter):
-            raise ParameterError(f"{argument} must be complete: it has an Ibis parameter without a value")
+            raise ParameterError(f"{argument} must not have an Ibis parameter without a value; use a literal")
 
 
 def check_source(table: ir.Table) -> bool:
-    """Return whether a table is itself a query that combines rows; raise if that cannot be known, or is not fixed."""
+    """Return whether a table is a query that combines rows; raise if that is unknown, or if it is nondeterministic."""
     nodes = _nodes(table.op(), None)
     for node in nodes:
         if isinstance(node, ops.SQLQueryResult | ops.SQLStringView):
             raise ParameterError(
-                "data must be a table whose rows are known to be records, got the result of SQL text, which cannot be "
-                "checked; use Ibis expressions, or store the result as a table first"
+                "data must be a table whose rows are known to be records, got the result of a SQL query, which cannot "
+                "be checked; use Ibis expressions, or store the result as a table first"
             )
-        if _is_unfixed(node) and not _is_ours(node):
-            raise ParameterError(_refusal("data", "", "unfixed"))
+        if _is_nondeterministic(node) and not _is_ours(node):
+            raise ParameterError(_refusal("data", "", "nondeterministic"))
         if not isinstance(node, (*KEEPS_ROWS, *COMBINES_ROWS, *ONE_ROW)) and not _is_ours(node):
             raise ParameterError(
-                f"data uses {type(node).__name__}, which is not known to look at one record at a time; leave it out, "
-                "or store the result as a table first"
+                f"data uses {type(node).__name__}, which is not known to use one record at a time; leave it out, or "
+                "store the result as a table first"
             )
     return any(isinstance(node, COMBINES_ROWS) for node in nodes)
 
 
-def _is_unfixed(node: Any) -> bool:
-    """Whether an operation may give another result when it is computed again."""
+def _is_nondeterministic(node: Any) -> bool:
+    """Return whether an operation may have a different result when it is computed again."""
     if isinstance(node, ops.Limit):
         return not isinstance(node.parent, ops.Sort)
     if isinstance(node, ops.First | ops.Last):
         return not node.order_by
-    return isinstance(node, UNFIXED_OPERATIONS) or _reads_the_clock(node)
+    return isinstance(node, NONDETERMINISTIC_OPERATIONS) or _reads_the_clock(node)
 
 
 def _is_ours(node: Any) -> bool:
-    """Whether a function was put in by this package, which calls functions of the engine by their names."""
+    """Return whether a function call was generated by this package, which calls functions of the engine by name."""
     return isinstance(node, ops.ScalarUDF) and str(node.__func__.__module__).startswith("slowscale.")
 
 
 def _reads_the_clock(node: Any) -> bool:
-    """Whether text that is not a strict ISO literal becomes a time: PostgreSQL reads the clock from 'now'."""
+    """Return whether text other than a strict ISO literal becomes a time: for PostgreSQL 'now' is the clock."""
     if isinstance(node, ops.Cast | ops.TryCast):
         return bool(node.to.is_temporal()) and node.arg.dtype.is_string() and not _is_iso(node.arg)
     if not isinstance(node, ops.Value):
@@ -201,14 +207,14 @@ def _is_iso(node: Any) -> bool:
 
 
 def filters(table: ir.Table) -> bool:
-    """Return whether a table leaves rows of a stored one out, so that a change of value may move one in or out."""
+    """Return whether a table filters a stored one, so that a change of value may move a record in or out."""
     return bool(table.op().find((ops.Filter, ops.DropNull)))
 
 
 def plain_columns(table: ir.Table) -> dict[str, str]:
-    """Return the columns that are, unchanged, those of one stored table, with their names there.
+    """Return the columns that are unchanged columns of one stored table, with their names there.
 
-    Computed columns are missing, and so are all columns of a query that combines rows or that Ibis has cached.
+    Computed columns are not included, nor are the columns of a query that combines rows or that Ibis has cached.
     """
     return _plain(table.op())
 
@@ -236,14 +242,14 @@ def _plain(node: Any) -> dict[str, str]:
 
 def _refusal(argument: str, what: str, kind: str | None) -> str:
     if kind == "many rows":
-        return f"{argument} must look at one record at a time, got {what}: {REASON}"
-    if kind == "unfixed":
+        return f"{argument} must use one record at a time, got {what}: {REASON}"
+    if kind == "nondeterministic":
         return f"{argument} must be the same each time it is computed, got {NONDETERMINISTIC}"
     return f"{argument} {what}"
 
 
 def _nodes(root: Any, source: Any) -> list[Any]:
-    """Return the operations of an expression, down to the table it is on."""
+    """Return the operations of an expression, down to its source table."""
     found: list[Any] = []
     todo, seen = [root], set()
     while todo:

@@ -1,7 +1,7 @@
-"""Sources: whatever holds the records becomes one Ibis table, on the engine where the data already is.
+"""Sources: data in any supported form becomes one Ibis table, on the engine where the data already is.
 
 Files and frames are read by a private DuckDB in this process; a database table or a Spark DataFrame stays where it is.
-Types come from the source's own schema or are declared; none is told from the records.
+Types come from the schema of the source or are declared; they are never inferred from the records.
 """
 
 import glob
@@ -36,12 +36,12 @@ ADDRESSES = ("postgresql", "postgres", "duckdb", "sqlite")
 
 
 def open_table(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> ir.Table:
-    """Return any kind of data as an Ibis table; see `open_source`."""
+    """Return data of any supported kind as an Ibis table; see `open_source`."""
     return open_source(data, types, csv, argument).table
 
 
 def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> Source:
-    """Return any kind of data as a source.
+    """Return data of any supported kind as a source.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
         The records.
     types
         For files and frames: the types of columns, such as {"county": "string"}. Columns of a CSV or Excel file
-        without a type are text as they are written.
+        without a type are text.
     csv
-        For CSV files: how they are written, such as {"delimiter": ";", "encoding": "latin-1"}.
+        For CSV files: their settings, such as {"delimiter": ";", "encoding": "latin-1"}.
     argument
-        What errors call the data.
+        The name of the data in errors.
     """
     declared, form = check_types(types), CsvFormat.of(csv)
     if isinstance(data, str | os.PathLike):
@@ -61,33 +61,35 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
         paths = [os.fsdecode(item) for item in data]
         if any(re.match(r"\w+:/|.*\bpassw", path) and not os.path.exists(path) for path in paths):
-            _own_types(declared, csv)
+            _refuse_types_and_csv(declared, csv)
             if len(paths) > 1:
-                raise ParameterError(f"{argument} must be one address, or paths of files; give one table at a time")
+                raise ParameterError(
+                    f"{argument} must be one database address or paths of files, got several addresses"
+                )
             return _open_address(paths[0], argument)
         return _open_files(paths, declared, form, csv is not None, argument)
     if csv is not None:
-        raise ParameterError("csv must be given for CSV files only")
+        raise ParameterError("csv must be given for CSV files only; leave it out")
     if isinstance(data, ir.Table):
-        _own_types(declared, csv)
+        _refuse_types_and_csv(declared, csv)
         engine, backend = engine_of(data), data.get_backend()
-        with locked(backend), engine_errors("the engine could not be asked for its settings"):
+        with locked(backend), engine_errors("the settings of the engine could not be read"):
             engine.check(backend)
             if engine.name == "pyspark":
-                return _seen_spark(backend._session.sql(backend.compile(data)), data)
+                return _inspect_spark(backend._session.sql(backend.compile(data)), data)
             views = [engine.is_view(backend, table) for table in data.op().find(ops.DatabaseTable)]
         return Source(data, view=any(views))
     if type(data).__module__.startswith("pyspark.sql"):
-        _own_types(declared, csv)
+        _refuse_types_and_csv(declared, csv)
         return _open_spark(data)
     return _open_frame(data, declared, argument)
 
 
-def _own_types(types: Mapping[str, Any], csv: Any) -> None:
+def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
     if types or csv is not None:
         raise ParameterError(
-            "types and csv must be given for files and frames only: a database table has types of its own; cast its "
-            "columns with derive="
+            "types and csv must be given for files and frames only, because a database table declares its types "
+            "itself; cast its columns with derive="
         )
 
 
@@ -109,7 +111,9 @@ def _register(
     left_out = {**unusable, **_unknown_types(connection, frame.schema)}
     frame = frame.select([name for name in frame.column_names if name not in left_out])
     if not frame.num_columns:
-        raise ParameterError(f"{argument} has no column of a type that can be used")
+        raise ParameterError(
+            f"{argument} has no column of a supported type; convert the columns to numbers, text or dates"
+        )
     name = fresh_name("frame")
     with engine_errors(f"{argument} could not be read"):
         connection.con.register(name, frame)
@@ -118,7 +122,7 @@ def _register(
 
 
 def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
-    """Return the columns whose Arrow type DuckDB does not know."""
+    """Return the columns whose Arrow type DuckDB does not support, with that type."""
     unknown: dict[str, str] = {}
     for dtype in set(schema.types):
         name = fresh_name("probe")
@@ -133,16 +137,17 @@ def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
 
 
 def as_arrow(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]] | None:
-    """Return a frame in memory as an Arrow table, with the columns that Arrow cannot hold; or None for other data."""
+    """Return a frame as an Arrow table, with the columns that Arrow cannot represent; None for other data."""
     module = type(data).__module__.split(".")[0]
     unusable: dict[str, str] = {}
     if isinstance(data, pa.Table | pa.RecordBatch):
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         try:
             table.validate(full=True)
-        except pa.ArrowInvalid:  # its words may quote a record
+        except pa.ArrowInvalid:  # its message may quote a record
             raise DataError(
-                f"{argument} has values that are not of their Arrow type, such as text that is not UTF-8"
+                f"{argument} has values that are not valid for their Arrow type, such as text that is not UTF-8; "
+                "correct them"
             ) from None
     elif module == "pandas" and hasattr(data, "columns"):
         table, unusable = _from_pandas(data, argument)
@@ -151,25 +156,27 @@ def as_arrow(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]] | None
     else:
         return None
     if len({name.casefold() for name in table.column_names}) < table.num_columns:
-        raise ParameterError(f"{argument} has several columns of one name, or of names that differ in case only")
+        raise ParameterError(
+            f"{argument} must have columns of different names, but some are equal or differ in case only; rename them"
+        )
     return table.replace_schema_metadata(None), unusable
 
 
 def _from_pandas(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
     names = list(data.columns)
     if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(f"{argument} must have columns that are named by text")
+        raise ParameterTypeError(f"{argument} must have text as the names of its columns; rename them")
     if len(set(names)) < len(names):
-        raise ParameterError(f"{argument} has several columns of one name")
+        raise ParameterError(f"{argument} must have columns of different names, but some are equal; rename them")
     arrays, unusable = {}, {}
     for name in names:
         try:
             if data[name].dtype == object:
-                # Which type Arrow gives such a column depends on its records: every value is taken as its text.
+                # Arrow would infer the type of such a column from its records, so every value is read as text.
                 arrays[name] = pa.array(map(value_text, data[name]), pa.string())
             else:
                 arrays[name] = pa.array(data[name], from_pandas=True)
-        except Exception:  # its words may quote a record
+        except Exception:  # its message may quote a record
             unusable[name] = str(data[name].dtype)
     return pa.table(arrays), unusable
 
@@ -177,8 +184,10 @@ def _from_pandas(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
 def _from_polars(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
     try:
         frame = data.collect() if hasattr(data, "collect") else data
-    except Exception as error:  # its words may quote a record
-        raise ParameterTypeError(f"{argument} cannot be read: the frame itself raises an error") from error
+    except Exception as error:  # its message may quote a record
+        raise ParameterTypeError(
+            f"{argument} cannot be read: collecting the polars frame raises an error; collect it first"
+        ) from error
     arrays, unusable = {}, {}
     for name in frame.columns:
         try:
@@ -197,15 +206,17 @@ def _open_files(
     files = [file for path in paths for file in matching_files(path, argument)]
     kinds = {file_kind(file, argument) for file in files}
     if len(kinds) > 1:
-        raise ParameterError(f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}")
+        raise ParameterError(
+            f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}; convert them to one kind"
+        )
     (kind,) = kinds
     if has_form and kind != "CSV":
-        raise ParameterError(f"csv must be given for CSV files only, got {kind} files")
+        raise ParameterError(f"csv must be given for CSV files only, got {kind} files; leave it out")
     if kind == "CSV":
         return textfiles.read_text_files(files, types, form, argument)
     if kind != "Parquet":
         if len(files) > 1:
-            raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}")
+            raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}; combine them into one")
         frame, text = foreign.read_foreign(files[0], argument)
         return _register(frame, types, argument, {}, text)
     connection = private_duckdb()
@@ -221,7 +232,7 @@ def _open_files(
 
 
 def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
-    """Return the columns that folders such as state=TX below a folder stand for: text, unless declared otherwise."""
+    """Return the columns that subfolders such as state=TX stand for: they are text unless declared otherwise."""
     folders = [os.path.abspath(path) for path in paths if os.path.isdir(path)]
     found: list[list[str]] = []
     for file in files:
@@ -230,20 +241,24 @@ def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
                 parts = os.path.relpath(os.path.dirname(os.path.abspath(file)), folder).split(os.sep)
                 found.append([part.partition("=")[0] for part in parts if "=" in part])
     if found and any(names != found[0] for names in found):
-        raise ParameterError("data: the folders of a partitioned table must all have the same levels, such as state=TX")
+        raise ParameterError(
+            "data: all folders of a partitioned table must have the same levels, such as state=TX; move the files"
+        )
     return found[0] if found else []
 
 
 def check_schemas(files: Sequence[str]) -> None:
-    """Raise where Parquet files differ in their columns: the first file's types would be forced on the others."""
+    """Raise if Parquet files differ in their columns: the types of the first would be applied to the others."""
     first = pa.parquet.read_schema(files[0]).remove_metadata()
     for file in files[1:]:
         if not pa.parquet.read_schema(file).remove_metadata().equals(first):
-            raise ParameterError(f"{files[0]} and {file} have different columns, or different types of them")
+            raise ParameterError(
+                f"{files[0]} and {file} must have the same columns, of the same types, but differ; convert one of them"
+            )
 
 
 def matching_files(path: str, argument: str) -> list[str]:
-    """Return the files that a path, a glob or a folder of Parquet files means, in order."""
+    """Return the files of a path, of a glob or of a folder of Parquet files, in order."""
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
@@ -257,16 +272,18 @@ def matching_files(path: str, argument: str) -> list[str]:
             )
         )
         if not found:
-            raise ParameterError(f"{argument}: the folder {path} has no Parquet files; name the files of another kind")
+            raise ParameterError(
+                f"{argument}: the folder {path} has no Parquet files; for files of another kind, give their paths"
+            )
         return found
     found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
     if not found:
-        raise ParameterError(f"{argument}: no file matches {path}")
+        raise ParameterError(f"{argument}: no file matches {path}; check the path")
     return found
 
 
 def file_kind(path: str, argument: str) -> str:
-    """Return what kind of file a path is, by its ending."""
+    """Return the kind of a file, by the ending of its path."""
     lowered = path.lower()
     if lowered.endswith(PARQUET):
         return "Parquet"
@@ -275,7 +292,9 @@ def file_kind(path: str, argument: str) -> str:
     if foreign.is_foreign(path):
         return "Excel" if lowered.endswith(foreign.EXCEL) else "Stata, SPSS or SAS"
     endings = ", ".join((*PARQUET, *textfiles.TEXT_ENDINGS, ".xlsx", *foreign.STATISTICS))
-    raise ParameterError(f"{argument} must be a file ending in {endings} (.gz and .zst for text), got {path}")
+    raise ParameterError(
+        f"{argument} must be a file that ends in {endings} (text files also in .gz or .zst), got {path}"
+    )
 
 
 # Databases
@@ -283,7 +302,7 @@ def file_kind(path: str, argument: str) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """A database address, taken apart so that errors can show it without its secrets."""
+    """The parts of a database address, so that errors can show it without its secrets."""
 
     scheme: str
     user: str | None
@@ -293,7 +312,7 @@ class Address:
 
     @staticmethod
     def of(text: str) -> "Address":
-        """Take an address apart; the password may hold any character."""
+        """Parse an address; the password may contain any character."""
         scheme, _, rest = text.partition("://")
         rest, _, query = rest.partition("?") if "@" not in rest.partition("?")[2].partition("=")[0] else (rest, "", "")
         owner, at, place = rest.rpartition("@")
@@ -302,7 +321,7 @@ class Address:
         return Address(scheme, unquote(user) if at else None, secret, place, dict(parse_qsl(query)))
 
     def __str__(self) -> str:
-        """Show the address, or only its scheme where something in it could be a secret in the wrong place."""
+        """Return the address without its password, or only its scheme if a part of it may be a misplaced secret."""
         if self.scheme in ("duckdb", "sqlite"):
             return f"{self.scheme}://{self.place}"
         if not re.fullmatch(r"[\w.%-]*(:\d+)?(/[\w.%-]*)*", self.place):
@@ -310,7 +329,7 @@ class Address:
         return f"{self.scheme}://{self.user}@{self.place}" if self.user else f"{self.scheme}://{self.place}"
 
     def explain(self, error: Exception) -> str:
-        """Return what an engine says, unless it could repeat a secret of the address."""
+        """Return the message of an engine, or only the type of the error if the message may contain a secret."""
         words = first_line(error)
         secrets = [secret for secret in (self.password, *self.options.values()) if secret]
         hidden = str(self).endswith("…") or any(secret in words for secret in secrets)
@@ -321,19 +340,19 @@ def _open_address(text: str, argument: str) -> Source:
     place, _, name = text.rpartition("#")
     scheme = text.partition("://")[0].lower()
     if scheme not in ADDRESSES:
-        got = f"{scheme}://" if re.fullmatch(r"\w+", scheme) else "another one"
+        got = f"{scheme}://" if re.fullmatch(r"\w+", scheme) else "another scheme"
         raise ParameterError(
             f"{argument} must be a local file, or an address that starts with postgresql://, duckdb:// or sqlite://, "
             f"got {got}"
         )
     if not re.fullmatch(r"[\w.]+", name):
         raise ParameterError(
-            f'{argument} must name the table after the address, as in "postgresql://host/database#table"'
+            f'{argument} must be an address with the name of a table at its end, as in "postgresql://host/database#table"'
         )
     address = Address.of(place)
     schema, _, table = name.rpartition(".")
     if scheme in ("duckdb", "sqlite") and not os.path.isfile(address.place):
-        raise ParameterError(f"{argument}: there is no file {address.place}")
+        raise ParameterError(f"{argument}: the file {address.place} does not exist; check the path")
     try:
         connection, database = CONNECT[scheme](address, schema)
     except Exception as error:
@@ -343,14 +362,16 @@ def _open_address(text: str, argument: str) -> Source:
     except Exception as error:
         if isinstance(error, ImportError):
             raise
-        raise EngineError(f"{argument}: there is no table {name} in {address}, or it cannot be read") from None
+        raise EngineError(
+            f"{argument}: the table {name} in {address} does not exist or cannot be read; check its name and access"
+        ) from None
     with engine_errors(f"{argument} could not be read", quote=False):
         engine_of(found).check(connection)
         return Source(found, view=engine_of(found).is_view(connection, found.op()))
 
 
 def _connect_duckdb(address: Address, schema: str) -> tuple[Any, Any]:
-    """Attach a DuckDB file for reading only; its macros are then not among the functions that queries see."""
+    """Attach a DuckDB file read-only; queries then do not use the macros of the file."""
     connection = private_duckdb()
     connection.is_private = False  # the file's columns may have collations
     connection.con.execute(f"ATTACH {literal(address.place)} AS data (TYPE duckdb, READ_ONLY)")
@@ -389,7 +410,7 @@ CONNECT = {
 
 # Spark
 
-# What a DataFrame may be made of while its rows stay those of one stored table.
+# The operators of a DataFrame that keep the rows of one stored table.
 ROW_BY_ROW = {
     "LogicalRelation", "LogicalRDD", "LocalRelation", "HiveTableRelation", "DataSourceV2Relation", "InMemoryRelation",
     "Project", "Filter", "SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
@@ -405,11 +426,11 @@ def _open_spark(frame: Any) -> Source:
         frame, unusable = _usable_spark(frame)
         name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
         frame.createOrReplaceTempView(name)
-        return replace(_seen_spark(frame, connection.table(name)), unusable=unusable)
+        return replace(_inspect_spark(frame, connection.table(name)), unusable=unusable)
 
 
 def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame without the columns whose type Ibis does not know."""
+    """Return a DataFrame without the columns whose type Ibis does not support, and those columns with their type."""
     from ibis.backends.pyspark.datatypes import PySparkType
 
     unusable = {}
@@ -422,8 +443,8 @@ def _usable_spark(frame: Any) -> tuple[Any, dict[str, str]]:
     return (frame.select(*kept) if unusable else frame), unusable
 
 
-def _seen_spark(frame: Any, table: ir.Table) -> Source:
-    """Return a Spark table with what its plan tells: whether it combines or filters rows, and its stored columns."""
+def _inspect_spark(frame: Any, table: ir.Table) -> Source:
+    """Return a Spark table with what its plan shows: whether it combines or filters rows, and its stored columns."""
     plan = frame._jdf.queryExecution().analyzed()
     names: set[str] = set()
     stored: dict[int, str] = {}
@@ -436,9 +457,12 @@ def _seen_spark(frame: Any, table: ir.Table) -> Source:
         if not children:
             stored |= {column.exprId().id(): column.name() for column in _elements(node.output())}
     if not plan.deterministic() or "Sample" in names:
-        raise ParameterError("data must be the same each time it is computed, got a random or sampled Spark DataFrame")
+        raise ParameterError(
+            "data must be the same each time it is computed, got a random or sampled Spark DataFrame; store it as a "
+            "table first"
+        )
     combines = not names <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
-    # A column is a stored one if it has the identity and the name of one that the plan reads.
+    # A column is a stored one if its id and its name are those of a column that the plan reads.
     columns = {c.name() for c in _elements(plan.output()) if stored.get(c.exprId().id()) == c.name()}
     return Source(table, view=combines, filtered="Filter" in names, stored=frozenset(columns))
 

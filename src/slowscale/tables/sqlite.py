@@ -1,7 +1,7 @@
-"""What SQLite lacks, or does differently from other engines, as Python functions that it can call.
+"""Python functions that SQLite calls for operations that it lacks or that other engines define differently.
 
-SQLite turns integer overflows into floats, keeps dates as text, and has neither regular expressions nor padding. A
-value of another type than declared gives NULL, so that one odd record does not stop the query.
+SQLite turns integer overflows into floats, stores dates as text, and has neither regular expressions nor padding. A
+value of the wrong type gives NULL, so that one invalid record does not stop the query.
 """
 
 import re
@@ -14,7 +14,7 @@ PREFIX = "slowscale_"
 
 
 def register(connection: Any) -> None:
-    """Make the functions known to a connection of the sqlite3 module, once: one in use cannot be replaced."""
+    """Register the functions with a sqlite3 connection, only once, because a function in use cannot be replaced."""
     known = "SELECT count(*) FROM pragma_function_list WHERE name = ?"
     if connection.execute(known, [PREFIX + next(reversed(FUNCTIONS))]).fetchone()[0]:
         return
@@ -22,8 +22,8 @@ def register(connection: Any) -> None:
         connection.create_function(PREFIX + name, arguments, function, deterministic=True)
 
 
-def _strict(*types: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give NULL where an argument is missing or not of its type."""
+def _null_unless_typed(*types: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function return NULL if an argument is missing or not of its type."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def checked(*arguments: Any) -> Any:
@@ -41,84 +41,84 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-@_strict(str, str)
+@_null_unless_typed(str, str)
 def _matches(text: str, pattern: str) -> bool:
     return _compiled(pattern).search(text) is not None
 
 
-@_strict(str, str, str, int)
+@_null_unless_typed(str, str, str, int)
 def _regexp_replace(text: str, pattern: str, replacement: str, count: int) -> str:
-    """Replace matches (all if the count is 0) by a text in which \\1 and \\\\ are special."""
+    """Replace matches (all if the count is 0) by a text, in which \\1 is a group and \\\\ a backslash."""
     return _compiled(pattern).sub(replacement, text, count=count)
 
 
-@_strict(str, str, int)
+@_null_unless_typed(str, str, int)
 def _split_part(text: str, separator: str, index: int) -> str:
     parts = text.split(separator)
     return parts[index - 1] if index <= len(parts) else ""
 
 
-@_strict(str, int, str)
+@_null_unless_typed(str, int, str)
 def _lpad(text: str, length: int, fill: str) -> str:
     missing = length - len(text)
     return text[:length] if missing <= 0 else (fill * missing)[:missing] + text
 
 
-@_strict(str, int, str)
+@_null_unless_typed(str, int, str)
 def _rpad(text: str, length: int, fill: str) -> str:
     missing = length - len(text)
     return text[:length] if missing <= 0 else text + (fill * missing)[:missing]
 
 
-def _fits(number: int) -> int:
+def _check_64_bits(number: int) -> int:
     if not -(2**63) <= number < 2**63:
         raise ArithmeticError("integer overflow")
     return number
 
 
-@_strict(int, int)
+@_null_unless_typed(int, int)
 def _divide(left: int, right: int) -> int | None:
     if right == 0:
         return None
     quotient = abs(left) // abs(right)
-    return _fits(quotient if (left < 0) == (right < 0) else -quotient)
+    return _check_64_bits(quotient if (left < 0) == (right < 0) else -quotient)
 
 
-@_strict(int, int)
+@_null_unless_typed(int, int)
 def _modulo(left: int, right: int) -> int | None:
     if right == 0:
         return None
     return abs(left) % abs(right) * (-1 if left < 0 else 1)
 
 
-@_strict(int, int, int)
+@_null_unless_typed(int, int, int)
 def _in_range(number: int, low: int, high: int) -> int:
     if not low <= number <= high:
         raise ArithmeticError("integer overflow")
     return number
 
 
-@_strict(str)
+@_null_unless_typed(str)
 def _integer(text: str) -> int | None:
     number = int(text)
     return number if -(2**63) <= number < 2**63 else None
 
 
-@_strict(str)
+@_null_unless_typed(str)
 def _timestamp(text: str) -> str | None:
-    when = _time(text)
+    when = _parse_time(text)
     return None if when is None else when.isoformat(" ")
 
 
 def _part(name: str) -> Callable[[Any], int | None]:
     def extract(text: Any) -> int | None:
-        when = _time(text)
+        when = _parse_time(text)
         return None if when is None else int(getattr(when, name))
 
     return extract
 
 
-def _time(text: Any) -> datetime | None:
+def _parse_time(text: Any) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -126,16 +126,16 @@ def _time(text: Any) -> datetime | None:
 
 
 def _date(text: Any) -> str | None:
-    when = _time(text)
+    when = _parse_time(text)
     return None if when is None else when.date().isoformat()
 
 
 def _week(text: Any) -> str | None:
-    when = _time(text)
+    when = _parse_time(text)
     return None if when is None else date.fromordinal(when.toordinal() - when.weekday()).isoformat()
 
 
-@_strict(int, int, int)
+@_null_unless_typed(int, int, int)
 def _make_date(year: int, month: int, day: int) -> str:
     return date(year, month, day).isoformat()
 
@@ -146,15 +146,15 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "split_part": (_split_part, 3),
     "lpad": (_lpad, 3),
     "rpad": (_rpad, 3),
-    "add": (_strict(int, int)(lambda left, right: _fits(left + right)), 2),
-    "subtract": (_strict(int, int)(lambda left, right: _fits(left - right)), 2),
-    "multiply": (_strict(int, int)(lambda left, right: _fits(left * right)), 2),
-    "abs": (_strict(int)(lambda number: _fits(abs(number))), 1),
+    "add": (_null_unless_typed(int, int)(lambda left, right: _check_64_bits(left + right)), 2),
+    "subtract": (_null_unless_typed(int, int)(lambda left, right: _check_64_bits(left - right)), 2),
+    "multiply": (_null_unless_typed(int, int)(lambda left, right: _check_64_bits(left * right)), 2),
+    "abs": (_null_unless_typed(int)(lambda number: _check_64_bits(abs(number))), 1),
     "divide": (_divide, 2),
     "modulo": (_modulo, 2),
     "in_range": (_in_range, 3),
     "integer": (_integer, 1),
-    "float": (_strict(str)(float), 1),
+    "float": (_null_unless_typed(str)(float), 1),
     "date": (_date, 1),
     "week": (_week, 1),
     "make_date": (_make_date, 3),

@@ -1,8 +1,8 @@
-"""CSV files, read by rule and never by guess.
+"""CSV files, which are read by declared rules only.
 
-A file has a declared form and declared types; a column without a type is text as it is written. A record is a line:
-a quoted line break is refused, because one stray quote would otherwise swallow the records after it. Guessing happens
-where a plan is written (`guess_types`), and its result stands in the plan for people to read.
+The format and the types of a file are declared; a column without a type is text. A record is one line: a line break
+inside quotes is refused, because one stray quote could otherwise absorb the records after it. Formats and types are
+inferred only when a plan is written (`guess_types`), where a person reads them.
 """
 
 import codecs
@@ -23,7 +23,7 @@ from slowscale.errors import DataError, EngineError, ParameterError, ParameterTy
 from slowscale.tables.conversion import ISO_DATE, Source, converted
 from slowscale.tables.engines import engine_errors, fresh_name
 from slowscale.tables.private import literal, private_duckdb, quoted
-from slowscale.tables.progress import watched
+from slowscale.tables.progress import query_progress
 
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
@@ -32,22 +32,22 @@ READ_BYTES = 1 << 23
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a CSV file is written.
+    """The format of a CSV file.
 
     Attributes
     ----------
     delimiter
-        What separates fields: a comma, or a tab in .tsv files, when not given.
+        The separator of fields. The default is a comma, or a tab in .tsv files.
     quote
-        What fields may be enclosed in; within them it is doubled. "" for none.
+        The character that fields may be enclosed in, and that is doubled inside them; "" for none.
     encoding
         The encoding, such as "utf-8" or "latin-1".
     dates
-        How dates are written, such as "%d/%m/%Y".
+        The format of dates, such as "%d/%m/%Y".
     decimal
         The decimal separator of numbers, "." or ",".
     header
-        The names of the columns, where the first line does not have them.
+        The names of the columns, if the first line does not have them.
     """
 
     delimiter: str | None = None
@@ -58,9 +58,9 @@ class CsvFormat:
     header: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.delimiter is not None and not _is_single(self.delimiter):
+        if self.delimiter is not None and not _is_one_character(self.delimiter):
             raise ParameterError(f"csv delimiter must be one character such as ',' or ';', got {self.delimiter!r}")
-        if self.quote != "" and not _is_single(self.quote):
+        if self.quote != "" and not _is_one_character(self.quote):
             raise ParameterError(f"csv quote must be one character, or empty for none, got {self.quote!r}")
         if self.decimal not in (".", ","):
             raise ParameterError(f"csv decimal must be '.' or ',', got {self.decimal!r}")
@@ -77,7 +77,7 @@ class CsvFormat:
 
     @staticmethod
     def of(given: Any) -> "CsvFormat":
-        """Return a form from a mapping such as {"delimiter": ";"}."""
+        """Return a format from a mapping such as {"delimiter": ";"}."""
         if given is None:
             return CsvFormat()
         if isinstance(given, CsvFormat):
@@ -87,30 +87,30 @@ class CsvFormat:
             raise ParameterTypeError(f'csv must be a mapping such as {{"delimiter": ";"}}, got {given!r:.60}')
         for name in given:
             if name not in known:
-                raise ParameterError(f"csv has no setting {name!r}; it has {', '.join(known)}")
+                raise ParameterError(f"csv must have only the settings {', '.join(known)}, got {name!r}")
         return CsvFormat(**given)
 
     def separator(self, path: str) -> str:
-        """Return what separates the fields of a file."""
+        """Return the separator of the fields of a file."""
         return self.delimiter or ("\t" if ".tsv" in os.path.basename(path).lower() else ",")
 
     @property
     def is_utf8(self) -> bool:
-        """Whether files can be read as they are."""
+        """Whether files can be read without transcoding."""
         return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
 
 
-def _is_single(text: Any) -> bool:
+def _is_one_character(text: Any) -> bool:
     return isinstance(text, str) and len(text) == 1 and ord(text) < 128 and text not in "\r\n"
 
 
 def is_text_file(path: str) -> bool:
-    """Whether a file is one that this module reads, by its name."""
+    """Return whether this module reads a file, by its name."""
     return path.lower().endswith(tuple(ending + packed for ending in TEXT_ENDINGS for packed in COMPRESSED))
 
 
 def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, argument: str) -> Source:
-    """Read CSV files, once, into a private store."""
+    """Read CSV files, once, into a table of the private DuckDB."""
     connection = private_duckdb()
     raw = fresh_name("lines")
     with ExitStack() as stack:
@@ -122,13 +122,13 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
                 raise ParameterError(
                     f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
                 )
-            sql = _reading(plain, header, form, form.separator(file))
-            with watched(connection, f"Reading {os.path.basename(file)}"):
+            sql = _read_csv_sql(plain, header, form, form.separator(file))
+            with query_progress(connection, f"Reading {os.path.basename(file)}"):
                 create = f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
                 _load(connection, create, file, argument)
             names = header
     _check_records(connection, raw, names, argument)
-    # A decimal comma is known to declared types only.
+    # Only declared types can have a decimal comma.
     text_numbers = form.decimal == "."
     if not types:
         return Source(connection.table(raw), text_numbers=text_numbers)
@@ -138,16 +138,16 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
 
 
 def _check_records(connection: Any, raw: str, names: Sequence[str], argument: str) -> None:
-    """Raise where a field holds a line break: quotes in the wrong place have made one record of several lines."""
+    """Raise if a field contains a line break, because misplaced quotes have joined several lines into one record."""
     broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
     if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
         raise DataError(
-            f"{argument} has a quote in the middle of a field, by which a record would reach into the next line; "
-            'correct it, or say csv={"quote": ""} if quotes are ordinary characters'
+            f"{argument} has a quote in the middle of a field, which joins a record with the next line; correct it, or "
+            'give csv={"quote": ""} if quotes are ordinary characters'
         )
 
 
-def _reading(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
+def _read_csv_sql(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
     packing = COMPRESSED[_ending(file)] or "none"
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
@@ -171,8 +171,8 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         line = re.search(r"CSV Error on Line: (\d+)", str(error))
         where = f"line {line[1]}" if line else "a line"
         raise DataError(
-            f"{argument}: {where} of {file} is not a record with as many fields as the header has; correct the line, "
-            'or say how the file is written: csv={"delimiter": …, "quote": …}'
+            f"{argument}: {where} of {file} must have as many fields as the header; correct the line, or declare the "
+            'format of the file: csv={"delimiter": …, "quote": …}'
         ) from None
     except duckdb.Error as error:
         if type(error).__name__ == "InterruptException":
@@ -181,7 +181,7 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
 
 
 def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
-    """Return the names in the first line, or those that were declared."""
+    """Return the names of the columns: the declared ones, or those in the first line."""
     if form.header is not None:
         names = form.header
     else:
@@ -191,18 +191,19 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
         names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
-            f"{argument}: the first line of {file} must name every column; where the file has no header, give the "
-            'names: csv={"header": [...]}'
+            f"{argument}: the first line of {file} must name every column; if the file has no header, give the names: "
+            'csv={"header": [...]}'
         )
     if len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
-            f"{argument}: the header of {file} has several columns of one name, or differing in case only"
+            f"{argument}: the header of {file} must have different names, but some are equal or differ in case only; "
+            "rename them"
         )
     return names
 
 
 def opened(file: str) -> Any:
-    """Open a file for reading bytes, decompressed by its ending."""
+    """Open a file for reading bytes; its ending decides how it is decompressed."""
     return pa.input_stream(file, compression=COMPRESSED[_ending(file)])
 
 
@@ -213,7 +214,7 @@ def _ending(file: str) -> str:
 
 def first_line_of(stream: BinaryIO, form: CsvFormat, file: str, argument: str) -> str:
     """Return the first line of a stream."""
-    # Byte by byte: what stands after the first line are records, and must make no difference.
+    # Decoded byte by byte, because the bytes after the first line are records and must make no difference.
     decode = codecs.getincrementaldecoder(form.encoding)()
     text: list[str] = []
     try:
@@ -230,7 +231,7 @@ def first_line_of(stream: BinaryIO, form: CsvFormat, file: str, argument: str) -
 
 
 def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
-    """Check that every line is a record by itself; return a file in UTF-8 that DuckDB can read."""
+    """Check that every line is one record, and return the path of the file, or of a copy in UTF-8."""
     with engine_errors(f"{argument} could not be read ({file})"), opened(file) as stream:
         if form.is_utf8:
             _check_lines(chunks_of(stream), form, file, argument)
@@ -246,18 +247,18 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
             except UnicodeError:
                 raise _wrong_encoding(file, form, argument) from None
 
-        _check_lines(_written(transcoded(), copy), form, file, argument)
+        _check_lines(_copied(transcoded(), copy), form, file, argument)
         copy.flush()
         return str(copy.name)
 
 
 def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of a stream in pieces."""
+    """Yield the bytes of a stream in chunks."""
     while chunk := stream.read(READ_BYTES):
         yield chunk
 
 
-def _written(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
+def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
     for chunk in chunks:
         copy.write(chunk)
         yield chunk
@@ -265,7 +266,7 @@ def _written(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
 
 def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
     return DataError(
-        f"{argument}: {file} is not written in {form.encoding}; say which encoding it has, such as "
+        f"{argument}: {file} is not encoded in {form.encoding}; declare its encoding, such as "
         'csv={"encoding": "latin-1"}'
     )
 
@@ -273,7 +274,7 @@ def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
 def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: str) -> None:
     """Raise unless every line has an even number of quotes, all line ends are of one kind, and the text is UTF-8.
 
-    Then every line starts outside quotes, and no record can reach into the next.
+    Every line then starts outside quotes, and no record extends into the next line.
     """
     quote = ord(form.quote) if form.quote else None
     line, inside, last, ends = 1, 0, b"", set()
@@ -292,7 +293,7 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
             if odd.size:
                 raise DataError(
                     f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line; a "
-                    'record must be one line, so correct it, or say csv={"quote": ""} if quotes are ordinary characters'
+                    'record must be one line: correct it, or give csv={"quote": ""} if quotes are ordinary characters'
                 )
             inside = (inside + int((new == quote).sum())) % 2
         before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]
@@ -300,8 +301,8 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
         returns = np.flatnonzero(data == ord("\r"))
         alone = returns[(returns + 1 < data.size)]
         if (data[alone + 1] != ord("\n")).any() or len(ends) > 1:
-            raise DataError(f"{argument}: {file} has line ends of several kinds; write them all in one way")
+            raise DataError(f"{argument}: {file} must have line ends of one kind, but has several; convert them")
         line += breaks.size
         last = bytes(chunk[-1:])
     if inside:
-        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed")
+        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed; correct it")

@@ -1,7 +1,7 @@
 """Arithmetic, comparisons and casts with one meaning on every engine, for SQL text and for Ibis expressions.
 
-Integers have 64 bits and an overflow is an error; whatever has no exact common type is computed in floats; what engines
-define differently is refused with a word on what to write instead.
+Integers have 64 bits, and an overflow is an error. Numbers without an exact common type are computed as floats. An
+operation that engines define differently is refused, with an error that says what to write instead.
 """
 
 import operator
@@ -18,7 +18,7 @@ import ibis.expr.types as ir
 from slowscale.tables import functions
 from slowscale.tables.dialects import Dialect
 
-MOST_DIGITS = 38  # of a decimal
+MOST_DIGITS = 38  # the most digits of a decimal
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -32,7 +32,7 @@ ROUNDINGS = {"round": functions.nearest, "floor": functions.floor, "ceil": funct
 
 
 class RefusedError(Exception):
-    """Why an expression is not taken; `kind` says which of the row-by-row rules it breaks, if any."""
+    """Raised for an expression that is not allowed; `kind` is the row-by-row rule that it breaks, if any."""
 
     def __init__(self, words: str, kind: str | None = None) -> None:
         super().__init__(words)
@@ -40,7 +40,7 @@ class RefusedError(Exception):
 
 
 def kind_of(value: ir.Value) -> str:
-    """Return "text", "number", "boolean", "date", "timestamp" or "null", or the name of another type."""
+    """Return the kind of a value: one of `KINDS`, "null", or the name of another type."""
     dtype = value.type()
     if dtype.is_numeric() and not dtype.is_boolean():
         return "number"
@@ -49,29 +49,29 @@ def kind_of(value: ir.Value) -> str:
 
 
 def is_integer(*values: ir.Value) -> bool:
-    """Whether all the values are integers."""
+    """Return whether all values are integers."""
     return all(value.type().is_integer() for value in values)
 
 
 def as_float(value: ir.Value) -> ir.Value:
-    """Return a number as a float of 64 bits."""
+    """Return a number as a 64-bit float."""
     return value.cast("float64")
 
 
 def as_integer(value: ir.Value) -> ir.Value:
-    """Return an integer with 64 bits."""
+    """Return an integer as a 64-bit integer."""
     return value.cast("int64")
 
 
 # Literals.
 def time_literal(text: str, stamped: bool) -> ir.Value:
-    """Return ISO text as a date or timestamp; PostgreSQL would read the clock from a text such as 'now'."""
+    """Return ISO text as a date or timestamp. Other text is refused: for PostgreSQL 'now' is the clock."""
     found = functions.iso_literal(text)
     if found is None or (isinstance(found, datetime) and not stamped):
         wanted, example = ("timestamp", "'2022-01-31 12:00:00'") if stamped else ("date", "'2022-01-31'")
         raise RefusedError(
-            f"reads {text!r} as a {wanted}, which may be the clock or differ by engine: write an ISO literal such as "
-            f"{example}"
+            f"uses {text!r} as a {wanted}, which may depend on the clock or on the engine: write an ISO literal such "
+            f"as {example}"
         )
     if stamped and not isinstance(found, datetime):
         found = datetime(found.year, found.month, found.day)
@@ -79,16 +79,16 @@ def time_literal(text: str, stamped: bool) -> ir.Value:
 
 
 def decimal_literal(number: Decimal) -> ir.Value:
-    """Return a decimal with a type of just its digits: without one, engines would round it."""
+    """Return a decimal literal whose type has exactly its digits; without a type, engines would round it."""
     whole, scale = len(str(abs(int(number)))), max(0, -int(number.as_tuple().exponent))
     if whole + scale > MOST_DIGITS:
-        raise RefusedError(f"has the number {number}, which has more than {MOST_DIGITS} digits")
+        raise RefusedError(f"has the number {number}, which has more than {MOST_DIGITS} digits: write a shorter one")
     return ibis.literal(number, dt.Decimal(whole + scale, scale))
 
 
 # Values of one type.
-def alike(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[ir.Value]:
-    """Return values that are compared, or of which one is chosen, as values of one type."""
+def to_common_type(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[ir.Value]:
+    """Return values as values of one type, because they are `compared` or because one of them is chosen."""
     kinds = {kind_of(value) for value in values} - {"null"}
     times = kinds & {"date", "timestamp"}
     if times and "text" in kinds:
@@ -100,29 +100,31 @@ def alike(dialect: Dialect, values: Sequence[ir.Value], compared: bool) -> list[
     if len(kinds) > 1:
         raise RefusedError(f"mixes values of type {' and '.join(sorted(kinds))}: cast them to one type")
     if not kinds <= VALUE_KINDS:
-        raise RefusedError(f"compares or chooses values of type {', '.join(kinds)}, which not every engine has")
+        raise RefusedError(
+            f"uses values of type {', '.join(kinds)}, which not every engine has: cast them to another type"
+        )
     if kinds != {"number"}:
         return list(values)
-    values = same_numbers(values)
-    return values if compared else one_type(dialect, values)
+    values = to_floats_if_any(values)
+    return values if compared else to_one_number_type(dialect, values)
 
 
 def _as_time(value: ir.Value, stamped: bool) -> ir.Value:
     literal = value.op()
     if not isinstance(literal, ops.Literal):
-        raise RefusedError("uses text as a date or timestamp: use try_cast or strptime in SQL text")
+        raise RefusedError("uses text as a date or timestamp: convert it with try_cast or strptime in SQL text")
     return time_literal(literal.value, stamped)
 
 
-def same_numbers(values: Sequence[ir.Value]) -> list[ir.Value]:
-    """Make numbers floats if one of them is."""
+def to_floats_if_any(values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Return numbers as floats if one of them is a float."""
     if any(value.type().is_floating() for value in values):
         return [as_float(value) for value in values]
     return list(values)
 
 
-def one_type(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.Value]:
-    """Give numbers of which one is chosen the type that holds them all: Ibis would take the first decimal's."""
+def to_one_number_type(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Return numbers in a type that holds all of them; Ibis would use the type of the first decimal."""
     types = {value.type() for value in values if kind_of(value) == "number"}
     if len(types) == 1 or not any(dtype.is_decimal() for dtype in types):
         return list(values)
@@ -131,7 +133,7 @@ def one_type(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.Value]:
 
 
 def _common_size(types: Any) -> tuple[int, int] | None:
-    """Return the digits and scale of a decimal that holds values of all these types, if every engine has it."""
+    """Return the precision and scale of a decimal that holds values of all these types, or None if there is none."""
     sizes = [(19, 0) if dtype.is_integer() else (dtype.precision, dtype.scale) for dtype in types]
     if any(precision is None or scale is None for precision, scale in sizes):
         return None
@@ -150,13 +152,13 @@ def compare(dialect: Dialect, left: ir.Value, right: ir.Value, sign: str) -> ir.
 def extreme(dialect: Dialect, values: Sequence[ir.Value], largest: bool) -> ir.Value:
     """Return the largest or smallest of numbers or dates, ignoring NULLs."""
     if any(kind_of(value) in ("text", "boolean") for value in values):
-        raise RefusedError("takes the largest or smallest text, which engines order differently: use case and <")
+        raise RefusedError("takes the largest or smallest of texts, which engines order differently: use case and <")
     return dialect.greatest(list(values)) if largest else dialect.least(list(values))
 
 
 # Arithmetic.
 def add(dialect: Dialect, left: ir.Value, right: ir.Value, minus: bool = False) -> ir.Value:
-    """Add or subtract: exact for integers, and for decimals where every engine holds the result."""
+    """Add or subtract: exactly for integers, and for decimals if every engine can represent the result."""
     if is_integer(left, right):
         function = dialect.subtract if minus else dialect.add
         return function(as_integer(left), as_integer(right))
@@ -165,7 +167,7 @@ def add(dialect: Dialect, left: ir.Value, right: ir.Value, minus: bool = False) 
         value.type().is_floating() for value in (left, right)
     ):
         if not dialect.has_decimals:
-            raise RefusedError("adds or subtracts decimals, which SQLite keeps as floats: use cast(x as double)")
+            raise RefusedError("adds or subtracts decimals, which SQLite stores as floats: use cast(x as double)")
         size = _common_size([left.type(), right.type()])
     if size is None or size[0] == MOST_DIGITS:
         left, right = as_float(left), as_float(right)
@@ -174,19 +176,19 @@ def add(dialect: Dialect, left: ir.Value, right: ir.Value, minus: bool = False) 
 
 
 def multiply(dialect: Dialect, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Multiply: exact for integers, else in floats."""
+    """Multiply: exactly for integers, else as floats."""
     if is_integer(left, right):
         return dialect.multiply(as_integer(left), as_integer(right))
     return as_float(left) * as_float(right)
 
 
 def divide(left: ir.Value, right: ir.Value) -> ir.Value:
-    """Divide in floats; by zero it is NULL."""
+    """Divide as floats; the result is NULL if the divisor is 0."""
     return as_float(left) / as_float(right).nullif(ibis.literal(0.0))
 
 
 def quotient(dialect: Dialect, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Divide integers, cut towards zero."""
+    """Divide integers, truncated towards zero."""
     _check_integers(left, right)
     return dialect.divide(as_integer(left), as_integer(right))
 
@@ -200,7 +202,7 @@ def remainder(dialect: Dialect, left: ir.Value, right: ir.Value) -> ir.Value:
 def _check_integers(left: ir.Value, right: ir.Value) -> None:
     if not is_integer(left, right):
         raise RefusedError(
-            f"uses // or % on {left.type()} and {right.type()}: they take integers; use floor(x / y) for others"
+            f"uses // or % on {left.type()} and {right.type()}, but they need integers: use floor(x / y) for others"
         )
 
 
@@ -217,25 +219,25 @@ def absolute(dialect: Dialect, number: ir.Value) -> ir.Value:
 
 
 def rounded(number: ir.Value, how: str) -> ir.Value:
-    """Return an integer near a number by one of `ROUNDINGS`."""
+    """Return a number rounded to an integer by one of `ROUNDINGS`."""
     return number if is_integer(number) else ROUNDINGS[how](as_float(number))
 
 
 def root(number: ir.Value) -> ir.Value:
-    """Return the square root; of a negative number it is NULL."""
+    """Return the square root; NULL for a negative number."""
     number = as_float(number)
-    return functions.where(number >= 0, number).sqrt()
+    return functions.null_unless(number >= 0, number).sqrt()
 
 
 def cast(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
-    """Cast a value to a type if every engine does it in the same way."""
+    """Cast a value to a type, or raise if engines disagree about the cast."""
     was, kind = value.type(), kind_of(value)
     if was == to or (kind == "text" and to.is_string()):
         return value
     if kind == "null":
         return ibis.null(to)
     if kind == "text":
-        raise RefusedError(f"casts text to {to}, which engines read differently: use try_cast in SQL text")
+        raise RefusedError(f"casts text to {to}, which engines do differently: use try_cast in SQL text")
     if kind in ("date", "timestamp"):
         return _cast_time(dialect, value, to)
     if kind == "boolean" and to.is_integer():
@@ -246,7 +248,7 @@ def cast(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
         return as_float(value)
     if kind == "number" and to.is_integer():
         raise RefusedError(f"casts {was} to {to}, which engines round differently: use round(x), floor(x) or ceil(x)")
-    raise RefusedError(f"casts {was} to {to}, which is not the same on every engine; docs/sql.md lists the casts")
+    raise RefusedError(f"casts {was} to {to}, which differs by engine: docs/sql.md lists the casts that are allowed")
 
 
 def _cast_time(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
@@ -267,5 +269,5 @@ def _cast_integer(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Valu
     if to.is_decimal() and dialect.has_decimals and to.scale is not None and to.precision - to.scale >= 19:
         return value.cast(to)
     raise RefusedError(
-        f"casts {value.type()} to {to}, which is not the same on every engine; docs/sql.md lists the casts"
+        f"casts {value.type()} to {to}, which differs by engine: docs/sql.md lists the casts that are allowed"
     )

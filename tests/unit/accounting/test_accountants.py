@@ -1,4 +1,4 @@
-"""Accounts, ledgers and ledgers that are still to be made take the same calls; entries are values."""
+"""Accounts, ledgers and deferred ledgers have the same methods; entries are values."""
 
 import json
 import pickle
@@ -15,7 +15,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge, DeferredLedger
-from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, written
+from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
 
 EARLIER = Path(__file__).parents[2] / "reference" / "earlier" / "census.ledger"
 TEN = ss.Gaussian(10)
@@ -80,7 +80,7 @@ def test_every_accountant_serves_a_session(accountant):
         ss.Session(RECORDS, accountant, CAPS)
 
 
-def test_a_deferred_ledger_is_made_by_its_first_charge(path):
+def test_a_deferred_ledger_is_created_by_its_first_charge(path):
     deferred = DeferredLedger(path, CAPS, dataset=" farms ", remedy="raise the cap in the plan")
     session = ss.Session(RECORDS.assign(y=[1.0, None]), deferred, dataset="farms", bits=Recorded(1))
     with pytest.raises(ss.DataError, match="missing"):
@@ -100,15 +100,15 @@ def test_a_deferred_ledger_is_made_by_its_first_charge(path):
     assert DeferredLedger(path, dataset="farms").spent == session.spent
     with pytest.raises(ss.LedgerError, match="belongs to the data set 'farms', and no data set was named"):
         DeferredLedger(path)
-    with pytest.raises(ss.ParameterError, match="caps differ"):
+    with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
         DeferredLedger(path, {"x": TEN.policy}, dataset="farms")
 
 
-def test_a_deferred_ledger_that_another_process_makes_meanwhile(path):
+def test_a_deferred_ledger_that_another_process_creates_in_the_meantime(path):
     same, other = DeferredLedger(path, CAPS), DeferredLedger(path, {"x": TEN.policy})
     ss.Ledger(path, CAPS).charge(CHARGE)
     other.attempt(CHARGE, ss.CapError("x", 10, 1, 0.5))
-    with pytest.raises(ss.ParameterError, match="caps differ"):
+    with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
         other.charge(CHARGE)
     same.charge(CHARGE)
     with pytest.raises(ss.CapError):
@@ -128,7 +128,7 @@ def test_a_deferred_ledger_that_another_process_makes_meanwhile(path):
     ],
 )
 def test_entries_are_values(entry):
-    again = written(entry, None)
+    again = serialized(entry, None)
     assert again == entry == type(entry).from_dict(entry.to_dict())
     assert again.to_dict() == entry.to_dict()
     assert read_entry(again.text, None) == pickle.loads(pickle.dumps(entry)) == entry
@@ -139,13 +139,13 @@ def test_entries_are_values(entry):
 
 def test_an_attempt_at_a_charge_keeps_what_was_asked():
     partly = Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": None, "id": "7"})
-    found = written(Attempted(asked=partly, error="CapError", message="no"), None).to_dict()
+    found = serialized(Attempted(asked=partly, error="CapError", message="no"), None).to_dict()
     assert found["facts"] == {"policy": None, "id": "7"}
     assert (found["by"], found["labels"], found["label_kind"]) == ("state", ["IA"], "text")
 
 
 def test_the_history_is_what_is_in_the_file(path):
-    """Earlier versions wrote some parts in another way: they are shown as they were written, and can be changed."""
+    """Earlier versions wrote some parts differently: the history shows what they wrote."""
     shutil.copy(EARLIER, path)
     with ss.Ledger(path, functions={"reference.root": np.sqrt}) as ledger:
         history = ledger.history()
@@ -156,8 +156,8 @@ def test_the_history_is_what_is_in_the_file(path):
     assert payloads(path)[:-1] == payloads(EARLIER)
 
 
-def test_what_is_written_keeps_its_form(path):
-    """A ledger is read by other versions, too: names and order of the parts are fixed."""
+def test_the_file_format_is_fixed(path):
+    """Other versions read a ledger, too, so the names and the order of its parts are fixed."""
     with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms") as ledger:
         ledger.charge(Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": CHARGE.policy.to_dict()}))
         ledger.raise_cap("x", 10 * TEN.policy, "a tenth year")
@@ -176,7 +176,7 @@ def test_what_is_written_keeps_its_form(path):
     assert attempted == {"kind": "attempt", "facts": {"where": "x > 5"}, **empty, "error": error}
 
 
-def test_changes_of_caps_come_with_the_cap_before():
+def test_cap_changes_include_the_previous_cap():
     raised = [CapRaised(column="x", cap=times * TEN.policy, reason="why") for times in (3, 4)]
     found = list(cap_changes([Created(caps=CAPS), raised[0], Charged(charge=CHARGE), raised[1]]))
     assert found == [(raised[0], CAPS["x"]), (raised[1], raised[0].cap)]

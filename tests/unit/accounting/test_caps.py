@@ -1,4 +1,4 @@
-"""Caps: refused exactly when exceeded somewhere, whatever the shapes."""
+"""Caps: a charge is refused exactly if it exceeds a cap at some size, for policies of all shapes."""
 
 import copy
 import math
@@ -42,8 +42,8 @@ def test_a_cap_of_n_charges_has_room_for_n(policy, count):
 
 @given(st.lists(plain_policies, min_size=1, max_size=3), st.lists(plain_policies, min_size=1, max_size=3))
 @settings(max_examples=150)
-def test_the_verdict_is_that_of_many_points(spent_policies, cap_policies):
-    """What is let through is below the cap at 30,000 sizes; what is refused is above it at the size that is named."""
+def test_the_verdict_agrees_with_many_sample_points(spent_policies, cap_policies):
+    """A total that is accepted is below the cap at 30,000 sizes; one that is refused is above it at the named size."""
     spent, cap = total(*spent_policies), SumPolicy(tuple(cap_policies))
     sizes = np.concatenate([[0.0], np.geomspace(1e-12, 1e30, 30_000)])
     losses = sum(policy(sizes) for policy in spent_policies)
@@ -60,14 +60,14 @@ def test_the_verdict_is_that_of_many_points(spent_policies, cap_policies):
 
 
 @given(plain_policies)
-def test_coefficients_are_the_policy(policy):
+def test_coefficients_reproduce_the_policy(policy):
     sizes = np.geomspace(1e-3, 1e9, 50)
     parts = sum(times * shape(sizes) for shape, times in coefficients(policy).items())
     np.testing.assert_allclose(parts, policy(sizes), rtol=1e-12)
 
 
-def test_the_sizes_are_named():
-    """Root k=2 overtakes a Gaussian cap below a size, and a Gaussian overtakes a root cap above one."""
+def test_an_error_names_the_sizes_that_exceed_the_cap():
+    """A root (k = 2) exceeds a Gaussian cap below a size, and a Gaussian exceeds a root cap above a size."""
     gaussian, root = RootPolicy(1, 100.0), RootPolicy(2, 1.0)  # Δ²/20,000 and Δ/2: equal at 10,000
     above = refused(total(gaussian), root)
     assert (above.low, above.high) == (pytest.approx(10_000, rel=1e-3), math.inf)
@@ -84,7 +84,7 @@ def test_the_sizes_are_named():
 
 @given(st.lists(plain_policies, min_size=1, max_size=2), st.lists(plain_policies, min_size=1, max_size=2))
 @settings(max_examples=100)
-def test_the_numbers_of_a_refusal_belong_together(spent_policies, cap_policies):
+def test_the_numbers_of_a_refusal_are_consistent(spent_policies, cap_policies):
     spent, cap = total(*spent_policies), SumPolicy(tuple(cap_policies))
     refusal = refused(spent, cap)
     if refusal is None or refusal.close:
@@ -96,8 +96,8 @@ def test_the_numbers_of_a_refusal_belong_together(spent_policies, cap_policies):
 
 
 @pytest.mark.parametrize("policy", [RootPolicy(1, 75.0), RootPolicy(4, 0.3), LogPolicy(0.5), ConstantPolicy(0.01)])
-def test_a_size_that_people_recognise(policy):
-    """Exceeded at every size: the example is one where the cap is about 1, and not the smallest that is checked."""
+def test_the_example_size_is_a_familiar_one(policy):
+    """If the cap is exceeded at every size, the example is one where the cap is near 1, not the smallest size."""
     refusal = refused(total(*[policy] * 3), 2 * policy)
     assert refusal.sizes == "for records of every size"
     assert 1e-4 <= refusal.influence <= 1e4
@@ -138,7 +138,7 @@ def test_a_change_of_cap_is_described(old, new, words):
 
 
 def test_a_narrow_excess_is_found():
-    """A step of unit splitting pokes through a cap for sizes just above 1000 only."""
+    """A step of unit splitting exceeds a cap only for sizes just above 1000."""
     steps = UnitSplittingPolicy(1000.0, 1000.0)  # ½⌈Δ/1000⌉²
     cap = SumPolicy((ConstantPolicy(0.5), RootPolicy(1, 820.0)))
     sizes = np.geomspace(1, 1e5, 200_000)
@@ -151,7 +151,7 @@ def test_a_narrow_excess_is_found():
 
 
 def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found():
-    """The total's step comes shortly before the cap's, both between two points: no point of the grid shows it."""
+    """The steps of the total and of the cap are both between two points of the grid, so no point shows the excess."""
     size = float(GRID[np.searchsorted(GRID, 1000.0)])
     early, late = 1.05 * size, 1.10 * size
     steps = UnitSplittingPolicy(early, early)  # ½⌈Δ/early⌉²
@@ -168,14 +168,14 @@ def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found():
 
 
 def test_the_smallest_size_is_named_where_steps_differ():
-    """Steps of 5 against steps of 5.0000001: refused, at a size where it is so."""
+    """Steps of 5 against steps of 5.0000001 are refused, at a size that exceeds the cap."""
     steps, cap = UnitSplittingPolicy(5.0, 10.0), UnitSplittingPolicy(5.0000001, 10.0 * 5.0000001 / 5)
     with pytest.raises(ss.CapError) as caught:
         check("x", total(steps), cap)
     assert steps(caught.value.influence) > cap(caught.value.influence)
 
 
-def test_one_percent_below_is_shown_and_one_percent_above_is_not():
+def test_one_percent_below_is_accepted_and_one_percent_above_is_refused():
     spent = total(ss.ExponentialPolylog(0.3).policy, LogPolicy(0.5))
     close = SumPolicy((ss.ExponentialPolylog(0.303).policy, LogPolicy(0.5 / math.sqrt(1.01))))
     check("x", spent, close)
@@ -187,7 +187,7 @@ def test_one_percent_below_is_shown_and_one_percent_above_is_not():
         )
 
 
-def test_rounding_is_no_excess():
+def test_rounding_does_not_exceed_a_cap():
     check("x", total(*[ConstantPolicy(0.1)] * 250), ConstantPolicy(25.0))
     check("x", total(*[RootPolicy(1, 7.3)] * 250), RootPolicy(1, 7.3 / math.sqrt(250)))
 

@@ -62,7 +62,7 @@ def divergence(mechanism, one, other, order):
 
 
 def published(releases, table, without, order):
-    """Return the divergence between all that is published of a table and of what is left of it."""
+    """Return the divergence between the publications of a table and of the same table with fewer records."""
     total = 0.0
     for by, column, mechanism, wanted in releases:
         first, second = (
@@ -92,7 +92,7 @@ releases = st.lists(
 @given(records, releases)
 @settings(max_examples=60)
 def test_records(table, asked):
-    """Sequential composition adds; releases about different states take the larger."""
+    """Losses add in sequential composition; for releases about different states the larger one counts."""
     account = Account()
     for release in asked:
         account.charge(charge(*release))
@@ -108,7 +108,7 @@ def test_records(table, asked):
 @given(records, releases, st.sampled_from("ab"))
 @settings(max_examples=60)
 def test_entities(table, asked, firm):
-    """An entity loses the policy of its total in each cell, added over cells."""
+    """The loss of an entity is the policy of its total in each cell, summed over cells."""
     assume(any(record["firm"] == firm for record in table))
     without = [record for record in table if record["firm"] != firm]
     lost = 0.0
@@ -135,7 +135,7 @@ def test_entities(table, asked, firm):
 @given(records, releases, st.integers(0, 60), st.integers(0, 9), st.sampled_from(["IA", "TX"]))
 @settings(max_examples=60)
 def test_values(table, asked, x, y, state):
-    """Bounded neighbours: a record changes its values, perhaps its cell too."""
+    """Bounded neighbours: a record changes its values, and perhaps its cell."""
     asked = [(by, column, mechanism, None) for by, column, mechanism, _ in asked]
     policy = RecordPolicy(())
     for release in asked:
@@ -151,7 +151,7 @@ def test_values(table, asked, x, y, state):
 @given(records, releases, st.integers(0, 60), st.integers(0, 9), st.integers(0, 60))
 @settings(max_examples=60)
 def test_values_under_a_filter(table, asked, x, y, least):
-    """Bounded neighbours where only records with a large x are released: a record may come in, or go out."""
+    """Bounded neighbours if only records with a large x are released: a record may enter or leave the release."""
     asked = [(by, column, mechanism, None) for by, column, mechanism, _ in asked]
     policy = RecordPolicy((), filtered=True)
     for release in asked:
@@ -163,8 +163,8 @@ def test_values_under_a_filter(table, asked, x, y, least):
         assert published(asked, before, after, order) <= order * lost * (1 + 1e-6) + 1e-9
 
 
-def test_a_policy_that_ignores_the_filter_is_caught():
-    """With x > 10 a change from 5 to 15 brings the record in: the loss is that of 15, and of being counted."""
+def test_a_policy_that_ignores_the_filter_is_detected():
+    """With the filter x > 10, a change from 5 to 15 adds the record: the loss is that of 15, plus that of a count."""
     record, changed = ({"state": "IA", "size": 1, "firm": "a", "x": x, "y": 1} for x in (5, 15))
     asked = [((), "x", ss.Gaussian(1.5), None), ((), "count", ss.Gaussian(1.0), None)]
     ignorant = RecordPolicy(tuple(term for release in asked for term in charge(*release).policy.terms))
@@ -174,8 +174,8 @@ def test_a_policy_that_ignores_the_filter_is_caught():
     assert published(asked, [], [changed], 3.0) > 3.0 * ignorant.bounded(record, changed)
 
 
-def test_the_twin_is_caught():
-    """A policy 2 % too small is seen to be wrong by the same comparison."""
+def test_a_policy_that_is_too_small_is_detected():
+    """The same comparison detects a policy that is 2 % too small."""
     table = [{"state": "IA", "size": 1, "firm": "a", "x": 40, "y": 1}]
     asked = [(("state",), "x", ss.Gaussian(7.0), None), (("state",), "y", ss.Root(2, 0.8), None)]
     account = Account()

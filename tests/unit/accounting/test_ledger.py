@@ -75,7 +75,7 @@ def test_attempts_are_recorded_and_cost_nothing(path):
     assert entries[3]["error"] == {"type": "CapError", "message": str(refused.value)}
     with raw(path) as file:
         file.execute("UPDATE entries SET payload = replace(payload, 'missing', 'present') WHERE id = 2")
-    assert ss.Ledger(path).verify() == ["entry 2 was changed, or what came before it"]
+    assert ss.Ledger(path).verify() == ["entry 2 was changed, or an entry before it"]
 
 
 def test_check_raises_what_charge_would_raise(path):
@@ -83,21 +83,24 @@ def test_check_raises_what_charge_would_raise(path):
     other = ss.RecordPolicy((("y", ss.Gaussian(10).policy),))
     free = {**FACTS, "policy": other.to_dict()}
     ledger.check(asked())
-    ss.Ledger(path).charge(asked())  # another process: what it spent counts
+    ss.Ledger(path).charge(asked())  # the charge of another process counts, too
     ledger.charge(asked(free, "state", ("IA",), "text"))
     mistakes = [
         (lambda: asked(), "the cap on 'x' would be exceeded"),
-        (lambda: asked(free, "state", (1,), "whole numbers"), "partition 'state' has whole numbers here, and had text"),
-        (lambda: asked({**free, "protect": "firm"}), "protect must stay what it was"),
-        (lambda: asked(free, "state", (), "text"), "must name the column and its labels"),
-        (lambda: asked({**free, "o": object()}), "what JSON can hold"),
-        (lambda: asked({**free, "policy": None}), "nested function or lambda"),
-        (lambda: Charge(other, facts={**free, "policy": None}), "nested function or lambda"),
-        (lambda: Charge(POLICY, facts=free), "another function by the name"),
+        (
+            lambda: asked(free, "state", (1,), "whole numbers"),
+            "partition 'state' has whole numbers as labels, but earlier",
+        ),
+        (lambda: asked({**free, "protect": "firm"}), "protect must be the same in all releases"),
+        (lambda: asked(free, "state", (), "text"), "must have both `by`, a column, and `labels`"),
+        (lambda: asked({**free, "o": object()}), "values that JSON can represent"),
+        (lambda: asked({**free, "policy": None}), "nested function or a lambda"),
+        (lambda: Charge(other, facts={**free, "policy": None}), "nested function or a lambda"),
+        (lambda: Charge(POLICY, facts=free), "a function that differs from the one that the ledger knows"),
         (lambda: Charge(other, facts={}), "facts must be a mapping"),
         (lambda: asked(None), "facts must be a mapping"),
         (lambda: free, "charge must be a Charge, for instance Charge.from_facts.facts., got dict"),
-        (lambda: Charge(other, protects="firm", facts=free), "must name what it protects, 'firm', as .protect."),
+        (lambda: Charge(other, protects="firm", facts=free), "must be the same as protects, 'firm', got None"),
     ]
     before = path.read_bytes()
     for charge, words in mistakes:
@@ -112,7 +115,7 @@ def test_check_raises_what_charge_would_raise(path):
 
 
 def test_what_is_spent_is_a_value():
-    """Equality, hash, repr and copies cover how many releases there were, what is protected and the pure guarantee."""
+    """Equality, hash, repr and copies include the number of releases, what is protected and the pure guarantee."""
     names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent}
     pure = ss.GeneralizedGaussian(1, 1)
     policy = ss.RecordPolicy((("x", pure.policy),))
@@ -141,7 +144,7 @@ def test_a_ledger_closes_at_the_end_of_a_block(path):
         connection = ledger._file.connection()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
-    assert ledger.spent.releases == 1  # it opens again when it is needed
+    assert ledger.spent.releases == 1  # the connection is opened again
     with pytest.raises(ZeroDivisionError), ledger:
         1 / 0  # noqa: B018
     assert ledger._file.connection() is not connection
@@ -205,8 +208,8 @@ def test_a_cap_refuses_and_nothing_is_drawn(path):
     assert session.ledger.verify() == []
 
 
-def test_a_used_up_cap_is_told_before_the_records_are_looked_at(path):
-    """Otherwise DataError or CapError would tell whether a record is negative, again and again, for nothing."""
+def test_an_exhausted_cap_is_reported_before_the_records_are_read(path):
+    """Otherwise the choice between DataError and CapError would reveal, at no cost, whether a record is negative."""
     records = RECORDS.assign(z=[1, -2, 3])
     session = ss.Session(records, path, {"z": ss.Root(2, 1).policy}, bits=Recorded(1))
     with pytest.raises(ss.DataError, match="negative values"):
@@ -219,12 +222,12 @@ def test_a_used_up_cap_is_told_before_the_records_are_looked_at(path):
 
 
 def spelled(column, **facts):
-    """Return the facts of a charge through a column whose name is spelled in some way."""
+    """Return the facts of a charge to a column with a given spelling of its name."""
     return {**FACTS, **facts, "policy": ss.RecordPolicy(((column, ss.Gaussian(10).policy),)).to_dict()}
 
 
 @pytest.mark.parametrize("name", ["emp", " EMP", "Emp  "])
-def test_another_spelling_has_no_cap_of_its_own(path, name):
+def test_another_spelling_shares_the_cap(path, name):
     ledger = ss.Ledger(path, {name: 2 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy})
     ledger.charge(asked(spelled("emp")))
     ledger.charge(asked(spelled(" EMP ")))
@@ -239,7 +242,7 @@ def test_another_spelling_has_no_cap_of_its_own(path, name):
     assert ss.Ledger(path, {" eMP": 3 * ss.Gaussian(10).policy, "*": 9 * ss.Gaussian(10).policy}).caps == ledger.caps
 
 
-def test_people_read_the_first_spelling(path):
+def test_reports_use_the_first_spelling(path):
     ledger = ss.Ledger(path)
     ledger.charge(asked(spelled("Payroll")))
     ledger.charge(asked(spelled("PAYROLL ")))
@@ -247,12 +250,12 @@ def test_people_read_the_first_spelling(path):
         assert opened.spent.columns == ("Payroll",)
         assert "  Payroll: 0.01 at 1" in opened.describe()
         assert opened.spent({"Payroll": 10}) == pytest.approx(1)
-    with pytest.raises(ss.ParameterError, match=r"caps names 'emp' and ' EMP', which count as one column"):
+    with pytest.raises(ss.ParameterError, match=r"caps names 'emp' and ' EMP', which are the same column"):
         ss.Ledger(path.with_name("new"), {"emp": ss.Gaussian(1).policy, " EMP": ss.Gaussian(1).policy})
     assert not path.with_name("new").exists()
 
 
-def test_partitions_and_entities_are_the_same_by_another_spelling(path):
+def test_partitions_and_entities_are_matched_by_folded_names(path):
     ledger = ss.Ledger(path, {"x": 2 * ss.Gaussian(10).policy})
     for by in ("state", " STATE"):
         ledger.charge(asked(spelled("x", protect="Firm "), by, ("IA",), "text"))
@@ -260,9 +263,9 @@ def test_partitions_and_entities_are_the_same_by_another_spelling(path):
     with pytest.raises(ss.CapError):
         ledger.charge(asked(spelled("x", protect="firm"), "State", ("IA",), "text"))
     ledger.charge(asked(spelled("x", protect="firm"), "State", ("TX",), "text"))
-    with pytest.raises(ss.ParameterError, match="partition 'state' has whole numbers here, and had text before"):
+    with pytest.raises(ss.ParameterError, match="partition 'state' has whole numbers as labels, but earlier"):
         ledger.charge(asked(spelled("x", protect="firm"), "STATE", (1,), "whole numbers"))
-    with pytest.raises(ss.ParameterError, match="earlier releases protect Firm , this one single records"):
+    with pytest.raises(ss.ParameterError, match="earlier ones protect Firm , this one single records"):
         ledger.charge(asked(spelled("x")))
     assert ledger.spent.protects == "Firm "
 
@@ -275,7 +278,7 @@ def test_caps_of_an_earlier_ledger_that_count_as_one_all_hold():
 
 
 def test_a_ledger_with_several_spellings_of_a_name_opens(path, monkeypatch):
-    """Earlier versions kept names apart that count as one now: their charges add up, and all their caps hold."""
+    """Earlier versions distinguished names that are equal now: their charges add up, and all their caps hold."""
     caps = {"x": 3 * ss.Gaussian(10).policy, "x\u200b": 2 * ss.Gaussian(10).policy}
     with monkeypatch.context() as earlier:
         for module in ("account", "ledger"):
@@ -302,12 +305,12 @@ def test_counts_have_a_cap_at_one(path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [(name, "'count' stands for the number of records") for name in ("count", " Count", "COUNT\u200b")]
-    + [(name, r"'\*' stands for the cap of all columns") for name in ("*", " *", "\uff0a")],
+    + [(name, r"'\*' stands for all columns without a cap") for name in ("*", " *", "\uff0a")],
 )
 def test_a_column_cannot_take_a_reserved_name(path, name, words):
     ledger = ss.Ledger(path, {"*": 9 * ss.Gaussian(10).policy, "count": 9 * ss.Gaussian(10).policy})
     for refuse in (ledger.check, ledger.charge):
-        with pytest.raises(ss.ParameterError, match=f"cannot be summed: {words}"):
+        with pytest.raises(ss.ParameterError, match=f"cannot be summed: the name {words}"):
             refuse(asked(spelled(name)))
     if name != "count":
         with pytest.raises(ss.ParameterError, match="cannot be summed"):
@@ -324,7 +327,7 @@ def test_counts_of_entities_have_the_cap_of_counts(path):
 
 
 def test_a_ledger_with_a_charge_by_a_reserved_name_opens(path, monkeypatch):
-    """Earlier versions took such charges."""
+    """Earlier versions accepted such charges."""
     with monkeypatch.context() as earlier:
         earlier.setattr(account, "check_column_name", lambda name: None)
         ss.Ledger(path, {"count": 9 * ss.Gaussian(10).policy}).charge(asked(spelled("Count")))
@@ -342,7 +345,7 @@ def test_the_cap_of_all_columns_holds_by_any_spelling(path):
         ledger.charge(asked(spelled("x")))
 
 
-def test_parts_cost_the_larger_and_have_room_each(path):
+def test_parts_cost_their_maximum_and_each_has_its_own_room(path):
     session = ss.Session(RECORDS, path, {"x": 2 * ss.Gaussian(10).policy}, bits=Recorded(1))
     for state in ("IA", "TX"):
         for _ in range(2):
@@ -374,7 +377,7 @@ def test_entities(path):
     losses = session.losses(release)
     assert losses.records == 2
     assert losses.largest[1] == pytest.approx(155.25)
-    with pytest.raises(ss.ParameterError, match="protect must stay what it was: earlier releases protect firm"):
+    with pytest.raises(ss.ParameterError, match="protect must be the same in all releases: earlier ones protect firm"):
         ss.Session(RECORDS, path, bits=Recorded(1)).sum({"x": ss.Gaussian(1)})
     with pytest.raises(ss.DataError, match="column 'firm', which says whom to protect, has missing values"):
         ss.Session(RECORDS.assign(firm=["a", None, "b"]), protect="firm").sum({"x": ss.Gaussian(1)})
@@ -406,10 +409,10 @@ def test_a_data_set_has_a_name(path, dataset, error):
     ("dataset", "words"),
     [
         ("cbp-2023", "belongs to the data set 'cbp-2024', not to 'cbp-2023'; use the ledger of 'cbp-2023'"),
-        (None, "belongs to the data set 'cbp-2024', and no data set was named; .* say dataset='cbp-2024'"),
+        (None, "belongs to the data set 'cbp-2024', and no data set was named; .* give dataset='cbp-2024'"),
     ],
 )
-def test_records_of_another_data_set_are_not_looked_at(path, tmp_path, by_path, dataset, words):
+def test_records_of_another_data_set_are_not_read(path, tmp_path, by_path, dataset, words):
     ss.Session(RECORDS, path, dataset="cbp-2024")
     ledger = path if by_path else ss.Ledger(path)
     with pytest.raises(ss.LedgerError, match=words):
@@ -439,7 +442,7 @@ def test_raising_a_cap_stays_visible(path):
     assert "The cap on x was changed on" in ledger.describe()
     assert "from Δ² / (2·10²) to 2·(Δ² / (2·10²)): a second year" in ledger.describe()
     assert ss.Ledger(path).caps == {"x": 2 * ss.Gaussian(10).policy}
-    with pytest.raises(ss.ParameterError, match="reason must say in words"):
+    with pytest.raises(ss.ParameterError, match="reason must be text that says why"):
         ledger.raise_cap("x", ss.Gaussian(1).policy, " ")
     with pytest.raises(ss.ParameterError, match="one that has a cap"):
         ledger.raise_cap("y", ss.Gaussian(1).policy, "why not")
@@ -455,7 +458,7 @@ def test_a_ledger_that_is_moved_or_replaced_takes_no_more_charges(path):
     for left in path.parent.glob("census.ledger-*"):
         left.unlink()
     (path.parent / "census.ledger-wal").write_bytes(b"left")
-    with pytest.raises(ss.LedgerError, match="is left of another ledger"):
+    with pytest.raises(ss.LedgerError, match="belongs to a ledger that is not there"):
         ss.Ledger(path)
     (path.parent / "census.ledger-wal").unlink()
     path.write_bytes(backup)
@@ -476,13 +479,13 @@ def test_derived_columns_cannot_slip_by_the_caps(path):
     assert not path.with_name("new").exists()
 
 
-def test_labels_are_what_they_were(path):
+def test_the_labels_of_a_partition_keep_their_type(path):
     records = RECORDS.assign(n=[1, 2, 2])
     ledger = ss.Ledger(path)
     one = {"keys": ss.Keys.cross({"n": [1]}), "partition": "n"}
     ss.Session(records, ledger, bits=Recorded(1)).sum({"x": ss.Gaussian(10)}, **one)
     text = records.assign(n=["1", "2", "2"])
-    with pytest.raises(ss.ParameterError, match="partition 'n' has text here, and had whole numbers before"):
+    with pytest.raises(ss.ParameterError, match="partition 'n' has text as labels, but earlier releases had"):
         ss.Session(text, ledger).sum({"x": ss.Gaussian(10)}, keys=ss.Keys.cross({"n": ["1"]}), partition="n")
     assert ledger.spent({"x": 10, "n": 1}) == ledger.spent({"x": 10, "n": "1"}) == ledger.spent({"x": 10}) == 0.5
     assert ledger.spent({"x": 10, "n": 2}) == 0
@@ -495,7 +498,7 @@ def test_labels_are_what_they_were(path):
 
 
 def test_a_mechanism_that_cannot_draw_costs_nothing(path):
-    """Noise too large to be released, and a function that knows no exact numbers: told before the charge."""
+    """Noise that is too large, and a function without exact arithmetic, raise before the charge."""
     session = ss.Session(RECORDS, path)
     with pytest.raises(ss.ParameterError, match="too large to be released"):
         session.sum({"x": ss.GeneralizedGaussian(1, 1e-4)})
@@ -517,7 +520,7 @@ def test_extreme_parameters_are_not_free(make):
     ("other", "words"),
     [
         (lambda x: x**0.25, "is not the one that the policy was written with"),
-        (lambda x: x**0.5, "the ledger knows another function by the name"),
+        (lambda x: x**0.5, "a function that differs from the one that the ledger knows"),
     ],
 )
 def test_another_function_of_the_same_name_is_refused(path, other, words):
@@ -528,7 +531,7 @@ def test_another_function_of_the_same_name_is_refused(path, other, words):
 
 
 def test_descriptions_of_functions(path):
-    """The values at the probes are numbers of full precision; descriptions written without them still read."""
+    """The values at the probes have full precision; descriptions without probes can still be read."""
     policy = ss.Transformation(_root, _square, sigma=1, a=0.5, estimator="median").policy
     functions = {f"{_root.__module__}._root": _root}
     description = json.loads(json.dumps(policy.to_dict()))
@@ -555,7 +558,7 @@ def test_a_relative_path_stays_where_it_was(path, monkeypatch, tmp_path):
 
 def test_an_interrupt_leaves_no_transaction_open(path):
     ledger = filled(path, 1)
-    ledger._file.connection().execute("BEGIN IMMEDIATE")  # as if an interrupt had come right after it
+    ledger._file.connection().execute("BEGIN IMMEDIATE")  # as left by an interrupt
     ledger.charge(asked())
     assert ledger.verify() == []
 
@@ -610,18 +613,18 @@ def test_many_parts_of_two_partitions_are_quick():
     [
         (lambda ledger: ledger.charge(asked(None)), "facts must be a mapping"),
         (lambda ledger: ledger.charge(asked({})), "facts must be a mapping"),
-        (lambda ledger: ledger.charge(asked({**FACTS, "o": object()})), "what JSON can hold"),
+        (lambda ledger: ledger.charge(asked({**FACTS, "o": object()})), "values that JSON can represent"),
         (lambda ledger: ledger.charge(asked({**FACTS, "policy": []})), "at least one term"),
-        (lambda ledger: ledger.charge(asked(FACTS, "state", ())), "must name the column and its labels"),
-        (lambda ledger: ledger.charge(asked(FACTS, "state", ([1],))), "must name the column and its labels"),
+        (lambda ledger: ledger.charge(asked(FACTS, "state", ())), "must have both `by`, a column, and `labels`"),
+        (lambda ledger: ledger.charge(asked(FACTS, "state", ([1],))), "must have both `by`, a column, and `labels`"),
         (lambda ledger: ledger.charge(asked({**FACTS, "policy": PURE.to_dict()})), "PRzCDP"),
-        (lambda ledger: ledger.attempt([], ValueError()), "facts must be a mapping, got list"),
+        (lambda ledger: ledger.attempt([], ValueError()), "asked must be a Charge or a mapping of facts, got list"),
         (lambda ledger: ledger.attempt({}, "no"), "error must be an exception, got str"),
-        (lambda ledger: ledger.attempt({"o": object()}, ValueError()), "what JSON can hold"),
+        (lambda ledger: ledger.attempt({"o": object()}, ValueError()), "values that JSON can represent"),
         (lambda ledger: ledger.raise_cap(["x"], ss.Gaussian(1).policy, "why"), "one that has a cap"),
         (lambda ledger: ledger.verify(3), "head must be a mapping"),
         (lambda ledger: ledger.verify({"x": 1}), "head must be a mapping"),
-        (lambda ledger: ss.Ledger("x\0y"), "could not be made"),
+        (lambda ledger: ss.Ledger("x\0y"), "could not be created"),
         (lambda ledger: ss.Ledger("a" * 300), "could not be"),
         (lambda ledger: ss.RecordPolicy((1,)), "pairs of a column and a policy"),
         (lambda ledger: ss.RecordPolicy(None), "pairs of a column and a policy"),
@@ -632,7 +635,7 @@ def test_many_parts_of_two_partitions_are_quick():
         (lambda ledger: COUNTED.entity([{"count": -3}]), "the number of records"),
     ],
 )
-def test_mistakes_are_told(path, make, words):
+def test_mistakes_raise_clear_errors(path, make, words):
     ledger = ss.Ledger(path)
     with pytest.raises(ss.SlowscaleError, match=words):
         make(ledger)
@@ -655,7 +658,7 @@ def test_after_a_raised_cap_only_known_caps_are_taken(path):
     first = {"x": ss.Gaussian(10).policy, "y": ss.Gaussian(10).policy}
     ss.Ledger(path, first).raise_cap("x", ss.Gaussian(5).policy, "more")
     assert ss.Ledger(path, first).caps == ss.Ledger(path, {**first, "x": ss.Gaussian(5).policy}).caps
-    with pytest.raises(ss.ParameterError, match="caps differ"):
+    with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
         ss.Ledger(path, {"y": ss.Gaussian(1e9).policy})
 
 
@@ -671,16 +674,16 @@ def test_several_releases_have_cells_of_their_own():
     session.sum({"x": ss.Gaussian(1)})
     assert session.spent.entity([{"x": 10}]) == pytest.approx(50)
     session.sum({"x": ss.Gaussian(1)}, keys=KEYS)
-    with pytest.raises(ss.ParameterError, match="give each release its own cells"):
+    with pytest.raises(ss.ParameterError, match="each with its own cells"):
         session.spent.entity([{"x": 10}])
     assert "What a firm may have lost in all depends on its total in a cell" in str(session.spent)
 
 
-def test_words(path):
+def test_descriptions(path):
     session = ss.Session(RECORDS, path, {"*": ss.Gaussian(1).policy}, bits=Recorded(1))
     session.sum({"x": ss.ExponentialPolylog(1)}, count=ss.GeneralizedGaussian(2, 1))
     text = session.ledger.describe()
-    for words in ("1 release so far", "depends on its size", "at 10,000", "being counted", "as likely as not", "PRDP"):
+    for words in ("1 release so far", "on its size", "at 10,000", "being counted", "starting from 50 %", "PRDP"):
         assert words in text
     assert "Cap on any other column" in text
     assert str(session.spent) in text
@@ -690,8 +693,8 @@ def test_words(path):
     assert "all columns together" in text
 
 
-def test_words_speak_of_the_sizes_where_losses_grow():
-    """A column in dollars is told of at dollars, not at 1 to 1,000,000; stated sizes come by their names."""
+def test_descriptions_use_the_sizes_where_losses_grow():
+    """A column in dollars is described at sizes in dollars, not at 1 to 1,000,000; stated sizes have their names."""
     session = ss.Session(RECORDS, bits=Recorded(1))
     session.sum({"x": ss.Gaussian(1e9)}, count=ss.Gaussian(10))
     text = str(session.spent)
@@ -705,7 +708,7 @@ def test_words_speak_of_the_sizes_where_losses_grow():
     assert "not from the records" not in stated
     partly = session.spent.describe(read_sizes({"largest": {"y": 4e10}}))
     assert "x: no size is stated" in partly
-    assert "totals over the columns are not told" in partly
+    assert "totals over the columns are not shown" in partly
 
 
 def test_other_files_are_never_overwritten(path):
@@ -718,25 +721,25 @@ def test_other_files_are_never_overwritten(path):
     with raw(path) as other:
         other.execute("CREATE TABLE theirs (a)")
     before = path.read_bytes()
-    with pytest.raises(ss.LedgerError, match="another program's database"):
+    with pytest.raises(ss.LedgerError, match="a database of another program"):
         ss.Session(RECORDS, path)
     assert path.read_bytes() == before
 
 
-def test_a_newer_ledger_is_told(path):
+def test_a_newer_ledger_is_refused(path):
     ss.Ledger(path)
     with raw(path) as file:
         file.execute("PRAGMA user_version = 99")
-    with pytest.raises(ss.LedgerError, match="has version 99, this slowscale knows 1: update it"):
+    with pytest.raises(ss.LedgerError, match="has format 99, but this version of slowscale reads format 1; update"):
         ss.Ledger(path)
 
 
-def test_places_where_no_ledger_can_be(tmp_path, path):
-    with pytest.raises(ss.LedgerError, match="could not be made"):
+def test_paths_that_cannot_be_a_ledger(tmp_path, path):
+    with pytest.raises(ss.LedgerError, match="could not be created"):
         ss.Ledger(tmp_path / "no" / "such.ledger")
     with pytest.raises(ss.LedgerError, match="is not a file"):
         ss.Ledger(tmp_path)
-    with pytest.raises(ss.ParameterTypeError, match="ledger must be a path, got int"):
+    with pytest.raises(ss.ParameterTypeError, match="ledger must be the path of a file, got int"):
         ss.Session(RECORDS, 5)
     ss.Ledger(path)
     if os.geteuid():
@@ -745,16 +748,16 @@ def test_places_where_no_ledger_can_be(tmp_path, path):
             ss.Ledger(path)
 
 
-def test_caps_are_fixed_when_the_ledger_is_made(path):
+def test_caps_are_fixed_when_the_ledger_is_created(path):
     caps = {"x": ss.Gaussian(10).policy}
     ss.Ledger(path, caps)
     assert ss.Ledger(path, caps).caps == ss.Ledger(path).caps == caps
-    with pytest.raises(ss.ParameterError, match="caps differ from those that"):
+    with pytest.raises(ss.ParameterError, match=r"caps must be those that ledger .* has, got different ones"):
         ss.Ledger(path, {"x": ss.Gaussian(5).policy})
     for wrong, words in [
         (3, "caps must be a mapping"),
         ({"x": 3}, r"caps\['x'\] must be a policy"),
-        ({3: ss.Gaussian(1).policy}, "named by a column"),
+        ({3: ss.Gaussian(1).policy}, "the names of caps must be columns"),
         ({"x": ss.GeneralizedGaussian(1, 1).pure_policy}, "to_zcdp"),
     ]:
         with pytest.raises(ss.SlowscaleError, match=words):
@@ -764,20 +767,20 @@ def test_caps_are_fixed_when_the_ledger_is_made(path):
         ss.Session(RECORDS, ss.Ledger(path), caps)
 
 
-def test_functions_of_ones_own(path):
+def test_user_given_functions(path):
     mechanism = ss.Transformation(_root, _square, sigma=1, a=0, estimator="median")
     functions = {f"{_root.__module__}._root": _root}
     session = ss.Session(RECORDS, ss.Ledger(path, functions=functions), bits=Recorded(1))
     session.sum({"x": mechanism})
     assert ss.Ledger(path, functions=functions).spent({"x": 100}) == pytest.approx(50)
     unnamed = ss.Transformation(lambda x: x**0.5, _square, sigma=1, a=0, estimator="median")
-    with pytest.raises(ss.ParameterError, match="a nested function or lambda cannot be written to a ledger"):
+    with pytest.raises(ss.ParameterError, match="a nested function or a lambda, which cannot be written to a ledger"):
         session.sum({"x": unnamed})
 
 
 @pytest.mark.parametrize("changed", [lambda x: x**0.25, lambda x: x**0.5 * (1 + 2e-9), lambda x: x**0.5000001])
 def test_a_changed_function_is_refused(path, changed):
-    """The name alone would let what was spent shrink from 50 to 5 when the function's code is edited."""
+    """With the name alone, an edit of the function would shrink the total from 50 to 5."""
     policy = ss.RecordPolicy((("x", ss.Transformation(_root, _square, sigma=1, a=0, estimator="median").policy),))
     name = f"{_root.__module__}._root"
     ledger = ss.Ledger(path, functions={name: _root})
@@ -807,11 +810,11 @@ def filled(path, count=6):
     return ledger
 
 
-def test_tampering_with_rows_is_seen(tmp_path):
+def test_tampering_with_rows_is_detected(tmp_path):
     """500 mutations: a changed byte, a deleted row, two rows swapped, a cut-off end, a copied row."""
     generator = random.Random(5)
     filled(tmp_path / "original")
-    original = (tmp_path / "original").read_bytes()  # all is in the one file, even while it is open
+    original = (tmp_path / "original").read_bytes()  # everything is in one file, even while it is open
     path = tmp_path / "copy"
     for _ in range(500):
         for leftover in tmp_path.glob("copy*"):
@@ -845,8 +848,8 @@ def test_tampering_with_rows_is_seen(tmp_path):
             ledger.charge(asked())
 
 
-def test_any_changed_byte_of_a_stored_charge_is_seen(tmp_path):
-    """Bytes of the file itself, where the charges are: seen on opening or by verify."""
+def test_any_changed_byte_of_a_stored_charge_is_detected(tmp_path):
+    """Bytes of the file itself, where the charges are stored: detected on opening or by verify."""
     filled(tmp_path / "original").close()
     with raw(tmp_path / "original") as file:
         file.execute("VACUUM")  # no stale copies of rows
@@ -869,16 +872,17 @@ def test_any_changed_byte_of_a_stored_charge_is_seen(tmp_path):
         assert found, at
 
 
-def test_a_cut_off_end_is_seen_by_what_was_published(path):
-    """Someone who cuts the end off and mends the head is found out by any release that carries a later head."""
+def test_removed_entries_are_detected_by_a_published_head(path):
+    """Removing the newest entries and rewriting the head is detected by any release with a later head."""
     ledger = filled(path)
     head = ledger.head
     with raw(path) as file:
         file.execute("DELETE FROM entries WHERE id > 3")
         file.execute("UPDATE head SET id = 3, hash = (SELECT hash FROM entries WHERE id = 3)")
     assert ss.Ledger(path).verify() == []
-    assert ss.Ledger(path).verify(head) == ["entry 7 is not the one it was: entries were cut off or changed"]
-    with pytest.raises(ss.LedgerError, match="was changed from outside"):
+    (problem,) = ss.Ledger(path).verify(head)
+    assert problem == "entry 7 does not have the hash that was given: entries were removed or changed"
+    with pytest.raises(ss.LedgerError, match="was changed by another program"):
         ledger.charge(asked())
 
 
@@ -904,10 +908,10 @@ def test_threads(path):
 
 
 def test_checks_beside_charges_miss_none(path, monkeypatch):
-    """While one thread adds up, no other may read new entries into the account: they would be left out of the total."""
+    """While one thread adds up charges, no other may add entries to the account: the total would miss them."""
     ledger, other = ss.Ledger(path, {"x": 12 * ss.Gaussian(10).policy}), ss.Ledger(path)
-    add_up = account._plus
-    monkeypatch.setattr(account, "_plus", lambda *given: (time.sleep(0.005), add_up(*given))[1])
+    add_up = account._add_charges
+    monkeypatch.setattr(account, "_add_charges", lambda *given: (time.sleep(0.005), add_up(*given))[1])
     stop = threading.Event()
 
     def ask():
@@ -918,7 +922,7 @@ def test_checks_beside_charges_miss_none(path, monkeypatch):
     for thread in threads:
         thread.start()
     for _ in range(11):
-        other.charge(asked())  # which the first has to read from the file
+        other.charge(asked())  # the first ledger must read this from the file
         time.sleep(0.02)
     stop.set()
     for thread in threads:
@@ -929,7 +933,7 @@ def test_checks_beside_charges_miss_none(path, monkeypatch):
 
 
 def test_a_writer_waits_while_someone_reads(path, monkeypatch):
-    """Another program that stays in a reading transaction delays a charge, and nothing is half written."""
+    """A read transaction of another program delays a charge, and nothing is written partially."""
     ledger = filled(path)
     with raw(path) as reader:
         reader.execute("BEGIN")
@@ -942,7 +946,7 @@ def test_a_writer_waits_while_someone_reads(path, monkeypatch):
         reader.execute("ROLLBACK")
         writer.join()
         assert len(ledger.history()) == 8
-        monkeypatch.setattr("slowscale.accounting.storage.PATIENCE", 0.1)
+        monkeypatch.setattr("slowscale.accounting.storage.LOCK_TIMEOUT", 0.1)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM entries").fetchall()
         impatient = ss.Ledger(path)
@@ -953,8 +957,8 @@ def test_a_writer_waits_while_someone_reads(path, monkeypatch):
 
 @pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE"])
 def test_a_ledger_that_stays_locked_is_not_ready(path, monkeypatch, begin):
-    """Neither beside another program that reads, nor beside one that writes."""
-    monkeypatch.setattr("slowscale.accounting.storage.PATIENCE", 0.1)
+    """It is not ready while another program reads or writes."""
+    monkeypatch.setattr("slowscale.accounting.storage.LOCK_TIMEOUT", 0.1)
     ledger = filled(path)
     before, head = path.read_bytes(), ledger.head
     ledger.ready()
@@ -977,7 +981,7 @@ def test_a_ledger_that_was_changed_is_not_ready(path):
     ledger = filled(path)
     with raw(path) as file:
         file.execute("UPDATE head SET hash = 'x'")
-    with pytest.raises(ss.LedgerError, match="was changed from outside"):
+    with pytest.raises(ss.LedgerError, match="was changed by another program"):
         ledger.ready()
     path.unlink()
     with pytest.raises(ss.LedgerError, match="was moved, removed or replaced"):
@@ -985,14 +989,14 @@ def test_a_ledger_that_was_changed_is_not_ready(path):
 
 
 def test_a_hard_link_is_refused(path):
-    """By a second name SQLite would not find the journal that a crashed writer left under the first."""
+    """Under a second name SQLite would not find the journal that a crashed writer left under the first name."""
     ledger = filled(path, 1)
     other = path.with_name("same.ledger")
     os.link(path, other)
     for name in (path, other):
         with pytest.raises(ss.LedgerError, match=rf"{name.name} has a hard link: a ledger must have one name"):
             ss.Ledger(name)
-    with pytest.raises(ss.LedgerError, match="Remove the other name"):
+    with pytest.raises(ss.LedgerError, match="remove the other name"):
         ledger.charge(asked())
     other.unlink()
     ledger.charge(asked())
@@ -1012,7 +1016,7 @@ def test_a_symbolic_link_is_the_same_ledger(path, tmp_path):
 
 
 def test_mount_points_are_read(path, tmp_path, monkeypatch):
-    """A file that is itself mounted is refused, also by a symbolic link; see the integration tests for a real one."""
+    """A file that is a mount point is refused, also through a symbolic link; the integration tests mount a real one."""
     spaced = tmp_path / "my census.ledger"
     filled(spaced, 1)
     (tmp_path / "link").symlink_to(spaced)
@@ -1021,7 +1025,7 @@ def test_mount_points_are_read(path, tmp_path, monkeypatch):
     mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 8:1 /x {mounted} rw - ext4 /dev/sda rw\n")
     monkeypatch.setattr("slowscale.accounting.names.MOUNTS", mounts)
     for name in (spaced, tmp_path / "link"):
-        with pytest.raises(ss.LedgerError, match=r"is a mount point: .* Mount the folder it is in, not the file"):
+        with pytest.raises(ss.LedgerError, match=r"is a mount point: .* mount the folder that contains the ledger"):
             ss.Ledger(name)
     ss.Ledger(path)
     monkeypatch.setattr("slowscale.accounting.names.MOUNTS", tmp_path / "none")  # a system without that list
@@ -1029,7 +1033,7 @@ def test_mount_points_are_read(path, tmp_path, monkeypatch):
 
 
 def test_a_creation_that_was_stopped_is_finished(path):
-    """Killed between giving the ledger its name and taking away the one it was made under."""
+    """The process was killed after it linked the ledger to its path and before it removed the temporary name."""
     filled(path, 1).close()
     unfinished, stranger = path.with_name(".census.ledger.0123456789ab"), path.with_name(".census.ledger.ba9876543210")
     os.link(path, unfinished)
@@ -1073,15 +1077,15 @@ def test_a_journal_left_by_a_killed_process_is_rolled_back(path):
     assert len(ledger.history()) == 8
 
 
-def test_a_journal_without_a_ledger_is_told(path, monkeypatch):
-    """What is left of a removed ledger is refused; the journal of a ledger made meanwhile is none of it."""
+def test_a_journal_without_a_ledger_is_refused(path, monkeypatch):
+    """The journal of a removed ledger is refused; the journal of a ledger that was just created is not."""
     journal = path.with_name("census.ledger-journal")
     journal.write_bytes(b"left")
-    with pytest.raises(ss.LedgerError, match=r"census\.ledger-journal is left of another ledger"):
+    with pytest.raises(ss.LedgerError, match=r"census\.ledger-journal belongs to a ledger that is not there"):
         ss.Ledger(path)
     journal.unlink()
     ss.Ledger(path)
-    answers = iter([False])  # as if another process had made the ledger just after this one looked
+    answers = iter([False])  # as if another process created the ledger just after this check
     exists = os.path.lexists
     monkeypatch.setattr(os.path, "lexists", lambda name: next(answers, None) is not False and exists(name))
     journal.touch()
@@ -1089,7 +1093,7 @@ def test_a_journal_without_a_ledger_is_told(path, monkeypatch):
 
 
 def in_write_ahead_mode(path, entries=3):
-    """Return a ledger as earlier versions kept it, with its newest entries only in the write-ahead log."""
+    """Return a ledger in the format of earlier versions, with its newest entries only in the write-ahead log."""
     filled(path, entries - 1).close()
     work = path.with_name("work")
     shutil.copy(path, work)
@@ -1120,10 +1124,10 @@ def test_a_conversion_waits_for_other_programs(path, monkeypatch):
     in_write_ahead_mode(path)
     with raw(path) as other:
         other.execute("SELECT * FROM entries").fetchall()
-        monkeypatch.setattr("slowscale.accounting.storage.CONVERSION", 0.2)
-        with pytest.raises(ss.LedgerError, match=r"must be converted.* close the other programs that have it open"):
+        monkeypatch.setattr("slowscale.accounting.storage.CONVERSION_TIMEOUT", 0.2)
+        with pytest.raises(ss.LedgerError, match=r"must be converted.* close the other programs and try again"):
             ss.Ledger(path)
-        monkeypatch.setattr("slowscale.accounting.storage.CONVERSION", 60)
+        monkeypatch.setattr("slowscale.accounting.storage.CONVERSION_TIMEOUT", 60)
         found = []
         opener = threading.Thread(target=lambda: found.append(len(ss.Ledger(path).history())))
         opener.start()
@@ -1138,7 +1142,7 @@ def test_another_programs_database_is_not_converted(path):
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("CREATE TABLE theirs (a)")
     before = path.read_bytes()
-    with pytest.raises(ss.LedgerError, match="another program's database"):
+    with pytest.raises(ss.LedgerError, match="a database of another program"):
         ss.Ledger(path)
     assert path.read_bytes() == before
 
@@ -1147,7 +1151,7 @@ EARLIER = Path(__file__).parents[2] / "reference" / "earlier"
 
 
 def test_a_ledger_of_an_earlier_version_is_read(path):
-    """It was written in write-ahead mode, without attempts, values of functions or filters; see tests/reference."""
+    """It is in write-ahead mode, without attempts, probes of functions or filters; see tests/reference."""
     shutil.copy(EARLIER / "census.ledger", path)
     ledger = ss.Ledger(path, functions={"reference.root": _root})
     assert ledger.verify(ss.read_release(EARLIER / "release.parquet").facts["ledger"]) == []

@@ -1,4 +1,4 @@
-"""The total takes some columns and releases as pure and the rest as PRzCDP, whichever holds and says most."""
+"""The total counts some columns and releases as pure and the rest as PRzCDP, whichever gives the best bound."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def spent(*charges):
 
 
 def best(losses):
-    """Return the least certainty over all ways to take some losses as pure, by trying all."""
+    """Return the smallest certainty over all ways to count some losses as pure, by trying all of them."""
     found = []
     for taken in product((False, True), repeat=len(losses)):
         if all(loss.pure is not None for loss, pure in zip(losses, taken, strict=True) if pure):
@@ -51,7 +51,7 @@ def best(losses):
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_column_that_is_not_pure_does_not_spoil_the_others(tmp_path, durable):
+def test_a_column_that_is_not_pure_does_not_affect_the_others(tmp_path, durable):
     path = tmp_path / "census.ledger" if durable else None
     session = ss.Session(RECORDS, path, bits=Recorded(1))
     session.sum({"x": NOISE, "y": PURE})
@@ -91,8 +91,8 @@ def test_the_facts_name_the_pure_columns():
         assert "pure_columns" not in session.sum(columns).facts
 
 
-def test_charges_without_pure_columns_are_taken_as_a_whole():
-    """Those of earlier versions: nothing is known of how their columns relate."""
+def test_charges_without_pure_columns_are_converted_as_a_whole():
+    """In charges of earlier versions, it is not known whether the columns have independent noise."""
     old = Charge(policy(x=OTHER.policy, y=PURE.policy), policy(x=OTHER.pure_policy, y=PURE.pure_policy))
     plain = Charge(policy(x=NOISE.policy, y=PURE.policy))
     found = total_losses(spent(plain, old, plain), SIZE)
@@ -106,7 +106,7 @@ def test_charges_without_pure_columns_are_taken_as_a_whole():
     assert total_losses(spent(old), SIZE) == [Loss(old.policy(RECORD), both)]
 
 
-def test_where_releases_are_in_parallel_the_total_is_taken_as_a_whole():
+def test_parallel_releases_are_converted_as_a_whole():
     part = mixed(by="state", labels=("IA",), kind="text")
     found = spent(part, mixed())
     assert found.pieces == ()
@@ -115,8 +115,8 @@ def test_where_releases_are_in_parallel_the_total_is_taken_as_a_whole():
     assert spent(nested, mixed()).pieces == ()
 
 
-def test_too_many_pieces_are_taken_as_a_whole(monkeypatch):
-    monkeypatch.setattr("slowscale.accounting.composition.MANY_PIECES", 3)
+def test_too_many_pieces_are_converted_as_a_whole(monkeypatch):
+    monkeypatch.setattr("slowscale.accounting.composition.MOST_PIECES", 3)
     noises = [ss.ExponentialPolylog(sigma) for sigma in (1, 2, 3, 4)]
     charges = [Charge(policy(y=noise.policy), policy(y=noise.pure_policy)) for noise in noises]
     assert len(spent(*charges[:3], mixed(pure_columns=None)).pieces) == 4
@@ -124,7 +124,7 @@ def test_too_many_pieces_are_taken_as_a_whole(monkeypatch):
     assert [piece.times for piece in spent(*charges[:1] * 5, mixed(pure_columns=None)).pieces] == [5, 1]
 
 
-def test_pieces_never_say_more_than_the_best_choice_over_all_terms():
+def test_pieces_never_claim_more_than_the_best_choice_over_all_terms():
     charges = [
         mixed(),
         mixed(policy=policy(x=OTHER.policy, y=PURE.policy), pure_columns=policy(x=OTHER.pure_policy)),
@@ -164,7 +164,7 @@ def test_pure_columns_cover_what_they_name():
         {"pure_columns": policy(y=PURE.pure_policy) | policy(y=PURE.pure_policy)},
     ]
     for changes in wrong:
-        with pytest.raises(ss.ParameterError, match="the pure columns of a charge must have PRDP policies"):
+        with pytest.raises(ss.ParameterError, match="pure_columns must have PRDP policies only"):
             mixed(**changes)
     # Two spellings of one column: only one of the two is pure, so the column is not.
     spelled = mixed(policy=policy(y=PURE.policy, Y=NOISE.policy))

@@ -22,13 +22,13 @@ def test_losses_add():
     assert ss.RecordPolicy(())({}) == 0
 
 
-def test_it_can_be_written_down():
+def test_descriptions_round_trip():
     assert ss.RecordPolicy.from_dict(json.loads(json.dumps(P.to_dict()))) == P
     assert str(P) == "emp² / (2·10²) + pay^(1/2) / (2·2²) + 0.125"
 
 
 def test_a_filter_is_remembered():
-    """By sums, by parts and by descriptions; descriptions without the entry are of releases without a filter."""
+    """Sums, parallel parts and descriptions keep it; a description without the entry means no filter."""
     filtered = ss.RecordPolicy(P.terms, filtered=True)
     record, other = {"emp": 20, "pay": 16}, {"emp": 21, "pay": 16}
     assert P.bounded(record, other) == pytest.approx(0.005)
@@ -52,8 +52,8 @@ def test_a_filter_is_remembered():
 
 
 @pytest.mark.parametrize("where", [None, "emp > 1"])
-def test_the_facts_of_a_release_tell_of_its_filter(where):
-    """Earlier versions wrote it there only."""
+def test_the_facts_of_a_release_include_its_filter(where):
+    """Earlier versions wrote the filter only there."""
     pure = ss.RecordPolicy((("emp", ss.GeneralizedGaussian(1, 1).pure_policy),))
     marked = where is not None
     for mark in (False, marked):
@@ -77,16 +77,16 @@ def test_the_facts_of_a_release_tell_of_its_filter(where):
         ("emp", "\uff25\uff2d\uff30"),  # full-width letters
         ("pay ann", "pay\u00a0ann"),  # a no-break space
         ("gr\u00f6\u00dfe", "GRO\u0308SSE"),
-        ("\u00f6", "o\u200d\u0308"),  # the joiner keeps the letter from its accent
-        ("\u0390", "\u0399\u0308\u0301"),  # casefolding takes the letter apart
+        ("\u00f6", "o\u200d\u0308"),  # the joiner separates the letter from its accent
+        ("\u0390", "\u0399\u0308\u0301"),  # case folding decomposes the letter
     ],
 )
-def test_names_that_look_alike_are_one(name, other):
+def test_names_that_differ_only_in_form_are_equal(name, other):
     assert folded(name) == folded(other)
     assert folded(folded(other)) == folded(other)
 
 
-def test_other_names_stay_apart():
+def test_other_names_stay_different():
     names = ["emp", "emp1", "e mp", "\u0435mp", "o", "\u00f6", "count", "*"]
     assert len(set(map(folded, names))) == len(names)
 
@@ -98,17 +98,17 @@ def test_other_names_stay_apart():
         (lambda: P(3), "record must be a mapping"),
         (lambda: P({"emp": "x", "pay": 1}), "emp must be numbers"),
         (lambda: ss.RecordPolicy((("emp", 3),)), "pairs of a column and a policy"),
-        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be constant"),
+        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be a ConstantPolicy"),
         (
             lambda: ss.RecordPolicy((("a", ss.Gaussian(1).policy), ("b", ss.GeneralizedGaussian(1, 1).pure_policy))),
             "PRDP",
         ),
         (lambda: ss.RecordPolicy((), filtered=1), "filtered must be True or False"),
         (lambda: ss.RecordPolicy.from_dict([{"filtered": "no"}]), "filtered must be True or False"),
-        (lambda: ss.RecordPolicy.from_dict([{}]), "no description"),
-        (lambda: ss.RecordPolicy.from_dict(3), "no description"),
+        (lambda: ss.RecordPolicy.from_dict([{}]), "must be one that RecordPolicy.to_dict returned"),
+        (lambda: ss.RecordPolicy.from_dict(3), "must be one that RecordPolicy.to_dict returned"),
     ],
 )
-def test_mistakes_are_told(make, words):
+def test_mistakes_raise_clear_errors(make, words):
     with pytest.raises(ss.SlowscaleError, match=words):
         make()

@@ -35,10 +35,10 @@ def exact_delta(mu, eps):
 @pytest.mark.parametrize("probability", [1e-3, 1e-6, 1e-12])
 def test_epsilon(rho, probability):
     found = epsilon(rho, probability)
-    # Better than the textbook bound, and above what Gaussian noise of this ρ really has.
+    # It is better than the textbook bound, and above the exact ε of Gaussian noise with this ρ.
     assert found <= rho + 2 * math.sqrt(rho * math.log(1 / probability)) + 1e-12
     assert exact_delta(math.sqrt(2 * rho), found) <= probability
-    # A second way: the least ε whose δ is small enough.
+    # Computed in a second way: the smallest ε whose δ is small enough.
     assert delta(rho, found) == pytest.approx(probability, rel=1e-5) or found == 0
 
 
@@ -79,7 +79,7 @@ def test_extremes():
     assert posterior(1e-320, 800) > 0.99
 
 
-def test_nothing_lost_nothing_learnt():
+def test_no_loss_means_no_information():
     assert epsilon(0, 1e-6) == delta(0, 1) == odds_factor(0, 0.1) == 0
     assert posterior(0.2, 0) == pytest.approx(0.2)
     assert posterior(0.5, 1e6) == 1
@@ -95,13 +95,13 @@ def test_nothing_lost_nothing_learnt():
         (lambda: odds_factor("x", 0.1), "rho must be a number"),
     ],
 )
-def test_mistakes_are_told(make, words):
+def test_mistakes_raise_clear_errors(make, words):
     with pytest.raises(ss.SlowscaleError, match=words):
         make()
 
 
 def test_the_conversion_of_a_gaussian_is_that_of_its_renyi_divergences():
-    """ρ = Δ²/(2σ²) bounds d_α/α: checked by quadrature, as a second way to the currency itself."""
+    """ρ = Δ²/(2σ²) bounds d_α/α, checked by quadrature."""
     sigma, size = 3.0, 2.0
     rho = ss.Gaussian(sigma).policy(size)
     for order in (1.5, 3.0, 10.0):
@@ -116,7 +116,7 @@ def test_the_conversion_of_a_gaussian_is_that_of_its_renyi_divergences():
 
 
 def test_a_pure_guarantee_is_used_where_it_says_more():
-    """The exponential polylog with an error of 75, for a record of 10: ε 1.30 and 78.6 %, not 6.55 and 98.8 %."""
+    """The exponential polylog with an error of 75, for a record of 10: ε = 1.30 and 78.6 %, not 6.55 and 98.8 %."""
     m = ss.ExponentialPolylog.calibrate(std=75)
     loss = Loss(m.policy(10), m.pure_policy(10))
     assert epsilon(loss.rho, 1e-6) == pytest.approx(6.55, abs=0.01)
@@ -150,7 +150,7 @@ def loss_lists():
 @settings(max_examples=200, deadline=None)
 @given(loss_lists(), st.sampled_from([0.01, 1e-3, 0.3]))
 def test_the_best_bound_is_the_least_of_all(losses, probability):
-    """No other choice of which columns to take as pure gives a smaller shift of the odds."""
+    """No other choice of columns to count as pure gives a smaller shift of the odds."""
     brute = min(subsets(losses, lambda rho: odds_factor(rho, probability), probability))
     assert best_odds_factor(losses, probability).value == pytest.approx(brute, rel=1e-9)
 
@@ -167,7 +167,7 @@ def test_the_best_epsilon_is_among_those_that_hold(losses):
 
 
 def test_many_small_pure_losses_go_through_zcdp():
-    """Losses add as squares there: a hundred columns of ε = 0.1 are more certain than their sum of 10 says."""
+    """In zCDP losses add like squares: a hundred columns of ε = 0.1 have a better bound than their sum, 10."""
     losses = [Loss(0.1 * math.tanh(0.05), 0.1)] * 100
     found = certainty(losses)
     assert found.value < posterior(0.5, 10)
@@ -178,7 +178,7 @@ def test_many_small_pure_losses_go_through_zcdp():
 
 
 def test_the_bound_holds_for_laplace_and_gaussian_noise_together():
-    """The privacy loss of both, by brute force over their outputs, exceeds the bound with at most its probability."""
+    """The privacy loss of both, computed over all outputs, exceeds the bound with at most its probability."""
     laplace, gaussian, size = ss.GeneralizedGaussian(2.0, 1), ss.Gaussian(10.0), 3.0
     losses = [Loss(m.policy(size), m.pure_policy and m.pure_policy(size)) for m in (laplace, gaussian)]
     bound = best_odds_factor(losses, 0.01)
@@ -196,14 +196,14 @@ def test_the_bound_holds_for_laplace_and_gaussian_noise_together():
     assert exceeded <= 0.01
 
 
-def test_losses_beyond_numbers():
+def test_infinite_losses():
     assert certainty([Loss(math.inf)]).value == 1.0
     assert best_epsilon([Loss(math.inf, 2.0)], 1e-6).value == 2.0
     assert best_epsilon([Loss(math.inf, math.inf), Loss(1.0)], 1e-6).value == math.inf
     assert certainty([Loss(0.0)]).value == 0.5
 
 
-def test_exceptions_are_told():
+def test_exceptions_are_reported():
     pure, zcdp = certainty([Loss(0.2, 0.5)]), certainty([Loss(0.1)])
     assert bounds_in_words([pure], share) == (["62.3 %"], "without exception, by the pure guarantee (PRDP)")
     assert bounds_in_words([zcdp], share) == (["81.2 %"], "except in 1 % of cases")

@@ -1,4 +1,4 @@
-"""Formulas as trees: they have the values of the policies that say them, and are written in several ways."""
+"""Formulas as trees: they have the values of their policies, and are written in several ways."""
 
 import re
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ from slowscale.report.words import mathml
 
 GAUSSIAN = RootPolicy(1, 75)
 LAPLACE = PowerPolicy(2, 1)
-# One policy of each form: its text, its LaTeX, and the characters of its MathML.
+# One policy per kind of formula: its text, its LaTeX, and the characters of its MathML.
 FORMS = [
     (ConstantPolicy(0.5), "0.5", "0.5", "P(x)=0.5"),
     (GAUSSIAN, "Δ² / (2·75²)", r"\frac{\Delta(r)^{2}}{2 \cdot 75^2}", "P(x)=x22·752"),
@@ -128,7 +128,7 @@ def test_each_form_is_written(policy, as_text, as_latex, as_mathml):
 
 
 def test_the_forms_are_of_every_kind():
-    """A new kind needs a form above, so that it is written everywhere."""
+    """A new kind needs an example above, so that all its notations are tested."""
     assert {policy.kind for policy, *_ in FORMS} | {"times"} == set(POLICY_KINDS)
 
 
@@ -136,7 +136,7 @@ def test_the_forms_are_of_every_kind():
 
 
 def scale(policy):
-    """Return the largest size below which a plain evaluation loses digits, or a size like it."""
+    """Return roughly the largest size below which a plain evaluation loses digits."""
     inner = [*getattr(policy, "terms", ()), *(getattr(policy, name, None) for name in ("pure", "policy"))]
     own = getattr(policy, "sigma", 1) * getattr(policy, "a", 1), getattr(policy, "a", 1), getattr(policy, "sigma", 1)
     return max([*own, *(scale(part) for part in inner if part is not None)])
@@ -180,8 +180,8 @@ def test_texts_between_values_say_what_is_evaluated():
 # --- names and brackets ----------------------------------------------------------------------------------------------
 
 
-def test_names_of_columns_are_not_read():
-    """Brackets follow the formula: a column's name may hold any words."""
+def test_names_of_columns_are_not_parsed():
+    """Brackets depend on the formula only; the name of a column may contain any text."""
     record = ss.RecordPolicy((("farms with cattle", LAPLACE.to_zcdp()), ("work with pay", LogPolicy(1))))
     assert str(record) == "(tanh(ε/2)·ε with ε = farms with cattle / 2) + ln(work with pay + 1)² / (2·1²)"
     assert str(ss.RecordPolicy((("annual pay", GAUSSIAN),))) == "(annual pay)² / (2·75²)"
@@ -197,7 +197,7 @@ def test_names_in_mathml_are_escaped():
     assert re.search(r"<i>|\"&", drawn.replace('"&#', "")) is None
 
 
-def test_what_no_policy_alone_writes():
+def test_formulas_that_no_single_policy_has():
     x = Symbol("x")
     for formula, as_text, as_latex, as_mathml in [
         (Absolute(x), "|x|", r"\left|x\right|", "P=|x|"),
@@ -244,7 +244,7 @@ def test_a_policy_registers_itself():
         assert str(Toy(2.0) + GAUSSIAN) == "2 + Δ² / (2·75²)"
         with pytest.raises(ss.ParameterError, match=r"kind must be one of .*times, toy, transformation.*, got 'none'"):
             ss.Policy.from_dict({"kind": "none"})
-        with pytest.raises(ss.ParameterError, match="kind must be a new name, but Toy has 'toy' already"):
+        with pytest.raises(ss.ParameterError, match="kind must be a new name, got 'toy', which Toy has already"):
             type("Another", (Policy,), {"kind": "toy"})
     finally:
         POLICY_KINDS.pop("toy", None)

@@ -12,7 +12,7 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale.tables.sources import open_source, open_table
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 WRITERS = {".dta": pyreadstat.write_dta, ".sav": pyreadstat.write_sav, ".xpt": pyreadstat.write_xport}
 FRAME = pd.DataFrame(
     {
@@ -76,11 +76,13 @@ def test_labels(path):
         mechanism=TINY, keys=ss.Keys.cross({"day": [date(1959, 12, 31)]}), derive={"day": "cast(at as date)"}
     )
     assert day.table["count"].to_pylist() == [1]
-    with pytest.raises(ss.ParameterTypeError, match="column 'code' cannot label groups, it holds float64"):
+    with pytest.raises(
+        ss.ParameterTypeError, match="column 'code' must hold text, whole numbers, booleans or dates, got float64"
+    ):
         session(path).count(mechanism=TINY, keys=ss.Keys.cross({"code": [1]}))
 
 
-def test_a_number_that_is_not_whole_breaks_its_declared_type(path):
+def test_a_fraction_is_not_of_a_declared_integer_type(path):
     broken = session(path, types={"pay": "int64"})
     with pytest.raises(ss.DataError, match="column 'pay' has values that are not int64"):
         broken.sum({"pay": TINY}, nulls="zero")
@@ -110,7 +112,7 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("ending", "form", "wanted"), FORMATS)
-def test_one_odd_date_is_missing_and_changes_no_other(tmp_path, ending, form, wanted):
+def test_an_impossible_date_is_missing_and_changes_no_other(tmp_path, ending, form, wanted):
     for odd in (None, 1e17, -1e17, 1e70):
         frame = pd.DataFrame({"x": [2.0, odd]})
         rows = open_table(written(tmp_path, ending, frame, variable_format={"x": form})).to_pyarrow()["x"].to_pylist()
@@ -183,7 +185,7 @@ def test_declared_types_of_excel(book):
 
 
 @pytest.mark.parametrize("odd", ["ZZ", 1.5, "3 ", None, date(2020, 1, 1), True, "=1+1", 1e300])
-def test_one_odd_cell_changes_no_other(book, odd):
+def test_an_unusual_cell_changes_no_other(book, odd):
     keys = ss.Keys.cross({"county": ["1", "2"]})
     for rows in ([], [[odd, 5]]):
         path = book(["county", "emp"], [1, 10], *rows, ["2", 20])
@@ -200,10 +202,10 @@ def test_a_row_wider_than_the_header_is_a_data_error(book, tmp_path):
 
 
 def test_sheets_and_headers_of_excel(book):
-    with pytest.raises(ss.ParameterError, match="has 2 sheets; keep the one with the records only"):
+    with pytest.raises(ss.ParameterError, match="has 2; keep only the sheet with the records"):
         ss.Session(book(["a"], [1], sheets=2))
     for header in ([], ["a", None, "b"], ["a", "A"]):
-        with pytest.raises(ss.ParameterError, match=r"the first row of .* must name every column"):
+        with pytest.raises(ss.ParameterError, match=r"the first row of .* must have a different name for every column"):
             ss.Session(book(header, [1, 2, 3][: len(header)]))
     assert open_table(book(["a", "b"])).to_pyarrow().num_rows == 0
 

@@ -1,4 +1,4 @@
-"""Proposed types: read every value by the library's own rules, and say what they are not sure of."""
+"""Proposed types: every value is read by the rules of a release, and notes say what is uncertain."""
 
 import datetime
 import gzip
@@ -59,7 +59,7 @@ def column(tmp_path, values, csv=None):
         (["2020-01-31 12:00", "2020-02-01"], "timestamp", None),
         (["31/01/2020", "01/02/2020"], "date", None),
         (["01/31/2020", "01/02/2020"], "date", None),
-        (["01/02/2020", "03/04/2020"], "string", '"%d/%m/%Y" or "%m/%d/%Y": declare "date"'),
+        (["01/02/2020", "03/04/2020"], "string", '"%d/%m/%Y" or "%m/%d/%Y": declare the type "date"'),
         (["13/02/2020", "02/13/2020"], "string", None),
         (["01.02.20"], "string", None),
         (["1,5", "2,25"], "decimal(18, 2)", None),
@@ -78,7 +78,7 @@ def test_types_of_text(tmp_path, values, dtype, note):
     assert note is None or note in why
 
 
-def test_the_form_of_a_file(tmp_path):
+def test_the_format_of_a_file(tmp_path):
     guess = guessed(tmp_path, "name;opened;price\nKöln;31.12.2020;1,50\nBonn;01.02.2021;2\n".encode("cp1252"))
     assert dict(guess) == {"name": "string", "opened": "date", "price": "decimal(18, 1)"}
     assert guess.csv == {"delimiter": ";", "encoding": "latin-1", "dates": "%d.%m.%Y", "decimal": ","}
@@ -94,26 +94,26 @@ def test_the_form_of_a_file(tmp_path):
     assert "may be a record" in guessed(tmp_path, "1,2\n3,4\n").notes["header"]
 
 
-def test_what_is_known_is_kept(tmp_path):
+def test_given_settings_are_kept(tmp_path):
     text = "a;b\n01/02/2020;1,234\n03/04/2020;2,345\n"
     given = {"dates": "%m/%d/%Y", "decimal": ",", "delimiter": ";", "header": ["x", "y"]}
     guess = guessed(tmp_path, text.partition("\n")[2], csv=given)
     assert dict(guess) == {"x": "date", "y": "decimal(18, 3)"}
     assert guess.csv == given
-    with pytest.raises(ss.ParameterError, match="csv has no setting"):
+    with pytest.raises(ss.ParameterError, match="csv must have only the settings"):
         guess_types(tmp_path / "data.csv", {"delimeter": ";"})
 
 
-def test_one_column_settles_the_dates_of_another(tmp_path):
+def test_one_column_determines_the_date_format_of_another(tmp_path):
     guess = guessed(tmp_path, "a,b,c\n31/01/2020,01/02/2020,2020-01-01\n30/01/2020,03/04/2020,2020-01-01\n")
     assert dict(guess) == {"a": "date", "b": "date", "c": "string"}
     assert guess.csv == {"dates": "%d/%m/%Y"}
-    assert '"%d/%m/%Y" is taken, as in another column' in guess.notes["b"]
+    assert '"%d/%m/%Y" was chosen, as in another column' in guess.notes["b"]
     assert "unlike those of other columns" in guess.notes["c"]
 
 
-def test_the_rules_of_a_release_have_the_last_word(tmp_path, monkeypatch):
-    monkeypatch.setattr(guessing, "_type", lambda *_: ("int64", None))
+def test_the_rules_of_a_release_decide(tmp_path, monkeypatch):
+    monkeypatch.setattr(guessing, "_propose_type", lambda *_: ("int64", None))
     assert column(tmp_path, ["1", "x"]) == ("string", "some values cannot be read as int64")
 
 
@@ -134,7 +134,7 @@ def test_the_proposal_opens_a_session(tmp_path):
 @pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")  # Ibis calls it
 def test_the_curator_is_warned(tmp_path):
     (tmp_path / "data.csv").write_text("a\nsecret\n")
-    with pytest.warns(ss.ConfidentialWarning, match="come from the records, which are confidential") as caught:
+    with pytest.warns(ss.ConfidentialWarning, match="were inferred from the records, which are confidential") as caught:
         ss.guess_types(tmp_path / "data.csv")
     (warning,) = [warning for warning in caught if warning.category is ss.ConfidentialWarning]
     assert warning.filename == __file__
@@ -142,7 +142,7 @@ def test_the_curator_is_warned(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "a,,b\n1,2,3\n", 'a,b\n1,"2\n"3,4\n5\n'])
-def test_files_that_no_form_reads(tmp_path, text):
+def test_files_that_no_format_can_read(tmp_path, text):
     (tmp_path / "data.csv").write_text(text)
     with pytest.raises((ss.DataError, ss.ParameterError), match=r"data: .*data\.csv"):
         guess_types(tmp_path / "data.csv")

@@ -1,4 +1,4 @@
-"""Keys: made from anything public, combined, typed, and never quietly changed."""
+"""Keys: made from public data of any kind, combined, typed, and never changed silently."""
 
 from datetime import date
 
@@ -125,10 +125,10 @@ def test_every_kind_of_label():
     [
         (lambda: Keys.from_frame({"a": []}), "empty"),
         (lambda: Keys.from_frame({}), "column"),
-        (lambda: Keys.from_frame({"a": [1, 1]}), r"distinct: {'a': 1} is there more than once"),
+        (lambda: Keys.from_frame({"a": [1, 1]}), r"distinct, but {'a': 1} occurs more than once"),
         (lambda: Keys.from_frame({"a": ["x", None]}), "a must be labels of one type|missing labels"),
         (lambda: Keys.from_frame(pa.table({"a": pa.array(["x", None])})), "keys a must not have missing labels"),
-        (lambda: Keys.from_frame({"a": [1, 2], "b": [1]}), "one length"),
+        (lambda: Keys.from_frame({"a": [1, 2], "b": [1]}), "the same length"),
         (
             lambda: Keys.from_frame({"a": [1.5]}),
             "must be text, whole numbers, booleans or dates, got double",
@@ -145,32 +145,35 @@ def test_every_kind_of_label():
         (lambda: Keys(pa.table([[1], [2]], ["a", "a"])), "different names"),
         (lambda: Keys(pa.table({"a": [1]}), "words of mine"), r"made by Keys\.from_frame"),
         (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), None), "by must name the key columns"),
-        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), 5), "by must name columns by text, got 5"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), 5), "by must be the names of columns, as text, got 5"),
         (lambda: PAIRS.filter(lambda wrong: True), "condition must be a function of county, naics3, got an error"),
-        (lambda: Keys.from_frame({3: ["x"]}), "named by text, got 3"),
+        (lambda: Keys.from_frame({3: ["x"]}), "must have a non-empty text as its name, got 3"),
         (lambda: Keys.from_frame([1, 2]), "got list"),
         (lambda: Keys("county"), r"made by Keys\.from_frame"),
         (lambda: Keys.cross(), "at least one column"),
-        (lambda: Keys.cross(["a"]), r"a mapping of columns to values, or keys, got \['a'\]"),
+        (lambda: Keys.cross(["a"]), r"mappings of columns to values, or keys, got \['a'\]"),
         (lambda: Keys.from_file(7), "path must be the path"),
         (lambda: Keys.from_file("no/such/file.csv"), "keys: no file matches"),
         (lambda: Keys.public_in(pd.DataFrame({"a": [1.5]}), "a"), "keys a must be text"),
-        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), "b"), "by: there is no column 'b'; there are a"),
+        (
+            lambda: Keys.public_in(pd.DataFrame({"a": [1]}), "b"),
+            "by names 'b', which is not a column; the columns are a",
+        ),
         (lambda: Keys.public_in(pd.DataFrame({"a": [None, None]}, dtype="str"), "a"), "empty"),
         (lambda: PAIRS * PAIRS, "different columns"),
         (lambda: PAIRS | Keys.cross({"county": ["x"]}), "same columns"),
         (
             lambda: PAIRS | Keys.cross({"county": ["x"], "naics3": ["1"]}),
-            "whole numbers on one side, text on the other",
+            "must be of one type, got whole numbers and text",
         ),
-        (lambda: PAIRS.filter(county=1), "keys county are text, got 1"),
-        (lambda: PAIRS.filter(state="x"), "no column 'state'"),
+        (lambda: PAIRS.filter(county=1), "keys county must be compared with text, got 1"),
+        (lambda: PAIRS.filter(state="x"), "filter names 'state', which is not a column"),
         (lambda: PAIRS.filter(county="x"), "empty"),
         (lambda: PAIRS.filter("county"), "condition must be a function"),
         (lambda: PAIRS.project("county", "county"), "twice"),
         (lambda: PAIRS.project(), "at least one"),
     ],
 )
-def test_mistakes_are_told(make, words):
+def test_mistakes_raise_clear_errors(make, words):
     with pytest.raises((ParameterError, ParameterTypeError), match=words):
         make()

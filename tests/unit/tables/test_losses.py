@@ -1,4 +1,4 @@
-"""Policies as expressions for an engine: the same values as the policies' own."""
+"""Policies as expressions for an engine have the same values as the policies."""
 
 import ibis
 import numpy as np
@@ -45,7 +45,7 @@ POLICIES = [
 
 
 def losses(policy):
-    """Return the losses that DuckDB works out."""
+    """Return the losses that DuckDB computes."""
     table = ibis.memtable({"size": SIZES.tolist()})
     found = ibis.duckdb.connect().to_pyarrow(table.select(loss=expression(policy, table.size).cast("float64")))
     return found["loss"].to_numpy()
@@ -61,12 +61,12 @@ def test_the_policies_are_of_every_kind():
 
 
 def test_constants_are_numbers_of_any_size():
-    """Engines take literals for decimals, whose products overflow: a constant is worked out beforehand."""
+    """On some engines literals are decimals, whose products overflow, so constants are evaluated in Python."""
     policy = TimesPolicy(10**6, TimesPolicy(10**6, TimesPolicy(10**6, ConstantPolicy(0.123456789))))
     np.testing.assert_allclose(losses(policy), policy(SIZES), rtol=1e-12)
 
 
 @pytest.mark.parametrize("wrap", [lambda p: p, lambda p: 2 * (p + ConstantPolicy(1))])
 def test_functions_of_the_user_are_refused(wrap):
-    with pytest.raises(ss.ParameterError, match="the engine cannot evaluate a transformation policy"):
+    with pytest.raises(ss.ParameterError, match="the engine cannot evaluate a policy with a user-given function"):
         losses(wrap(TransformationPolicy(np.sqrt, 1)))

@@ -1,4 +1,4 @@
-"""Patterns of the common subset are spelled out, and everything else is refused."""
+"""Patterns of the common subset are expanded, and everything else is refused."""
 
 import re
 
@@ -45,15 +45,15 @@ def test_spelling(pattern, spelled):
         ("a{256}", "at most 255"),
         ("a{0}", "the bounds must be in order"),
         ("a{,2}", "must be written"),
-        ("[a", "has a \\[ without its \\]"),
+        ("[a", "has a \\[ without a closing \\]"),
         ("[]", "empty class"),
         ("[z-a]", "range"),
         ("[!-a]", "range"),
         ("[[:alpha:]]", "in a class"),
         ("[a&&b]", "in a class"),
-        (r"\b", "not the same on every engine"),
-        (r"\1", "not the same on every engine"),
-        ("a\\", "not the same on every engine"),
+        (r"\b", "not mean the same on every engine"),
+        (r"\1", "not mean the same on every engine"),
+        ("a\\", "not mean the same on every engine"),
         ("a\0", "NUL"),
     ],
 )
@@ -65,7 +65,7 @@ def test_other_patterns_are_refused(pattern, message):
 @pytest.mark.parametrize(
     ("pattern", "empty"), [("a*", True), ("^$", True), ("a*b", False), ("a|b?", True), ("a|b", False)]
 )
-def test_what_matches_nothing_is_known(pattern, empty):
+def test_patterns_that_match_an_empty_text_are_known(pattern, empty):
     assert compile_pattern(pattern).matches_empty is empty
 
 

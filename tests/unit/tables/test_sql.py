@@ -1,4 +1,4 @@
-"""The page that lists what SQL text may use is made from the rules, and every usage on it is accepted."""
+"""The page that lists the allowed SQL syntax is generated from the rules, and every usage on it is accepted."""
 
 import importlib.util
 from pathlib import Path

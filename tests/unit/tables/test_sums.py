@@ -1,4 +1,4 @@
-"""Exact sums: which records are counted, and which are refused, before any noise is drawn."""
+"""Exact sums: which records are counted, and which are refused, before noise is drawn."""
 
 import math
 from decimal import Decimal
@@ -21,7 +21,7 @@ def summed(values, dtype, **options):
     return (int(found.counts[0]) + rest) * found.grain
 
 
-# The other records make up for the negative one: the sum itself is not negative, so only the records can tell.
+# The sum is not negative because of the other records, so the negative record must be found among the records.
 NEGATIVE = {
     "int64": ([5, -1], pa.int64()),
     "int8": ([100, -1], pa.int8()),
@@ -38,17 +38,19 @@ NEGATIVE = {
 
 
 @pytest.mark.parametrize("name", NEGATIVE)
-def test_a_negative_record_is_refused_where_none_may_be(name):
-    with pytest.raises(ss.DataError, match="column 'x' has negative values, which a transformation cannot take"):
+def test_a_negative_record_is_an_error_by_default(name):
+    with pytest.raises(
+        ss.DataError, match="column 'x' has negative values, which a transformation mechanism does not allow"
+    ):
         summed(*NEGATIVE[name], negatives="error")
 
 
 @pytest.mark.parametrize("name", NEGATIVE)
-def test_a_negative_record_counts_as_zero_or_as_itself_where_that_is_asked_for(name):
+def test_a_negative_record_counts_as_zero_or_as_itself_on_request(name):
     values, dtype = NEGATIVE[name]
     numbers = [Fraction(value) for value in values]
     assert summed(values, dtype, negatives="zero") == sum(max(number, 0) for number in numbers)
-    # a float is cut towards zero to a whole number of grains
+    # a float is truncated towards zero to a whole number of grains
     expected = sum(math.trunc(n * 2**30) / Fraction(2**30) if pa.types.is_floating(dtype) else n for n in numbers)
     assert summed(values, dtype) == expected
 
@@ -56,7 +58,7 @@ def test_a_negative_record_counts_as_zero_or_as_itself_where_that_is_asked_for(n
 @pytest.mark.parametrize("mechanism", [ss.Root(2, 1), ss.Root(4, 0.5, a=10), ss.Log(1)], ids=str)
 @pytest.mark.parametrize("record", [-1, -1.0, -0.25, Decimal("-1.00")], ids=repr)
 def test_no_negative_record_reaches_a_transformation(mechanism, record):
-    """Not even where the offset, or the other records, would hide it."""
+    """It is refused even if the offset, or the other records, would hide it."""
     session = ss.Session(pa.table({"x": [type(record)(100), record]}))
     with pytest.raises(ss.DataError, match="column 'x' has negative values"):
         session.sum({"x": mechanism})

@@ -1,4 +1,4 @@
-"""CSV files are read by rule: nothing that one record holds changes how another is read."""
+"""CSV files are read by declared rules: no record changes how another one is read."""
 
 import gzip
 import math
@@ -11,7 +11,7 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale.tables.sources import open_source, open_table
 
-TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
+TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_text_that_is_not_a_plain_number_is_an_error_not_a_zero(write, value):
     with pytest.raises(ss.DataError, match="column 'emp' has values that are not numbers") as caught:
         total(path, csv={"delimiter": ";"}, nulls="zero")
     assert value not in str(caught.value)
-    keys = ss.Keys.cross({"k": ["b"]})  # the record with the odd value is not published
+    keys = ss.Keys.cross({"k": ["b"]})  # the record with the invalid value is not published
     assert total(path, csv={"delimiter": ";"}, keys=keys) == 2
 
 
@@ -93,10 +93,10 @@ def test_declared_types(write):
     assert set(source.unreadable) == set(types)
 
 
-def test_a_value_that_breaks_its_type_is_an_error_where_it_is_used(write):
+def test_a_value_of_the_wrong_type_is_an_error_if_it_is_used(write):
     path = write("k,n,x\na,1,1\nb,X,2\n")
     session = ss.Session(path, types={"n": "int64", "x": "int64"}, bits=Recorded(1))
-    # As a label it is none of the keys; elsewhere it does no harm.
+    # As a label it matches no key; in a column that is not used it is ignored.
     assert session.sum({"x": TINY}, keys=ss.Keys.cross({"n": [1, 2]})).table["x"].to_pylist() == [1, 0]
     assert session.sum({"x": TINY}).table["x"].to_pylist() == [3]
     for options in ({"where": "n > 0"}, {"derive": {"m": "n + 1"}, "where": "m > 0"}):
@@ -126,7 +126,7 @@ def test_encodings(write):
     path = write("name,emp\nCôte,1\n".encode("latin-1"))
     assert read(path, encoding="latin-1") == [{"name": "Côte", "emp": "1"}]
     for declared in ("utf-8", "utf-16", "ascii"):
-        with pytest.raises(ss.DataError, match=f"is not written in {declared}; say which encoding"):
+        with pytest.raises(ss.DataError, match=f"is not encoded in {declared}; declare its encoding"):
             read(path, encoding=declared)
 
 
@@ -168,12 +168,12 @@ def test_dialects(write):
         ('x,"2\n', "line 3 of .* has a quote that is not closed in that line"),
         ('x,y"2\n', "line 3 of .* has a quote that is not closed"),
         ('x,"2\nz"\n', "line 3 of .* has a quote that is not closed"),
-        ("x,2,3\n", "line 3 of .* is not a record with as many fields as the header has"),
-        ("x\n", "line 3 of .* is not a record"),
-        ('x,"2"3\n', "line 3 of .* is not a record"),
-        ("x,2\r\n", "line ends of several kinds"),
-        ("x,2\r", "line ends of several kinds"),
-        (b"x,\xff\n", "is not written in utf-8"),
+        ("x,2,3\n", "line 3 of .* must have as many fields as the header"),
+        ("x\n", "line 3 of .* must have as many fields"),
+        ('x,"2"3\n', "line 3 of .* must have as many fields"),
+        ("x,2\r\n", "must have line ends of one kind"),
+        ("x,2\r", "must have line ends of one kind"),
+        (b"x,\xff\n", "is not encoded in utf-8"),
     ],
 )
 @pytest.mark.parametrize("rest", ["", 'last,"9"\n'])
@@ -185,7 +185,7 @@ def test_a_line_that_is_not_a_record_is_an_error_that_quotes_nothing(write, odd,
     assert caught.value.__cause__ is None
 
 
-def test_lines_are_told_apart_across_chunks(write, monkeypatch):
+def test_lines_are_recognized_across_chunks(write, monkeypatch):
     from slowscale.tables import textfiles
 
     body = 'k,emp\r\n"a ""quoted"" one",1\r\nb,2\r\n' * 50
@@ -194,9 +194,9 @@ def test_lines_are_told_apart_across_chunks(write, monkeypatch):
         assert len(read(write(body))) == 149
         with pytest.raises(ss.DataError, match="quote that is not closed"):
             read(write(body + 'c,"3\r\n'))
-        with pytest.raises(ss.DataError, match="several kinds"):
+        with pytest.raises(ss.DataError, match="line ends of one kind"):
             read(write(body + "c,3\n"))
-        with pytest.raises(ss.DataError, match="several kinds"):
+        with pytest.raises(ss.DataError, match="line ends of one kind"):
             read(write(body + "c\r,3\r\n"))
 
 
@@ -208,7 +208,7 @@ def test_lines_are_told_apart_across_chunks(write, monkeypatch):
         ({"encoding": "klingon"}, "csv encoding must be one that Python knows"),
         ({"dates": "iso"}, "csv dates must be a format such as"),
         ({"decimal": ";"}, "csv decimal must be"),
-        ({"separator": ";"}, "csv has no setting 'separator'; it has delimiter"),
+        ({"separator": ";"}, "csv must have only the settings delimiter.*got 'separator'"),
         (";", "csv must be a mapping"),
     ],
 )
@@ -219,7 +219,7 @@ def test_mistakes_in_a_dialect(write, csv, words):
 
 @pytest.mark.parametrize("text", ["", "\n", "a,,c\n1,2,3\n", "a,A\n1,2\n"])
 def test_mistakes_in_a_header(write, text):
-    with pytest.raises(ss.ParameterError, match=r"must name every column|several columns of one name"):
+    with pytest.raises(ss.ParameterError, match=r"must name every column|must have different names"):
         ss.Session(write(text))
 
 
