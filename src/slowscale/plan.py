@@ -788,9 +788,7 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
         sizes = plan.sizes or None
         files.append(release.report(plan.output.report, total, overwrite=overwrite, sizes=sizes))
     if confidential is not None:
-        from slowscale.report import write_confidential_report
-
-        files.append(write_confidential_report(session, release, confidential, overwrite=overwrite))
+        files.append(release.confidential_report(confidential, session, overwrite=overwrite))
     return release, files
 
 

@@ -14,7 +14,7 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import check_flag, lazy, level_quantile
-from slowscale.release import check_interval
+from slowscale.release.ratios import check_interval
 from slowscale.tables.keys import Keys
 
 SUFFIXES = ("", "_se", "_low", "_high", "_transformed")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import figure, power_of_ten
@@ -72,8 +73,17 @@ class RecordSize:
         return self.named and LARGEST.search(self.name) is not None
 
 
+# The forms in which sizes may be given; see `read_sizes`.
+SizesLike = (
+    str
+    | Mapping[str, float | Mapping[str, float]]
+    | Sequence[float | RecordSize | Mapping[str, Any]]
+    | npt.NDArray[np.floating[Any] | np.integer[Any]]
+)
+
+
 def read_sizes(
-    sizes: Any, columns: Sequence[str] = (), others: Sequence[str] | None = None, argument: str = "sizes"
+    sizes: SizesLike | None, columns: Sequence[str] = (), others: Sequence[str] | None = None, argument: str = "sizes"
 ) -> tuple[RecordSize, ...]:
     """Return sizes in any form that they may be given in, checked.
 

@@ -7,7 +7,7 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale import session as session_module
+from slowscale.session import session as session_module
 
 RECORDS = pd.DataFrame({"g": ["a", "a", "b"], "x": [3, 40, 500]})
 KEYS = ss.Keys.from_frame({"g": ["a", "b"]})

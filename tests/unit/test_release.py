@@ -15,7 +15,7 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.release import fieller
+from slowscale.release.ratios import fieller
 
 KEYS = ss.Keys.from_frame(
     {
@@ -165,7 +165,7 @@ def test_other_files_are_no_releases(release, tmp_path):
     facts = {**release.facts, "format": 99}
     newer = release.table.replace_schema_metadata({b"slowscale": json.dumps(facts)})
     pa.parquet.write_table(newer, tmp_path / "newer.parquet")
-    with pytest.raises(ss.EngineError, match="has format 99, this version of slowscale reads 1"):
+    with pytest.raises(ss.EngineError, match="has format 99, but this version of slowscale reads format 1"):
         ss.read_release(tmp_path / "newer.parquet")
 
 

@@ -6,11 +6,12 @@ make the contribution no function of the record: the policy would no longer hold
 operations known to look at their own row only, and anything else is refused, or reported where a table is a query.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
+from ibis.common.deferred import Deferred
 from ibis.common.exceptions import IbisError
 
 from slowscale.errors import ParameterError, ParameterTypeError
@@ -18,6 +19,8 @@ from slowscale.tables import functions, sql
 from slowscale.tables.portable import RULES, portable
 from slowscale.tables.values import RefusedError
 
+# A filter or a derived column: SQL text, or an Ibis expression or function of the table.
+Expression = str | ir.Value | Deferred | Callable[[ir.Table], ir.Value]
 REASON = "it would let one record change what another contributes, and the policy would no longer hold"
 MANY_ROWS = {
     ops.Reduction: "an aggregate",
