@@ -427,7 +427,7 @@ def calibrate(
     stated = read_sizes(sizes)
     found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
     if as_json:
-        losses = {size.name: found.policy(size.everywhere) for size in stated}
+        losses = {size.name: found.policy(at) for size in stated if (at := size.everywhere) is not None}
         described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
         _print_json({**described, **({"losses": losses} if stated else {})})
         return

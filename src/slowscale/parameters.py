@@ -205,7 +205,7 @@ def as_array(name: str, values: object) -> Array:
 
 def evaluate(
     name: str, values: object, formula: Callable[[Array], Array], low: float = -math.inf, finite: bool = True
-) -> Any:
+) -> float | Array:
     """Apply an elementwise formula to checked values: a float for a number, an array for an array.
 
     Values must be at least `low`, and finite unless `finite` is false. Large arrays are worked through in cache-sized

@@ -867,7 +867,7 @@ def _key_types(keys: KeysPlan, csv: dict[str, Any] | None, table: Any) -> dict[s
 
 # By what labels are: their declared type, and a label that stands for any.
 KEY_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean", "dates": "date"}
-STAND_INS = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
+STAND_INS: dict[str, Label] = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
 
 
 def _stand_ins(plan: Plan, session: "Session") -> "Keys":

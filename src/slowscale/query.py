@@ -16,6 +16,8 @@ from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import check_flag, lazy, level_quantile
 from slowscale.release.ratios import check_interval
 from slowscale.tables.keys import Keys
+from slowscale.tables.rowwise import Expression
+from slowscale.typing import UnitLike
 
 SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
 TREATMENTS = ("error", "zero")
@@ -65,11 +67,11 @@ class Query:
     by: str | Sequence[str] | None = None
     keys: Keys | None = None
     count: Mechanism | None = field(default=None, kw_only=True)
-    unit: Any = field(default=1, kw_only=True)
+    unit: UnitLike | Mapping[str, UnitLike] = field(default=1, kw_only=True)
     level: float = field(default=0.95, kw_only=True)
     means: str | None = field(default=None, kw_only=True)
-    where: Any = field(default=None, kw_only=True)
-    derive: Mapping[str, Any] | None = field(default=None, kw_only=True)
+    where: Expression | None = field(default=None, kw_only=True)
+    derive: Mapping[str, Expression] | None = field(default=None, kw_only=True)
     nulls: str = field(default="error", kw_only=True)
     negatives: str = field(default="error", kw_only=True)
     nonnegative: bool = field(default=False, kw_only=True)

@@ -5,6 +5,7 @@ A function that works elementwise takes a `Scalar` and returns a float, or takes
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Protocol
@@ -16,6 +17,12 @@ import numpy.typing as npt
 Scalar = float | Decimal | Fraction | np.integer[Any] | np.floating[Any]
 # Several numbers: a numpy array, a pandas or polars series, or (nested) sequences.
 ArrayLike = npt.ArrayLike | Sequence[Decimal | Fraction]
+# Numbers in the type that holds them: floats, 64-bit integers or Python integers.
+NumberArray = npt.NDArray[Any]
+# A label of a public key.
+Label = str | int | bool | date
+# One record: a value for each column, and labels where the loss depends on them.
+Record = Mapping[str, Scalar | Label]
 # The step of a grid: an exact number, or text such as "0.01".
 UnitLike = int | float | Decimal | Fraction | str
 # User-given functions by name ("module.function").

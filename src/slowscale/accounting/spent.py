@@ -10,7 +10,9 @@ from slowscale.accounting.record import RecordPolicy
 from slowscale.accounting.semantics import Loss, bounds_in_words, certainty
 from slowscale.errors import ParameterError
 from slowscale.figures import figure, share
+from slowscale.markup import html_text
 from slowscale.sizes import RecordSize, default_sizes
+from slowscale.typing import Record
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Spent(RecordPolicy):
     pure_policy: RecordPolicy | None = None
     pieces: tuple[Piece, ...] = ()
 
-    def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
+    def entity(self, cells: Sequence[Record]) -> float:
         """Return what an entity may have lost, where there was one release; several may have different cells."""
         if self.releases > 1:
             raise ParameterError("give each release its own cells, release.policy.entity(cells), and add up")
@@ -65,6 +67,9 @@ class Spent(RecordPolicy):
 
     def __str__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
     def describe(self, sizes: Sequence[RecordSize] = ()) -> str:
         """Return in plain words what records of these sizes may have lost; without sizes, of powers of ten."""

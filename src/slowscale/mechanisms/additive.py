@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from scipy import special
@@ -26,7 +26,7 @@ from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.logconcave import LogConcave
-from slowscale.parameters import evaluate, lazy, level_quantile
+from slowscale.parameters import Array, evaluate, lazy, level_quantile
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.samplers import (
@@ -39,6 +39,7 @@ from slowscale.sampling.samplers import (
     Sampler,
     build_envelope,
 )
+from slowscale.typing import ArrayLike, NumberArray, Scalar, UnitLike
 
 # Rounding is warned of where it biases results by more than this share of their standard error.
 BIASED = 0.1
@@ -62,7 +63,13 @@ class AdditiveMechanism(Mechanism):
         assert self.pure_policy is not None
         return self.pure_policy.to_zcdp()
 
-    def variance(self, q: Any = None, unit: Any = None) -> Any:
+    @overload
+    def variance(self, q: Scalar | None = None, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def variance(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def variance(self, q: Scalar | ArrayLike | None = None, unit: UnitLike | None = None) -> float | Array:
         """Return the variance: of the ideal output, which is the same for every q, or of what is published.
 
         With a `unit` it is that of the rounded result when the sum is q, or the largest over all sums.
@@ -71,21 +78,33 @@ class AdditiveMechanism(Mechanism):
             return _constant(self.noise.var(), q)
         return self._rounded(q, as_unit(unit))[1] ** 2
 
-    def std(self, q: Any = None, unit: Any = None) -> Any:
+    @overload
+    def std(self, q: Scalar | None = None, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def std(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def std(self, q: Scalar | ArrayLike | None = None, unit: UnitLike | None = None) -> float | Array:
         """Return the standard deviation: of the ideal output, which is the same for every q, or of what is published.
 
         With a `unit` it is that of the rounded result when the sum is q, or the largest over all sums.
         """
         return _constant(self.noise.std(), q) if unit is None else self._rounded(q, as_unit(unit))[1]
 
-    def bias(self, q: Any = None, unit: Any = None) -> Any:
+    @overload
+    def bias(self, q: Scalar | None = None, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def bias(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def bias(self, q: Scalar | ArrayLike | None = None, unit: UnitLike | None = None) -> float | Array:
         """E[published] − q: 0 for the ideal output; rounding to a `unit` coarser than the noise adds some.
 
         Without q it is the largest over all sums.
         """
         return _constant(0.0, q) if unit is None else self._rounded(q, as_unit(unit))[0]
 
-    def _rounded(self, q: Any, unit: Fraction) -> tuple[Any, Any]:
+    def _rounded(self, q: Any, unit: Fraction) -> tuple[float | Array, float | Array]:
         """Return bias and standard deviation of the rounded result."""
         if q is None:
             return tuple(float(np.abs(found).max()) for found in rounded_error(self.noise, unit, PLACES))  # type: ignore[return-value]
@@ -95,7 +114,19 @@ class AdditiveMechanism(Mechanism):
         bias, std = rounded_error(self.noise, unit, known)
         return shaped(bias[at], sums.shape), shaped(std[at], sums.shape)
 
-    def prediction_interval(self, q: Any = 0.0, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
+    @overload
+    def prediction_interval(
+        self, q: Scalar = 0.0, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float, float]: ...
+
+    @overload
+    def prediction_interval(
+        self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[NumberArray, NumberArray]: ...
+
+    def prediction_interval(
+        self, q: Scalar | ArrayLike = 0.0, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float | NumberArray, float | NumberArray]:
         """Return q ± the noise's quantile (Theorem additive_bounds), rounded outwards; or what that is rounded to.
 
         Without a `unit` the probability of the ideal output is `level`. With one, the ends are whole numbers of it, and
@@ -125,7 +156,15 @@ class AdditiveMechanism(Mechanism):
         slack = 1e-14 * (1 + width)
         return floors(rest - width - slack + 0.5), floors(rest + width + slack + 0.5)
 
-    def coverage(self, q: Any = None, level: float = 0.95, unit: Any = None) -> Any:
+    @overload
+    def coverage(self, q: Scalar | None = None, level: float = 0.95, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def coverage(self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None) -> Array: ...
+
+    def coverage(
+        self, q: Scalar | ArrayLike | None = None, level: float = 0.95, unit: UnitLike | None = None
+    ) -> float | Array:
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`.
 
         That is `level` for the ideal output. Without q, it is the one for sums that are whole numbers of units.
@@ -136,14 +175,17 @@ class AdditiveMechanism(Mechanism):
         low, high = (steps.astype(float) for steps in self._steps(sums, _half_width(self.noise, level)))
         rest, u = (0.0 if sums.rest is None else sums.rest.mid), float(sums.unit)
         outside = self.noise.sf(u * (high + 0.5 - rest)) + self.noise.cdf(u * (low - 0.5 - rest))
-        return shaped(1 - outside, sums.shape)
+        covered: float | Array = shaped(1 - outside, sums.shape)
+        return covered
 
     @property
     @abstractmethod
     def _sampler(self) -> Sampler:
         """What draws |Z|/σ, or Z/σ."""
 
-    def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
+    def release(
+        self, q: Scalar | ArrayLike, unit: UnitLike = 1, level: float = 0.95, bits: BitSource | None = None
+    ) -> Noisy:
         """Return q + Z, rounded exactly to the nearest multiple of `unit`; see `Mechanism.release`.
 
         A `UnitWarning` says so where the unit is coarser than the noise, so that rounding biases the results.
@@ -199,7 +241,7 @@ def _half_width(noise: SymmetricNoise, level: float) -> float:
     return noise.interval(level)[1]
 
 
-def _constant(value: float, q: Any) -> Any:
+def _constant(value: float, q: object) -> float | Array:
     return value if q is None else evaluate("q", q, lambda q: np.full_like(q, value))
 
 
