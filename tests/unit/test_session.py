@@ -218,7 +218,7 @@ MISTAKES = [
     ({"columns": {"cattle": TINY, "cattle_se": TINY}, "derive": {"cattle_se": "size"}}, "in the release twice"),
     (
         {"columns": {"count": TINY}, "derive": {"count": "size"}, "count": TINY},
-        "'count' is what the number of records is called",
+        "the name 'count' is reserved for the number of records",
     ),
     ({"where": "sum(cattle) > 3"}, "one record at a time"),
     ({"where": "cattle"}, "true or false"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import slowscale as ss
 from slowscale.accounting import Loss, best_epsilon, certainty, posterior
-from slowscale.columns import rebuilt
+from slowscale.columns import mechanism_of
 from slowscale.figures import figure, grid, power_of_ten, published, share
 from slowscale.policy import (
     ZCDP,
@@ -382,9 +382,9 @@ def test_rebuilt_mechanisms():
         ss.ExponentialPolylog(0.3),
         ss.UnitSplitting(1, 2),
     ):
-        assert rebuilt(mechanism.to_dict()) == mechanism
+        assert mechanism_of(mechanism.to_dict()) == mechanism
     for description in (None, {"type": "Session"}, {"type": "Transformation", "f": "numpy.log1p"}, {}):
-        assert rebuilt(description) is None
+        assert mechanism_of(description) is None
 
 
 @pytest.mark.parametrize(
