@@ -19,8 +19,9 @@ from slowscale.tables.keys import Keys
 from slowscale.tables.rowwise import Expression
 from slowscale.typing import UnitLike
 
-SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
-TREATMENTS = ("error", "zero")
+# The suffixes of the columns that are released for one summed column; the last one for transformations only.
+COLUMN_SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
+TREATMENTS = ("error", "zero")  # of missing and of negative values
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Query:
             raise ParameterError("count must be given to publish means, which are sums divided by the count")
         taken = {*(self.keys.columns if self.keys is not None else ()), *self.mechanisms}
         for name in self.columns:
-            if any(f"{name}_mean{suffix}" in taken for suffix in SUFFIXES):
+            if any(f"{name}_mean{suffix}" in taken for suffix in COLUMN_SUFFIXES):
                 raise ParameterError(f"column '{name}_mean' would be in the release twice: derive it by another name")
 
 
@@ -155,7 +156,9 @@ def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) ->
         unit = {name: unit for name in mechanisms if name != count}
     for name in unit:
         if name not in mechanisms or name == count:
-            raise ParameterError(f"unit names {name!r}, which is not summed; summed are {', '.join(mechanisms)}")
+            raise ParameterError(
+                f"unit names {name!r}, which is not summed; the summed columns are {', '.join(mechanisms)}"
+            )
     return {name: as_unit(unit.get(name, 1)) for name in mechanisms}
 
 
@@ -167,8 +170,8 @@ def _ordered_keys(by: Any, keys: Any) -> Keys | None:
     if keys is None:
         if names:
             raise ParameterError(
-                "keys must be given with by: group labels found in the data may give records away. Use "
-                "ss.Keys.from_frame, .cross or .from_file, or say that they are public with ss.Keys.public_in(data, by)"
+                "keys must be given with by: which group labels occur in the data may reveal records. Use "
+                "ss.Keys.from_frame, .cross or .from_file, or declare them public with ss.Keys.public_in(data, by)"
             )
         return None
     if not isinstance(keys, Keys):
@@ -187,8 +190,8 @@ def _check_released_names(mechanisms: Mapping[str, Mechanism], keys: Keys | None
     taken: dict[str, str] = {} if keys is None else dict.fromkeys(keys.columns, "a key column")
     for name, mechanism in mechanisms.items():
         if name in taken:
-            raise ParameterError(f"column {name!r} is {taken[name]}, so it cannot be summed too")
-        for suffix in SUFFIXES if isinstance(mechanism, TransformationMechanism) else SUFFIXES[:-1]:
+            raise ParameterError(f"column {name!r} is {taken[name]}, so it cannot be summed; derive it by another name")
+        for suffix in COLUMN_SUFFIXES if isinstance(mechanism, TransformationMechanism) else COLUMN_SUFFIXES[:-1]:
             if name + suffix in taken or (suffix and name + suffix in mechanisms):
                 raise ParameterError(
                     f"column {name + suffix!r} would be in the release twice: derive it by another name"

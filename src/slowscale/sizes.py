@@ -220,8 +220,8 @@ def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[st
         )
     if unknown:
         raise ParameterError(
-            f"{argument}: {size.name!r} has a value for {unknown[0]!r}, which is not released; there are "
-            f"{', '.join(columns) or 'counts only'}"
+            f"{argument}: {size.name!r} has a value for {unknown[0]!r}, which is not released; the released columns "
+            f"are {', '.join(columns) or 'counts only'}"
         )
 
 

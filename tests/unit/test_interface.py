@@ -136,5 +136,5 @@ def test_names_are_suggested():
     session = ss.Session(pd.DataFrame({"state": ["a"], "payroll": [5]}), bits=Recorded(1))
     with pytest.raises(ss.ParameterError, match="there is no column 'payrol'; did you mean 'payroll'"):
         session.sum({"payrol": ss.Gaussian(1)})
-    with pytest.raises(ss.ParameterError, match="there are state, payroll"):
+    with pytest.raises(ss.ParameterError, match="the columns are state, payroll"):
         session.sum({"zzz": ss.Gaussian(1)})

@@ -18,7 +18,7 @@ from slowscale.parameters import Array, level_quantile
 
 INTERVALS = ("box", "fieller", "delta")
 RATIO_DIGITS = 6  # significant digits of a published ratio and of the ends of its interval
-SUFFIXES = ("", "_se", "_low", "_high")  # of the columns that publish a ratio
+RATIO_SUFFIXES = ("", "_se", "_low", "_high")  # of the columns that publish a ratio
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Ratios:
     exists: npt.NDArray[np.bool_]
 
     def columns(self) -> list[Array]:
-        """Return the columns to publish, in the order of `SUFFIXES`: NaN and the whole line where there is no ratio."""
+        """Return the columns to publish, in the order of `RATIO_SUFFIXES`; without a ratio, NaN and the whole line."""
         return [
             rounded(np.where(self.exists, self.value, np.nan), RATIO_DIGITS),
             rounded(np.where(self.exists, self.se, np.nan), STANDARD_ERROR_DIGITS),

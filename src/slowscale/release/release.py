@@ -22,7 +22,15 @@ from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.grid import EXACT, directed, floats, outward
 from slowscale.parameters import Array, level_quantile
 from slowscale.release.files import with_facts, write_csv, write_parquet
-from slowscale.release.ratios import SUFFIXES, Estimates, Ratios, box_level, box_ratios, check_interval, normal_ratios
+from slowscale.release.ratios import (
+    RATIO_SUFFIXES,
+    Estimates,
+    Ratios,
+    box_level,
+    box_ratios,
+    check_interval,
+    normal_ratios,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -250,13 +258,13 @@ class Release:
         if numerator == denominator:
             raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
         taken = set(self.table.column_names)
-        if not isinstance(name, str) or not name or {name + suffix for suffix in SUFFIXES} & taken:
+        if not isinstance(name, str) or not name or {name + suffix for suffix in RATIO_SUFFIXES} & taken:
             raise ParameterError(f"name must be text that is not a column's name, got {name!r}")
         check_interval(interval)
         level_quantile(level)
         table = self.table
         columns = self._ratios(numerator, denominator, level, interval).columns()
-        for suffix, numbers in zip(SUFFIXES, columns, strict=True):
+        for suffix, numbers in zip(RATIO_SUFFIXES, columns, strict=True):
             table = table.append_column(name + suffix, pa.array(numbers, from_pandas=True))
         facts = RatioFacts(numerator, denominator, float(level), interval, approximate=interval != "box")
         return replace(self, table=table, facts=replace(self.facts, ratios={**self.facts.ratios, name: facts}))

@@ -31,7 +31,7 @@ def check_column_names(table: ir.Table) -> None:
 def check_protect(protect: str | None, table: ir.Table) -> None:
     """Raise unless the argument `protect` is a column or None."""
     if protect is not None and protect not in table.columns:
-        raise ParameterError(f"protect: there is no column {protect!r}; there are {', '.join(table.columns)}")
+        raise ParameterError(f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}")
 
 
 def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) -> None:
@@ -39,7 +39,9 @@ def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) 
     known = {"*", COUNT, *map(folded, table.columns)}
     for name in check_caps(caps):
         if folded(name) not in known:
-            raise ParameterError(f"caps names {name!r}, which is not a column; there are {', '.join(table.columns)}")
+            raise ParameterError(
+                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}"
+            )
 
 
 def check_column(argument: str, name: str, table: ir.Table, source: Source) -> None:
@@ -52,7 +54,7 @@ def check_column(argument: str, name: str, table: ir.Table, source: Source) -> N
             "convert it before, or declare its type with types="
         )
     near = difflib.get_close_matches(name, table.columns, n=1)
-    suggestion = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(table.columns)}"
+    suggestion = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(table.columns)}"
     raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
 
 
