@@ -1,7 +1,7 @@
-"""Arrow arrays from numpy and back, and rows found again by their labels, without waking pandas.
+"""Conversions between Arrow and numpy arrays, and look-ups of rows by their labels, without importing pandas.
 
-Where pandas is installed, pyarrow imports it in `pa.array`, `Array.to_numpy`, joins and groupings: a quarter of a
-second that a small job need not wait for.
+If pandas is installed, pyarrow imports it in `pa.array`, `Array.to_numpy`, joins and groupings. That takes a quarter of
+a second, which small jobs need not wait for.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def to_arrow(values: Any) -> pa.Array:
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> Any:
-    """Return numbers without missing values as a numpy array."""
+    """Return a column of numbers as a numpy array."""
     parts = []
     for array in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         dtype = next((dtype for dtype, known in _TYPES.items() if known == array.type), None)
@@ -51,8 +51,11 @@ def from_list(values: Sequence[Any]) -> pa.Array:
     return pa.array(values)
 
 
-def places(rows: Sequence[Any], keys: Sequence[Any]) -> Any:
-    """Return at which key each row is, −1 where it is none; both are given as columns, and keys are distinct."""
+def key_positions(rows: Sequence[Any], keys: Sequence[Any]) -> Any:
+    """Return the position of each row among the keys, or −1 if it is not a key.
+
+    Both are given as lists of columns. The keys are distinct.
+    """
     size = len(keys[0])
     row_codes, key_codes = np.zeros(len(rows[0]), np.int64), np.zeros(size, np.int64)
     for column, labels in zip(rows, keys, strict=True):
@@ -60,7 +63,7 @@ def places(rows: Sequence[Any], keys: Sequence[Any]) -> Any:
         of_row, of_key = (_indices(some, values) for some in (column, labels))
         row_codes = np.where((of_row < 0) | (row_codes < 0), -1, row_codes * len(values) + of_row)
         key_codes = key_codes * len(values) + of_key
-        # Codes of several columns are numbered anew, so that they never overflow.
+        # Codes are renumbered after each column, so that they never overflow.
         known, key_codes = np.unique(key_codes, return_inverse=True)
         at = np.minimum(np.searchsorted(known, row_codes), len(known) - 1)
         row_codes = np.where(known[at] == row_codes, at, -1)
@@ -70,7 +73,7 @@ def places(rows: Sequence[Any], keys: Sequence[Any]) -> Any:
 
 
 def first_rows(columns: Sequence[Any]) -> Any:
-    """Return where each distinct row occurs first, in order."""
+    """Return the positions of the first occurrences of all distinct rows, in ascending order."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = column.unique()
@@ -80,7 +83,7 @@ def first_rows(columns: Sequence[Any]) -> Any:
 
 
 def _indices(column: Any, values: pa.Array) -> Any:
-    """Return at which of some distinct values each is, −1 where it is none."""
+    """Return the position of each element among distinct values, or −1 if it is not one of them."""
     found = pc.index_in(column, value_set=values)
     array = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array

@@ -6,9 +6,10 @@ of the values only (Lemma BndSensGlobalSum).
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import Array, as_array, as_number, check_flag, check_range, evaluate
 from slowscale.policy import Policy
 from slowscale.policy.tree import Absolute, Difference, Formula, Number, Product, Shift, Symbol
-from slowscale.policy.writing import text
+from slowscale.policy.writing import latex, text
+from slowscale.typing import ArrayLike, Functions, Scalar
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,16 @@ class BoundedPolicy:
         """The privacy notion the values are in, for bounded neighbours."""
         return f"bounded {self.policy.notion}"
 
-    def __call__(self, value: Any, other: Any = None) -> Any:
+    @overload
+    def __call__(self, value: Scalar, other: Scalar | None = None) -> float: ...
+
+    @overload
+    def __call__(self, value: ArrayLike, other: Scalar | ArrayLike | None = None) -> Array: ...
+
+    @overload
+    def __call__(self, value: Scalar, other: ArrayLike) -> Array: ...
+
+    def __call__(self, value: Scalar | ArrayLike, other: Scalar | ArrayLike | None = None) -> float | Array:
         """Return the loss between a record of this value and one of the other value."""
         if self._fixed:
             if other is not None:
@@ -94,6 +105,9 @@ class BoundedPolicy:
     def __str__(self) -> str:
         return text(self.formula())
 
+    def _repr_latex_(self) -> str:
+        return f"${latex(self.formula())}$"
+
     def formula(self) -> Formula:
         """Return the loss between the values r and r', or r and its change, as a tree."""
         value = Symbol("r")
@@ -114,14 +128,14 @@ class BoundedPolicy:
         return {"policy": self.policy.to_dict(), "add": self.add, "times": self.times, "loose": self.loose}
 
     @staticmethod
-    def from_dict(description: dict[str, Any], **options: Any) -> "BoundedPolicy":
-        """Return the bounded policy that `to_dict` described; options are those of `Policy.from_dict`."""
+    def from_dict(description: Mapping[str, Any], functions: Functions | None = None) -> "BoundedPolicy":
+        """Return the bounded policy that `to_dict` described; see `Policy.from_dict` for the functions."""
         names = {"policy", "add", "times", "loose"}
         if not isinstance(description, dict) or set(description) != names:
             raise ParameterError(
                 f"description must have the entries {', '.join(sorted(names))}, got {description!r:.80}"
             )
-        return BoundedPolicy(**{**description, "policy": Policy.from_dict(description["policy"], **options)})
+        return BoundedPolicy(**{**description, "policy": Policy.from_dict(description["policy"], functions)})
 
 
 def _difference(value: Any, other: Any) -> Array:

@@ -1,7 +1,7 @@
-"""The columns of a release or plan, each with what a record loses through it and how large its error is.
+"""The columns of a release or plan, each with the loss of a record through it and with its standard error.
 
-Public facts only: mechanisms, policies and units. Reports and the command ask here what a record of a given size loses,
-through one column and through all of them, by the best guarantee that holds.
+They hold public facts only: mechanisms, policies and units. Reports and the command compute here what a record of a
+given size loses, through one column and through all of them, by the best guarantee that holds.
 """
 
 import math
@@ -18,9 +18,10 @@ from slowscale.facts import Facts
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.sizes import RecordSize, default_sizes, default_span
+from slowscale.typing import ArrayLike, Scalar
 
-EXAMPLE_SUMS = 5  # at which an error is told, at most
-BEYOND = 100.0  # sums are told of up to so many times the largest record
+EXAMPLE_SUMS = 5  # the largest number of true sums for which errors are shown
+SUM_TO_RECORD = 100.0  # the largest such sum, relative to the largest record
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,18 @@ class ColumnPolicy:
     name
         The column; "count" for the number of records.
     policy
-        What a record loses through it as PRzCDP, by its size.
+        The PRzCDP loss of a record through the column, by its size.
     pure
-        The same as PRDP, or None where there is no such guarantee.
+        The PRDP loss, or None if there is no such guarantee.
     mechanism
-        The mechanism, or None where it has a function that only has a name.
+        The mechanism, or None if it uses a function of which only the name is known.
     unit
         The grid of the results.
     single
-        Whether every record counts as 1, so that all lose the same.
+        Whether every record counts as 1, so that all records lose the same.
     on_grid
-        Whether the true sums are known to be whole numbers of units; None where nothing is published yet, and errors
-        are those of the ideal output.
+        Whether the true sums are known to be multiples of the unit. None if nothing is published yet: errors are then
+        those of the ideal output, before rounding.
     """
 
     name: str
@@ -54,8 +55,8 @@ class ColumnPolicy:
     single: bool
     on_grid: bool | None = False
 
-    def errors(self, sums: Any) -> Any:
-        """Return the standard errors for true sums, rounding included; None where the mechanism is not known."""
+    def errors(self, sums: Scalar | ArrayLike) -> Any:
+        """Return the standard errors for true sums, rounding included, or None if the mechanism is not known."""
         if self.mechanism is None:
             return None
         with np.errstate(all="ignore"):
@@ -64,20 +65,20 @@ class ColumnPolicy:
             return self.mechanism._error_at(sums, self.unit, self.on_grid)
 
     def loss(self, value: float) -> Loss:
-        """Return what a record of this size loses."""
+        """Return the loss of a record of this size."""
         with np.errstate(all="ignore"):
             return Loss(float(self.policy(value)), None if self.pure is None else float(self.pure(value)))
 
     def at(self, size: RecordSize) -> Loss | None:
-        """Return what an example record loses, or None where it has no value in this column."""
+        """Return the loss of an example record, or None if it has no value in this column."""
         value = 0.0 if self.single else size.value(self.name)
         return None if value is None else self.loss(value)
 
 
 def record_policy(policies: Mapping[str, Policy], single: str | None, filtered: bool) -> RecordPolicy:
-    """Return what a record loses through columns with these policies, added up.
+    """Return the total loss of a record through columns with these policies.
 
-    In the column `single` every record counts as 1, whatever its values, so that all lose the same.
+    In the column `single` every record counts as 1, whatever its values are, so that all records lose the same.
     """
     terms = [
         (None, ConstantPolicy(policy(1), policy.notion)) if name == single else (name, policy)
@@ -92,7 +93,7 @@ def column_policies(
     units: Mapping[str, Any],
     on_grid: Mapping[str, bool | None] | None = None,
 ) -> tuple[ColumnPolicy, ...]:
-    """Return the columns of a release with this policy: every column it has a mechanism for."""
+    """Return the columns of a release with this policy, one for each mechanism."""
     found = []
     for name, mechanism in mechanisms.items():
         single = name not in policy.columns
@@ -108,14 +109,14 @@ def column_policies(
 def released_columns(policy: RecordPolicy, facts: Facts) -> tuple[ColumnPolicy, ...]:
     """Return the columns that the facts of a release describe."""
     columns = facts.columns
-    mechanisms = {name: rebuilt(column.mechanism) for name, column in columns.items()}
+    mechanisms = {name: mechanism_of(column.mechanism) for name, column in columns.items()}
     units = {name: column.unit for name, column in columns.items()}
     on_grid = {name: column.surely_on_grid for name, column in columns.items()}
     return column_policies(policy, mechanisms, units, on_grid)
 
 
-def rebuilt(description: Any) -> Mechanism | None:
-    """Return the mechanism that a release's facts describe, or None where it has a function that only has a name."""
+def mechanism_of(description: Any) -> Mechanism | None:
+    """Return the mechanism that facts describe, or None if it uses a function of which only the name is known."""
     try:
         return Mechanism.from_dict(description)
     except ParameterError:
@@ -123,7 +124,7 @@ def rebuilt(description: Any) -> Mechanism | None:
 
 
 def shown_sizes(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[RecordSize, ...]:
-    """Return the stated sizes, or those that follow from the columns' policies and units."""
+    """Return the given sizes or, if there are none, sizes that follow from the policies and units of the columns."""
     if sizes:
         return tuple(sizes)
     sized = [column for column in columns if not column.single]
@@ -133,30 +134,30 @@ def shown_sizes(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) ->
 
 
 def losses(columns: Sequence[ColumnPolicy], size: RecordSize) -> list[Loss] | None:
-    """Return what an example record loses through each column, or None where it has no value in one of them."""
+    """Return the loss of an example record through each column, or None if it lacks a value for one of them."""
     found = [loss for column in columns if (loss := column.at(size)) is not None]
     return found if len(found) == len(columns) else None
 
 
 def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[float, float]:
-    """Return the sizes between which policies are drawn: from an almost harmless one to the largest stated."""
-    low, high = (10.0**power for power in default_span(_spans(columns)))
+    """Return the range of sizes of a policy chart: from a size with a small loss to the largest given size."""
+    low, high = (10.0**power for power in default_span(_policies_by_size(columns)))
     stated = [value for size in sizes for column in columns if (value := size.value(column.name)) and not column.single]
     if stated:
         low, high = min(low, *stated), max(stated)
-    # Whole powers of ten, as the axis has.
+    # The axis starts and ends at powers of ten.
     low, high = 10.0 ** math.floor(math.log10(low) + 1e-9), 10.0 ** math.ceil(math.log10(high) - 1e-9)
     return low, max(high, 1000 * low)
 
 
-def _spans(columns: Sequence[ColumnPolicy]) -> list[tuple[Policy, float | None]]:
+def _policies_by_size(columns: Sequence[ColumnPolicy]) -> list[tuple[Policy, float | None]]:
     return [(column.policy, float(column.unit)) for column in columns if not column.single]
 
 
 def sum_powers(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> tuple[int, int]:
-    """Return the powers of ten between which the true sums of a column are told of.
+    """Return the smallest and largest power of ten of the true sums for which errors are shown.
 
-    From about the unit or the noise, whichever is larger, to well above the largest record.
+    They range from about the unit or the noise, whichever is larger, to well above the largest record.
     """
     unit = float(column.unit)
     with np.errstate(all="ignore"):
@@ -164,13 +165,13 @@ def sum_powers(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> tuple[int, 
     start = max(unit, noise / 10) if math.isfinite(noise) else unit
     largest = max((value for size in sizes if (value := size.value(column.name))), default=unit)
     if column.single:
-        largest = 1e4  # records
+        largest = 1e4  # of a number of records
     low = math.floor(math.log10(start) + 1e-9)
-    return low, max(math.ceil(math.log10(BEYOND * largest) - 1e-9), low + 4)
+    return low, max(math.ceil(math.log10(SUM_TO_RECORD * largest) - 1e-9), low + 4)
 
 
 def example_sums(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> list[float]:
-    """Return a few true sums at which the error of a column is told."""
+    """Return a few true sums for which the error of a column is shown."""
     low, high = sum_powers(column, sizes)
     step = math.ceil((high - low) / (EXAMPLE_SUMS - 1))
     return [10.0**power for power in range(low, high + 1, step)]

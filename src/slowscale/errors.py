@@ -1,4 +1,4 @@
-"""The errors slowscale raises. Each names the argument, what was given and what is allowed."""
+"""The errors that slowscale raises. Each names the argument, what was given and what is allowed."""
 
 import math
 from inspect import signature
@@ -8,11 +8,11 @@ from slowscale.figures import figure
 
 
 class SlowscaleError(Exception):
-    """The base of every error that slowscale raises on purpose."""
+    """The base class of all errors that slowscale raises on purpose."""
 
 
 class ParameterError(SlowscaleError, ValueError):
-    """A value outside what is allowed."""
+    """A value that is not allowed."""
 
 
 class ParameterTypeError(SlowscaleError, TypeError):
@@ -20,23 +20,23 @@ class ParameterTypeError(SlowscaleError, TypeError):
 
 
 class CalibrationError(ParameterError):
-    """A target that no value of the free parameter meets."""
+    """A calibration target that no value of the free parameter meets."""
 
 
 class DataError(SlowscaleError, ValueError):
-    """Data that cannot be released as it is. It names the column and what is wrong, and quotes no record."""
+    """Data that cannot be released as it is. The error names the column and the problem, and quotes no record."""
 
 
 class EngineError(SlowscaleError, RuntimeError):
-    """A file that cannot be read, a database that cannot be reached, or a query that the engine gave up on."""
+    """A file that cannot be read, a database that cannot be reached, or a query that failed in the engine."""
 
 
 class UnitWarning(UserWarning):
-    """A unit that is coarser than the noise, so that rounding to it biases the results."""
+    """A unit that is coarser than the noise, so that rounding biases the results."""
 
 
 class ConfidentialWarning(UserWarning):
-    """Something the curator should know about the data, and nobody else."""
+    """A warning that depends on the records: for the curator only."""
 
 
 class CapError(SlowscaleError):
@@ -47,11 +47,28 @@ class CapError(SlowscaleError):
     column
         The column whose cap would be exceeded; "count" for the number of records.
     influence, spent, cap
-        A record size at which it would be exceeded, the total loss of such a record with this charge, the cap there.
+        A record size at which the cap would be exceeded, the total loss of such a record with this charge, and the cap
+        at this size.
     before
-        What such a record has lost without this charge, or None where that is not known.
+        The total loss of such a record without this charge, or None if it is not known.
     low, high
-        The cap would be exceeded for sizes between these; 0 and infinity where there is no such end.
+        The cap would be exceeded for sizes between these; 0 and infinity if the range has no such end.
+    made
+        How many releases like this one were made before, if all were like it; else None.
+    cap_name
+        The name of the cap, if it differs from the column: "*" for the cap of all columns without one of their own.
+    protects
+        The column that tells which records belong to one entity, or None if single records are protected.
+    close
+        Whether the total is too close to the cap to decide whether it is exceeded.
+    fits, full
+        A sentence on what would still fit, and whether nothing would.
+    remedy
+        How the cap can be changed.
+    ranges
+        All ranges of sizes for which the cap would be exceeded.
+    also
+        Other columns whose caps would be exceeded.
     """
 
     def __init__(
@@ -73,34 +90,30 @@ class CapError(SlowscaleError):
         ranges: tuple[tuple[float, float], ...] = (),
         also: tuple[str, ...] = (),
     ) -> None:
-        # All arguments are kept, and __str__ words them, so that copies and pickles say the same.
+        # All arguments are kept in `args`, and __str__ turns them into words, so that copies and pickles say the same.
         super().__init__(
             column, influence, spent, cap, before, low, high, made, cap_name, protects, close, fits, full, remedy,
             ranges, also,
         )  # fmt: skip
         self.column, self.influence, self.spent, self.cap = column, influence, spent, cap
         self.before, self.low, self.high = before, low, high
-        # So many releases like this one were made, if all were like it; whose cap it is ("*"); what is protected.
         self.made, self.cap_name, self.protects = made, cap_name, protects
-        self.close = close  # whether it cannot be told if the cap is exceeded
-        # A sentence on what would still fit, whether that is nothing, and how the cap can be changed.
-        self.fits, self.full, self.remedy = fits, full, remedy
-        # All ranges of sizes in which the cap is exceeded, and other columns whose caps are.
+        self.close, self.fits, self.full, self.remedy = close, fits, full, remedy
         self.ranges, self.also = ranges or ((low, high),), also
 
     def with_facts(self, **facts: Any) -> "CapError":
-        """Return the same refusal with further facts: those that `__init__` takes."""
+        """Return the same error with some arguments of `__init__` changed."""
         names = list(signature(CapError.__init__).parameters)[1:]
         return CapError(**{**dict(zip(names, self.args, strict=True)), **facts})
 
     @property
     def sizes(self) -> str:
-        """For which records the cap would be exceeded, in words."""
+        """The records for which the cap would be exceeded, in words."""
         if self.protects is None and self.column == "count":
             return "for every record"
         if self.ranges == ((0, math.inf),):
             return "for records of every size" if self.protects is None else f"for every {self.protects}"
-        shown = [_place(low, high) for low, high in self.ranges[:3]]
+        shown = [_range_in_words(low, high) for low, high in self.ranges[:3]]
         places = ", ".join(shown[:-1]) + " and " * (len(shown) > 1) + shown[-1]
         if len(self.ranges) > 3:
             places += ", among others"
@@ -112,7 +125,7 @@ class CapError(SlowscaleError):
 
     @property
     def _record(self) -> str:
-        """The record that the numbers are about."""
+        """The record that the numbers apply to, in words."""
         if self.protects is not None and self.column == "count":
             return f"a {self.protects} with {figure(self.influence)} records in a cell"
         if self.protects is not None:
@@ -140,7 +153,7 @@ class CapError(SlowscaleError):
 
     @property
     def _usage(self) -> str:
-        """How much of the cap is used, and how much would be."""
+        """How much of the cap is used now and with this charge, in words."""
         cap, spent = figure(self.cap), figure(self.spent)
         more = f"lose {spent} in all, and the cap is {cap}" if spent != cap else f"lose just over the cap of {cap}"
         if self.before is None:
@@ -163,7 +176,7 @@ class CapError(SlowscaleError):
         return f"what was released before uses {used} of the cap for {self._record}; with this release, it would {more}"
 
 
-def _place(low: float, high: float) -> str:
+def _range_in_words(low: float, high: float) -> str:
     """Return a range of sizes in words."""
     first, last = (figure(float(f"{end:.3g}")) for end in (low, high))
     if first == last:
@@ -174,8 +187,8 @@ def _place(low: float, high: float) -> str:
 
 
 class LedgerError(SlowscaleError):
-    """A ledger that cannot be opened, read or written, or that was changed from outside."""
+    """A ledger that cannot be opened, read or written, or that another program changed."""
 
 
 class PlanError(SlowscaleError, ValueError):
-    """A plan file with a mistake. Each line names the file, the line, the field and what is allowed."""
+    """A plan file with mistakes. Each line of the error names the file, the line, the field and what is allowed."""

@@ -1,7 +1,7 @@
-"""The facts of a release: what is public about it, typed, and as JSON can hold it.
+"""The facts of a release: everything that is public about it, typed, and in a form that JSON can hold.
 
-They travel with the table. Inside the library they are read by attribute; as a mapping (`facts["columns"]`) they look
-as they do in files. Files of earlier versions lack some facts: those have a value that is true of such files.
+They travel with the table. The library reads them by attribute. They are also a mapping (`facts["columns"]`) with the
+names and values that files have. Facts that files of earlier versions lack get a default that is true of such files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,16 +12,16 @@ from typing import Any
 from slowscale.errors import ParameterError
 
 FORMAT = 1
-FROM_DATA = "taken from the data"  # by which earlier versions told where keys came from
+FROM_DATA = "taken from the data"  # in an assumption of earlier versions, if the keys came from the data
 
 
-class _Described(Mapping[str, Any]):
-    """Facts that can also be read as the mapping which is written to files."""
+class _WrittenFacts(Mapping[str, Any]):
+    """Facts that are also the mapping that is written to files."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as JSON can hold them."""
-        found = {_written(one.name): getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-        return {name: _plain(value) for name, value in found.items() if value is not ABSENT}
+        """Return the facts in a form that JSON can hold."""
+        found = {_name_in_files(one.name): getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {name: _as_json(value) for name, value in found.items() if value is not ABSENT}
 
     def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]
@@ -37,7 +37,7 @@ class _Described(Mapping[str, Any]):
 
 
 class _Absent:
-    """Stands for a fact that is not written."""
+    """The value of a fact that is not written to files."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -52,37 +52,41 @@ class _Absent:
 ABSENT: Any = _Absent()
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, _Described):
+def _as_json(value: Any) -> Any:
+    if isinstance(value, _WrittenFacts):
         return value.to_dict()
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _as_json(one) for name, one in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
-def _given(cls: Any, description: Any) -> dict[str, Any]:
-    """Return the entries of a description that a class has, or raise where one without a default is missing."""
+def _known_entries(cls: Any, description: Any) -> dict[str, Any]:
+    """Return those entries of a description that are facts of a class, by the names of its attributes."""
     if not isinstance(description, Mapping):
         raise ParameterError(f"facts must be a mapping, got {type(description).__name__}")
-    return {one.name: description[_written(one.name)] for one in fields(cls) if _written(one.name) in description}
+    return {
+        one.name: description[_name_in_files(one.name)]
+        for one in fields(cls)
+        if _name_in_files(one.name) in description
+    }
 
 
-def _written(name: str) -> str:
-    """Return what a fact is called in files: a mapping has a method `keys`."""
+def _name_in_files(name: str) -> str:
+    """Return the name of a fact in files. An attribute `keys` would hide the method `keys` of mappings."""
     return "keys" if name == "cells" else name
 
 
 @dataclass(frozen=True, eq=False)
-class LedgerHead(_Described):
-    """The entry of a ledger that a release was charged as: its number, and its hash."""
+class LedgerHead(_WrittenFacts):
+    """The ledger entry with the charge of a release: its number and its hash."""
 
     entry: int
     hash: str
 
 
 @dataclass(frozen=True, eq=False)
-class KeysFacts(_Described):
-    """The public cells: the kinds of their columns, how many there are, and why they are public."""
+class KeysFacts(_WrittenFacts):
+    """The public cells: the kinds of labels of each key column, the number of cells, and why they are public."""
 
     columns: Mapping[str, str]
     count: int
@@ -92,14 +96,14 @@ class KeysFacts(_Described):
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "KeysFacts":
         """Return the facts that `to_dict` wrote."""
-        given = _given(KeysFacts, description)
+        given = _known_entries(KeysFacts, description)
         given.setdefault("from_data", FROM_DATA in given.get("assumption", ""))
         return KeysFacts(**given)
 
 
 @dataclass(frozen=True, eq=False)
-class PartitionFacts(_Described):
-    """Which records a release is about: those with some labels of a column."""
+class PartitionFacts(_WrittenFacts):
+    """The records that a release is about: those with certain labels in a column."""
 
     by: str
     labels: tuple[Any, ...]
@@ -111,7 +115,7 @@ class PartitionFacts(_Described):
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnFacts(_Described):
+class ColumnFacts(_WrittenFacts):
     """A released column.
 
     Attributes
@@ -119,19 +123,20 @@ class ColumnFacts(_Described):
     kind
         "sum" or "count".
     mechanism, described
-        The mechanism, as `Mechanism.from_dict` reads it (None where it has a function without a name), and in words.
+        The mechanism as `Mechanism.from_dict` reads it (None if it has a function without a name), and as text.
     unit, level
         The grid of the results, as text, and the level of the intervals.
     nonnegative, estimator
-        Whether results below 0 were raised to 0, and in which sense the estimate is unbiased.
+        Whether negative results were raised to 0, and in which sense the estimate is unbiased.
     se
         What the standard error is.
     at_least
-        The least that a true sum can be, where that is known.
+        The lower bound on the true sums, or None if none is known.
     on_grid
-        Whether the true sums are whole numbers of units by type. A file of an earlier version does not say.
+        Whether the type of the column implies that the true sums are multiples of the unit. Files of earlier versions
+        do not say.
     rounding_bias
-        The largest bias by rounding to the unit.
+        The largest bias that rounding to the unit can add.
     nulls, negatives
         How missing and negative values were treated.
     """
@@ -153,16 +158,16 @@ class ColumnFacts(_Described):
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "ColumnFacts":
         """Return the facts that `to_dict` wrote."""
-        return ColumnFacts(**_given(ColumnFacts, description))
+        return ColumnFacts(**_known_entries(ColumnFacts, description))
 
     @property
     def is_count(self) -> bool:
-        """Whether it is the number of records."""
+        """Whether the column is the number of records."""
         return self.kind == "count"
 
     @property
     def surely_on_grid(self) -> bool:
-        """Whether the true sums are known to be whole numbers of units; counts are, whatever the file says."""
+        """Whether the true sums are known to be multiples of the unit. Counts always are."""
         return self.is_count if self.on_grid is ABSENT else self.on_grid
 
     @property
@@ -172,8 +177,8 @@ class ColumnFacts(_Described):
 
 
 @dataclass(frozen=True, eq=False)
-class RatioFacts(_Described):
-    """A ratio of two released columns, and what its interval is."""
+class RatioFacts(_WrittenFacts):
+    """A ratio of two released columns, with the level and the kind of its interval."""
 
     numerator: str
     denominator: str
@@ -184,32 +189,32 @@ class RatioFacts(_Described):
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "RatioFacts":
         """Return the facts that `to_dict` wrote."""
-        return RatioFacts(**_given(RatioFacts, description))
+        return RatioFacts(**_known_entries(RatioFacts, description))
 
 
 @dataclass(frozen=True, eq=False)
-class Facts(_Described):
-    """All that is public about a release.
+class Facts(_WrittenFacts):
+    """Everything that is public about a release.
 
     Attributes
     ----------
     format, id, slowscale, created
-        The format of the facts, the release's name, and by which version and when it was drawn.
+        The format of the facts, the identifier of the release, the version of slowscale, and the time of the release.
     private
         Whether the noise came from secret bits.
     protect, protects
-        The column that tells which records belong to one entity (or None), and what is protected, in words.
+        The column that tells which records belong to one entity (or None), and a text that says what is protected.
     dataset
         The name of the data set, if it has one.
     notion, formula, policy, pure_policy, pure_columns
-        The privacy notion, and what a record may lose: in words, and as `RecordPolicy.from_dict` reads it; as PRDP by
-        all columns, or by those that have such a guarantee.
+        The privacy notion, and the loss of a record: as text, and as `RecordPolicy.from_dict` reads it; then its PRDP
+        loss by all columns (or None), and by the columns that have such a guarantee.
     cells, partition, where, derived
-        The public cells, the part of the records, the filter and the derived columns.
+        The public cells, the part of the records that the release is about, the filter and the derived columns.
     columns, ratios
-        What was published.
+        The published columns, and the ratios of such columns.
     ledger
-        The entry that it was charged as, where there is a ledger.
+        The ledger entry with the charge, if there is a ledger.
     """
 
     id: str
@@ -235,14 +240,14 @@ class Facts(_Described):
 
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "Facts":
-        """Return the facts that `to_dict` wrote, of this version or an earlier one."""
-        given = _given(Facts, description)
+        """Return the facts that `to_dict` of this version or of an earlier one wrote."""
+        given = _known_entries(Facts, description)
         if given.get("cells") is not None:
             given["cells"] = KeysFacts.from_dict(given["cells"])
         if given.get("partition") is not None:
             given["partition"] = PartitionFacts.from_dict(given["partition"])
         if given.get("ledger"):
-            given["ledger"] = LedgerHead(**_given(LedgerHead, given["ledger"]))
+            given["ledger"] = LedgerHead(**_known_entries(LedgerHead, given["ledger"]))
         given["columns"] = {name: ColumnFacts.from_dict(one) for name, one in given.get("columns", {}).items()}
         given["ratios"] = {name: RatioFacts.from_dict(one) for name, one in given.get("ratios", {}).items()}
         return Facts(**given)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: the same on the terminal, in reports and in messages."""
+"""Numbers written for people: the same on the terminal, in reports and in messages."""
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
@@ -6,13 +6,19 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-ALL_DIGITS_BELOW = 1e18  # floats below are written with all their digits, where their unit has few decimal places
+# Smaller floats are written with all their digits if their unit has few decimal places.
+ALL_DIGITS_BELOW = 1e18
+STANDARD_ERROR_DIGITS = 4  # significant digits of a published standard error
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def figure(x: float, side: int = 0) -> str:
-    """Write a number for people, to three digits: 0.0123, 4.57, 213,555,556; rounded down (side −1) or up (side 1)."""
+    """Write a number with three significant digits, or as a whole number from 1,000: 0.0123, 4.57, 213,555,556.
+
+    It is rounded to nearest, or down (side −1) or up (side 1).
+    """
     if not math.isfinite(x):
         return "unknown" if math.isnan(x) else "∞" if x > 0 else "−∞"
     if 999.5 <= abs(x) < 1e12:
@@ -36,7 +42,7 @@ def power_of_ten(exponent: int) -> str:
 
 
 def share(x: float) -> str:
-    """Write a share, rounded up, but never to certainty."""
+    """Write a probability as a percentage, rounded up but never to 100 %."""
     if x > 0.9999:
         return "> 99.99 %"
     return f"{math.ceil(x * 1000) / 10:.1f} %" if x <= 0.999 else f"{math.ceil(x * 10_000) / 100:.2f} %"
@@ -49,9 +55,9 @@ def grid(unit: Fraction) -> str:
 
 
 def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
-    """Write a published number on the grid it has; the ends of an interval are rounded outwards (side −1 or 1).
+    """Write a published number on its grid, rounded to nearest, or down (side −1) or up (side 1).
 
-    A number that is on the grid is written with all its digits, whatever the side.
+    A number on the grid is written with all its digits, whatever the side is.
     """
     if value is None:
         return "unknown"
@@ -61,7 +67,7 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
     scale = 10 ** (places or 0)
     scaled = Fraction(value) * scale
     whole = round(scaled)
-    # A float on a decimal grid is the float next to it, so it is compared as one.
+    # A float stands for the decimal number that it is nearest to, so floats are compared as floats.
     if side and (float(Fraction(whole, scale)) if isinstance(value, float) else Fraction(whole, scale)) != value:
         whole = math.floor(scaled) if side < 0 else math.ceil(scaled)
     units, parts = divmod(abs(whole), scale)
@@ -70,7 +76,7 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
 
 
 def rounded_figure(x: float | None, side: int = 0) -> str:
-    """Write a number with up to six digits: a standard error, a ratio, or what has no decimal grid."""
+    """Write a number with up to six significant digits: a standard error, a ratio, or a number without a grid."""
     if x is None or not math.isfinite(x):
         return "unknown" if x is None else figure(x)
     x = float(rounded(x, 6, side))
@@ -82,23 +88,23 @@ def rounded_figure(x: float | None, side: int = 0) -> str:
 
 
 def _places(unit: Fraction | None) -> int | None:
-    """Return how many decimal places a unit has, or None where they are too many."""
+    """Return how many decimal places a unit has, or None if there are more than six."""
     return next((n for n in range(7) if unit is not None and (unit * 10**n).denominator == 1), None)
 
 
 def percent(level: float) -> str:
-    """Write the level of an interval."""
+    """Write the level of an interval as a percentage."""
     written = f"{100 * level:.12g}"
     return f"{written} %" if level == 1 or written != "100" else "more than 99.9999999 %"
 
 
-def rounded(values: Any, digits: int, side: int = 0) -> Any:
-    """Return floats rounded to so many significant digits: to nearest, or down (side −1) or up (side 1)."""
-    values = np.asarray(values, float)
+def rounded(numbers: npt.ArrayLike, digits: int, side: int = 0) -> npt.NDArray[np.float64]:
+    """Return floats rounded to a number of significant digits: to nearest, or down (side −1) or up (side 1)."""
+    values = np.asarray(numbers, float)
     step = {-1: np.floor, 0: np.rint, 1: np.ceil}[side]
     with np.errstate(all="ignore"):
         places = digits - 1 - np.floor(np.log10(np.abs(values)))
-        usual = np.abs(places) <= 22  # powers of ten that floats hold
+        usual = np.abs(places) <= 22  # floats hold these powers of ten exactly
         up, down = 10.0 ** np.where(usual, np.maximum(places, 0), 0), 10.0 ** np.where(usual, np.maximum(-places, 0), 0)
         found = np.where(usual, step(values * up / down) * down / up, values)
     for i in np.flatnonzero(~usual & np.isfinite(values) & (values != 0)):

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and never over others unless that is asked for."""
+"""Files are written whole or not at all, and replace existing files only on request."""
 
 import errno
 import os
@@ -11,12 +11,12 @@ from typing import Any
 from slowscale.errors import EngineError, ParameterError, ParameterTypeError
 from slowscale.parameters import check_flag
 
-# What os.link reports on a file system that has no hard links.
+# The errors of os.link on a file system without hard links.
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
-    """Return a path that a file can be written to, or raise and say why not."""
+    """Return the path that a file can be written to, or raise an error that says why it cannot."""
     check_flag("overwrite", overwrite)
     if not isinstance(path, str | os.PathLike):
         raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
@@ -26,13 +26,13 @@ def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> P
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        raise ParameterError(f"path must be a path that a file can have, got {str(path)!r:.60}: {error}") from None
+        raise ParameterError(f"path must be a valid path of a file, got {str(path)!r:.60}: {error}") from None
     if not target.name.lower().endswith(ending):
         raise ParameterError(f"path must end in {ending}, got {target}")
     if not target.parent.is_dir():
-        raise ParameterError(f"path: there is no folder {target.parent}")
+        raise ParameterError(f"path: there is no folder {target.parent}; make it first")
     if target.is_dir():
-        raise ParameterError(f"path: {target} is a folder")
+        raise ParameterError(f"path: {target} is a folder; give the path of a file")
     if target.exists() and not overwrite:
         raise _exists(target)
     return target
@@ -41,16 +41,16 @@ def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> P
 def write_files(
     files: Mapping[Path, Callable[[Path], Any]], *, overwrite: bool = False, confidential: bool = False
 ) -> Path:
-    """Write files beside their targets, move all of them there when all are complete, and return the first target.
+    """Write temporary files beside their targets, move them there when all are complete, and return the first target.
 
     Parameters
     ----------
     files
-        The targets, each with a function that writes its content to the path it is given.
+        The targets, each with a function that writes the content to a path.
     overwrite
-        Whether existing files may be replaced. If not, and a target exists or appears meanwhile, nothing is written.
+        Whether to replace existing files. If not, and a target exists or appears in the meantime, nothing is written.
     confidential
-        Whether only the owner may read the files; otherwise the process's umask decides.
+        Whether only the owner may read the files. Otherwise the umask of the process decides.
     """
     first = next(iter(files))
     unfinished: dict[Path, Path] = {}
@@ -74,7 +74,7 @@ def _move(unfinished: dict[Path, Path], overwrite: bool) -> None:
     """Move all files to their targets, or none if a target exists and may not be replaced."""
     moved: list[Path] = []
     try:
-        # The first file, the table, comes last: where it is, its facts are.
+        # The first file, the table, is moved last: whenever it exists, the file with its facts exists.
         for target, path in reversed(unfinished.items()):
             if overwrite:
                 os.replace(path, target)
@@ -90,7 +90,7 @@ def _move(unfinished: dict[Path, Path], overwrite: bool) -> None:
 
 
 def new_file(target: Path, mode: int) -> Path:
-    """Make an empty file beside a target and return its path; the kernel applies the umask to the mode."""
+    """Create an empty temporary file beside a target and return its path. The umask applies to the mode."""
     path = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
     return path
@@ -116,7 +116,7 @@ def move_new(path: Path, target: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder to disk, so that the names of the files made in it survive a power loss."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened
+    if os.name != "posix":  # other systems cannot open a folder
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""A little HTML for notebooks: tables and text, in which everything is escaped."""
+"""HTML for notebooks: tables and text, in which everything is escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -13,5 +13,5 @@ def html_table(title: str, heads: Sequence[object], rows: Iterable[Sequence[obje
 
 
 def html_text(text: str) -> str:
-    """Return text with its line breaks and columns as they are."""
+    """Return text in a fixed-width font, with its line breaks."""
     return f"<pre>{escape(text)}</pre>"

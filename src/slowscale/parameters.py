@@ -1,4 +1,4 @@
-"""Parameters declare their domain once; the declaration checks values, words the errors and feeds the property tests.
+"""Parameters declare their domain once. The declaration checks values, words errors and feeds the property tests.
 
 A class mixes in `Declared` and gives each field a domain with `real` or `whole`:
 
@@ -29,13 +29,13 @@ from slowscale.errors import ParameterError, ParameterTypeError
 T = TypeVar("T")
 Array = npt.NDArray[np.float64]
 
-# Arrays are processed in pieces of this many values, which stay in the processor's cache.
+# Arrays are processed in pieces of this many numbers, which fit in the cache of the processor.
 CHUNK = 8192
 
 
 @dataclass(frozen=True)
 class Domain:
-    """An interval of numbers, and the part of it that people use (`typical`, from which tests draw)."""
+    """An interval of numbers, and the part of it that is typical in practice, from which tests draw."""
 
     low: float
     high: float
@@ -61,7 +61,7 @@ class Domain:
         return math.isfinite(value) and above and below
 
     def check(self, name: str, value: object) -> float | int:
-        """Return `value` as a float (or an int), or raise an error that names it."""
+        """Return `value` as a float or, for whole numbers, as an int; or raise an error that names it."""
         number = as_number(name, value, str(self))
         if self.integer:
             if not number.is_integer() or number not in self:
@@ -73,7 +73,7 @@ class Domain:
 
 
 def as_number(name: str, value: object, allowed: str = "a finite number") -> float:
-    """Return one real number as a float; text, booleans and containers are refused."""
+    """Return one real number as a float. Text, booleans and containers raise an error."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real | Decimal):
@@ -97,9 +97,9 @@ def real(
     optional: bool = False,
     doc: str = "",
 ) -> Any:
-    """Declare a real parameter, for use as a dataclass field; an optional one is None until the class fills it in.
+    """Declare a real parameter of a dataclass. An optional one is None until the class fills it in.
 
-    `doc` says what it is, for plans and their schema.
+    `doc` describes the parameter in plan files and their schema.
     """
     low = above if above is not None else at_least
     high = below if below is not None else at_most
@@ -117,7 +117,7 @@ def real(
 
 
 def whole(*, at_least: int, typical: tuple[int, int], doc: str = "") -> Any:
-    """Declare a whole-number parameter, for use as a dataclass field."""
+    """Declare a whole-number parameter of a dataclass."""
     domain = Domain(at_least, math.inf, low_open=False, high_open=True, integer=True, typical=typical, doc=doc)
     return field(metadata={"domain": domain})
 
@@ -128,10 +128,10 @@ def domains(cls: type) -> dict[str, Domain]:
 
 
 class lazy(Generic[T]):  # noqa: N801 - it is used like `property`
-    """A property computed once for each object.
+    """A property that is computed once for each object.
 
-    Unlike Python 3.11's `functools.cached_property` it takes no lock: a child forked while another thread held that
-    lock would wait for ever.
+    Unlike `functools.cached_property` of Python 3.11 it takes no lock: a child process that was forked while another
+    thread held that lock would wait forever.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -152,7 +152,7 @@ class Declared:
     """A frozen dataclass whose fields are checked against their declared domains."""
 
     def __post_init__(self) -> None:
-        """Check and normalise every declared field, then what holds between fields."""
+        """Check and convert every declared field, then check conditions between fields."""
         for name, domain in domains(type(self)).items():
             value = getattr(self, name)
             if not (value is None and domain.optional):
@@ -160,13 +160,13 @@ class Declared:
         self._check()
 
     def _check(self) -> None:
-        """Check what a single field's domain cannot say."""
+        """Check conditions that the domain of a single field cannot express."""
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, object]:
-        # What was computed on the way (cached properties) stays behind: it can hold functions, which do not pickle.
+        # Cached properties are left out: they may hold functions, which cannot be pickled.
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
@@ -185,7 +185,7 @@ def level_quantile(level: float) -> float:
 
 
 def as_array(name: str, values: object) -> Array:
-    """Return numbers (any shape, also Decimal, Fraction or huge integers) as a float array."""
+    """Return numbers of any shape as a float array; Decimals, Fractions and huge integers are allowed."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ParameterTypeError(f"{name} must not hold masked values")
     try:
@@ -205,16 +205,16 @@ def as_array(name: str, values: object) -> Array:
 
 def evaluate(
     name: str, values: object, formula: Callable[[Array], Array], low: float = -math.inf, finite: bool = True
-) -> Any:
-    """Apply an elementwise formula to checked values: a float for a number, an array for an array.
+) -> float | Array:
+    """Check values and apply an elementwise formula to them: a number gives a float, an array gives an array.
 
-    Values must be at least `low`, and finite unless `finite` is false. Large arrays are worked through in cache-sized
-    pieces.
+    Values must be at least `low`, and finite unless `finite` is false. Large arrays are processed in pieces that fit in
+    the cache of the processor.
     """
     array = as_array(name, values)
     flat = array.ravel()
     out = np.empty_like(flat)
-    with np.errstate(over="ignore", under="ignore"):  # too large for a float is inf, too small is 0
+    with np.errstate(over="ignore", under="ignore"):  # results too large for a float become inf, and too small ones 0
         for start in range(0, flat.size, CHUNK):
             piece = flat[start : start + CHUNK]
             check_range(name, piece, low, finite)
@@ -223,7 +223,7 @@ def evaluate(
 
 
 def apply(function: Callable[[Any], Any], x: Array) -> Array:
-    """Apply a user-given function to an array, one value at a time where it knows no arrays; overflow gives inf."""
+    """Apply a user-given function to an array, value by value if it takes no arrays; overflow gives inf."""
     name = getattr(function, "__name__", repr(function))
     with np.errstate(all="ignore"):
         try:

@@ -1,7 +1,7 @@
-"""Queries: what to publish, as a value that is built first and evaluated later.
+"""Queries: what to publish, as a value that is built first and carried out later.
 
-What can be checked without the data is checked when a query is made. `Session.preview` tells what it would cost, and
-`Session.release` carries it out; a plan file compiles to one.
+A new query is checked as far as this is possible without the data. `Session.preview` returns its cost, and
+`Session.release` carries it out. A plan file is turned into a query.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,47 +14,52 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import check_flag, lazy, level_quantile
-from slowscale.release import check_interval
+from slowscale.release.ratios import check_interval
 from slowscale.tables.keys import Keys
+from slowscale.tables.rowwise import Expression
+from slowscale.typing import UnitLike
 
-SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
-TREATMENTS = ("error", "zero")
+# The suffixes of the columns that are released for one summed column; the last one for transformations only.
+COLUMN_SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
+TREATMENTS = ("error", "zero")  # of missing and of negative values
 
 
 @dataclass(frozen=True)
 class Query:
-    """What to publish: sums of columns, the number of records or both, by public key or in total.
+    """What to publish: sums of columns, the number of records, or both; by public key or in total.
 
     Parameters
     ----------
     columns
         The columns to sum, each with its mechanism.
     by
-        The columns to group by; those of `keys`, when not given.
+        The columns to group by. The default is the columns of `keys`.
     keys
-        The public keys. Without them (and without `by`) the total over all records is published.
+        The public keys. Without `keys` and `by`, the total over all records is published.
     count
-        A mechanism to publish the number of records with, as a column "count".
+        A mechanism for the number of records, which is published as a column "count".
     unit
         The grid that results are rounded to: an int, a Decimal or text such as "0.01"; or a mapping of columns to
         their units.
     level
         The level of the intervals.
     means
-        The kind of interval for means (`Release.ratio`), where means are to be published: sums divided by the count.
+        The kind of interval for means (see `Release.ratio`), to publish also the mean of each column: its sum divided
+        by the count. None publishes no means.
     where
-        A condition that records must meet: an Ibis expression, or SQL text such as "emp > 0". Row by row only.
+        A condition that records must meet: an Ibis expression, or SQL text such as "emp > 0". It is evaluated row by
+        row.
     derive
-        New columns, as Ibis expressions or SQL text, row by row only: {"pay_k": "payann / 1000"}.
+        New columns, as Ibis expressions or SQL text, evaluated row by row: {"pay_k": "payann / 1000"}.
     nulls
         "error", or "zero" to count missing values as 0.
     negatives
         For transformation mechanisms, which need sums >= 0: "error", or "zero" to count negative values as 0.
     nonnegative
-        Whether to raise negative results to 0. That biases them upwards; the release says so.
+        Whether to raise negative results to 0. This biases them upwards, and the release says so.
     partition
-        A key column by which releases are about different records, such as "state": a release for Texas and one for
-        Iowa cost a record the larger of the two, not their sum.
+        A key column that splits the records into disjoint parts, such as "state": a release for Texas and one for Iowa
+        then cost a record the larger of the two losses, not their sum.
 
     >>> from slowscale import Gaussian
     >>> Query({"emp": Gaussian(10)}, count=Gaussian(2)).mechanisms["count"]
@@ -65,40 +70,44 @@ class Query:
     by: str | Sequence[str] | None = None
     keys: Keys | None = None
     count: Mechanism | None = field(default=None, kw_only=True)
-    unit: Any = field(default=1, kw_only=True)
+    unit: UnitLike | Mapping[str, UnitLike] = field(default=1, kw_only=True)
     level: float = field(default=0.95, kw_only=True)
     means: str | None = field(default=None, kw_only=True)
-    where: Any = field(default=None, kw_only=True)
-    derive: Mapping[str, Any] | None = field(default=None, kw_only=True)
+    where: Expression | None = field(default=None, kw_only=True)
+    derive: Mapping[str, Expression] | None = field(default=None, kw_only=True)
     nulls: str = field(default="error", kw_only=True)
     negatives: str = field(default="error", kw_only=True)
     nonnegative: bool = field(default=False, kw_only=True)
     partition: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        columns = _mechanisms(self.columns) if self.columns or self.count is None else {}
-        _check_summed(columns)
+        columns = _checked_columns(self.columns) if self.columns or self.count is None else {}
+        _check_reserved_names(columns)
         if self.count is not None:
-            _checked("count", self.count)
+            _check_mechanism("count", self.count)
         level_quantile(self.level)
         check_flag("nonnegative", self.nonnegative)
         for argument, given in (("nulls", self.nulls), ("negatives", self.negatives)):
             if given not in TREATMENTS:
                 raise ParameterError(f'{argument} must be "error" or "zero", got {given!r}')
-        for name, value in (("columns", columns), ("level", float(self.level)), ("keys", _keys(self.by, self.keys))):
+        for name, value in (
+            ("columns", columns),
+            ("level", float(self.level)),
+            ("keys", _ordered_keys(self.by, self.keys)),
+        ):
             object.__setattr__(self, name, value)
-        _units(self.unit, self.mechanisms, self.counted)
+        _units(self.unit, self.mechanisms, self.counted)  # raises if a unit is wrong
         self._check_means()
-        _check_names(self.mechanisms, self.keys)
+        _check_released_names(self.mechanisms, self.keys)
 
     @property
     def counted(self) -> str | None:
-        """What the number of records is called, where it is published."""
+        """The name of the column with the number of records, or None if it is not published."""
         return None if self.count is None else COUNT
 
     @lazy
     def mechanisms(self) -> dict[str, Mechanism]:
-        """The mechanism of each column; that of the number of records under "count"."""
+        """The mechanism of each column, including that of the number of records under "count"."""
         return {**self.columns, **({} if self.count is None else {COUNT: self.count})}
 
     @lazy
@@ -111,34 +120,35 @@ class Query:
             return
         check_interval(self.means)
         if self.count is None:
-            raise ParameterError("count must be given where means are to be published")
+            raise ParameterError("count must be given to publish means, which are sums divided by the count")
         taken = {*(self.keys.columns if self.keys is not None else ()), *self.mechanisms}
         for name in self.columns:
-            if any(f"{name}_mean{suffix}" in taken for suffix in SUFFIXES):
+            if any(f"{name}_mean{suffix}" in taken for suffix in COLUMN_SUFFIXES):
                 raise ParameterError(f"column '{name}_mean' would be in the release twice: derive it by another name")
 
 
-def _checked(name: str, mechanism: Any) -> Mechanism:
+def _check_mechanism(name: str, mechanism: object) -> None:
     if not isinstance(mechanism, Mechanism):
         raise ParameterTypeError(f"{name} needs a mechanism such as ss.Gaussian(sigma), got {mechanism!r:.60}")
-    return mechanism
 
 
-def _mechanisms(columns: Any) -> dict[str, Mechanism]:
+def _checked_columns(columns: Any) -> dict[str, Mechanism]:
     if not isinstance(columns, Mapping) or not columns:
         raise ParameterTypeError(f"columns must be a mapping of columns to mechanisms, got {columns!r:.60}")
     for name in columns:
         if not isinstance(name, str) or not name:
             raise ParameterTypeError(f"columns must be named by text, got {name!r}")
-    return {name: _checked(f"columns[{name!r}]", mechanism) for name, mechanism in columns.items()}
+    for name, mechanism in columns.items():
+        _check_mechanism(f"columns[{name!r}]", mechanism)
+    return dict(columns)
 
 
-def _check_summed(mechanisms: Mapping[str, Mechanism]) -> None:
-    """Raise where a column to sum has a reserved name."""
+def _check_reserved_names(mechanisms: Mapping[str, Mechanism]) -> None:
+    """Raise if a column to sum has a reserved name."""
     for column in mechanisms:
         if folded(column) in (COUNT, "*"):
             meaning = "the number of records" if folded(column) == COUNT else "the cap of every other column"
-            raise ParameterError(f"columns: {column!r} is what {meaning} is called; derive it by another name")
+            raise ParameterError(f"columns: the name {column!r} is reserved for {meaning}; derive it by another name")
 
 
 def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) -> dict[str, Fraction]:
@@ -146,19 +156,22 @@ def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) ->
         unit = {name: unit for name in mechanisms if name != count}
     for name in unit:
         if name not in mechanisms or name == count:
-            raise ParameterError(f"unit names {name!r}, which is not summed; summed are {', '.join(mechanisms)}")
+            raise ParameterError(
+                f"unit names {name!r}, which is not summed; the summed columns are {', '.join(mechanisms)}"
+            )
     return {name: as_unit(unit.get(name, 1)) for name in mechanisms}
 
 
-def _keys(by: Any, keys: Any) -> Keys | None:
+def _ordered_keys(by: Any, keys: Any) -> Keys | None:
+    """Return the keys with their columns in the order of `by`, or raise if the two do not fit together."""
     names = [by] if isinstance(by, str) else None if by is None else by
     if names is not None and not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
         raise ParameterTypeError(f"by must be a column or a list of columns, got {by!r:.60}")
     if keys is None:
         if names:
             raise ParameterError(
-                "keys must be given with by: group labels found in the data may give records away. Use "
-                "ss.Keys.from_frame, .cross or .from_file, or say that they are public with ss.Keys.public_in(data, by)"
+                "keys must be given with by: which group labels occur in the data may reveal records. Use "
+                "ss.Keys.from_frame, .cross or .from_file, or declare them public with ss.Keys.public_in(data, by)"
             )
         return None
     if not isinstance(keys, Keys):
@@ -172,13 +185,13 @@ def _keys(by: Any, keys: Any) -> Keys | None:
     return Keys(keys.table.select(names), keys.assumption)
 
 
-def _check_names(mechanisms: Mapping[str, Mechanism], keys: Keys | None) -> None:
-    """Raise where two columns of the release would have one name."""
+def _check_released_names(mechanisms: Mapping[str, Mechanism], keys: Keys | None) -> None:
+    """Raise if two columns of the release would have the same name."""
     taken: dict[str, str] = {} if keys is None else dict.fromkeys(keys.columns, "a key column")
     for name, mechanism in mechanisms.items():
         if name in taken:
-            raise ParameterError(f"column {name!r} is {taken[name]}, so it cannot be summed too")
-        for suffix in SUFFIXES if isinstance(mechanism, TransformationMechanism) else SUFFIXES[:-1]:
+            raise ParameterError(f"column {name!r} is {taken[name]}, so it cannot be summed; derive it by another name")
+        for suffix in COLUMN_SUFFIXES if isinstance(mechanism, TransformationMechanism) else COLUMN_SUFFIXES[:-1]:
             if name + suffix in taken or (suffix and name + suffix in mechanisms):
                 raise ParameterError(
                     f"column {name + suffix!r} would be in the release twice: derive it by another name"

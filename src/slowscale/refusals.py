@@ -1,7 +1,7 @@
-"""Refusals: what a cap that refuses a release would still allow.
+"""Refusals: when a cap refuses a release, find the most accurate release that the cap would still allow.
 
-Accounts know policies, and mechanisms know their error; here they meet. The advice depends on what was charged and on
-the caps, never on the records.
+Accounts know policies, and mechanisms know their errors; this module combines the two. The advice depends on the
+charges and on the caps, never on the records.
 """
 
 import math
@@ -17,18 +17,20 @@ from slowscale.figures import figure
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import ConstantPolicy, Policy
 
-LEAST_SHARE = 1e-4  # what uses a smaller share of the cap is not worth a release, and may be rounding
-STEPS = 12  # how often a parameter is changed by twice the factor before, until a release fits
+# A release that uses a smaller share of the cap is not worth making, and may fit only because of rounding errors.
+USEFUL_SHARE = 1e-4
+# How often the factor on a parameter is squared in the search for a release that fits.
+SEARCH_STEPS = 12
 
 
 @contextmanager
 def explained(accountant: Accountant, charge: Charge, mechanisms: Mapping[str, Mechanism]) -> Iterator[None]:
-    """Add to a `CapError` the largest such release that would still fit.
+    """Add to a `CapError` the most accurate release of this kind that would still fit.
 
     Parameters
     ----------
     accountant, charge
-        Who refuses, and the charge that is refused.
+        The accountant that refuses, and the charge that it refuses.
     mechanisms
         The mechanism of each column.
     """
@@ -36,7 +38,7 @@ def explained(accountant: Accountant, charge: Charge, mechanisms: Mapping[str, M
         yield
     except CapError as error:
         facts: dict[str, Any] = {}
-        with suppress(Exception):  # the refusal stands, without advice
+        with suppress(Exception):  # without advice, the refusal still stands
             facts = _advice(error, accountant.account, charge, mechanisms)
         raise error.with_facts(**facts, remedy=accountant.remedy) from None
 
@@ -44,7 +46,7 @@ def explained(accountant: Accountant, charge: Charge, mechanisms: Mapping[str, M
 def _advice(
     error: CapError, account: Account, charge: Charge, mechanisms: Mapping[str, Mechanism]
 ) -> dict[str, str | bool]:
-    """Return what would still fit in a column, as facts of the refusal."""
+    """Return what would still fit for a column, as arguments of `CapError.with_facts`."""
     name, mechanism = next(found for found in mechanisms.items() if folded(found[0]) == folded(error.column))
     counts = name == COUNT and charge.protects is None
     test = account.fits(charge, None if counts else name)
@@ -56,24 +58,29 @@ def _advice(
         return test(policy(found))
 
     def matters(found: Mechanism) -> bool:
-        return bool(policy(found)(error.influence) >= LEAST_SHARE * error.cap)
+        return bool(policy(found)(error.influence) >= USEFUL_SHARE * error.cap)
 
     kind = type(mechanism).__name__
-    found = [best for knob in _knobs(mechanism) if (best := _best(mechanism, *knob, fits, matters)) is not None]
+    found = [
+        best
+        for parameter in _adjustable_parameters(mechanism)
+        if (best := _nearest_fitting(mechanism, *parameter, fits, matters)) is not None
+    ]
     if not found:
         left = "what is left of the cap" if error.before else "the cap"
         useful = f"No {kind} that would use a ten-thousandth of the cap or more fits under {left} at every size"
         return {"fits": useful, "full": True}
-    best = min(found, key=_error)
-    if mechanism._error_grows or not math.isfinite(_error(best)):
+    best = min(found, key=_error_at_zero)
+    if mechanism._error_grows or not math.isfinite(_error_at_zero(best)):
         words = f"with sigma {figure(_sigma(best))} in place of {figure(_sigma(mechanism))}"
     else:
-        words = f"with a standard deviation of {figure(_error(best))} in place of {figure(_error(mechanism))}"
-    return {"fits": f"{_written(best)} would still fit, {words}"}
+        after, before = figure(_error_at_zero(best)), figure(_error_at_zero(mechanism))
+        words = f"with a standard deviation of {after} in place of {before}"
+    return {"fits": f"{_constructor_call(best)} would still fit, {words}"}
 
 
-def _written(mechanism: Mechanism) -> str:
-    """Return a mechanism as it can be typed, without the parameters that are what they are by default."""
+def _constructor_call(mechanism: Mechanism) -> str:
+    """Return a mechanism as Python code, without the parameters that have their default values."""
     given = {field.name: getattr(mechanism, field.name) for field in fields(mechanism)}  # type: ignore[arg-type]
     for name in list(given):
         fewer = {other: value for other, value in given.items() if other != name}
@@ -88,25 +95,25 @@ def _sigma(mechanism: Any) -> float:
     return float(mechanism.sigma)
 
 
-def _error(mechanism: Mechanism) -> float:
-    """Return the standard deviation; for mechanisms whose error depends on the sum, at 0."""
+def _error_at_zero(mechanism: Mechanism) -> float:
+    """Return the standard deviation for a sum of 0; that of additive noise is the same for every sum."""
     return float(mechanism.std(0))
 
 
-def _knobs(mechanism: Mechanism) -> list[tuple[str, bool]]:
-    """Return the parameters by which a mechanism can be made less precise, each with whether it must rise."""
+def _adjustable_parameters(mechanism: Mechanism) -> list[tuple[str, bool]]:
+    """Return the parameters that can make a mechanism less precise, each with whether it must be raised for that."""
     # The policy of an exponential polylog tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
     return [("sigma", True), *([("d", False)] if any(field.name == "d" for field in fields(mechanism)) else [])]  # type: ignore[arg-type]
 
 
-def _best(
+def _nearest_fitting(
     mechanism: Mechanism,
     name: str,
     rises: bool,
     fits: Callable[[Mechanism], bool],
     matters: Callable[[Mechanism], bool],
 ) -> Mechanism | None:
-    """Return the mechanism that fits with a parameter as near as possible to its own, to three digits, or None."""
+    """Return the mechanism that fits and whose parameter is nearest to the given one, to three digits; or None."""
 
     def changed(factor: float) -> Mechanism | None:
         try:
@@ -116,13 +123,13 @@ def _best(
 
     start = float(getattr(mechanism, name))
     low, high = 1.0, 2.0
-    for _ in range(STEPS):
+    for _ in range(SEARCH_STEPS):
         found = changed(high)
         if found is None:
             return None
         if fits(found):
             break
-        if not matters(found):  # nor does anything less precise
+        if not matters(found):  # a less precise mechanism matters even less
             return None
         low, high = high, high**2
     else:
@@ -140,7 +147,7 @@ def _best(
 
 
 def _round_values(first: float, last: float) -> list[float]:
-    """Return the numbers of three digits from one number to another, and one beyond the last."""
+    """Return the numbers with three significant digits from one number to another, and one beyond the last."""
     exponent = math.floor(math.log10(min(first, last))) - 2
     rises = last >= first
     at = math.floor(first / 10.0**exponent) if rises else math.ceil(first / 10.0**exponent)

@@ -1,7 +1,8 @@
-"""Sizes: named example records, at which reports and the command tell what a record loses.
+"""Sizes: named example records, for which reports and the command state the losses.
 
-A curator states them: a name such as "median firm", and a value for each column. They are published, so they must be
-public knowledge and never looked up in the records. Without them, powers of ten are taken from the policies and units.
+The curator gives them: a name such as "median firm", and a value for each column. They are published, so they must be
+public knowledge and never looked up in the records. Without them, powers of ten that follow from the policies and units
+are used.
 
 >>> sizes = read_sizes({"median firm": {"emp": 12, "pay": 400}, "largest firm": {"emp": 9e4, "pay": 4e9}})
 >>> sizes[1].value("pay")
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import figure, power_of_ten
@@ -25,11 +27,12 @@ from slowscale.policy import Policy
 
 COUNT = "count"
 LARGEST_WORD = re.compile(r"\blargest\b", re.IGNORECASE)
-MOST_SIZES, LONGEST = 8, 60  # sizes, and letters of a name: what a table has room for
-BIGGEST = 1e30
+MOST_SIZES, LONGEST_NAME = 8, 60  # the number of sizes, and the letters of a name, that fit in a table
+LARGEST_SIZE = 1e30
 EXAMPLE_SIZES = '{"median firm": 12, "largest firm": {"emp": 150_000, "payann": 4e10}}'
-LITTLE, MUCH = 0.01, 50.0  # losses between which the sizes lie that nobody stated
-SPAN, SIZES_SHOWN = 15, 7  # powers of ten above the unit, and sizes, at most
+SMALL_LOSS, LARGE_LOSS = 0.01, 50.0  # default sizes have losses from about the first to about the second
+# At most: the powers of ten between the unit and the largest default size, and the number of default sizes.
+DEFAULT_SPAN, DEFAULT_COUNT = 15, 7
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,11 @@ class RecordSize:
     Attributes
     ----------
     name
-        What it is called; the value itself where it has no name of its own.
+        The name; if none was given, the value as text.
     values
         The value in each column.
     everywhere
-        The value in every column, where one number was given for all.
+        The value in every column, if one number was given for all of them.
     named
         Whether the curator gave the name.
     """
@@ -54,7 +57,7 @@ class RecordSize:
     named: bool = True
 
     def value(self, column: str) -> float | None:
-        """Return the value in a column, or None where none was given; a ledger may spell the name otherwise."""
+        """Return the value in a column, or None; case and surrounding blanks of the name are ignored."""
         found = dict(self.values)
         if column in found:
             return found[column]
@@ -62,20 +65,29 @@ class RecordSize:
         return spelled.get(column.strip().casefold(), self.everywhere)
 
     def words(self, column: str) -> str:
-        """Return the value in a column, with the name where it has one: "12 (median firm)"."""
+        """Return the value in a column, followed by the name if one was given: "12 (median firm)"."""
         value = self.value(column)
         return self.name if not self.named else f"{'not stated' if value is None else figure(value)} ({self.name})"
 
     @property
     def is_largest(self) -> bool:
-        """Whether the name says that no record is larger."""
+        """Whether the name says that this is the largest record."""
         return self.named and LARGEST_WORD.search(self.name) is not None
 
 
+# The forms in which sizes may be given; see `read_sizes`.
+SizesLike = (
+    str
+    | Mapping[str, float | Mapping[str, float]]
+    | Sequence[float | RecordSize | Mapping[str, Any]]
+    | npt.NDArray[np.floating[Any] | np.integer[Any]]
+)
+
+
 def read_sizes(
-    sizes: Any, columns: Sequence[str] = (), others: Sequence[str] | None = None, argument: str = "sizes"
+    sizes: SizesLike | None, columns: Sequence[str] = (), others: Sequence[str] | None = None, argument: str = "sizes"
 ) -> tuple[RecordSize, ...]:
-    """Return sizes in any form that they may be given in, checked.
+    """Return sizes that are given in any of several forms, after checking them.
 
     Parameters
     ----------
@@ -84,17 +96,17 @@ def read_sizes(
         mappings with `name` and either `size` or a value for each column, as in plans; a list of numbers; or text such
         as "median=12,largest=4e10" or "100,1e6", as on the command line. None gives no sizes.
     columns
-        The columns that every size must have a value for.
+        The columns for which every size must have a value.
     others
-        Further columns that a size may have a value for; None for any.
+        Further columns for which a size may have a value; None allows any column.
     argument
-        What errors call the sizes.
+        The name of the sizes in errors.
     """
     if sizes is None:
         return ()
     if isinstance(sizes, str):
-        sizes = _parsed(sizes, argument)
-    found = tuple(_sizes(sizes, argument))
+        sizes = _parse_text(sizes, argument)
+    found = tuple(_each_size(sizes, argument))
     if not 1 <= len(found) <= MOST_SIZES:
         raise ParameterError(f"{argument} must be from 1 to {MOST_SIZES} sizes, got {len(found)}")
     _check_names(found, argument)
@@ -105,8 +117,8 @@ def read_sizes(
     return found
 
 
-def _parsed(text: str, argument: str) -> Any:
-    """Return what was written on the command line: numbers, or names with numbers."""
+def _parse_text(text: str, argument: str) -> Any:
+    """Return the sizes in text from the command line: numbers, or names with numbers."""
     wrong = ParameterError(
         f'{argument} must be numbers separated by commas such as 100,1e6, or names with numbers such as "median '
         f'firm=12,largest firm=4e10", got {text!r:.80}'
@@ -123,11 +135,11 @@ def _parsed(text: str, argument: str) -> Any:
         raise wrong from None
 
 
-def _sizes(sizes: Any, argument: str) -> Iterable[RecordSize]:
-    """Yield sizes, each checked by itself."""
+def _each_size(sizes: Any, argument: str) -> Iterable[RecordSize]:
+    """Yield the sizes, each of them checked by itself."""
     if isinstance(sizes, Mapping):
         for name, value in sizes.items():
-            yield _named(name, value, argument)
+            yield _named_size(name, value, argument)
         return
     if isinstance(sizes, np.ndarray):
         sizes = sizes.tolist()
@@ -137,48 +149,48 @@ def _sizes(sizes: Any, argument: str) -> Iterable[RecordSize]:
         if isinstance(item, RecordSize):
             yield item
         elif isinstance(item, Mapping):
-            yield _entry(item, argument)
+            yield _from_entry(item, argument)
         else:
-            value = _number(argument, item)
+            value = _size_number(argument, item)
             yield RecordSize(figure(value), everywhere=value, named=False)
 
 
-def _entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
-    """Return a size that is written as one table, with its name inside."""
+def _from_entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
+    """Return the size that an entry of a plan describes: a mapping with the name and the values."""
     if "name" not in item:
         raise ParameterError(
             f'{argument} must have a name for each size, such as {{ name = "largest firm", emp = 12 }}'
         )
     rest = {key: value for key, value in item.items() if key != "name"}
     if set(rest) == {"size"}:
-        return _named(item["name"], rest["size"], argument)
+        return _named_size(item["name"], rest["size"], argument)
     if "size" in rest:
         raise ParameterError(
             f"{argument}: {item['name']!r:.60} has size, which is the value in every column, and values of columns "
-            "too; give one of both"
+            "too; give one or the other"
         )
-    return _named(item["name"], rest, argument)
+    return _named_size(item["name"], rest, argument)
 
 
-def _named(name: Any, value: Any, argument: str) -> RecordSize:
+def _named_size(name: Any, value: Any, argument: str) -> RecordSize:
     if not isinstance(name, str):
         raise ParameterTypeError(f"{argument} must be named by text such as 'largest firm', got {name!r:.60}")
     name = " ".join(name.split())
-    if not 1 <= len(name) <= LONGEST:
-        raise ParameterError(f"{argument} must have names of 1 to {LONGEST} letters, got {name!r:.80}")
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise ParameterError(f"{argument} must have names of 1 to {LONGEST_NAME} letters, got {name!r:.80}")
     label = f"{argument}: {name!r}"
     if not isinstance(value, Mapping):
-        return RecordSize(name, everywhere=_number(label, value))
+        return RecordSize(name, everywhere=_size_number(label, value))
     for column in value:
         if not isinstance(column, str):
             raise ParameterTypeError(f"{label} must name columns by text, got {column!r:.60}")
-    return RecordSize(name, tuple((column, _number(f"{label}, {column}", one)) for column, one in value.items()))
+    return RecordSize(name, tuple((column, _size_number(f"{label}, {column}", one)) for column, one in value.items()))
 
 
-def _number(label: str, value: Any) -> float:
-    allowed = f"a number from 0 to {BIGGEST:g}: the size of a value, without its sign"
+def _size_number(label: str, value: Any) -> float:
+    allowed = f"a number from 0 to {LARGEST_SIZE:g}: the size of a value, without its sign"
     number = as_number(label, value, allowed)
-    if not 0 <= number <= BIGGEST:
+    if not 0 <= number <= LARGEST_SIZE:
         raise ParameterError(f"{label} must be {allowed}, got {value}")
     return number
 
@@ -208,13 +220,13 @@ def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[st
         )
     if unknown:
         raise ParameterError(
-            f"{argument}: {size.name!r} has a value for {unknown[0]!r}, which is not released; there are "
-            f"{', '.join(columns) or 'counts only'}"
+            f"{argument}: {size.name!r} has a value for {unknown[0]!r}, which is not released; the released columns "
+            f"are {', '.join(columns) or 'counts only'}"
         )
 
 
 def _check_largest(found: Sequence[RecordSize], columns: Sequence[str], argument: str) -> None:
-    """Raise unless one size says that it is the largest, and is: else the report would leave out who loses most."""
+    """Raise unless exactly one size is named the largest and is: a report must not leave out the largest loss."""
     named = [size for size in found if size.is_largest]
     if len(named) != 1:
         several = f", got {' and '.join(repr(size.name) for size in named)}" if named else ""
@@ -236,12 +248,12 @@ def _check_largest(found: Sequence[RecordSize], columns: Sequence[str], argument
 
 
 def default_sizes(policies: Sequence[tuple[Policy, float | None]]) -> tuple[RecordSize, ...]:
-    """Return powers of ten between sizes that lose almost nothing and sizes that lose very much, in every column.
+    """Return powers of ten from sizes with a very small loss to sizes with a very large one, in every column.
 
     They depend on public facts only: the policies, each with its unit (or None).
     """
     low, high = default_span(policies)
-    step = max(1, math.ceil((high - low) / (SIZES_SHOWN - 1)))
+    step = max(1, math.ceil((high - low) / (DEFAULT_COUNT - 1)))
     powers = list(range(low, high + 1, step))
     if powers[-1] < high:
         powers.append(powers[-1] + step)
@@ -249,19 +261,19 @@ def default_sizes(policies: Sequence[tuple[Policy, float | None]]) -> tuple[Reco
 
 
 def default_span(policies: Sequence[tuple[Policy, float | None]]) -> tuple[int, int]:
-    """Return the powers of ten between which losses go from about 0.01 to about 50 in all columns."""
+    """Return the smallest and largest power of ten for losses from about 0.01 to about 50 in all columns."""
     powers = np.arange(-30, 31)
     lows, highs = [], []
     for policy, unit in policies:
         with np.errstate(all="ignore"):
             losses = np.asarray(policy(10.0**powers))
-        high = int(powers[-1]) if losses[-1] < MUCH else int(powers[np.argmax(losses >= MUCH)])
-        low = int(powers[-1]) if losses[-1] < LITTLE else int(powers[np.argmax(losses >= LITTLE)]) - 1
+        high = int(powers[-1]) if losses[-1] < LARGE_LOSS else int(powers[np.argmax(losses >= LARGE_LOSS)])
+        low = int(powers[-1]) if losses[-1] < SMALL_LOSS else int(powers[np.argmax(losses >= SMALL_LOSS)]) - 1
         if unit is not None:
             start = math.floor(math.log10(unit) + 1e-9)
-        else:  # from 1, unless such a record has lost everything already
-            start = 0 if float(policy(1.0)) < MUCH else max(high - 3, int(powers[0]))
-        lows.append(min(max(low, start), start + SPAN - 3))
-        highs.append(min(max(high, start), start + SPAN))
+        else:  # from 1, unless the loss of such a record is already large
+            start = 0 if float(policy(1.0)) < LARGE_LOSS else max(high - 3, int(powers[0]))
+        lows.append(min(max(low, start), start + DEFAULT_SPAN - 3))
+        highs.append(min(max(high, start), start + DEFAULT_SPAN))
     low = min(lows, default=0)
     return low, max([*highs, low + 3])

@@ -17,7 +17,6 @@ from helpers.bitsources import Recorded
 from helpers.engines import unavailable
 
 import slowscale as ss
-from slowscale.report import write_confidential_report
 
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
@@ -62,7 +61,7 @@ def pages(folder):
     release = session.sum(mechanisms, keys=ss.Keys.cross({"county": ["a", "b", "c"]}))
     public = release.report(folder / "public.html", spent=session.spent)
     sized = release.report(folder / "sized.html", spent=session.spent, sizes=SIZES)
-    secret = write_confidential_report(session, release, folder / "secret.html")
+    secret = release.confidential_report(folder / "secret.html", session)
     return {"public": public, "confidential": secret, "sized": sized}
 
 

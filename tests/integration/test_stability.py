@@ -32,7 +32,7 @@ from helpers.bitsources import Recorded
 from hypothesis import HealthCheck, given, settings
 
 import slowscale as ss
-from slowscale import session as session_module
+from slowscale.session import session as session_module
 from slowscale.tables import sums as sums_module
 from slowscale.tables.dialects import call
 

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 
-from slowscale.arrays import first_rows, from_list, places, to_arrow, to_numpy
+from slowscale.arrays import first_rows, from_list, key_positions, to_arrow, to_numpy
 
 LABELS = st.tuples(st.sampled_from(["a", "b", "é", "", "aa"]), st.integers(-3, 3), st.booleans())
 
@@ -27,18 +27,18 @@ def columns(rows, chunks=1):
 @given(st.lists(LABELS, max_size=30), st.lists(LABELS, min_size=1, max_size=30, unique=True), st.integers(1, 3))
 def test_places_are_those_of_a_dictionary(rows, keys, chunks):
     wanted = {key: place for place, key in enumerate(keys)}
-    assert places(columns(rows, chunks), columns(keys)).tolist() == [wanted.get(row, -1) for row in rows]
+    assert key_positions(columns(rows, chunks), columns(keys)).tolist() == [wanted.get(row, -1) for row in rows]
 
 
 def test_missing_labels_are_no_key():
     rows = [pa.chunked_array([["a", None, "b"]]), pa.chunked_array([[1, 1, None]])]
-    assert places(rows, [pa.chunked_array([["b", "a"]]), pa.chunked_array([[1, 1]])]).tolist() == [1, -1, -1]
+    assert key_positions(rows, [pa.chunked_array([["b", "a"]]), pa.chunked_array([[1, 1]])]).tolist() == [1, -1, -1]
 
 
 def test_codes_of_many_columns_do_not_overflow():
     size = 3000
     keys = [pa.chunked_array([np.arange(size)]) for _ in range(8)]  # 3000⁸ is far beyond 64 bits
-    assert (places(keys, keys) == np.arange(size)).all()
+    assert (key_positions(keys, keys) == np.arange(size)).all()
     assert (first_rows(keys) == np.arange(size)).all()
 
 

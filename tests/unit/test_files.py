@@ -13,7 +13,6 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale.files import write_files
 from slowscale.release import Release
-from slowscale.report import write_confidential_report
 
 
 def text(content):
@@ -138,5 +137,5 @@ def test_the_umask_is_never_changed(tmp_path, monkeypatch):
 def test_the_confidential_report_is_for_its_owner(tmp_path):
     session = ss.Session(pd.DataFrame({"x": [1, 2]}), bits=Recorded(1))
     release = session.sum({"x": ss.Gaussian(1)})
-    assert mode(write_confidential_report(session, release, tmp_path / "secret.html")) == 0o600
+    assert mode(release.confidential_report(tmp_path / "secret.html", session)) == 0o600
     assert mode(release.report(tmp_path / "public.html")) & 0o077

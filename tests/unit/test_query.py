@@ -7,7 +7,7 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale import session as session_module
+from slowscale.session import session as session_module
 
 RECORDS = pd.DataFrame({"g": ["a", "a", "b"], "x": [3, 40, 500]})
 KEYS = ss.Keys.from_frame({"g": ["a", "b"]})
@@ -55,7 +55,7 @@ def test_a_preview_touches_no_record_and_charges_nothing(tmp_path, monkeypatch):
     [
         (lambda: ss.Query(), "columns must be a mapping of columns to mechanisms"),
         (lambda: ss.Query({"x": 5}), "needs a mechanism"),
-        (lambda: ss.Query({"count": ss.Gaussian(1)}), "is what the number of records is called"),
+        (lambda: ss.Query({"count": ss.Gaussian(1)}), "is reserved for the number of records"),
         (lambda: ss.Query({"x": ss.Gaussian(1)}, level=2), "level must be"),
         (lambda: ss.Query({"x": ss.Gaussian(1)}, unit={"y": 1}), "unit names 'y'"),
         (lambda: ss.Query({"x": ss.Gaussian(1)}, "g"), "keys must be given with by"),

@@ -15,7 +15,7 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.release import fieller
+from slowscale.release.ratios import fieller
 
 KEYS = ss.Keys.from_frame(
     {
@@ -125,8 +125,8 @@ def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
         (lambda r, d: r.to_csv(d / "out.txt"), r"path must end in \.csv"),
         (lambda r, d: r.to_parquet(d / "out.csv"), r"path must end in \.parquet"),
         (lambda r, d: r.to_parquet(d / "no" / "out.parquet"), "there is no folder"),
-        (lambda r, d: r.to_parquet(d / "nul\0.parquet"), "a path that a file can have"),
-        (lambda r, d: r.to_parquet(d / ("x" * 300 + ".parquet")), "a path that a file can have|could not be written"),
+        (lambda r, d: r.to_parquet(d / "nul\0.parquet"), "a valid path of a file"),
+        (lambda r, d: r.to_parquet(d / ("x" * 300 + ".parquet")), "a valid path of a file|could not be written"),
         (lambda r, d: ss.read_release(None), "path must be a path, got NoneType"),
         (lambda r, d: r.ratio(["pay"], "emp"), "numerator must be one of"),
         (lambda r, d: r.to_parquet(3), "path must be a path, got int"),
@@ -165,7 +165,7 @@ def test_other_files_are_no_releases(release, tmp_path):
     facts = {**release.facts, "format": 99}
     newer = release.table.replace_schema_metadata({b"slowscale": json.dumps(facts)})
     pa.parquet.write_table(newer, tmp_path / "newer.parquet")
-    with pytest.raises(ss.EngineError, match="has format 99, this version of slowscale reads 1"):
+    with pytest.raises(ss.EngineError, match="has format 99, but this version of slowscale reads format 1"):
         ss.read_release(tmp_path / "newer.parquet")
 
 

@@ -180,7 +180,7 @@ def test_secret_bits_by_default():
 
 
 MISTAKES = [
-    ({"columns": {"none": TINY}}, "there is no column 'none'; there are state, size, cattle"),
+    ({"columns": {"none": TINY}}, "there is no column 'none'; the columns are state, size, cattle"),
     ({"columns": {"name": TINY}}, "column 'name' must hold numbers to be summed, got string"),
     ({"columns": {}}, "columns must be a mapping of columns to mechanisms"),
     ({"columns": ["cattle"]}, "columns must be a mapping of columns to mechanisms"),
@@ -191,7 +191,7 @@ MISTAKES = [
         {"columns": {"size": TINY}, "keys": ss.Keys.cross({"size": [1]})},
         "'size' is a key column, so it cannot be summed",
     ),
-    ({"by": "state"}, "keys must be given with by: group labels found in the data may give records away"),
+    ({"by": "state"}, "keys must be given with by: which group labels occur in the data may reveal records"),
     ({"by": 5}, "by must be a column or a list of columns, got 5"),
     ({"by": ["state", None], "keys": KEYS}, "by must be a column or a list of columns"),
     ({"where": "cattle = null"}, "compares with NULL"),
@@ -221,7 +221,7 @@ MISTAKES = [
     ({"columns": {"cattle": TINY, "cattle_se": TINY}, "derive": {"cattle_se": "size"}}, "in the release twice"),
     (
         {"columns": {"count": TINY}, "derive": {"count": "size"}, "count": TINY},
-        "'count' is what the number of records is called",
+        "the name 'count' is reserved for the number of records",
     ),
     ({"where": "sum(cattle) > 3"}, "one record at a time"),
     ({"where": "cattle"}, "must be a boolean for each record"),

@@ -56,7 +56,10 @@ def test_words():
         ({"largest": {}}, "must have a value for each of emp, pay"),
         ({"largest": {"emp": 1}}, "pay is missing"),
         ({"largest": {"emp": 1, "payy": 1}}, "pay is missing, and 'payy' is not released"),
-        ({"largest": {"emp": 1, "pay": 1, "x": 1}}, "has a value for 'x', which is not released; there are emp, pay"),
+        (
+            {"largest": {"emp": 1, "pay": 1, "x": 1}},
+            "has a value for 'x', which is not released; the released columns are emp, pay",
+        ),
         ({"largest": {"emp": 1, "pay": 1, "count": 1}}, "every record counts as 1; leave it out"),
         ({"": 1}, "names of 1 to 60 letters"),
         ({"largest" * 10: 1}, "names of 1 to 60 letters"),

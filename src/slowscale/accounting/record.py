@@ -9,18 +9,19 @@ sets of records compose in parallel (Lemma PRzCDP-par): a record loses only thro
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.parameters import as_array, check_flag
+from slowscale.parameters import Array, as_array, check_flag
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy
 from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
 from slowscale.policy.writing import text
+from slowscale.typing import ArrayLike, Functions, Label, Record, Scalar, TableLike
 
 Term = tuple[str | None, Policy]
 COUNT = "count"  # the name of the number of records
@@ -116,7 +117,13 @@ class RecordPolicy:
         named = [column for column, _ in self.terms if column is not None]
         return tuple(dict.fromkeys(named + [column for part in self._parts() for column in part.columns]))
 
-    def __call__(self, record: Any) -> Any:
+    @overload
+    def __call__(self, record: Record) -> float: ...
+
+    @overload
+    def __call__(self, record: Mapping[str, Scalar | Label | ArrayLike] | TableLike) -> float | Array: ...
+
+    def __call__(self, record: Mapping[str, Scalar | Label | ArrayLike] | TableLike) -> float | Array:
         """Return the loss of a record with these values, or of several records given as arrays or as a table.
 
         If releases were made in parallel, the loss is that of the record's own part if the label is given, and
@@ -141,7 +148,7 @@ class RecordPolicy:
         merged = [times * policy for policy, times in Counter(policies).items()]
         return merged[0] if len(merged) == 1 else SumPolicy(tuple(merged))
 
-    def bounded(self, record: Mapping[str, Any], other: Mapping[str, Any], same_cell: bool = True) -> float:
+    def bounded(self, record: Record, other: Record, same_cell: bool = True) -> float:
         """Return the loss between two sets of values that a record may have, if its presence is known.
 
         Parameters
@@ -175,7 +182,7 @@ class RecordPolicy:
             total += max(part._bounded(record, other, filtered or part.filtered) for _, part in one.parts)
         return total
 
-    def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
+    def entity(self, cells: Sequence[Record]) -> float:
         """Return what an entity with several records may lose, from its total in each cell of the published table.
 
         Removing the entity shifts each cell by the entity's total there. Cells have independent noise, so the losses
@@ -244,7 +251,7 @@ class RecordPolicy:
         return [*terms, {"filtered": True}] if self.filtered else terms
 
     @staticmethod
-    def from_dict(description: Any, functions: Any = None) -> "RecordPolicy":
+    def from_dict(description: Iterable[Mapping[str, Any]], functions: Functions | None = None) -> "RecordPolicy":
         """Return the record policy that `to_dict` described."""
         terms, parallel, filtered = [], [], False
         try:

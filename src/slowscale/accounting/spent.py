@@ -10,7 +10,9 @@ from slowscale.accounting.record import RecordPolicy
 from slowscale.accounting.semantics import Loss, bounds_in_words, explain, highest_certainty
 from slowscale.errors import ParameterError
 from slowscale.figures import figure, share
+from slowscale.markup import html_text
 from slowscale.sizes import RecordSize, default_sizes
+from slowscale.typing import Record
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Spent(RecordPolicy):
     pure_policy: RecordPolicy | None = None
     pieces: tuple[Piece, ...] = ()
 
-    def entity(self, cells: Sequence[Mapping[str, Any]]) -> float:
+    def entity(self, cells: Sequence[Record]) -> float:
         """Return what an entity may have lost through one release; several releases may have different cells."""
         if self.releases > 1:
             raise ParameterError(
@@ -68,6 +70,9 @@ class Spent(RecordPolicy):
 
     def __str__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
     def describe(self, sizes: Sequence[RecordSize] = ()) -> str:
         """Return as text what records of these sizes may have lost. The default sizes are powers of ten."""

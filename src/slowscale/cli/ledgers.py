@@ -173,7 +173,7 @@ def _show_change(column: str, old: "Policy", new: "Policy") -> None:
     typer.echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
     sizes = default_sizes([(old, None), (new, None)])
     for label, cap in (("now", old), ("new", new)):
-        losses = ", ".join(f"{figure(cap(size.everywhere))} at {size.name}" for size in sizes)
+        losses = ", ".join(f"{figure(cap(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None)
         typer.echo(f"  {label}, by the size of a record: {losses}")
     typer.echo(f"{describe_change(column, old, new)}.")
 

@@ -107,7 +107,7 @@ def calibrate(
     found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
     if as_json:
         described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
-        losses = {size.name: found.policy(size.everywhere) for size in stated}
+        losses = {size.name: found.policy(at) for size in stated if (at := size.everywhere) is not None}
         print_json({**described, "losses": losses} if stated else described)
         return
     columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {}, {mechanism: None})

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from scipy import special
@@ -26,7 +26,7 @@ from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.log_concave import LogConcaveDensity
-from slowscale.parameters import evaluate, lazy, level_quantile
+from slowscale.parameters import Array, evaluate, lazy, level_quantile
 from slowscale.policy import Policy, PolylogPolicy, PowerPolicy, RootPolicy, UnitSplittingPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.samplers import (
@@ -39,6 +39,7 @@ from slowscale.sampling.samplers import (
     TruncatedNormal,
     build_envelope,
 )
+from slowscale.typing import ArrayLike, NumberArray, Scalar, UnitLike
 
 # A warning is given if rounding biases results by more than this share of their standard error.
 BIAS_WARNED_OF = 0.1
@@ -62,7 +63,13 @@ class AdditiveMechanism(Mechanism):
         assert self.pure_policy is not None
         return self.pure_policy.to_zcdp()
 
-    def variance(self, q: Any = None, unit: Any = None) -> Any:
+    @overload
+    def variance(self, q: Scalar | None = None, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def variance(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def variance(self, q: Scalar | ArrayLike | None = None, unit: UnitLike | None = None) -> float | Array:
         """Return the variance of the ideal output, which is the same for every q.
 
         With a `unit`, return that of the published (rounded) value when the sum is q; without q, the largest over all
@@ -72,7 +79,13 @@ class AdditiveMechanism(Mechanism):
             return _constant(self.noise.var(), q)
         return self._rounded(q, as_unit(unit))[1] ** 2
 
-    def std(self, q: Any = None, unit: Any = None) -> Any:
+    @overload
+    def std(self, q: Scalar | None = None, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def std(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def std(self, q: Scalar | ArrayLike | None = None, unit: UnitLike | None = None) -> float | Array:
         """Return the standard deviation of the ideal output, which is the same for every q.
 
         With a `unit`, return that of the published (rounded) value when the sum is q; without q, the largest over all
@@ -80,14 +93,20 @@ class AdditiveMechanism(Mechanism):
         """
         return _constant(self.noise.std(), q) if unit is None else self._rounded(q, as_unit(unit))[1]
 
-    def bias(self, q: Any = None, unit: Any = None) -> Any:
+    @overload
+    def bias(self, q: Scalar | None = None, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def bias(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def bias(self, q: Scalar | ArrayLike | None = None, unit: UnitLike | None = None) -> float | Array:
         """Return E[output] − q: 0 for the ideal output. Rounding to a `unit` coarser than the noise adds a bias.
 
         Without q, return the largest bias over all sums.
         """
         return _constant(0.0, q) if unit is None else self._rounded(q, as_unit(unit))[0]
 
-    def _rounded(self, q: Any, unit: Fraction) -> tuple[Any, Any]:
+    def _rounded(self, q: Any, unit: Fraction) -> tuple[float | Array, float | Array]:
         """Return bias and standard deviation of the rounded result."""
         if q is None:
             return tuple(float(np.abs(found).max()) for found in rounded_error(self.noise, unit, PLACES))  # type: ignore[return-value]
@@ -97,7 +116,19 @@ class AdditiveMechanism(Mechanism):
         bias, std = rounded_error(self.noise, unit, known)
         return shaped(bias[at], sums.shape), shaped(std[at], sums.shape)
 
-    def prediction_interval(self, q: Any = 0.0, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
+    @overload
+    def prediction_interval(
+        self, q: Scalar = 0.0, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float, float]: ...
+
+    @overload
+    def prediction_interval(
+        self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[NumberArray, NumberArray]: ...
+
+    def prediction_interval(
+        self, q: Scalar | ArrayLike = 0.0, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float | NumberArray, float | NumberArray]:
         """Return q ± the noise's quantile, rounded outwards (Theorem additive_bounds).
 
         Without a `unit`, the ideal output lies between the ends with probability `level`. With a `unit`, the ends are
@@ -127,7 +158,15 @@ class AdditiveMechanism(Mechanism):
         slack = 1e-14 * (1 + width)
         return floors(rest - width - slack + 0.5), floors(rest + width + slack + 0.5)
 
-    def coverage(self, q: Any = None, level: float = 0.95, unit: Any = None) -> Any:
+    @overload
+    def coverage(self, q: Scalar | None = None, level: float = 0.95, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def coverage(self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None) -> Array: ...
+
+    def coverage(
+        self, q: Scalar | ArrayLike | None = None, level: float = 0.95, unit: UnitLike | None = None
+    ) -> float | Array:
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`.
 
         For the ideal output it is `level`. With a `unit` and without q, it is that of sums which are whole units.
@@ -138,14 +177,17 @@ class AdditiveMechanism(Mechanism):
         low, high = (steps.astype(float) for steps in self._steps(sums, _half_width(self.noise, level)))
         rest, u = (0.0 if sums.rest is None else sums.rest.mid), float(sums.unit)
         outside = self.noise.sf(u * (high + 0.5 - rest)) + self.noise.cdf(u * (low - 0.5 - rest))
-        return shaped(1 - outside, sums.shape)
+        covered: float | Array = shaped(1 - outside, sums.shape)
+        return covered
 
     @property
     @abstractmethod
     def _sampler(self) -> Sampler:
         """The sampler of |Z|/σ, or of Z/σ."""
 
-    def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
+    def release(
+        self, q: Scalar | ArrayLike, unit: UnitLike = 1, level: float = 0.95, bits: BitSource | None = None
+    ) -> Noisy:
         """Return q + Z, rounded exactly to the nearest multiple of `unit`; see `Mechanism.release`.
 
         A `UnitWarning` is given if the unit is so much coarser than the noise that rounding biases the results.
@@ -201,7 +243,7 @@ def _half_width(noise: SymmetricNoise, level: float) -> float:
     return noise.interval(level)[1]
 
 
-def _constant(value: float, q: Any) -> Any:
+def _constant(value: float, q: object) -> float | Array:
     return value if q is None else evaluate("q", q, lambda q: np.full_like(q, value))
 
 

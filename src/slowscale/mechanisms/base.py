@@ -5,16 +5,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, UnitWarning
 from slowscale.figures import figure, grid
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.noisy import Noisy
-from slowscale.parameters import Declared, check_flag, domains
+from slowscale.parameters import Array, Declared, check_flag, domains
 from slowscale.policy import Policy, function_name, number
 from slowscale.sampling import BitSource
+from slowscale.typing import ArrayLike, Functions, NumberArray, Scalar, UnitLike
 
 ESTIMATORS = ("mean", "median")  # the named estimators of transformation mechanisms
 # All mechanisms by kind, in order of definition. Everything that lists mechanisms is derived from this.
@@ -53,31 +54,69 @@ class Mechanism(Declared, ABC):
     def pure_policy(self) -> Policy | None:
         """The PRDP policy, or None if the mechanism has none."""
 
+    @overload
+    def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def variance(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
     @abstractmethod
-    def variance(self, q: Any, unit: Any = None) -> Any:
+    def variance(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return the variance when the sum is q: of the ideal output, or with a `unit`, as published."""
 
+    @overload
+    def std(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def std(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
     @abstractmethod
-    def std(self, q: Any, unit: Any = None) -> Any:
+    def std(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return the standard deviation when the sum is q: of the ideal output, or with a `unit`, as published."""
 
-    @abstractmethod
-    def bias(self, q: Any, unit: Any = None) -> Any:
-        """Return E[output] − q: for the ideal output, or with a `unit`, for the published value."""
+    @overload
+    def bias(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def bias(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
 
     @abstractmethod
-    def prediction_interval(self, q: Any, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
+    def bias(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
+        """Return E[output] − q: for the ideal output, or with a `unit`, for the published value."""
+
+    @overload
+    def prediction_interval(
+        self, q: Scalar, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float, float]: ...
+
+    @overload
+    def prediction_interval(
+        self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[NumberArray, NumberArray]: ...
+
+    @abstractmethod
+    def prediction_interval(
+        self, q: Scalar | ArrayLike, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float | NumberArray, float | NumberArray]:
         """Return the ends of an interval that contains the output with probability `level` or more.
 
         Without a `unit` this is the ideal output; with one, it is the published value, which is rounded to the unit.
         """
 
+    @overload
+    def coverage(self, q: Scalar, level: float = 0.95, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def coverage(self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None) -> Array: ...
+
     @abstractmethod
-    def coverage(self, q: Any, level: float = 0.95, unit: Any = None) -> Any:
+    def coverage(self, q: Scalar | ArrayLike, level: float = 0.95, unit: UnitLike | None = None) -> float | Array:
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`."""
 
     @abstractmethod
-    def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
+    def release(
+        self, q: Scalar | ArrayLike, unit: UnitLike = 1, level: float = 0.95, bits: BitSource | None = None
+    ) -> Noisy:
         """Draw secret noise and return the publishable result for the sum q, or for an array of sums.
 
         Parameters
@@ -163,7 +202,7 @@ class Mechanism(Declared, ABC):
         at: float | None = None,
         pure: bool = False,
         free: str | None = None,
-        **fixed: Any,
+        **fixed: float | str | Callable[..., Any] | None,
     ) -> Self:
         """Return the mechanism of this class that meets a target, by solving for one parameter.
 
@@ -198,9 +237,7 @@ class Mechanism(Declared, ABC):
         return {"type": type(self).__name__, **named}
 
     @staticmethod
-    def from_dict(
-        description: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
-    ) -> "Mechanism":
+    def from_dict(description: Mapping[str, Any], functions: Functions | None = None) -> "Mechanism":
         """Return the mechanism that a dictionary from `to_dict` describes.
 
         Parameters

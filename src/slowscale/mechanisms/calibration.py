@@ -92,11 +92,11 @@ class _Target:
     def achieved(self, mechanism: "Mechanism") -> float:
         """Return the standard deviation or the loss that a mechanism has."""
         if self.name == "std":
-            return float(mechanism.std(self.at))
+            return float(mechanism.std(self.at))  # type: ignore[arg-type] # None where the error is constant
         policy = mechanism.pure_policy if self.pure else mechanism.policy
         if policy is None:
             raise ParameterTypeError(f"pure must be False: {type(mechanism).__name__} has no PRDP policy")
-        return float(policy(self.at))
+        return float(policy(self.at))  # type: ignore[arg-type] # a loss is never asked for without a size
 
     def __str__(self) -> str:
         return f"{self.name} = {number(self.value)}{'' if self.at is None else f' at {number(self.at)}'}"

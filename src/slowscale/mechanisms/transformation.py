@@ -9,7 +9,7 @@ from abc import abstractmethod
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from scipy import special
@@ -25,6 +25,7 @@ from slowscale.parameters import Array, apply, evaluate, level_quantile
 from slowscale.sampling import BitSource
 from slowscale.sampling.exact import exact_bounds
 from slowscale.sampling.samplers import Lift, Number
+from slowscale.typing import ArrayLike, NumberArray, Scalar, UnitLike
 
 # How many standard deviations of the noise are considered: beyond them lie less than 1e-30 of all draws.
 NOISE_SPAN = 12.0
@@ -76,11 +77,23 @@ class TransformationMechanism(Mechanism):
         """f(a), the least transformed value of a sum."""
         return float(self._transform(np.zeros(1))[0])
 
-    def transform(self, q: Any) -> Any:
+    @overload
+    def transform(self, q: Scalar) -> float: ...
+
+    @overload
+    def transform(self, q: ArrayLike) -> Array: ...
+
+    def transform(self, q: Scalar | ArrayLike) -> float | Array:
         """Return f(q + a), the transformed sum to which the noise is added."""
         return evaluate("q", q, self._transform, low=0)
 
-    def estimate(self, transformed: Any) -> Any:
+    @overload
+    def estimate(self, transformed: Scalar) -> float: ...
+
+    @overload
+    def estimate(self, transformed: ArrayLike) -> Array: ...
+
+    def estimate(self, transformed: Scalar | ArrayLike) -> float | Array:
         """Return g(transformed), the estimate of the sum from the noisy transformed value."""
         return evaluate("transformed", transformed, self._estimate)
 
@@ -98,17 +111,35 @@ class TransformationMechanism(Mechanism):
             return np.where(inside, self._median_error(q, np.where(inside, shift, 0)), -q)
         return self._estimate(self._transform(q) + shift) - q
 
-    def bias(self, q: Any, unit: Any = None) -> Any:
+    @overload
+    def bias(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def bias(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def bias(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return E[output] − q: 0 for a mean-unbiased estimator, also with a `unit`, as it is rounded at random."""
         if self.estimator == "mean":
             return evaluate("q", q, np.zeros_like, low=0)
         return evaluate("q", q, lambda q: self._moments(q)[0] + self._rounding(q, unit)[0], low=0)
 
-    def variance(self, q: Any, unit: Any = None) -> Any:
+    @overload
+    def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def variance(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def variance(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return the variance when the sum is q: of the ideal output, or with a `unit`, as published."""
         return evaluate("q", q, lambda q: self._published_std(q, unit) ** 2, low=0)
 
-    def std(self, q: Any, unit: Any = None) -> Any:
+    @overload
+    def std(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def std(self, q: ArrayLike, unit: UnitLike | None = None) -> Array: ...
+
+    def std(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return the standard deviation when the sum is q: of the ideal output, or with a `unit`, as published."""
         return evaluate("q", q, lambda q: self._published_std(q, unit), low=0)
 
@@ -157,7 +188,13 @@ class TransformationMechanism(Mechanism):
     def _std(self, q: Array) -> Array:
         return self._moments(q)[1]
 
-    def variance_estimate(self, transformed: Any) -> Any:
+    @overload
+    def variance_estimate(self, transformed: Scalar) -> float: ...
+
+    @overload
+    def variance_estimate(self, transformed: ArrayLike) -> Array: ...
+
+    def variance_estimate(self, transformed: Scalar | ArrayLike) -> float | Array:
         """Return an estimate of the variance from the noisy transformed value.
 
         For mean-unbiased estimators it is unbiased and has a closed form; it may be negative. For others it is the
@@ -168,7 +205,19 @@ class TransformationMechanism(Mechanism):
     def _variance_estimate(self, v: Array) -> Array:
         return self._std(np.maximum(self._estimate(v), 0)) ** 2
 
-    def prediction_interval(self, q: Any, level: float = 0.95, unit: Any = None) -> tuple[Any, Any]:
+    @overload
+    def prediction_interval(
+        self, q: Scalar, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float, float]: ...
+
+    @overload
+    def prediction_interval(
+        self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[NumberArray, NumberArray]: ...
+
+    def prediction_interval(
+        self, q: Scalar | ArrayLike, level: float = 0.95, unit: UnitLike | None = None
+    ) -> tuple[float | NumberArray, float | NumberArray]:
         """Return the least and largest estimate over the central `level` of the noise (Theorem transformation_bounds).
 
         If the estimator is monotone, the ideal output lies between them with probability `level`. For roots the
@@ -217,7 +266,9 @@ class TransformationMechanism(Mechanism):
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         """f⁻¹(max(v, f(a))) − a, in balls: the median estimate."""
 
-    def release(self, q: Any, unit: Any = 1, level: float = 0.95, bits: BitSource | None = None) -> Noisy:
+    def release(
+        self, q: Scalar | ArrayLike, unit: UnitLike = 1, level: float = 0.95, bits: BitSource | None = None
+    ) -> Noisy:
         """Return g(f(q + a) + N(0, σ²)), rounded exactly to a multiple of `unit`; see `Mechanism.release`.
 
         A mean estimate is rounded up or down at random, so that it stays unbiased. A median estimate is rounded to
@@ -318,7 +369,13 @@ class TransformationMechanism(Mechanism):
         # This is the error of the median estimate for a sum of 0, whose transformed value is f(a).
         return self._median_error(np.zeros_like(v), np.maximum(v - self._floor, 0))
 
-    def coverage(self, q: Any, level: float = 0.95, unit: Any = None) -> Any:
+    @overload
+    def coverage(self, q: Scalar, level: float = 0.95, unit: UnitLike | None = None) -> float: ...
+
+    @overload
+    def coverage(self, q: ArrayLike, level: float = 0.95, unit: UnitLike | None = None) -> Array: ...
+
+    def coverage(self, q: Scalar | ArrayLike, level: float = 0.95, unit: UnitLike | None = None) -> float | Array:
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`."""
         tail = level_quantile(level)
         half = -special.ndtri(tail) * self.sigma

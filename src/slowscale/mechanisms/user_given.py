@@ -42,7 +42,7 @@ class Transformation(TransformationMechanism):
     inverse: Callable[[Any], Any]
     sigma: float = real(above=0, typical=(0.01, 100))
     a: float = real(typical=(0, 100))
-    estimator: Any = "median"
+    estimator: str | Function = "median"
 
     def _check(self) -> None:
         for name in ("f", "inverse"):
@@ -71,7 +71,7 @@ class Transformation(TransformationMechanism):
         return self._in_arb("f", self.f, q + self.a)
 
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
-        if self._rounds_at_random:
+        if not isinstance(self.estimator, str):
             return self._in_arb("estimator", self.estimator, v)
         return self._exact_inverse(v, lift)
 

@@ -7,12 +7,13 @@ full relative accuracy in both tails and around the median.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import overload
 
 import numpy as np
 
 from slowscale.errors import ParameterError
 from slowscale.parameters import Array, Declared, as_number, evaluate, level_quantile
+from slowscale.typing import ArrayLike, Scalar
 
 LOG_HALF = math.log(0.5)
 
@@ -54,35 +55,83 @@ class SymmetricNoise(Declared, ABC):
     def _tail(self, z: Array) -> Array:
         return np.exp(self._log_tail(z))
 
-    def logpdf(self, z: Any) -> Any:
+    @overload
+    def logpdf(self, z: Scalar) -> float: ...
+
+    @overload
+    def logpdf(self, z: ArrayLike) -> Array: ...
+
+    def logpdf(self, z: Scalar | ArrayLike) -> float | Array:
         """Return the log of the density at z."""
         return self._at(z, lambda z: self._log_peak - self._drop(np.abs(z)), -math.inf, -math.inf)
 
-    def pdf(self, z: Any) -> Any:
+    @overload
+    def pdf(self, z: Scalar) -> float: ...
+
+    @overload
+    def pdf(self, z: ArrayLike) -> Array: ...
+
+    def pdf(self, z: Scalar | ArrayLike) -> float | Array:
         """Return the density at z."""
         return self._at(z, lambda z: np.exp(self._log_peak - self._drop(np.abs(z))), 0.0, 0.0)
 
-    def cdf(self, z: Any) -> Any:
+    @overload
+    def cdf(self, z: Scalar) -> float: ...
+
+    @overload
+    def cdf(self, z: ArrayLike) -> Array: ...
+
+    def cdf(self, z: Scalar | ArrayLike) -> float | Array:
         """Return P(Z <= z)."""
         return self._at(z, lambda z: self._sf(-z), 0.0, 1.0)
 
-    def sf(self, z: Any) -> Any:
+    @overload
+    def sf(self, z: Scalar) -> float: ...
+
+    @overload
+    def sf(self, z: ArrayLike) -> Array: ...
+
+    def sf(self, z: Scalar | ArrayLike) -> float | Array:
         """Return P(Z > z), as accurate in the right tail as `cdf` is in the left one."""
         return self._at(z, self._sf, 1.0, 0.0)
 
-    def logcdf(self, z: Any) -> Any:
+    @overload
+    def logcdf(self, z: Scalar) -> float: ...
+
+    @overload
+    def logcdf(self, z: ArrayLike) -> Array: ...
+
+    def logcdf(self, z: Scalar | ArrayLike) -> float | Array:
         """Return ln P(Z <= z), also where `cdf` itself would underflow."""
         return self._at(z, lambda z: self._logsf(-z), -math.inf, 0.0)
 
-    def logsf(self, z: Any) -> Any:
+    @overload
+    def logsf(self, z: Scalar) -> float: ...
+
+    @overload
+    def logsf(self, z: ArrayLike) -> Array: ...
+
+    def logsf(self, z: Scalar | ArrayLike) -> float | Array:
         """Return ln P(Z > z), also where `sf` itself would underflow."""
         return self._at(z, self._logsf, 0.0, -math.inf)
 
-    def ppf(self, q: Any) -> Any:
+    @overload
+    def ppf(self, q: Scalar) -> float: ...
+
+    @overload
+    def ppf(self, q: ArrayLike) -> Array: ...
+
+    def ppf(self, q: Scalar | ArrayLike) -> float | Array:
         """Return the quantile: the z with P(Z <= z) = q, for 0 <= q <= 1."""
         return evaluate("q", q, lambda q: -self._isf(q))
 
-    def isf(self, q: Any) -> Any:
+    @overload
+    def isf(self, q: Scalar) -> float: ...
+
+    @overload
+    def isf(self, q: ArrayLike) -> Array: ...
+
+    def isf(self, q: Scalar | ArrayLike) -> float | Array:
         """Return the z with P(Z > z) = q, for 0 <= q <= 1, accurate for q down to 1e-300."""
         return evaluate("q", q, self._isf)
 
@@ -121,7 +170,7 @@ class SymmetricNoise(Declared, ABC):
         half = self.isf(level_quantile(level))
         return -half, half
 
-    def _at(self, z: Any, formula: Callable[[Array], Array], at_minus: float, at_plus: float) -> Any:
+    def _at(self, z: object, formula: Callable[[Array], Array], at_minus: float, at_plus: float) -> float | Array:
         """Apply a formula to any z except NaN, given its values at −∞ and ∞."""
 
         def anywhere(z: Array) -> Array:

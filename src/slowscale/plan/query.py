@@ -7,6 +7,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import ParameterError
 from slowscale.plan.inputs import KeysPlan
 from slowscale.plan.models import Plan
+from slowscale.typing import Label
 
 if TYPE_CHECKING:
     from slowscale.query import Query
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 # By the kind of a column's labels: the type to declare for them in a key file, and a label of that kind.
 LABEL_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean", "dates": "date"}
-STAND_INS = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
+STAND_INS: dict[str, Label] = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
 
 
 def plan_query(plan: Plan, keys: "Keys | None") -> "Query":

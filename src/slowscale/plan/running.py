@@ -57,7 +57,5 @@ def _write_outputs(
         spent = session.spent if session.ledger is not None else None
         files.append(release.report(output.report, spent, overwrite=overwrite, sizes=plan.sizes or None))
     if confidential is not None:
-        from slowscale.report import write_confidential_report
-
-        files.append(write_confidential_report(session, release, confidential, overwrite=overwrite))
+        files.append(release.confidential_report(confidential, session, overwrite=overwrite))
     return files

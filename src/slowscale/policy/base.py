@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.parameters import Array, Declared, as_array, check_range, evaluate
 from slowscale.policy.tree import INFLUENCE, Formula
 from slowscale.policy.writing import latex, text
+from slowscale.typing import ArrayLike, Functions, Scalar
 
 Function = Callable[..., Any]
 ZCDP = "PRzCDP"
@@ -93,7 +94,13 @@ class Policy(Declared, ABC):
         """Return the simpler bound as a tree."""
         return self._between_formula(value, other, distance)
 
-    def __call__(self, influence: Any) -> Any:
+    @overload
+    def __call__(self, influence: Scalar) -> float: ...
+
+    @overload
+    def __call__(self, influence: ArrayLike) -> Array: ...
+
+    def __call__(self, influence: Scalar | ArrayLike) -> float | Array:
         """Return the losses of records with these influences, which are numbers >= 0."""
         return evaluate("influence", influence, self._loss, low=0)
 
@@ -138,7 +145,7 @@ class Policy(Declared, ABC):
 
         return TanhPolicy(self) if self.notion == PURE else self
 
-    def group(self, influences: Any, cells: Sequence[Hashable] | None = None) -> float:
+    def group(self, influences: Scalar | ArrayLike, cells: Sequence[Hashable] | None = None) -> float:
         """Return what a group of records may lose together.
 
         Parameters
@@ -189,7 +196,7 @@ class Policy(Declared, ABC):
         return {"kind": self.kind, **{name: _to_plain(value) for name, value in values.items()}}
 
     @staticmethod
-    def from_dict(description: Mapping[str, Any], functions: Mapping[str, Function] | None = None) -> "Policy":
+    def from_dict(description: Mapping[str, Any], functions: Functions | None = None) -> "Policy":
         """Return the policy that `to_dict` described.
 
         Parameters

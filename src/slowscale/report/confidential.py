@@ -26,25 +26,18 @@ BANNER = "CONFIDENTIAL: never publish this report. It is computed from the recor
 
 
 def write_confidential_report(
-    session: "Session", release: Release, path: str | os.PathLike[str], overwrite: bool = False
+    release: Release, path: str | os.PathLike[str], session: "Session", *, overwrite: bool = False
 ) -> Path:
-    """Write the distribution of the losses of the records in a release. CONFIDENTIAL: for the curator only.
+    """Write the confidential report of a release; see `Release.confidential_report`.
 
-    Only the owner of the file may read it (mode 0600).
-
-    Parameters
-    ----------
-    session
-        The session that made the release.
-    release
-        The release.
-    path
-        The file to write; its name must end in .html.
-    overwrite
-        Whether to replace an existing file.
+    CONFIDENTIAL: for the curator only. Only the owner of the file may read it (mode 0600).
     """
+    from slowscale.session import Session
+
     if not isinstance(release, Release):
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
+    if not isinstance(session, Session):
+        raise ParameterTypeError(f"session must be the ss.Session that made the release, got {type(session).__name__}")
     target = free_target(path, ".html", overwrite)
     tools()  # raises before any work is done if a package is missing
     text = _page(release, session.losses(release), session.errors(release))

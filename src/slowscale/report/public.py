@@ -7,7 +7,6 @@ it contains public facts only.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from slowscale.accounting import RecordPolicy
 from slowscale.errors import ParameterTypeError
@@ -21,7 +20,7 @@ from slowscale.report.page import Html, page, paragraph, tag
 from slowscale.report.published import error_section, group_columns, published_section
 from slowscale.report.scope import Scope
 from slowscale.report.words import listed, upper
-from slowscale.sizes import RecordSize, read_sizes
+from slowscale.sizes import RecordSize, SizesLike, read_sizes
 
 NOT_PRIVATE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 
@@ -32,7 +31,7 @@ def write_report(
     *,
     spent: RecordPolicy | None = None,
     overwrite: bool = False,
-    sizes: Any = None,
+    sizes: SizesLike | None = None,
 ) -> Path:
     """Write the public report of a release: one HTML file that opens offline and prints well.
 

@@ -8,7 +8,8 @@ import numpy as np
 from slowscale.columns import sum_powers
 from slowscale.facts import ColumnFacts, RatioFacts
 from slowscale.figures import figure, grid, percent, published, rounded_figure
-from slowscale.release import Release, released_by
+from slowscale.release import Release
+from slowscale.release.release import released_by
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope

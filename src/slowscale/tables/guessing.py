@@ -23,6 +23,7 @@ from slowscale.tables.conversion import ISO_DATE
 from slowscale.tables.engines import engine_errors, fresh_name
 from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.textfiles import CsvFormat
+from slowscale.typing import DataLike
 
 CONFIDENTIAL = (
     "the proposed types were inferred from the records, which are confidential: read them before you use them, and do "
@@ -76,7 +77,7 @@ class Guess(Mapping[str, str]):
         return len(self.types)
 
 
-def guess_types(data: Any, csv: Mapping[str, Any] | None = None) -> Guess:
+def guess_types(data: DataLike, csv: Mapping[str, Any] | None = None) -> Guess:
     """Propose the types of columns, and the settings of a CSV file, from all records.
 
     The proposal is inferred from confidential records: read it, correct it, and declare the types that you mean.

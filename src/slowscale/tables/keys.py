@@ -6,7 +6,7 @@ release states that it was done.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.markup import html_table
 from slowscale.tables import rowwise
 from slowscale.tables.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
+from slowscale.tables.rowwise import Expression
 from slowscale.tables.sources import as_arrow, open_source, open_table
+from slowscale.typing import DataLike, HasTable, Label, PathLike, TableLike
 
 GIVEN = "The keys were given as public."
 KEYS_SHOWN = 10  # the number of keys that a notebook shows
@@ -78,7 +80,7 @@ class Keys:
         object.__setattr__(self, "table", _normalized(self.table))
 
     @staticmethod
-    def from_frame(frame: Any) -> "Keys":
+    def from_frame(frame: TableLike | Mapping[str, Iterable[Label]]) -> "Keys":
         """Return the rows of a pandas, polars or pyarrow frame, or of a mapping of columns, as keys."""
         if isinstance(frame, Mapping):
             columns = {_check_name(name): _label_array(name, values) for name, values in frame.items()}
@@ -100,7 +102,7 @@ class Keys:
         return Keys(table)
 
     @staticmethod
-    def cross(*factors: "Mapping[str, Any] | Keys") -> "Keys":
+    def cross(*factors: "Mapping[str, Iterable[Label]] | Keys") -> "Keys":
         """Return all combinations of the values of several columns or of several keys; the last one varies fastest."""
         parts = [
             part
@@ -123,7 +125,10 @@ class Keys:
 
     @staticmethod
     def from_file(
-        path: Any, columns: Sequence[str] | None = None, types: Mapping[str, str] | None = None, csv: Any = None
+        path: PathLike,
+        columns: Sequence[str] | None = None,
+        types: Mapping[str, str] | None = None,
+        csv: Mapping[str, Any] | None = None,
     ) -> "Keys":
         """Return the rows of a file as keys.
 
@@ -153,11 +158,11 @@ class Keys:
 
     @staticmethod
     def public_in(
-        data: Any,
+        data: DataLike | HasTable,
         by: str | Sequence[str],
         types: Mapping[str, str] | None = None,
-        csv: Any = None,
-        derive: Mapping[str, Any] | None = None,
+        csv: Mapping[str, Any] | None = None,
+        derive: Mapping[str, Expression] | None = None,
     ) -> "Keys":
         """Return the labels that occur in the data, on your assurance that they are public.
 
@@ -176,7 +181,7 @@ class Keys:
             Derived columns, which may be key columns, as in `session.sum`.
         """
         if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
-            data = data.table
+            data = data.table  # type: ignore[union-attr]
         if by is None:
             raise ParameterTypeError("by must name the key columns, got None")
         table = rowwise.derive(open_table(data, types, csv), derive)
@@ -256,7 +261,7 @@ class Keys:
         gone = set(zip(*(column.to_pylist() for column in self._aligned(other).columns), strict=True))
         return Keys(self.table.filter(pa.array(key not in gone for key in self)), _combined_assumption(self, other))
 
-    def filter(self, condition: Callable[..., Any] | None = None, /, **equal: Any) -> "Keys":
+    def filter(self, condition: Callable[..., Any] | None = None, /, **equal: Label | Iterable[Label]) -> "Keys":
         """Return the keys that meet a condition.
 
         Parameters

@@ -7,11 +7,12 @@ only operations that are known to use their own row. Anything else is refused; a
 several rows is reported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
+from ibis.common.deferred import Deferred
 from ibis.common.exceptions import IbisError
 
 from slowscale.errors import ParameterError, ParameterTypeError
@@ -19,6 +20,8 @@ from slowscale.tables import functions, sql
 from slowscale.tables.portable import RULES, portable
 from slowscale.tables.values import RefusedError
 
+# A filter or a derived column: SQL text, or an Ibis expression or function of the table.
+Expression = str | ir.Value | Deferred | Callable[[ir.Table], ir.Value]
 REASON = "it would let one record change what another contributes, and the policy would no longer hold"
 MANY_ROW_OPERATIONS = {
     ops.Reduction: "an aggregate",

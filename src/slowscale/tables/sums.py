@@ -24,7 +24,7 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
-from slowscale.arrays import places, to_arrow, to_numpy
+from slowscale.arrays import key_positions, to_arrow, to_numpy
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.tables.dialects import forced_cast
 from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, grouped
@@ -350,7 +350,7 @@ def _by_key(
     for name in wanted:
         labels = found[name].cast(wanted[name].type)
         found = found.set_column(found.column_names.index(name), name, labels)
-    at = places([found[name] for name in wanted], list(wanted.values()))
+    at = key_positions([found[name] for name in wanted], list(wanted.values()))
     rows = np.flatnonzero(at >= 0)
     return found.take(to_arrow(rows)), at[rows]
 

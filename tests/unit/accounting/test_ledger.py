@@ -474,7 +474,7 @@ def test_derived_columns_cannot_slip_by_the_caps(path):
     capped.sum({"z": ss.Gaussian(1)}, derive={"z": "x"})
     with pytest.raises(ss.CapError, match="the cap on 'z'"):
         capped.sum({"z": ss.Gaussian(1)}, derive={"z": "x"})
-    with pytest.raises(ss.ParameterError, match="caps names 'xx', which is not a column; there are state"):
+    with pytest.raises(ss.ParameterError, match="caps names 'xx', which is not a column; the columns are state"):
         ss.Session(RECORDS, path.with_name("new"), {"xx": ss.Gaussian(1).policy})
     assert not path.with_name("new").exists()
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import slowscale as ss
 from slowscale.accounting import Loss, best_epsilon, certainty, posterior
-from slowscale.columns import rebuilt
+from slowscale.columns import mechanism_of
 from slowscale.figures import figure, grid, power_of_ten, published, share
 from slowscale.policy import (
     ZCDP,
@@ -339,7 +339,9 @@ def test_wrong_arguments(release, tmp_path):
     with pytest.raises(ss.ParameterTypeError, match="release must be a Release"):
         write_report("release", tmp_path / "r.html")
     with pytest.raises(ss.ParameterTypeError, match="release must be a Release"):
-        write_confidential_report(None, None, tmp_path / "r.html")
+        write_confidential_report(None, tmp_path / "r.html", None)
+    with pytest.raises(ss.ParameterTypeError, match=r"session must be the ss\.Session that made the release, got None"):
+        release.confidential_report(tmp_path / "r.html", None)
     assert not list(tmp_path.iterdir())
 
 
@@ -358,7 +360,7 @@ def test_packages_are_imported_when_needed():
 
 def test_confidential_report(secret, tmp_path):
     made, session = released(secret)
-    text = write_confidential_report(session, made, tmp_path / "c.html").read_text(encoding="utf-8")
+    text = made.confidential_report(tmp_path / "c.html", session).read_text(encoding="utf-8")
     read = Reader(text)
     assert "CONFIDENTIAL: never publish this report" in read.words
     losses = session.losses(made)
@@ -367,9 +369,9 @@ def test_confidential_report(secret, tmp_path):
         assert figure(loss) in read.words
     assert len(read.found("svg")) == 1
     with pytest.raises(ss.ParameterError, match="exists"):
-        write_confidential_report(session, made, tmp_path / "c.html")
+        made.confidential_report(tmp_path / "c.html", session)
     with pytest.raises(ss.ParameterError, match="one that this session made"):
-        write_confidential_report(ss.Session(secret), made, tmp_path / "d.html")
+        made.confidential_report(tmp_path / "d.html", ss.Session(secret))
 
 
 def test_rebuilt_mechanisms():
@@ -380,9 +382,9 @@ def test_rebuilt_mechanisms():
         ss.ExponentialPolylog(0.3),
         ss.UnitSplitting(1, 2),
     ):
-        assert rebuilt(mechanism.to_dict()) == mechanism
+        assert mechanism_of(mechanism.to_dict()) == mechanism
     for description in (None, {"type": "Session"}, {"type": "Transformation", "f": "numpy.log1p"}, {}):
-        assert rebuilt(description) is None
+        assert mechanism_of(description) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""A published table and its facts, written to files and read back.
+
+The facts travel with the table: in the schema metadata of a Parquet file or Arrow table, and in a JSON file beside a
+CSV file.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from slowscale.errors import ParameterError
+from slowscale.facts import Facts
+from slowscale.files import free_target, write_files
+
+METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
+# The types that columns of a released table may have, by the names that Arrow gives them.
+COLUMN_TYPES: dict[str, pa.DataType] = {
+    str(dtype): dtype
+    for dtype in (pa.string(), pa.int64(), pa.bool_(), pa.date32(), pa.float64(), pa.decimal128(38, 0))
+}
+# Text that a spreadsheet runs as a formula when it opens a CSV file, unless the text is a number.
+SPREADSHEET_FORMULA = r"^[=+\-@\t\r]"
+NUMBER_TEXT = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+
+
+def with_facts(table: pa.Table, facts: Facts) -> pa.Table:
+    """Return the table with the facts in the metadata of its schema."""
+    return table.replace_schema_metadata({METADATA: json.dumps(facts.to_dict())})
+
+
+def write_parquet(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Path:
+    """Write a Parquet file with the facts in its schema, and return its path."""
+    target = free_target(path, ".parquet", overwrite)
+    described = with_facts(table, facts)
+    return write_files({target: lambda file: pa.parquet.write_table(described, file)}, overwrite=overwrite)
+
+
+def read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the table and the facts that `write_parquet` wrote."""
+    table = pa.parquet.read_table(source)
+    return table.replace_schema_metadata(None), json.loads((table.schema.metadata or {})[METADATA])
+
+
+def write_csv(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Path:
+    """Write a CSV file and, beside it, a JSON file with the facts and the column types; return the CSV file's path."""
+    target = free_target(path, ".csv", overwrite)
+    facts_target = free_target(f"{target}.json", ".json", overwrite)
+    types = {field.name: str(field.type) for field in table.schema}
+    escaped_table, escaped = _escape_formulas(table)
+    described = {**facts.to_dict(), "types": types, **({"escaped": escaped} if escaped else {})}
+    text = json.dumps(described, indent=2, ensure_ascii=False)
+    return write_files(
+        {
+            target: lambda file: pa.csv.write_csv(escaped_table, file),
+            facts_target: lambda file: file.write_text(text + "\n", encoding="utf-8"),
+        },
+        overwrite=overwrite,
+    )
+
+
+def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the table and the facts that `write_csv` wrote."""
+    facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
+    types = {name: COLUMN_TYPES[dtype] for name, dtype in facts.pop("types").items()}
+    table = pa.csv.read_csv(
+        source,
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False),
+    )
+    if table.column_names != list(types):
+        raise ParameterError(
+            f"{source} and {source.name}.json do not belong together: the columns differ. Use the pair of files that "
+            "one call of to_csv wrote"
+        )
+    return _unescape_formulas(table, facts.pop("escaped", [])), facts
+
+
+def _escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """Put an apostrophe before text that a spreadsheet would run as a formula; return also the changed columns.
+
+    In a changed column, text that starts with an apostrophe gets another one, so that removing the first apostrophe
+    restores every value.
+    """
+    import pyarrow.compute as pc
+
+    escaped = []
+    for i, entry in enumerate(table.schema):
+        if not pa.types.is_string(entry.type):
+            continue
+        text = table[i]
+        runs = pc.and_not(
+            pc.match_substring_regex(text, SPREADSHEET_FORMULA), pc.match_substring_regex(text, NUMBER_TEXT)
+        )
+        if pc.any(runs).as_py():
+            marked = pc.or_(runs, pc.starts_with(text, "'"))
+            table = table.set_column(i, entry, pc.if_else(marked, pc.binary_join_element_wise("'", text, ""), text))
+            escaped.append(entry.name)
+    return table, escaped
+
+
+def _unescape_formulas(table: pa.Table, columns: list[str]) -> pa.Table:
+    """Return the table that `_escape_formulas` was given."""
+    import pyarrow.compute as pc
+
+    for name in columns:
+        i = table.schema.get_field_index(name)
+        text = pc.replace_substring_regex(table[i], "^'", "", max_replacements=1)
+        table = table.set_column(i, table.schema.field(i), text)
+    return table

@@ -1,0 +1,323 @@
+"""The release itself: a published table of sums, with its facts, intervals, ratios and reports."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from slowscale.accounting import RecordPolicy
+from slowscale.arrays import to_numpy
+from slowscale.errors import ParameterError
+from slowscale.facts import ABSENT, ColumnFacts, Facts, RatioFacts
+from slowscale.figures import published
+from slowscale.markup import html_table, html_text
+from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
+from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.mechanisms.grid import EXACT, directed, floats, outward
+from slowscale.parameters import Array, level_quantile
+from slowscale.release.files import with_facts, write_csv, write_parquet
+from slowscale.release.ratios import (
+    RATIO_SUFFIXES,
+    Estimates,
+    Ratios,
+    box_level,
+    box_ratios,
+    check_interval,
+    normal_ratios,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from slowscale.session import Session
+    from slowscale.sizes import SizesLike
+
+SHOWN_ROWS = 10  # in a notebook
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """A published table of sums.
+
+    Attributes
+    ----------
+    table
+        The key columns, then for each column `x` the estimate `x`, its standard error `x_se`, the ends `x_low` and
+        `x_high` of an interval for the true sum and, for a transformation, `x_transformed`.
+    facts
+        Everything that is public about the release: mechanisms, units, policies, why the keys are public, filters, the
+        version of slowscale.
+    policy
+        The PRzCDP loss of a record by this release. Call it on a record, such as {"emp": 12}.
+    pure_policy
+        The PRDP loss of a record, or None if a mechanism has no such guarantee.
+    mechanisms
+        The mechanism of each column. A mechanism is missing if it uses a function without a name, or one that was not
+        given to `read_release`.
+    """
+
+    table: pa.Table
+    facts: Facts
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None
+    mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.facts, Facts):
+            object.__setattr__(self, "facts", Facts.from_dict(self.facts))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        by = self.facts.cells.columns if self.facts.cells else {}
+        warning = "" if self.facts.private else "NOT PRIVATE (drawn from test bits). "
+        groups = f"{len(self):,} groups by {', '.join(by)}" if by else "totals"
+        lines = [f"{warning}Release of {groups}"]
+        for name, column in self.facts.columns.items():
+            bias = ", clipped at 0 and so biased upwards" if column.nonnegative else ""
+            lines.append(f"  {name}: {column.described}, unit {column.unit}{bias}")
+        for name, ratio in self.facts.ratios.items():
+            approximate = ", with an approximate interval" if ratio.approximate else ""
+            lines.append(f"  {name}: {ratio.numerator} / {ratio.denominator}{approximate}")
+        lines.append(f"  A record may lose ({self.facts.notion}), added up:")
+        return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
+
+    def _repr_html_(self) -> str:
+        shown = {name: column.grid for name, column in self.facts.columns.items()}
+        keys = list(self.facts.cells.columns) if self.facts.cells else []
+        rows = []
+        for values in self.table.slice(0, SHOWN_ROWS).to_pylist():
+            cells = [
+                f"{published(values[name], unit)} ({published(values[f'{name}_low'], unit, -1)} to "
+                f"{published(values[f'{name}_high'], unit, 1)})"
+                for name, unit in shown.items()
+            ]
+            rows.append([*(values[name] for name in keys), *cells])
+        more = f"The first {SHOWN_ROWS} of {len(self):,} rows. " if len(self) > SHOWN_ROWS else ""
+        return html_table(f"{more}Estimates with their intervals", [*keys, *shown], rows) + html_text(repr(self))
+
+    def to_arrow(self) -> pa.Table:
+        """Return an Arrow table with the facts in the metadata of its schema."""
+        return with_facts(self.table, self.facts)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a pandas frame with the facts in its `attrs`."""
+        frame = self.table.to_pandas()
+        frame.attrs["slowscale"] = self.facts.to_dict()
+        return frame
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return a polars frame."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write a Parquet file with the facts in its schema, whole or not at all, and return its path."""
+        return write_parquet(self.table, self.facts, path, overwrite)
+
+    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write a CSV file and, beside it, the facts in a JSON file: table.csv and table.csv.json.
+
+        Labels that a spreadsheet would run as a formula, such as =1+1, are written with an apostrophe in front. The
+        JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes.
+        """
+        return write_csv(self.table, self.facts, path, overwrite)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        spent: RecordPolicy | None = None,
+        *,
+        overwrite: bool = False,
+        sizes: "SizesLike | None" = None,
+    ) -> Path:
+        """Write a report that everyone may read: one HTML file that opens offline.
+
+        Parameters
+        ----------
+        path
+            The file to write. Its name must end in .html.
+        spent
+            The total loss of a record over all releases up to and including this one, such as `session.spent`.
+        overwrite
+            Whether to replace an existing file.
+        sizes
+            Example records by name, each with a value for each column or one number for all columns, such as
+            {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": 4e10}. One name must contain "largest". The
+            sizes are published, so they must be public knowledge, never looked up in the records. Without them the
+            report uses powers of ten.
+        """
+        from slowscale.report import write_report
+
+        return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes)
+
+    def confidential_report(self, path: str | os.PathLike[str], session: "Session", *, overwrite: bool = False) -> Path:
+        """Write a report for the curator only: one HTML file with the losses of the records and the true errors.
+
+        CONFIDENTIAL: the report is computed from the records and contains no noise. Only the owner of the file may read
+        it (mode 0600). Never publish it.
+
+        Parameters
+        ----------
+        path
+            The file to write. Its name must end in .html.
+        session
+            The session that made this release. A release holds no confidential facts, so the session computes them.
+        overwrite
+            Whether to replace an existing file.
+        """
+        from slowscale.report import write_confidential_report
+
+        return write_confidential_report(self, path, session, overwrite=overwrite)
+
+    def interval(self, column: str, level: float = 0.95) -> tuple[Array, Array]:
+        """Return the lower and upper ends of intervals for the true sums of a column, at any level.
+
+        They are computed from what was published, and are never narrower than the published intervals.
+
+        Parameters
+        ----------
+        column
+            A released column that is not a ratio.
+        level
+            The probability with which an interval holds the true sum.
+        """
+        level_quantile(level)
+        facts, mechanism = self._column_facts("column", column), self._known_mechanism(column)
+        low, high = self._as_floats(f"{column}_low", -1), self._as_floats(f"{column}_high", 1)
+        if level <= facts.level:
+            return low, high
+        unit = facts.grid
+        if isinstance(mechanism, TransformationMechanism):
+            low, high = mechanism._ends(self._as_floats(f"{column}_transformed"), level, unit)
+            return floats(low, unit, -1), floats(high, unit, 1)
+        assert isinstance(mechanism, AdditiveMechanism)
+        on_grid = bool(facts.on_grid)
+        narrow, wide = (mechanism._half_steps(unit, one, on_grid) for one in (facts.level, level))
+        # Earlier versions published ends that lie between grid points, so one more step is needed.
+        earlier = int(facts.on_grid is ABSENT)
+        more = math.inf if narrow is None or wide is None else float((wide - narrow + earlier) * unit)
+        low, high = outward(low, more, -1), outward(high, more, 1)
+        return (low, high) if _lower_bound(facts) is None else (np.maximum(low, 0), high)
+
+    def unbiased_variance(self, column: str) -> Array:
+        """Return unbiased estimates of the variances of a column's numbers.
+
+        They may be added up over cells. For roots and logarithms a single estimate may be far from the variance, or
+        negative; to judge a single number, use its interval. Additive noise has one variance for all numbers, rounding
+        included. A column with a median estimator has no such estimates, because its numbers are biased.
+        """
+        facts, mechanism = self._column_facts("column", column), self._known_mechanism(column)
+        if facts.estimator != "mean":
+            raise ParameterError(
+                f"column must have an unbiased estimate, but {column!r} is released with the estimator "
+                f"{facts.estimator!r}; use its intervals"
+            )
+        transformed = self._as_floats(f"{column}_transformed") if mechanism._error_grows else None
+        found = mechanism._variance_from(transformed, facts.grid, bool(facts.on_grid))
+        return np.broadcast_to(found, len(self)).copy()
+
+    def ratio(
+        self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "box"
+    ) -> "Release":
+        """Return the release with one more column: the ratio of two released columns, such as pay per employee.
+
+        The ratio is computed from what was released, so no record loses more by it. With the interval "box", both
+        numbers are first clipped to their intervals, so that the ratio lies within its own interval. The denominator is
+        also raised to at least one unit if it is 0 or at least one unit, as a count is: where it is 0, there is no
+        ratio. For small denominators the ratio is biased and its standard error (delta method) is approximate; use the
+        interval.
+
+        Parameters
+        ----------
+        numerator, denominator
+            Two released columns.
+        name
+            The name of the new column. The default for pay and emp is "pay_per_emp".
+        level
+            The level of the interval.
+        interval
+            "box": all ratios of a value in an interval for the numerator to a value in an interval for the denominator,
+            each at the level (1 + level)/2. It holds the true ratio with probability `level` or more. "fieller" and
+            "delta" are approximate: they treat the noise as normal, and may hold the true ratio much less often.
+        """
+        name = f"{numerator}_per_{denominator}" if name is None else name
+        for argument, column in (("numerator", numerator), ("denominator", denominator)):
+            self._column_facts(argument, column)
+        if numerator == denominator:
+            raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
+        taken = set(self.table.column_names)
+        if not isinstance(name, str) or not name or {name + suffix for suffix in RATIO_SUFFIXES} & taken:
+            raise ParameterError(f"name must be text that is not a column's name, got {name!r}")
+        check_interval(interval)
+        level_quantile(level)
+        table = self.table
+        columns = self._ratios(numerator, denominator, level, interval).columns()
+        for suffix, numbers in zip(RATIO_SUFFIXES, columns, strict=True):
+            table = table.append_column(name + suffix, pa.array(numbers, from_pandas=True))
+        facts = RatioFacts(numerator, denominator, float(level), interval, approximate=interval != "box")
+        return replace(self, table=table, facts=replace(self.facts, ratios={**self.facts.ratios, name: facts}))
+
+    def _ratios(self, numerator: str, denominator: str, level: float, interval: str) -> Ratios:
+        x, y = (
+            Estimates(self._as_floats(column), self._as_floats(f"{column}_se")) for column in (numerator, denominator)
+        )
+        if interval != "box":
+            return normal_ratios(x, y, level, interval)
+        x_ends, (y_low, y_high) = (self.interval(column, box_level(level)) for column in (numerator, denominator))
+        return box_ratios(x, y, x_ends, (np.maximum(y_low, self._smallest_denominator(denominator)), y_high))
+
+    def _column_facts(self, argument: str, column: object) -> ColumnFacts:
+        """Return the facts of a released column, or raise an error that names the argument."""
+        known = self.facts.columns
+        if not isinstance(column, str) or column not in known:
+            raise ParameterError(f"{argument} must be one of {', '.join(known)}, got {column!r}")
+        return known[column]
+
+    def _known_mechanism(self, column: str) -> Mechanism:
+        if column not in self.mechanisms:
+            raise ParameterError(
+                f"the mechanism of {column!r} has a function that is not known here: read the release with "
+                "ss.read_release(path, functions={name: function})"
+            )
+        return self.mechanisms[column]
+
+    def _smallest_denominator(self, column: str) -> float:
+        """Return the smallest value that a denominator can have where the ratio exists."""
+        facts = self.facts.columns[column]
+        if _lower_bound(facts) is None:
+            return -math.inf
+        return float(facts.grid) if facts.surely_on_grid else 0.0
+
+    def _as_floats(self, column: str, side: int = 0) -> Array:
+        """Return a column as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
+        nearest: Array = to_numpy(self.table[column].cast(pa.float64(), safe=False))
+        if not side or pa.types.is_floating(self.table[column].type) or (np.abs(nearest) < EXACT).all():
+            return nearest
+        return np.array([directed(Fraction(number), side) for number in self.table[column].to_pylist()])
+
+
+def released_by(facts: ColumnFacts) -> type[Mechanism] | None:
+    """Return the class of the mechanism that a column's facts describe, or None if they describe none."""
+    name = (facts.mechanism or {}).get("type")
+    return next((cls for cls in REGISTRY.values() if cls.__name__ == name), None)
+
+
+def _lower_bound(facts: ColumnFacts) -> int | None:
+    """Return the lower bound on the true sums of a column, or None; releases of earlier versions do not state it."""
+    kind = released_by(facts)
+    transforms = kind is not None and issubclass(kind, TransformationMechanism)
+    if facts.at_least is not ABSENT:
+        return facts.at_least
+    return 0 if facts.is_count or transforms else None

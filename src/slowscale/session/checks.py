@@ -1,0 +1,114 @@
+"""Checks of a session and of its queries: each raises an error that says what to do, or warns."""
+
+import difflib
+import warnings
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import ibis.expr.types as ir
+
+from slowscale.accounting import Accountant
+from slowscale.accounting.account import check_caps
+from slowscale.accounting.record import COUNT, folded
+from slowscale.errors import ConfidentialWarning, DataError, ParameterError
+from slowscale.policy import Policy
+from slowscale.query import Query
+from slowscale.session.records import Records
+from slowscale.tables.conversion import Source
+
+
+def check_column_names(table: ir.Table) -> None:
+    """Raise if two columns have names that a ledger or an engine takes for the same."""
+    for one, other in pairwise(sorted(table.columns, key=folded)):
+        if folded(one) == folded(other):
+            raise ParameterError(
+                f"data has the columns {one!r} and {other!r}, which the ledger and some engines take for one; "
+                "rename one of them"
+            )
+
+
+def check_protect(protect: str | None, table: ir.Table) -> None:
+    """Raise unless the argument `protect` is a column or None."""
+    if protect is not None and protect not in table.columns:
+        raise ParameterError(f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}")
+
+
+def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) -> None:
+    """Raise if a cap is on something other than a column, "count" or "*"."""
+    known = {"*", COUNT, *map(folded, table.columns)}
+    for name in check_caps(caps):
+        if folded(name) not in known:
+            raise ParameterError(
+                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}"
+            )
+
+
+def check_column(argument: str, name: str, table: ir.Table, source: Source) -> None:
+    """Raise unless the table has a column that an argument names; suggest a column with a similar name."""
+    if name in table.columns:
+        return
+    if name in source.unusable:
+        raise ParameterError(
+            f"{argument}: column {name!r} has the type {source.unusable[name]}, which cannot be computed with; "
+            "convert it before, or declare its type with types="
+        )
+    near = difflib.get_close_matches(name, table.columns, n=1)
+    suggestion = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(table.columns)}"
+    raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
+
+
+def check_partition(query: Query, records: Records) -> None:
+    """Raise unless a partition is a key column that is stored in the data.
+
+    A derived column may be computed differently in each release, so that one record could be in several parts.
+    """
+    partition = query.partition
+    if partition is None:
+        return
+    if query.keys is None or partition not in query.keys.columns:
+        raise ParameterError(f"partition must be a key column, got {partition!r}")
+    if partition in (query.derive or {}) or not records.is_stored(partition):
+        raise ParameterError(f"partition must be a column of the data as it is stored: {partition!r} may be derived")
+
+
+def check_derived_columns(query: Query, records: Records, accountant: Accountant) -> None:
+    """Raise if a derived or renamed column would evade the caps, by a new name or by the name of a stored column."""
+    caps, derived = accountant.caps, query.derive or {}
+    if not caps:
+        return
+    capped, stored = {folded(name) for name in caps}, records.stored_names
+    for name in query.columns:
+        if name not in derived and records.is_stored(name):
+            continue
+        if folded(name) not in capped or (name not in derived and folded(name) in stored):
+            raise ParameterError(
+                f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
+                "the caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps), by "
+                "a name that no stored column has"
+            )
+
+
+def check_readable(query: Query, records: Records) -> None:
+    """Raise if the query reads a column with values that are not of the column's declared type."""
+    unreadable = records.source.unreadable
+    if not unreadable:
+        return
+    used = {*query.columns, *records.used_columns(dict(query.derive or {}), query.where)}
+    for name, dtype in unreadable.items():
+        if name in used:
+            raise DataError(
+                f"column {name!r} has values that are not {dtype}, its declared type; correct them, or declare the "
+                "column as string and convert it with derive="
+            )
+
+
+def warn_if_empty(rows: Any, where: object) -> None:
+    """Warn the caller of the session if no record has any of the keys; a filter may leave none on purpose."""
+    if where is None and not rows.any():
+        warnings.warn(
+            "no record has any of the keys: what is released is noise on zeros. Do the labels of the keys look "
+            "like those of the data? (confidential: do not publish this warning)",
+            ConfidentialWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,355 @@
+"""The session itself: it reads the records, charges the ledger, and then draws the noise."""
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
+from slowscale.accounting.account import check_caps
+from slowscale.accounting.ledger import dataset_name
+from slowscale.columns import column_policies
+from slowscale.errors import (
+    CapError,
+    DataError,
+    EngineError,
+    LedgerError,
+    ParameterError,
+    ParameterTypeError,
+    UnitWarning,
+)
+from slowscale.facts import Facts, LedgerHead
+from slowscale.mechanisms import Mechanism
+from slowscale.policy import Policy
+from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by_size
+from slowscale.query import Query
+from slowscale.refusals import explained
+from slowscale.release import Release
+from slowscale.sampling import BitSource
+from slowscale.session.binding import bind, charge_for, release_facts
+from slowscale.session.checks import (
+    check_caps_name_columns,
+    check_column_names,
+    check_protect,
+    check_readable,
+    warn_if_empty,
+)
+from slowscale.session.preview import Preview
+from slowscale.session.records import Records
+from slowscale.tables import progress
+from slowscale.tables.engines import engine_of
+from slowscale.tables.keys import Keys
+from slowscale.tables.losses import Losses, record_losses
+from slowscale.tables.rowwise import Expression
+from slowscale.tables.sources import open_source
+from slowscale.tables.sums import exact_sums
+from slowscale.typing import DataLike, UnitLike
+
+# How a user can change a cap that is not a ledger's.
+CHANGE_CAPS = "open the session with a higher cap, Session(data, caps=…)"
+
+
+class Session:
+    """Releases from one table of records.
+
+    Parameters
+    ----------
+    data
+        The records: a path of Parquet, CSV, Excel, Stata, SPSS or SAS files (globs and folders of Parquet too), a
+        pandas, polars or pyarrow table, an Ibis table, a Spark DataFrame, or a database address such as
+        "postgresql://host/database#table". A record is a row, or a line of a CSV file.
+    ledger
+        The ledger file, or an `ss.Ledger`. Every release is charged to it before noise is drawn. Without a ledger the
+        account lasts as long as the session.
+    caps
+        The largest total loss that a record may have, by column, for a new ledger: {"payann": policy, "*": policy}.
+    dataset
+        The name of the data set, such as "cbp-2024". A new ledger keeps it. A ledger with a name refuses records of a
+        data set with another name or without one. Blanks around the name are ignored.
+    protect
+        A column that tells which records belong to one entity, such as a firm. Entities are then protected instead of
+        single records: the policy applies to the entity's total in a cell, and the losses add over cells.
+    types
+        For files and frames: declared types such as {"emp": "int64", "opened": "date"}. Nothing is guessed: a column of
+        a CSV or Excel file without a declared type is text, which is read as exact decimals if it is summed.
+        `ss.guess_types(path)` proposes types.
+    csv
+        The format of CSV files, if it differs from commas, double quotes, a header, UTF-8 and ISO dates:
+        {"delimiter": ";", "encoding": "latin-1", "dates": "%d/%m/%Y", "decimal": ","}.
+    bits
+        A source of bits for tests. A release drawn from bits that are not secret says NOT PRIVATE.
+
+    Examples
+    --------
+    >>> import pandas as pd, slowscale as ss
+    >>> farms = pd.DataFrame({"state": ["IA", "IA", "TX"], "cattle": [120, 4_000, 31_000]})
+    >>> session = ss.Session(farms)
+    >>> release = session.sum({"cattle": ss.Root(k=4, sigma=0.5)}, keys=ss.Keys.cross({"state": ["IA", "NV", "TX"]}))
+    >>> release.table.column_names
+    ['state', 'cattle', 'cattle_se', 'cattle_low', 'cattle_high', 'cattle_transformed']
+    >>> print(release)
+    Release of 3 groups by state
+      cattle: Root(k=4, sigma=0.5, a=0, estimator=mean), unit 1
+      A record may lose (PRzCDP), added up:
+        cattle^(1/2) / (2·0.5²)
+    >>> round(release.policy({"cattle": 31_000}), 1)
+    352.1
+    """
+
+    def __init__(
+        self,
+        data: DataLike,
+        ledger: str | os.PathLike[str] | Accountant | None = None,
+        caps: Mapping[str, Policy] | None = None,
+        *,
+        dataset: str | None = None,
+        protect: str | None = None,
+        types: Mapping[str, str] | None = None,
+        csv: Mapping[str, Any] | None = None,
+        bits: BitSource | None = None,
+    ) -> None:
+        if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
+            raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
+        self.dataset = dataset_name(dataset)
+        self._accountant = _accountant(ledger, caps, self.dataset)
+        # Checked first, so that records of the wrong data set are never opened.
+        self._accountant.check_dataset(self.dataset)
+        with self._recording_failures({"policy": None}):
+            source = open_source(data, types, csv)
+        self.table = source.table
+        self.engine = engine_of(self.table).title
+        check_column_names(self.table)
+        self._records = Records.of(source, protect)
+        check_protect(protect, self.table)
+        self.protect = protect
+        check_caps_name_columns(caps, self.table)
+        # A new ledger is written only now: the records could be opened, and its caps name columns.
+        if isinstance(self._accountant, DeferredLedger) and self._accountant is not ledger:
+            self._accountant = self._accountant.make()
+        self._bits = bits
+        self._queries: dict[str, BoundQuery] = {}
+        self._errors: dict[str, tuple[SizeClass, ...]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
+
+    @property
+    def spent(self) -> Spent:
+        """The total loss of a record by everything released so far: call it on a record, or print it."""
+        return self._accountant.spent
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger that releases are charged to, or None if there is none."""
+        found = self._accountant
+        return found.ledger if isinstance(found, DeferredLedger) else found if isinstance(found, Ledger) else None
+
+    def sum(
+        self,
+        columns: Mapping[str, Mechanism],
+        by: str | Sequence[str] | None = None,
+        keys: Keys | None = None,
+        *,
+        unit: UnitLike | Mapping[str, UnitLike] = 1,
+        level: float = 0.95,
+        count: Mechanism | None = None,
+        where: Expression | None = None,
+        derive: Mapping[str, Expression] | None = None,
+        nulls: str = "error",
+        negatives: str = "error",
+        nonnegative: bool = False,
+        partition: str | None = None,
+    ) -> Release:
+        """Release the sums of columns, by public key or in total.
+
+        Parameters
+        ----------
+        columns
+            The columns to sum, each with its mechanism.
+        by
+            The columns to group by. The default is the columns of `keys`.
+        keys
+            The public keys. Without `keys` and `by`, the total over all records is released.
+        unit
+            The grid that results are rounded to: an int, a Decimal or text such as "0.01"; or a mapping of columns to
+            their units.
+        level
+            The level of the intervals.
+        count
+            A mechanism for the number of records, which is released as a further column "count".
+        where
+            A condition that records must meet: an Ibis expression, or SQL text such as "emp > 0". It is evaluated row
+            by row.
+        derive
+            New columns, as Ibis expressions or SQL text, evaluated row by row: {"pay_k": "payann / 1000"}.
+        nulls
+            "error", or "zero" to count missing values as 0.
+        negatives
+            For transformation mechanisms, which need sums >= 0: "error", or "zero" to count negative values as 0.
+        nonnegative
+            Whether to raise negative results to 0. This biases them upwards, and the release says so.
+        partition
+            A key column that splits the records into disjoint parts, such as "state": a release for Texas and one for
+            Iowa then cost a record the larger of the two losses, not their sum.
+        """
+        return self._release(
+            Query(
+                columns, by, keys, count=count, unit=unit, level=level, where=where, derive=derive, nulls=nulls,
+                negatives=negatives, nonnegative=nonnegative, partition=partition,
+            )
+        )  # fmt: skip
+
+    def count(
+        self,
+        by: str | Sequence[str] | None = None,
+        keys: Keys | None = None,
+        *,
+        mechanism: Mechanism,
+        level: float = 0.95,
+        where: Expression | None = None,
+        derive: Mapping[str, Expression] | None = None,
+        nonnegative: bool = False,
+        partition: str | None = None,
+    ) -> Release:
+        """Release the number of records, by public key or in total; see `sum` for the arguments.
+
+        Every record counts as 1, so its loss is the mechanism's policy at 1, whatever its values are.
+        """
+        if not isinstance(mechanism, Mechanism):
+            raise ParameterTypeError(f"mechanism must be one such as ss.Gaussian(sigma), got {mechanism!r:.60}")
+        return self._release(
+            Query(
+                {}, by, keys, count=mechanism, level=level, where=where, derive=derive, nonnegative=nonnegative,
+                partition=partition,
+            )
+        )  # fmt: skip
+
+    def mean(
+        self,
+        columns: Mapping[str, Mechanism],
+        by: str | Sequence[str] | None = None,
+        keys: Keys | None = None,
+        *,
+        count: Mechanism,
+        unit: UnitLike | Mapping[str, UnitLike] = 1,
+        level: float = 0.95,
+        interval: str = "box",
+        where: Expression | None = None,
+        derive: Mapping[str, Expression] | None = None,
+        nulls: str = "error",
+        negatives: str = "error",
+        nonnegative: bool = False,
+        partition: str | None = None,
+    ) -> Release:
+        """Release sums and counts, and the means as their ratios `x_mean`.
+
+        See `sum` for the arguments, and `Release.ratio` for the kinds of intervals.
+        """
+        return self._release(
+            Query(
+                columns, by, keys, count=count, unit=unit, level=level, means=interval, where=where, derive=derive,
+                nulls=nulls, negatives=negatives, nonnegative=nonnegative, partition=partition,
+            )
+        )  # fmt: skip
+
+    def release(self, query: Query) -> Release:
+        """Carry out a query: charge the ledger, then draw the noise and return what may be published."""
+        return self._release(query)
+
+    def preview(self, query: Query) -> Preview:
+        """Return the cost and the accuracy of a query. No record is read, and nothing is charged."""
+        bound, facts = self._bind(query)
+        refusal = None
+        charge = charge_for(bound, self._records, facts)
+        try:
+            with explained(self._accountant, charge, bound.mechanisms):
+                self._accountant.check(charge)
+        except CapError as error:
+            refusal = error
+        on_grid = {name: bound.on_grid(name) for name in bound.mechanisms}
+        columns = column_policies(bound.policy, bound.mechanisms, bound.units, on_grid)
+        return Preview(bound.policy, bound.pure_policy, columns, tuple(bound.unit_warnings), refusal, self.spent)
+
+    def losses(self, release: Release) -> Losses:
+        """Return the distribution of the losses of the records in a release. CONFIDENTIAL: for the curator only.
+
+        It is computed in the engine, to which the policy is passed as an expression. No record leaves the engine.
+        """
+        query = self._queries.get(release.facts.id) if isinstance(release, Release) else None
+        if query is None:
+            raise ParameterError("release must be one that this session made")
+        return record_losses(query.table, query.policy, query.columns, query.keys, self.protect)
+
+    def errors(self, release: Release) -> tuple[SizeClass, ...]:
+        """Return the errors of a release, by size of the true sums. CONFIDENTIAL: for the curator only."""
+        if not isinstance(release, Release) or release.facts.id not in self._errors:
+            raise ParameterError("release must be one that this session made")
+        return self._errors[release.facts.id]
+
+    def _bind(self, query: Query) -> tuple[BoundQuery, Facts]:
+        """Return the query bound to the table, with the facts of its release, after a dry run."""
+        bound = bind(query, self._records, self._accountant)
+        private = self._bits is None or self._bits.private
+        facts = release_facts(bound, self._records, self.dataset, private)
+        bound.with_means(dry_run(bound, facts))
+        return bound, facts
+
+    def _release(self, query: Query) -> Release:
+        bound, facts = self._bind(query)
+        for warning in bound.unit_warnings:
+            warnings.warn(warning, UnitWarning, stacklevel=3)
+        charge = charge_for(bound, self._records, facts)
+        with self._recording_failures(charge):
+            # Caps are checked before the records are read: once a cap is used up, no error depends on the records.
+            with explained(self._accountant, charge, bound.mechanisms):
+                self._accountant.check(charge)
+                self._accountant.ready()  # records are read only if the charge can be written
+            check_readable(query, self._records)
+            sums = exact_sums(
+                bound.table,
+                list(bound.columns.values()),
+                bound.keys,
+                lambda asked: progress.run(asked, "Summing the records"),
+                self.protect,
+            )
+            # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
+            with explained(self._accountant, charge, bound.mechanisms):
+                head = self._accountant.charge(charge)
+            if head is not None:
+                facts = replace(facts, ledger=LedgerHead(**head))
+        release = bound.with_means(draw(bound, sums, facts, self._bits))
+        # The warning comes after the charge, so that a query for it is not free.
+        warn_if_empty(sums.rows, query.where)
+        self._errors[release.facts.id] = errors_by_size(bound, sums, release)
+        self._queries[release.facts.id] = bound
+        return release
+
+    @contextmanager
+    def _recording_failures(self, asked: Charge | Mapping[str, Any]) -> Iterator[None]:
+        """Record in the ledger that a release was refused or failed, because such an error depends on the records.
+
+        If it cannot be recorded, raise the ledger's error instead of the one that depends on the records.
+        """
+        try:
+            yield
+        except (CapError, DataError, EngineError) as error:
+            try:
+                self._accountant.attempt(asked, error)
+            except LedgerError as unwritten:
+                raise unwritten from None
+            raise
+
+
+def _accountant(
+    ledger: str | os.PathLike[str] | Accountant | None, caps: Mapping[str, Policy] | None, dataset: str | None
+) -> Accountant:
+    """Return the accountant that a session charges."""
+    if isinstance(ledger, Accountant):
+        if caps is not None:
+            raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
+        return ledger
+    if ledger is None:
+        return Account(check_caps(caps), CHANGE_CAPS)
+    return DeferredLedger(ledger, caps, dataset=dataset)
