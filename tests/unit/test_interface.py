@@ -14,7 +14,7 @@ from hypothesis import given
 
 import slowscale as ss
 from slowscale.accounting import Spent
-from slowscale.policy.base import REGISTRY, Policy
+from slowscale.policy.base import POLICY_KINDS, Policy
 
 HOSTILE = "<script>alert(1)</script>"
 PACKAGES = ("accounting", "mechanisms", "noise", "policy", "release", "sampling", "session")
@@ -109,7 +109,7 @@ def test_notebooks_show_what_was_spent():
     assert "&lt;script&gt;" in html
 
 
-@pytest.mark.parametrize("cls", REGISTRY.values(), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", POLICY_KINDS.values(), ids=lambda cls: cls.__name__)
 def test_notebooks_show_policies_as_formulas(cls):
     assert cls._repr_latex_ is Policy._repr_latex_
 

@@ -204,7 +204,7 @@ def test_what_a_float_cannot_hold_is_infinite_without_warning():
     assert PowerPolicy(1e-6, 0.5)(1e308) == pytest.approx(1e157)
     assert ss.Gaussian(1).policy.group([1e308, 1e308], cells="AA") == math.inf
     assert ss.Gaussian(1).bounded_policy(add=1e308)(1e308) == math.inf
-    with pytest.raises(ss.ParameterError, match="p must keep"):
+    with pytest.raises(ss.ParameterError, match="p must be smaller"):
         PolylogPolicy(1, p=200)
 
 
@@ -331,7 +331,7 @@ values = st.one_of(st.just(0.0), log_uniform(1e-3, 1e6))
 def test_bounded_transformation_loss_is_the_worst_over_the_rest_of_the_sum(m, r, other):
     """Lemma BndSensTransSum."""
     exact = m.bounded_policy()(r, other)
-    rest = np.concatenate([[0.0], np.geomspace(1e-6, 1e9, 50)])
+    rest = np.concatenate([[0.0], np.geomspace(1e-6, 1e4, 50)])
     losses = ((m.transform(rest + r) - m.transform(rest + other)) / m.sigma) ** 2 / 2
     assert losses.max() == pytest.approx(exact, rel=1e-6, abs=1e-9)
 

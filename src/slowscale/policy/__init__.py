@@ -28,7 +28,6 @@ __all__ = [
     "POLICY_KINDS",
     "PROBES",
     "PURE",
-    "SAME",
     "ZCDP",
     "ConstantPolicy",
     "Function",

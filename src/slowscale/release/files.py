@@ -25,7 +25,7 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
 }
 # Text that a spreadsheet runs as a formula when it opens a CSV file, unless the text is a number.
 SPREADSHEET_FORMULA = r"^[=+\-@\t\r]"
-NUMBER_TEXT = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+WRITTEN_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 def with_facts(table: pa.Table, facts: Facts) -> pa.Table:
@@ -94,7 +94,7 @@ def _escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
             continue
         text = table[i]
         runs = pc.and_not(
-            pc.match_substring_regex(text, SPREADSHEET_FORMULA), pc.match_substring_regex(text, NUMBER_TEXT)
+            pc.match_substring_regex(text, SPREADSHEET_FORMULA), pc.match_substring_regex(text, WRITTEN_NUMBER)
         )
         if pc.any(runs).as_py():
             marked = pc.or_(runs, pc.starts_with(text, "'"))

@@ -17,7 +17,7 @@ from slowscale.errors import ParameterError
 from slowscale.tables import functions
 from slowscale.tables.dialects import DIALECTS, Dialect
 from slowscale.tables.engines import engine_of
-from slowscale.tables.translation import COMPARISONS, Rule, Translator, constant_length
+from slowscale.tables.translation import COMPARISON_SIGNS, Rule, Translator, constant_length
 
 _BOTH = {"this", "expression"}
 _MORE = {"this", "expressions"}
@@ -51,7 +51,7 @@ _SECTIONS: dict[str, dict[Any, Rule]] = {
                 "Compares values of one kind. Text is ordered by code point. Beside a date or timestamp, text must be "
                 "an ISO literal such as '2022-01-31' or '2022-01-31 12:00:00'.",
             )
-            for kind in COMPARISONS
+            for kind in COMPARISON_SIGNS
         },
         sg.Between: Rule(
             Translator.between, {"this", "low", "high"}, "x between low and high", "Whether low <= x and x <= high."

@@ -24,9 +24,9 @@ MANY_ROWS = {
     "a window function": (sg.Window,),
     "an aggregate": (sg.AggFunc,),
 }
-NONDETERMINISTIC = (sg.Rand, sg.Randn, sg.Uuid, sg.CurrentTimestamp, sg.CurrentDate)
+NONDETERMINISTIC_NODES = (sg.Rand, sg.Randn, sg.Uuid, sg.CurrentTimestamp, sg.CurrentDate)
 LONGEST_PADDING = 10_000
-COMPARISONS = {sg.EQ: "=", sg.NEQ: "<>", sg.LT: "<", sg.LTE: "<=", sg.GT: ">", sg.GTE: ">="}
+COMPARISON_SIGNS = {sg.EQ: "=", sg.NEQ: "<>", sg.LT: "<", sg.LTE: "<=", sg.GT: ">", sg.GTE: ">="}
 _ROUNDINGS = {sg.Round: "round", sg.Floor: "floor", sg.Ceil: "ceil"}
 
 
@@ -80,7 +80,7 @@ class Translator:
             for words, kinds in MANY_ROWS.items():
                 if isinstance(node, kinds):
                     raise RefusedError(words, "many rows")
-            if isinstance(node, NONDETERMINISTIC):
+            if isinstance(node, NONDETERMINISTIC_NODES):
                 raise RefusedError("", "nondeterministic")
         elif {name for name, part in node.args.items() if part not in (None, False, [], "")} <= rule.understood:
             return rule.translate(self, node)
@@ -156,7 +156,7 @@ class Translator:
     def compare(self, node: Any) -> Any:
         """Compare two values."""
         left, right = self.to_common_type([node.this, node.expression], compared=True)
-        return values.compare(self.dialect, left, right, COMPARISONS[type(node)])
+        return values.compare(self.dialect, left, right, COMPARISON_SIGNS[type(node)])
 
     def between(self, node: sg.Between) -> Any:
         """Return whether a value is in a closed range."""
