@@ -93,7 +93,7 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
         )
     )
     done = run("init", "data/farms.csv", "farms.toml", folder=tmp_path)
-    assert "were inferred from the records, which are confidential" in done.stdout
+    assert "come from the records, which are confidential" in done.stdout
     assert 'sold: the dates match "%d/%m/%Y" or "%m/%d/%Y"' in done.stdout
     assert "120" not in done.stdout
     plan = tmp_path / "farms.toml"
@@ -355,7 +355,9 @@ def test_a_ledger_with_a_function_needs_python(tmp_path):
     ss.Ledger(tmp_path / "f.ledger", {"x": policy}, functions={"math.log1p": math.log1p}).close()
     for command in ("show", "history", "verify"):
         error = run("ledger", command, "f.ledger", folder=tmp_path, code=5).stderr
-        assert "the policy uses the function 'math.log1p'. In Python, pass the function: ss.Ledger(" in error
+        assert (
+            "the policy uses the function 'math.log1p'" in error and "In Python, pass the function: ss.Ledger(" in error
+        )
 
 
 def test_a_certainty_that_is_not_a_bound(folder):

@@ -207,7 +207,7 @@ def except_in(probability: float) -> str:
 
 
 def bounds_in_words(bounds: Sequence[Bound], write: Callable[[float], str]) -> tuple[list[str], str]:
-    """Return bounds as text, those that hold without exception marked, and what is to be said about exceptions."""
+    """Return bounds as text, with a mark on those that hold without exception, and a remark about exceptions."""
     exceptions = Exceptions(bounds)
     return [f"{write(bound.value)}{exceptions.mark(bound)}" for bound in bounds], str(exceptions)
 
@@ -224,10 +224,7 @@ def highest_certainty(entity: str | None, by: str) -> str:
     """
     thing = "record" if entity is None else entity
     cells = "" if entity is None else f", if the {thing} is in one cell only"
-    return (
-        f"highest certainty that an attacker who thinks it as likely as not that the {thing} is there can reach "
-        f"{by}{cells}"
-    )
+    return f"highest certainty that the {thing} is in the data which an attacker can reach, starting from 50 %, {by}{cells}"
 
 
 def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delta: float) -> Bound:

@@ -98,7 +98,7 @@ def test_other_names_stay_different():
         (lambda: P(3), "record must be a mapping"),
         (lambda: P({"emp": "x", "pay": 1}), "emp must be numbers"),
         (lambda: ss.RecordPolicy((("emp", 3),)), "pairs of a column and a policy"),
-        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be a ConstantPolicy"),
+        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be constant"),
         (
             lambda: ss.RecordPolicy((("a", ss.Gaussian(1).policy), ("b", ss.GeneralizedGaussian(1, 1).pure_policy))),
             "PRDP",
