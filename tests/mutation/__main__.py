@@ -18,7 +18,9 @@ from .faults import mutants
 from .records import FOLDER, Records
 from .trials import run_trials
 
-ROOMS = ("policy", "accounting", "sampling", "tables", "mechanisms", "session.py", "publishing.py", "query.py")
+ROOMS = ("policy", "accounting", "sampling", "tables", "mechanisms", "session", "publishing.py", "query.py")
+# Coverage stops in a child that is forked while another thread runs.
+UNTRACEABLE = ["tests/unit/sampling/test_bits.py::test_a_child_forked_while_a_thread_draws_is_not_locked_out"]
 RESULTS = FOLDER / "results.jsonl"
 
 
@@ -53,7 +55,9 @@ def record(tests: list[str], processes: int) -> int:
     FOLDER.mkdir(exist_ok=True)
     for old in [*FOLDER.glob("lines.*"), *FOLDER.glob("durations.*")]:
         old.unlink()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation.recording", "-n", str(processes), *tests]
+    deselected = [f"--deselect={test}" for test in UNTRACEABLE]
+    plugins = ["-p", "mutation.recording", "-n", str(processes)]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *deselected, *tests]
     return subprocess.run(command, check=False).returncode
 
 
