@@ -126,7 +126,9 @@ def _collect_all(records: Records) -> dict[tuple[str, str, int], list[types.Func
     """Import all tests and the package, and find the package's functions by file, name and first line."""
     files = sorted({test.partition("::")[0] for test in records.durations})
     with _silence():
-        pytest.main([*OPTIONS, "--collect-only", *files])
+        statuses = [pytest.main([*OPTIONS, "--collect-only", *files]) for _ in range(2)]
+    if any(statuses):  # trials collect again, and a fault must not be blamed for that
+        raise SystemExit("The tests cannot be collected twice: is a generator given to parametrize?")
     here, found = str(Path.cwd()) + os.sep, {}
     for function in gc.get_objects():
         if isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith(here + "src"):
