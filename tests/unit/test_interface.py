@@ -67,7 +67,9 @@ def of_any_type(function):
     return {one.name for one in parameters if one.name not in ("self", "cls") and is_any(one.annotation)}
 
 
-@pytest.mark.parametrize(("name", "thing"), list(public_things()), ids=lambda given: given if isinstance(given, str) else "")
+@pytest.mark.parametrize(
+    ("name", "thing"), list(public_things()), ids=lambda given: given if isinstance(given, str) else ""
+)
 def test_every_parameter_has_a_type(name, thing):
     for where, function in callables(name, thing):
         if function.__module__.startswith("slowscale"):
