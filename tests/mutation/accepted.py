@@ -1,12 +1,12 @@
-"""Survivors that were read and change nothing a test could see, each with its reason."""
+"""Survivors that were read and found to change nothing that a test should notice, each with the reason."""
 
 import tomllib
 from pathlib import Path
 
-FILE = Path(__file__).with_name("accepted.toml")
+FOLDER = Path(__file__).with_name("accepted")
 
 
 def read_accepted() -> dict[str, str]:
-    """From the name of a mutant to the reason why it may survive."""
-    entries = tomllib.loads(FILE.read_text()) if FILE.exists() else {}
-    return {name: reason for reason, names in entries.items() for name in names}
+    """Return the reasons by the names of the mutants; a file of the folder has a list of names for each reason."""
+    texts = [file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.toml"))]
+    return {name: reason for text in texts for reason, names in tomllib.loads(text).items() for name in names}
