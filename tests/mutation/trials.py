@@ -18,12 +18,35 @@ import pytest
 from .faults import Mutant
 from .records import Records
 
-OPTIONS = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "--no-header", "--no-summary"]
+OPTIONS = [
+    "-q",
+    "-x",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:randomly",
+    "--no-header",
+    "--no-summary",
+    "--tb=line",
+]
 SECONDS = float(os.environ.get("MUTATION_SECONDS", "5"))  # of tests per mutant
 PATIENCE = 5.0  # a mutant that takes so many times longer than the tests alone hangs
 
 
-class Chosen:
+class Quick:
+    """A pytest plugin that spares Hypothesis from looking for the simplest failing example."""
+
+    def pytest_configure(self) -> None:
+        from hypothesis import Phase, settings  # importing it before pytest runs is an error to pytest
+
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("quick", phases=phases, derandomize=True, deadline=None, database=None)
+        settings.load_profile("quick")
+
+
+class Chosen(Quick):
     """A pytest plugin that keeps the chosen tests, in their order."""
 
     def __init__(self, tests: list[str]) -> None:
@@ -126,7 +149,7 @@ def _collect_all(records: Records) -> dict[tuple[str, str, int], list[types.Func
     """Import all tests and the package, and find the package's functions by file, name and first line."""
     files = sorted({test.partition("::")[0] for test in records.durations})
     with _silence():
-        statuses = [pytest.main([*OPTIONS, "--collect-only", *files]) for _ in range(2)]
+        statuses = [pytest.main([*OPTIONS, "--collect-only", *files], plugins=[Quick()]) for _ in range(2)]
     if any(statuses):  # trials collect again, and a fault must not be blamed for that
         raise SystemExit("The tests cannot be collected twice: is a generator given to parametrize?")
     here, found = str(Path.cwd()) + os.sep, {}
