@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from zlib import crc32
 
 from .accepted import read_accepted
 from .faults import mutants
@@ -32,6 +33,7 @@ def main() -> int:
         "paths", nargs="*", type=Path, help="modules or folders; the rooms that decide privacy if left out"
     )
     parser.add_argument("--again", action="store_true", help="try survivors of earlier runs again")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="try a sample: one mutant in N")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--tests", nargs="*", default=["tests/unit"], help="the tests that are recorded")
     parser.add_argument("--cold", action="store_true", help=argparse.SUPPRESS)
@@ -41,7 +43,7 @@ def main() -> int:
         case "record":
             return record(given.tests, given.processes)
         case "run":
-            return run(files, given.processes, given.again, given.cold)
+            return run(files, given.processes, given.again, given.cold, given.every)
         case _:
             return show(files)
 
@@ -67,11 +69,16 @@ def read_results() -> dict[str, str]:
     return dict(json.loads(line) for line in lines)
 
 
-def run(files: list[Path], processes: int, again: bool, cold: bool) -> int:
+def run(files: list[Path], processes: int, again: bool, cold: bool, every: int = 1) -> int:
     """Try every mutant that has no result yet; survivors of forked trials once more in a fresh import."""
     records, results = Records.read(), read_results()
     wanted = {"doubtful"} if cold else {"not tried", "doubtful", *(("survived", "unreached") if again else ())}
-    waiting = [mutant for file in files for mutant in mutants(file) if results.get(mutant.name, "not tried") in wanted]
+    waiting = [
+        mutant
+        for file in files
+        for mutant in mutants(file)
+        if results.get(mutant.name, "not tried") in wanted and (cold or crc32(mutant.name.encode()) % every == 0)
+    ]
     with RESULTS.open("a") as file:
         for mutant, result in run_trials(waiting, records, processes, cold):
             print(json.dumps([mutant.name, result], ensure_ascii=False), file=file, flush=True)
