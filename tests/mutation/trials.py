@@ -93,7 +93,7 @@ def run_trials(waiting: list[Mutant], records: Records, processes: int, cold: bo
             elif not cold and not live:
                 yield mutant, "doubtful"
             else:
-                limit = 10 + PATIENCE * sum(records.durations[test] for test in tests)
+                limit = (120 if cold else 10) + PATIENCE * sum(records.durations[test] for test in tests)
                 running[_fork(mutant, tests, live)] = (mutant, time.monotonic() + limit)
         pid, status = os.waitpid(-1, os.WNOHANG) if running else (0, 0)
         if pid:
