@@ -90,11 +90,15 @@ def check_derived_columns(query: Query, records: Records, accountant: Accountant
 
 
 def check_readable(query: Query, records: Records) -> None:
-    """Raise if the query reads a column with values that are not of the column's declared type."""
-    unreadable = records.source.unreadable
-    if not unreadable:
+    """Raise if the query reads a column with values that are not text, or not of the column's declared type."""
+    unreadable, not_text = records.source.unreadable, records.source.not_text
+    if not unreadable and not not_text:
         return
     used = {*query.columns, *records.used_columns(dict(query.derive or {}), query.where)}
+    for name in sorted(not_text & used):
+        raise DataError(
+            f"column {name!r} has values that cannot be read as text, such as half of a surrogate pair; correct them"
+        )
     for name, dtype in unreadable.items():
         if name in used:
             raise DataError(
