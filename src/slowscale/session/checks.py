@@ -84,8 +84,8 @@ def check_derived_columns(query: Query, records: Records, accountant: Accountant
         if folded(name) not in capped or (name not in derived and folded(name) in stored):
             raise ParameterError(
                 f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
-                "the caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps), by "
-                "a name that no stored column has"
+                "the caps of what it is made from. Give it its own cap when the ledger is created, "
+                "ss.Ledger(path, caps); the name must differ from every stored column"
             )
 
 

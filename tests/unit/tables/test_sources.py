@@ -141,7 +141,7 @@ def test_a_value_without_text_costs_only_itself(odd, tmp_path):
         lambda: session.sum({"emp": TINY}, where="k <> 'IA'"),
         lambda: session.sum({"y": TINY}, derive={"y": "x + 1"}),
     ):
-        with pytest.raises(ss.DataError, match="column '[kx]' has values that cannot be read as text") as caught:
+        with pytest.raises(ss.DataError, match=r"column '[kx]' has values that cannot be read as text") as caught:
             failing()
         assert "confidential" not in str(caught.value)
     kinds = [entry["kind"] for entry in ledger.history()]
