@@ -44,7 +44,7 @@ class BoundedPolicy:
     def __post_init__(self) -> None:
         """Check that at most one kind of change is given, and that it is a number."""
         if not isinstance(self.policy, Policy):
-            raise ParameterTypeError(f"policy must be a policy, got {self.policy!r}")
+            raise ParameterTypeError(f"policy must be a Policy such as ss.Gaussian(10).policy, got {self.policy!r}")
         if self.add is not None and self.times is not None:
             raise ParameterError("give add or times, not both")
         for name in ("add", "times"):
@@ -79,10 +79,10 @@ class BoundedPolicy:
         """Return the loss between a record of this value and one of the other value."""
         if self._fixed:
             if other is not None:
-                raise ParameterTypeError("other must not be given: add or times already says what it is")
+                raise ParameterTypeError("other must not be given, because add or times determines it")
             return evaluate("value", value, self._changed)
         if other is None:
-            raise ParameterTypeError("other must be given: the value the record might have instead")
+            raise ParameterTypeError("other is missing: give the value that the record might have instead")
         first, second = np.broadcast_arrays(as_array("value", value), as_array("other", other))
         check_range("value", first)
         check_range("other", second)

@@ -148,7 +148,7 @@ class CapError(SlowscaleError):
         if self.fits is None:
             return f"{words}. Make the release less precise, or {change}"
         if self.full:
-            return f"{words}. {self.fits}. To go on, {'use another mechanism, or ' * (self.made is None)}{change}"
+            return f"{words}. {self.fits}. To continue, {'use another mechanism, or ' * (self.made is None)}{change}"
         return f"{words}. {self.fits}. Release that, or {change}"
 
     @property
@@ -162,12 +162,11 @@ class CapError(SlowscaleError):
             return f"by this release alone, {self._record} would {more}"
         if self.made is not None:
             made, have = f"{self.made:,}", "has" if self.made == 1 else "have"
+            releases = f"such {'release' if self.made == 1 else 'releases'}"
             if self.before > self.cap * (1 + 1e-6):  # the cap was lowered
-                used = (
-                    f"{made} such {'release' if self.made == 1 else 'releases'} {have} been made, more than it allows"
-                )
+                used = f"{made} {releases} {have} been made, more than it allows"
             else:
-                used = f"{made} of {made} such releases {have} been made"
+                used = f"the cap allows {made} {releases}, and {made} {have} been made"
             return f"{used}; with one more, {self._record} would {more}"
         if self.cap == 0:
             return f"{self._record} would {more}"
@@ -183,7 +182,7 @@ def _range_in_words(low: float, high: float) -> str:
         return f"of about {first}"
     if high == math.inf:
         return f"above {first}"
-    return f"below about {last}" if low == 0 else f"between about {first} and {last}"
+    return f"below about {last}" if low == 0 else f"between about {first} and about {last}"
 
 
 class LedgerError(SlowscaleError):

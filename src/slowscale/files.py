@@ -19,7 +19,7 @@ def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> P
     """Return the path that a file can be written to, or raise an error that says why it cannot."""
     check_flag("overwrite", overwrite)
     if not isinstance(path, str | os.PathLike):
-        raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
+        raise ParameterTypeError(f"path must be text or os.PathLike, got {type(path).__name__}")
     target = Path(path)
     try:
         os.stat(target.parent / target.name)

@@ -144,7 +144,7 @@ def check_polylog(d: float, a: float, p: float) -> None:
     """Raise unless the parameters give a density that can be normalised and represented in floats."""
     if p > 1 and p * math.log(math.log(a)) + math.log(d) > 600:
         raise ParameterError(
-            f"p must be smaller, or d·ln(a)**p does not fit in a float, got p = {p:g}, a = {a:g}, d = {d:g}"
+            f"d·ln(a)**p is too large for a float; choose a smaller p (got p = {p:g}, a = {a:g}, d = {d:g})"
         )
     if p == 1:
         if d <= 1:

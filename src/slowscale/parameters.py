@@ -191,7 +191,9 @@ def as_array(name: str, values: object) -> Array:
     try:
         raw = np.asarray(values)
     except ValueError as error:
-        raise ParameterTypeError(f"{name} must be numbers in a regular shape: {error}") from None
+        raise ParameterTypeError(
+            f"{name} must be a number, or an array whose rows have equal length: {error}"
+        ) from None
     if raw.dtype.kind == "O":
         for item in raw.flat:
             as_number(name, item)

@@ -124,7 +124,9 @@ class Query:
         taken = {*(self.keys.columns if self.keys is not None else ()), *self.mechanisms}
         for name in self.columns:
             if any(f"{name}_mean{suffix}" in taken for suffix in COLUMN_SUFFIXES):
-                raise ParameterError(f"column '{name}_mean' would be in the release twice: derive it by another name")
+                raise ParameterError(
+                    f"column '{name}_mean' would be in the release twice; derive a column with another name"
+                )
 
 
 def _check_mechanism(name: str, mechanism: object) -> None:
@@ -148,7 +150,9 @@ def _check_reserved_names(mechanisms: Mapping[str, Mechanism]) -> None:
     for column in mechanisms:
         if folded(column) in (COUNT, "*"):
             meaning = "the number of records" if folded(column) == COUNT else "the cap of every other column"
-            raise ParameterError(f"columns: the name {column!r} is reserved for {meaning}; derive it by another name")
+            raise ParameterError(
+                f"columns: the name {column!r} is reserved for {meaning}; derive a column with another name"
+            )
 
 
 def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) -> dict[str, Fraction]:
@@ -190,10 +194,12 @@ def _check_released_names(mechanisms: Mapping[str, Mechanism], keys: Keys | None
     taken: dict[str, str] = {} if keys is None else dict.fromkeys(keys.columns, "a key column")
     for name, mechanism in mechanisms.items():
         if name in taken:
-            raise ParameterError(f"column {name!r} is {taken[name]}, so it cannot be summed; derive it by another name")
+            raise ParameterError(
+                f"column {name!r} is {taken[name]}, so it cannot be summed; derive a column with another name"
+            )
         for suffix in COLUMN_SUFFIXES if isinstance(mechanism, TransformationMechanism) else COLUMN_SUFFIXES[:-1]:
             if name + suffix in taken or (suffix and name + suffix in mechanisms):
                 raise ParameterError(
-                    f"column {name + suffix!r} would be in the release twice: derive it by another name"
+                    f"column {name + suffix!r} would be in the release twice; derive a column with another name"
                 )
             taken[name + suffix] = f"the {suffix.strip('_') or 'estimate'} of {name}"

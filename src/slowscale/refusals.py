@@ -101,7 +101,7 @@ def _error_at_zero(mechanism: Mechanism) -> float:
 
 
 def _adjustable_parameters(mechanism: Mechanism) -> list[tuple[str, bool]]:
-    """Return the parameters that can make a mechanism less precise, each with whether it must be raised for that."""
+    """Return the parameters that can make a mechanism less precise, each with True if raising it lowers precision."""
     # The policy of an exponential polylog tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
     return [("sigma", True), *([("d", False)] if any(field.name == "d" for field in fields(mechanism)) else [])]  # type: ignore[arg-type]
 

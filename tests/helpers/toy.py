@@ -14,7 +14,6 @@ class TwoSided(Declared):
     """The parameters of the family."""
 
     sigma: float = real(above=0, typical=(0.1, 1e3), doc="The scale of the noise.")
-    spread: float = real(above=0, typical=(0.5, 2), default=1.0, doc="How much wider the noise is.")
 
 
 @dataclass(frozen=True)

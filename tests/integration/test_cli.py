@@ -114,7 +114,7 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
         error = run(*command, folder=tmp_path, code=2).stderr
         assert "keys: give one of file, cross or public_in_data" in error
         assert "sums.0.column: still to be chosen" in error
-        assert "sums.0.mechanism: still to be chosen: Input should be 'gaussian'" in error
+        assert "sums.0.mechanism: still to be chosen: must be 'gaussian'" in error
     text = plan.read_text()
     for old, new in {
         "by = []": "cross = { opened = [2020-12-31, 2021-02-01, 2021-02-02] }",
@@ -263,7 +263,7 @@ def test_a_cap_refuses(folder):
     run("release", plan, "--yes", folder=folder)
     for command in (["check", plan], ["release", plan, "--yes", "--overwrite"]):
         words = run(*command, folder=folder, code=4).stderr
-        assert "the cap on 'emp' would be exceeded, for records of every size: 1 of 1 such releases has" in words
+        assert "the cap on 'emp' would be exceeded, for records of every size: the cap allows 1 such release" in words
         assert "No ExponentialPolylog that would use a ten-thousandth of the cap or more fits" in words
         assert "raise the cap on 'emp', with a reason, by `slowscale ledger raise-cap`" in words
     history = run("ledger", "history", "census.ledger", folder=folder).stdout.splitlines()
@@ -300,9 +300,9 @@ def test_a_cap_is_raised(tmp_path):
     for options, words in [
         ([], "Missing option '--reason'"),
         (["--reason", " "], "--reason must say in words why"),
-        ([*reason, "--times", 0], "--times: Input should be greater than or equal to 1"),
+        ([*reason, "--times", 0], "--times: must be greater than or equal to 1"),
         ([*reason, "--param", "j=1"], "--param j: there is no such parameter; there are sigma, p"),
-        ([*reason, "--param", "k=4"], "gaussian has no k; it has sigma"),
+        ([*reason, "--param", "k=4"], "mechanism gaussian has no parameter k; it has sigma"),
     ]:
         assert words in run(*command, *options, "--yes", folder=tmp_path, code=2).stderr
     wrong = ["ledger", "raise-cap", "l", "pay", *command[4:], *reason, "--yes"]

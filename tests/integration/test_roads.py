@@ -337,7 +337,7 @@ def test_a_cap_belongs_to_the_stored_column(tmp_path):
         with pytest.raises(ss.ParameterError, match="is derived or renamed and has no cap of its own"):
             ss.Session(data, ledger).sum({"emp": ss.Gaussian(1000)})
     for name in ("*", "Count", " count"):
-        with pytest.raises(ss.ParameterError, match=r"derive it by another name|blanks around"):
+        with pytest.raises(ss.ParameterError, match=r"derive a column with another name|blanks around"):
             ss.Session(table, ledger).sum({name: ss.Gaussian(1)}, derive={name: "emp"})
     with pytest.raises(ss.ParameterError, match="partition must be a column of the data as it is stored"):
         ss.Session(connection.table("v")).sum({"emp": TINY}, keys=ss.Keys.cross({"state": ["IA"]}), partition="state")

@@ -204,7 +204,7 @@ def test_what_a_float_cannot_hold_is_infinite_without_warning():
     assert PowerPolicy(1e-6, 0.5)(1e308) == pytest.approx(1e157)
     assert ss.Gaussian(1).policy.group([1e308, 1e308], cells="AA") == math.inf
     assert ss.Gaussian(1).bounded_policy(add=1e308)(1e308) == math.inf
-    with pytest.raises(ss.ParameterError, match="p must be smaller"):
+    with pytest.raises(ss.ParameterError, match="choose a smaller p"):
         PolylogPolicy(1, p=200)
 
 
@@ -412,9 +412,9 @@ def test_bounded_texts_and_round_trip():
         (lambda: ss.Log(1).bounded_policy(add=-5, loose=True)(3), r"value \(also the changed one\) must be .* got -2"),
         (lambda: ss.Log(1).bounded_policy(add=1, loose="yes"), "loose must be True or False, got 'yes'"),
         (lambda: ss.BoundedPolicy.from_dict({}), "description must have the entries"),
-        (lambda: ss.BoundedPolicy("policy"), "policy must be a policy"),
+        (lambda: ss.BoundedPolicy("policy"), "policy must be a Policy such as"),
         (lambda: ss.Log(1).bounded_policy(times=-1, loose=True)(3), "times must be >= 0"),
-        (lambda: ss.Log(1).bounded_policy()(3), "other must be given"),
+        (lambda: ss.Log(1).bounded_policy()(3), "other is missing"),
         (lambda: ss.Log(1).bounded_policy(add=1)(3, 4), "other must not be given"),
     ],
 )

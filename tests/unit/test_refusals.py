@@ -82,10 +82,10 @@ def test_a_used_up_cap(tmp_path):
         release(session, {"x": TEN})
     error = refusal(session, {"x": TEN})
     assert str(error) == (
-        "the cap on 'x' would be exceeded, for records of every size: 2 of 2 such releases have been made; with one "
-        "more, a record of size 10 would lose 1.5 in all, and the cap is 1. No Gaussian that would use a "
-        "ten-thousandth of the cap or more fits under what is left of the cap at every size. To go on, raise the cap "
-        "on 'x', with a reason, by `slowscale ledger raise-cap` or Ledger.raise_cap"
+        "the cap on 'x' would be exceeded, for records of every size: the cap allows 2 such releases, and 2 have been "
+        "made; with one more, a record of size 10 would lose 1.5 in all, and the cap is 1. No Gaussian that would use "
+        "a ten-thousandth of the cap or more fits under what is left of the cap at every size. To continue, raise the "
+        "cap on 'x', with a reason, by `slowscale ledger raise-cap` or Ledger.raise_cap"
     )
     assert (error.column, error.influence, error.spent, error.cap, error.before) == ("x", 10, 1.5, 1, 1)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
@@ -124,7 +124,7 @@ def test_a_mechanism_of_another_shape_does_not_fit():
     words = str(refusal(session, {"x": TEN}))
     assert "would be exceeded, for records above 21.5: by this release alone" in words
     assert (
-        "No Gaussian that would use a ten-thousandth of the cap or more fits under the cap at every size. To go on"
+        "No Gaussian that would use a ten-thousandth of the cap or more fits under the cap at every size. To continue"
         in words
     )
 
@@ -193,5 +193,5 @@ def test_every_range_is_named():
     slow, root = ss.ExponentialPolylog.calibrate(std=75), ss.GeneralizedGaussian.calibrate(std=75, p=0.5)
     assert describe_change("x", root.policy, slow.policy) == (
         "The new cap is LOWER than the old one for records below about 7.49 and above 653, and higher for records "
-        "between about 7.49 and 653"
+        "between about 7.49 and about 653"
     )

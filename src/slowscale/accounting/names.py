@@ -1,4 +1,4 @@
-"""A ledger file must have only one name.
+"""A ledger file must have only one name, and a new one no journal of another.
 
 SQLite finds the journal of a crashed writer by the name of the file. A program that opens the file by a second name (a
 hard link, or a mount of the file alone) would not find it.
@@ -12,6 +12,7 @@ from pathlib import Path
 from slowscale.errors import LedgerError
 
 MOUNTS = Path("/proc/self/mountinfo")
+JOURNALS = ("-wal", "-shm", "-journal")  # endings of the files that SQLite keeps beside a database
 
 
 def check_one_name(path: Path) -> None:
@@ -26,9 +27,20 @@ def check_one_name(path: Path) -> None:
             )
     if str(real) in _mount_points():
         raise LedgerError(
-            f"ledger {path} is a mount point: the journal of a file that is mounted by itself is not found under its "
-            "other name; mount the folder that contains the ledger, not the file"
+            f"ledger {path} is a mount point: if a single file is mounted, SQLite cannot find its journal; mount the "
+            "folder that contains the ledger, not the file"
         )
+
+
+def check_no_journal(path: Path) -> None:
+    """Raise if SQLite's files of another ledger are beside the path at which a ledger is to be created."""
+    for ending in JOURNALS:
+        # If the ledger exists now, another process has created it and may be writing to it.
+        if os.path.lexists(f"{path}{ending}") and not os.path.lexists(path):
+            raise LedgerError(
+                f"{path}{ending} was left behind by a ledger that no longer exists; restore that ledger, or remove "
+                "this file"
+            )
 
 
 def _mount_points() -> set[str]:

@@ -224,7 +224,8 @@ def highest_certainty(entity: str | None, by: str) -> str:
     """
     thing = "record" if entity is None else entity
     cells = "" if entity is None else f", if the {thing} is in one cell only"
-    return f"highest certainty that the {thing} is in the data which an attacker can reach, starting from 50 %, {by}{cells}"
+    about = f"about whether the {thing} is in the data"
+    return f"highest certainty, starting from 50 %, that an attacker can reach {by} {about}{cells}"
 
 
 def _best(losses: Sequence[Loss], convert: Callable[[float, float], float], delta: float) -> Bound:

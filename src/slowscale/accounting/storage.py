@@ -24,7 +24,7 @@ from slowscale.accounting.account import Account
 from slowscale.accounting.chain import FIRST_HASH, chain_problems, link_hash
 from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import CapRaised, Charged, Created, Entry, read_entry, serialized, text_of
-from slowscale.accounting.names import check_one_name
+from slowscale.accounting.names import check_no_journal, check_one_name
 from slowscale.errors import LedgerError, SlowscaleError
 from slowscale.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
@@ -165,12 +165,7 @@ class LedgerFile:
 
     def _create(self, caps: Mapping[str, Policy], dataset: str | None) -> None:
         """Create the file under a temporary name, then link it to its path: it is never incomplete or created twice."""
-        for left in ("-wal", "-shm", "-journal"):
-            # If the ledger exists now, another process has created it and may be writing to it.
-            if os.path.lexists(f"{self.path}{left}") and not os.path.lexists(self.path):
-                raise LedgerError(
-                    f"{self.path}{left} belongs to a ledger that is not there; restore that ledger, or remove this file"
-                )
+        check_no_journal(self.path)
         payload = text_of(serialized(Created(caps=caps, dataset=dataset), self.functions))
         with self._ledger_errors("created"):
             name = new_file(self.path, 0o660)

@@ -149,13 +149,14 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
 
     from slowscale.errors import ParameterError
     from slowscale.plan import PARAMETERS, CapPlan
+    from slowscale.plan.mistakes import plain_words
 
     try:
         return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).policy()
     except ValidationError as error:
         mistakes = []
         for mistake in error.errors():
-            words = mistake["msg"].removeprefix("Value error, ")
+            words = plain_words(mistake)
             name = ".".join(map(str, mistake["loc"]))
             if mistake["type"] == "extra_forbidden":
                 words = f"there is no such parameter; there are {', '.join(PARAMETERS[:-1])}"

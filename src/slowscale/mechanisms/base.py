@@ -256,7 +256,9 @@ class Mechanism(Declared, ABC):
         given = {name: value for name, value in description.items() if name != "type"}
         known = [f.name for f in fields(cls)]
         if set(given) != set(known):
-            raise ParameterError(f"a {cls.__name__} has the entries {', '.join(known)}, got {', '.join(given)}")
+            raise ParameterError(
+                f"the description of a {cls.__name__} must have the entries {', '.join(known)}, got {', '.join(given)}"
+            )
         for name, value in given.items():
             if isinstance(value, str) and value not in ESTIMATORS:
                 if value not in (functions or {}):

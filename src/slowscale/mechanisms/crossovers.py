@@ -187,7 +187,7 @@ def _refined(difference: _Difference, grid: Array) -> Array:
 
 
 def _dips(excess: Array, signs: Signs) -> npt.NDArray[np.bool_]:
-    """Return the points at which the difference is closest to 0 and may reach 0 before the neighbouring points."""
+    """Return whether each point is a local minimum of |difference| that is near enough to 0 to hide a zero."""
     size = np.abs(excess)
     before, after = np.append(math.inf, size[:-1]), np.append(size[1:], math.inf)
     lowest = (size <= before) & (size <= after)

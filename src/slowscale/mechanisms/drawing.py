@@ -38,7 +38,7 @@ class AdditiveTask(Task):
     sums: Sums
 
     def finish(self, variate: Number, extra_uniforms: list[Number], rows: Any, lift: Lift) -> list[Number]:
-        """Return the numbers whose floors are the results."""
+        """Return the numbers that, rounded down, are the results."""
         shifted = 0.5 if self.sums.rest is None else self.sums.rest_of(rows, lift) + 0.5
         return [variate * lift(self._scale) + shifted]
 
@@ -70,7 +70,7 @@ class TransformationTask(Task):
         return int(self.at_random)
 
     def finish(self, variate: Number, extra_uniforms: list[Number], rows: Any, lift: Lift) -> list[Number]:
-        """Return the numbers whose floors are the results."""
+        """Return the numbers that, rounded down, are the results."""
         transformed = self.transform(self.sums.value_of(rows, lift), lift) + variate * self.sigma
         estimate = self.estimate(transformed, lift) * lift(1 / self.sums.unit)
         return [

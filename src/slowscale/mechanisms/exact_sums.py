@@ -19,7 +19,7 @@ from slowscale.sampling.samplers import Lift, Number
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Exact:
-    """Exact sums given as whole numbers of a grain: an input for `release` that is neither slow nor rounded.
+    """Exact sums given as whole numbers of a grain: an input that `release` reads fast and without rounding.
 
     With a `rest`, the sums are (counts + rest/parts)·grain, where 0 <= rest < parts.
     """
@@ -35,7 +35,7 @@ class Exact:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sums:
-    """Exact sums as whole numbers of units and rests of a unit, from 0 to 1."""
+    """Exact sums, as whole units plus a fraction of a unit in [0, 1)."""
 
     unit: Fraction
     whole: Integers

@@ -236,7 +236,7 @@ class TransformationMechanism(Mechanism):
         return values(low, step, -1), values(high, step, 1)
 
     def _predicted(self, q: Array, half: float, unit: Fraction | None) -> tuple[Array, Array]:
-        """Return the ends of a prediction interval, in units where there is one."""
+        """Return the ends of a prediction interval, in units if `unit` is given."""
         low, high = self._extremes(self._transform(q), half)
         slack = ROUNDOFF * q
         low, high = low - slack - ROUNDOFF * np.abs(low), high + slack + ROUNDOFF * np.abs(high)

@@ -27,6 +27,11 @@ PARAMETERS = (*NUMBER_PARAMETERS, "estimator")
 LARGEST_INTEGER = 1000  # the limit for parameters that are whole numbers, such as the k of a k-th root
 
 
+# As descriptions of fields name them: the mechanisms that have an estimator, and those whose error depends on the sum.
+WITH_ESTIMATOR = " and ".join(kind for kind, cls in MECHANISMS.items() if hasattr(cls, "estimator"))
+WITH_GROWING_ERROR = " and ".join(kind for kind, cls in MECHANISMS.items() if cls._error_grows)
+
+
 def _number_fields() -> dict[str, Any]:
     """Return a pydantic field for each number that is a parameter of some mechanism."""
     return {
@@ -62,7 +67,10 @@ else:
         **_number_fields(),
         estimator=(
             Literal[ESTIMATORS] | None,
-            Field(None, description="For root and log: whether results are unbiased in the mean or in the median."),
+            Field(
+                None,
+                description=f"For {WITH_ESTIMATOR}: whether results are unbiased in the mean or in the median.",
+            ),
         ),
     )
 
@@ -71,7 +79,7 @@ class MechanismPlan(_Parameters):
     """A mechanism, given by its parameters or by a target (std or loss) that one parameter is solved for."""
 
     std: Positive | None = Field(
-        None, description="Target: the standard deviation of the result; for root and log, at the sum `at`."
+        None, description=f"Target: the standard deviation of the result; for {WITH_GROWING_ERROR}, at the sum `at`."
     )
     loss: Positive | None = Field(None, description="Target: the PRzCDP loss of a record of size `at`.")
     at: NotNegative | None = Field(
@@ -95,7 +103,7 @@ class MechanismPlan(_Parameters):
         """Return the mechanism with the parameters that the plan states."""
         cls, given = MECHANISMS[self.mechanism], self._given_parameters()
         if self.at is not None:
-            raise ParameterError("at goes with std or loss: give one of them, or remove at")
+            raise ParameterError("at is used only with std or loss; give one of them, or remove at")
         needed = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
         missing = [name for name in needed if name not in given]
         if missing:
@@ -113,7 +121,7 @@ class MechanismPlan(_Parameters):
         known = [field.name for field in fields(MECHANISMS[self.mechanism])]  # type: ignore[arg-type]
         for name in given:
             if name not in known:
-                raise ParameterError(f"{self.mechanism} has no {name}; it has {', '.join(known)}")
+                raise ParameterError(f"mechanism {self.mechanism} has no parameter {name}; it has {', '.join(known)}")
         return given
 
 

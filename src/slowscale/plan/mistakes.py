@@ -41,7 +41,7 @@ def _field_of(mistake: Any) -> list[Any]:
 def _describe(mistake: Any, field: list[Any]) -> str:
     """Return what is wrong with a field, and what is allowed."""
     given, kind = mistake.get("input"), mistake["type"]
-    words: str = mistake["msg"].removeprefix("Value error, ")
+    words = plain_words(mistake)
     if kind == "extra_forbidden":
         return f"there is no such field{_suggestion(field)}"
     if given == "" and kind == "literal_error":
@@ -51,8 +51,23 @@ def _describe(mistake: Any, field: list[Any]) -> str:
     if kind in ("model_type", "dict_type"):
         return f"must be a table such as {field[-1] if field else 'plan'} = {{ … }}"
     if kind not in ("missing", "value_error") and _can_be_shown(field, given):
-        return f"{words}, got {given!r:.60}"
+        return f"{words}, got {given!r:.60}{_nearest_choice(mistake)}"
     return words
+
+
+def plain_words(mistake: Any) -> str:
+    """Return the message of one of pydantic's mistakes in the words of this library's errors."""
+    words: str = mistake["msg"].removeprefix("Value error, ")
+    return re.sub(r"^Input should (be|have)\b", r"must \1", words)
+
+
+def _nearest_choice(mistake: Any) -> str:
+    """Return the name that was probably meant, if the value must be one of a few names."""
+    if mistake["type"] != "literal_error":
+        return ""
+    names = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
+    near = difflib.get_close_matches(str(mistake["input"]), names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _can_be_shown(field: list[Any], given: Any) -> bool:

@@ -26,9 +26,9 @@ class LedgerPlan(PlanPart):
     path: FilePath = Field(description="The ledger's file, created if it does not exist. Relative to the plan.")
     caps: dict[str, CapPlan] = Field(
         {},
-        description='The caps, by column: "*" is for all columns of the data without a cap of their own, "count" for '
-        "the number of records. They are fixed when the ledger is created; `slowscale ledger raise-cap` can change "
-        "them later.",
+        description='The caps, by column: "count" is for the number of records, where policies are compared at size 1; '
+        '"*" is for every stored column without a cap of its own, and for the count if that has none, but not for '
+        "derived columns. They are fixed when the ledger is created; `slowscale ledger raise-cap` can change them.",
     )
 
 
@@ -126,7 +126,8 @@ class Plan(PlanPart):
                 raise ValueError(f"column {name!r} is summed twice; keep one [[sums]] for it")
         if COUNT in names:
             raise ValueError(
-                "a column 'count' cannot be summed, since the number of records has that name; rename it with derive"
+                "a column 'count' cannot be summed, because the number of records has that name; derive a column with "
+                "another name"
             )
         keys = [] if self.keys is None else self.keys.known_columns
         for name in names:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
 
-from slowscale.errors import LedgerError, ParameterError
+from slowscale.accounting.names import check_no_journal
+from slowscale.errors import ParameterError
 from slowscale.files import free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
-
-JOURNALS = ("-wal", "-shm", "-journal")  # endings of the files that SQLite keeps beside a database
 
 
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
@@ -109,11 +108,7 @@ def _check_ledger_path(path: Path) -> None:
         raise ParameterError(f"ledger.path: there is no folder {path.parent}; create it first")
     if os.path.lexists(path):
         return
-    for ending in JOURNALS:
-        if os.path.lexists(f"{path}{ending}"):
-            raise LedgerError(
-                f"{path}{ending} is left of another ledger, which is missing: restore that ledger, or remove this file"
-            )
+    check_no_journal(path)
     try:
         new_file(path, 0o600).unlink()
     except OSError as error:

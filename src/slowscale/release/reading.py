@@ -25,7 +25,7 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
         User-given functions by name ("module.function"), for a release whose mechanisms use any.
     """
     if not isinstance(path, str | os.PathLike):
-        raise ParameterTypeError(f"path must be a path, got {type(path).__name__}")
+        raise ParameterTypeError(f"path must be text or os.PathLike, got {type(path).__name__}")
     source = Path(path)
     try:
         table, facts = read_csv(source) if source.name.lower().endswith(".csv") else read_parquet(source)

@@ -42,7 +42,7 @@ class Task(ABC):
 
     @abstractmethod
     def finish(self, variate: Number, extra_uniforms: list[Number], rows: Any, lift: Lift) -> list[Number]:
-        """Return the numbers whose floors are the results, for the given rows (an array of indices, or one index)."""
+        """Return the numbers that, rounded down, are the results, for the given rows (indices, or one index)."""
 
 
 def draw(task: Task, count: int, source: BitSource) -> list[Integers]:

@@ -84,17 +84,21 @@ def check_derived_columns(query: Query, records: Records, accountant: Accountant
         if folded(name) not in capped or (name not in derived and folded(name) in stored):
             raise ParameterError(
                 f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
-                "the caps of what it is made from. Give it one when the ledger is made, ss.Ledger(path, caps), by "
-                "a name that no stored column has"
+                "the caps of what it is made from. Give it its own cap when the ledger is created, "
+                "ss.Ledger(path, caps); the name must differ from every stored column"
             )
 
 
 def check_readable(query: Query, records: Records) -> None:
-    """Raise if the query reads a column with values that are not of the column's declared type."""
-    unreadable = records.source.unreadable
-    if not unreadable:
+    """Raise if the query reads a column with values that are not text, or not of the column's declared type."""
+    unreadable, not_text = records.source.unreadable, records.source.not_text
+    if not unreadable and not not_text:
         return
     used = {*query.columns, *records.used_columns(dict(query.derive or {}), query.where)}
+    for name in sorted(not_text & used):
+        raise DataError(
+            f"column {name!r} has values that cannot be read as text, such as half of a surrogate pair; correct them"
+        )
     for name, dtype in unreadable.items():
         if name in used:
             raise DataError(

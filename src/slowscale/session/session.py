@@ -328,7 +328,7 @@ class Session:
 
     @contextmanager
     def _recording_failures(self, asked: Charge | Mapping[str, Any]) -> Iterator[None]:
-        """Record in the ledger that a release was refused or failed, because such an error depends on the records.
+        """Record in the ledger that a release was refused or failed, because such an error can depend on the records.
 
         If it cannot be recorded, raise the ledger's error instead of the one that depends on the records.
         """

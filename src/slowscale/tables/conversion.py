@@ -40,6 +40,8 @@ class Source:
         The columns in which some value is not of the declared type, with that type.
     unusable
         The columns that were left out because their type is not supported, with that type.
+    not_text
+        The columns of a pandas frame that are read as text, in which some value cannot be read as text and is NULL.
     text_numbers
         Whether numbers may be stored as text, as in CSV and Excel files.
     view
@@ -53,6 +55,7 @@ class Source:
     table: ir.Table
     unreadable: Mapping[str, str] = field(default_factory=dict)
     unusable: Mapping[str, str] = field(default_factory=dict)
+    not_text: frozenset[str] = frozenset()
     text_numbers: bool = False
     view: bool = False
     filtered: bool = False

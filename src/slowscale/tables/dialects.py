@@ -321,7 +321,7 @@ class _SQLite(Dialect):
 
 
 def _nulls_replaced(values: list[ir.Value]) -> list[ir.Value]:
-    """Return the values with each NULL replaced by another of them, so that only the NULLs are ignored."""
+    """Replace each NULL by another of the values, so that greatest and least ignore it."""
     return [ibis.coalesce(value, *values) for value in values]
 
 

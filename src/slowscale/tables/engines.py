@@ -377,7 +377,7 @@ def engine_of(table: ir.Table) -> Engine:
     except ibis.common.exceptions.IbisError as error:
         raise ParameterError(
             "data must be an Ibis table of one connected engine, got one with none or several; use one connection"
-        ) from (error)
+        ) from error
     name = str(backend.name)
     if getattr(backend, "is_private", False):
         return PRIVATE

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slowscale.arrays import first_rows, from_list, to_arrow
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.errors import DataError, ParameterError, ParameterTypeError
 from slowscale.markup import html_table
 from slowscale.tables import rowwise
 from slowscale.tables.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
@@ -93,13 +93,13 @@ class Keys:
             raise ParameterTypeError(
                 f"keys must be a pandas, polars or pyarrow table or a mapping, got {type(frame).__name__}"
             )
-        table, unusable = read
-        if unusable:
-            names = ", ".join(unusable)
+        wrong = [*read.unusable, *sorted(read.not_text)]
+        if wrong:
+            names = ", ".join(wrong)
             raise ParameterTypeError(
                 f"keys {names} must hold text, whole numbers, booleans or dates, and one type per column; convert them"
             )
-        return Keys(table)
+        return Keys(read.table)
 
     @staticmethod
     def cross(*factors: "Mapping[str, Iterable[Label]] | Keys") -> "Keys":
@@ -197,7 +197,7 @@ class Keys:
         }
         taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
         if not taken.num_rows:
-            raise ParameterError(
+            raise DataError(
                 "keys must not be empty, but no record has a label in every key column; check by and the types"
             )
         return Keys(taken, TAKEN)

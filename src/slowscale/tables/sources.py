@@ -10,7 +10,7 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 import ibis
@@ -100,16 +100,31 @@ def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> S
     read = as_arrow(data, argument)
     if read is None:
         raise ParameterTypeError(f"{argument} must be {ALLOWED}, got {type(data).__name__}")
-    frame, unusable = read
-    return _register(frame, types, argument, unusable)
+    return _register(read, types, argument)
 
 
-def _register(
-    frame: pa.Table, types: Mapping[str, dt.DataType], argument: str, unusable: Mapping[str, str], text: bool = False
-) -> Source:
+class Frame(NamedTuple):
+    """A data frame as an Arrow table, with the columns of which something is left out.
+
+    Attributes
+    ----------
+    table
+        The columns that Arrow can represent.
+    unusable
+        The other columns, with their types.
+    not_text
+        The columns of text in which some value has no text, and is NULL.
+    """
+
+    table: pa.Table
+    unusable: Mapping[str, str] = {}
+    not_text: frozenset[str] = frozenset()
+
+
+def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text: bool = False) -> Source:
     connection = private_duckdb()
-    left_out = {**unusable, **_unknown_types(connection, frame.schema)}
-    frame = frame.select([name for name in frame.column_names if name not in left_out])
+    left_out = {**read.unusable, **_unknown_types(connection, read.table.schema)}
+    frame = read.table.select([name for name in read.table.column_names if name not in left_out])
     if not frame.num_columns:
         raise ParameterError(
             f"{argument} has no column of a supported type; convert the columns to numbers, text or dates"
@@ -118,7 +133,8 @@ def _register(
     with engine_errors(f"{argument} could not be read"):
         connection.con.register(name, frame)
         made = converted(connection, name, types, argument)
-    return replace(made, unusable={**left_out, **made.unusable}, text_numbers=text)
+    unusable = {**left_out, **made.unusable}
+    return replace(made, unusable=unusable, not_text=read.not_text, text_numbers=text)
 
 
 def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
@@ -136,10 +152,9 @@ def _unknown_types(connection: Any, schema: pa.Schema) -> dict[str, str]:
     return unknown
 
 
-def as_arrow(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]] | None:
-    """Return a frame as an Arrow table, with the columns that Arrow cannot represent; None for other data."""
+def as_arrow(data: Any, argument: str) -> Frame | None:
+    """Return a pandas, polars or pyarrow frame as an Arrow table; None for other data."""
     module = type(data).__module__.split(".")[0]
-    unusable: dict[str, str] = {}
     if isinstance(data, pa.Table | pa.RecordBatch):
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         try:
@@ -149,52 +164,94 @@ def as_arrow(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]] | None
                 f"{argument} has values that are not valid for their Arrow type, such as text that is not UTF-8; "
                 "correct them"
             ) from None
+        read = Frame(table)
     elif module == "pandas" and hasattr(data, "columns"):
-        table, unusable = _from_pandas(data, argument)
+        read = _from_pandas(data, argument)
     elif module == "polars" and hasattr(data, "collect_schema"):
-        table, unusable = _from_polars(data, argument)
+        read = _from_polars(data, argument)
     else:
         return None
-    if len({name.casefold() for name in table.column_names}) < table.num_columns:
+    if len({name.casefold() for name in read.table.column_names}) < read.table.num_columns:
         raise ParameterError(
             f"{argument} must have columns of different names, but some are equal or differ in case only; rename them"
         )
-    return table.replace_schema_metadata(None), unusable
+    return read._replace(table=read.table.replace_schema_metadata(None))
 
 
-def _from_pandas(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
+def _from_pandas(data: Any, argument: str) -> Frame:
     names = list(data.columns)
     if not all(isinstance(name, str) for name in names):
         raise ParameterTypeError(f"{argument} must have text as the names of its columns; rename them")
     if len(set(names)) < len(names):
         raise ParameterError(f"{argument} must have columns of different names, but some are equal; rename them")
-    arrays, unusable = {}, {}
+    arrays: dict[str, pa.Array] = {}
+    unusable: dict[str, str] = {}
+    not_text: set[str] = set()
     for name in names:
+        column = data[name]
         try:
-            if data[name].dtype == object:
+            if column.dtype == object:
                 # Arrow would infer the type of such a column from its records, so every value is read as text.
-                arrays[name] = pa.array(map(value_text, data[name]), pa.string())
+                arrays[name] = pa.array(map(value_text, column), pa.string())
             else:
-                arrays[name] = pa.array(data[name], from_pandas=True)
+                arrays[name] = pa.array(column, from_pandas=True)
         except Exception:  # its message may quote a record
-            unusable[name] = str(data[name].dtype)
-    return pa.table(arrays), unusable
+            if not _holds_text(column.dtype):
+                unusable[name] = str(column.dtype)
+                continue
+            # One value must not decide whether the column exists, so each value is read alone.
+            arrays[name], complete = _texts(column)
+            if not complete:
+                not_text.add(name)
+    return Frame(pa.table(arrays), unusable, frozenset(not_text))
 
 
-def _from_polars(data: Any, argument: str) -> tuple[pa.Table, dict[str, str]]:
-    try:
-        frame = data.collect() if hasattr(data, "collect") else data
-    except Exception as error:  # its message may quote a record
-        raise ParameterTypeError(
-            f"{argument} cannot be read: collecting the polars frame raises an error; collect it first"
-        ) from error
+def _texts(column: Any) -> tuple[pa.Array, bool]:
+    """Return the values of a pandas column as text, NULL where a value has none, and whether every value has one."""
+    texts: list[str | None] = []
+    complete = True
+    for value in column:
+        try:
+            # Of these columns, only those of objects take empty text for a missing value.
+            text = value if isinstance(value, str) and column.dtype != object else value_text(value)
+            if text is not None:
+                text.encode()  # raises for an isolated surrogate such as "\ud800"
+        except Exception:  # str() runs code of the value's class
+            text, complete = None, False
+        texts.append(text)
+    return pa.array(texts, pa.string()), complete
+
+
+def _holds_text(dtype: Any) -> bool:
+    """Whether a dtype of pandas is read as text: objects, text, or categories of them."""
+    categories = getattr(dtype, "categories", None)
+    return (dtype if categories is None else categories.dtype).name in ("object", "string", "str")
+
+
+def _from_polars(data: Any, argument: str) -> Frame:
+    frame = data
+    if hasattr(data, "collect"):
+        try:
+            data.collect_schema()
+        except Exception as error:
+            raise ParameterTypeError(
+                f"{argument} cannot be read: the query of the polars LazyFrame is not valid, for example because a "
+                "column does not exist; correct it"
+            ) from error
+        try:
+            frame = data.collect()
+        except Exception as error:  # its message may quote a record
+            raise DataError(
+                f"{argument} cannot be read: collecting the polars LazyFrame raises an error, for example because a "
+                "value cannot be cast; correct its query, or cast with strict=False"
+            ) from error
     arrays, unusable = {}, {}
     for name in frame.columns:
         try:
             arrays[name] = frame.get_column(name).to_arrow()
         except Exception:
             unusable[name] = str(frame.schema[name])
-    return pa.table(arrays), unusable
+    return Frame(pa.table(arrays), unusable)
 
 
 # Files
@@ -218,7 +275,7 @@ def _open_files(
         if len(files) > 1:
             raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}; combine them into one")
         frame, text = foreign.read_foreign(files[0], argument)
-        return _register(frame, types, argument, {}, text)
+        return _register(Frame(frame), types, argument, text)
     connection = private_duckdb()
     with engine_errors(f"{argument} could not be read ({', '.join(paths)})"):
         check_schemas(files)

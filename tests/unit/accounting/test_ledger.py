@@ -460,7 +460,7 @@ def test_a_ledger_that_is_moved_or_replaced_takes_no_more_charges(path):
     for left in path.parent.glob("census.ledger-*"):
         left.unlink()
     (path.parent / "census.ledger-wal").write_bytes(b"left")
-    with pytest.raises(ss.LedgerError, match="belongs to a ledger that is not there"):
+    with pytest.raises(ss.LedgerError, match="was left behind by a ledger that no longer exists"):
         ss.Ledger(path)
     (path.parent / "census.ledger-wal").unlink()
     path.write_bytes(backup)
@@ -1085,7 +1085,9 @@ def test_a_journal_without_a_ledger_is_refused(path, monkeypatch):
     """The journal of a removed ledger is refused; the journal of a ledger that was just created is not."""
     journal = path.with_name("census.ledger-journal")
     journal.write_bytes(b"left")
-    with pytest.raises(ss.LedgerError, match=r"census\.ledger-journal belongs to a ledger that is not there"):
+    with pytest.raises(
+        ss.LedgerError, match=r"census\.ledger-journal was left behind by a ledger that no longer exists"
+    ):
         ss.Ledger(path)
     journal.unlink()
     ss.Ledger(path)

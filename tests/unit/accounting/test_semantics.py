@@ -230,5 +230,5 @@ def test_every_explanation_speaks_of_the_same_attacker():
     assert (
         f"The {highest_certainty('firm', 'by all releases together')} (except in 1 % of cases):\n  {sure} at 5" in text
     )
-    assert "that the firm is in the data" in text
+    assert "whether the firm is in the data" in text
     assert "if the firm is in one cell only" in text

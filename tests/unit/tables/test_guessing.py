@@ -196,6 +196,11 @@ def test_objects_of_pandas():
     assert dict(guess_types(frame[["whole"]])) == {"whole": "int64"}
 
 
+def test_a_value_without_text_does_not_stop_the_guess():
+    frame = pd.DataFrame({"k": pd.Series(["TX", "\ud800"], dtype=object)})
+    assert dict(guess_types(frame)) == {"k": "string"}
+
+
 def test_decimals_of_pandas():
     frame = pd.DataFrame({"money": pd.Series([Decimal("1.50"), Decimal(2), None], dtype=object)})
     assert dict(guess_types(frame)) == {"money": "decimal(18, 1)"}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale import Keys, ParameterError, ParameterTypeError
+from slowscale import DataError, Keys, ParameterError, ParameterTypeError
 from slowscale.tables.keys import GIVEN, TAKEN
 
 PAIRS = Keys.cross({"county": ["01001", "01003"], "naics3": [111, 112, 113]})
@@ -141,6 +141,7 @@ def test_every_kind_of_label():
         (lambda: Keys.from_frame({"a": np.array([1, 2], "datetime64[ns]")}), "keys a must be text"),
         (lambda: Keys.from_frame({"a": np.array(5)}), "keys a must be"),
         (lambda: Keys.from_frame({"a": ["\ud800"]}), "keys a must be"),
+        (lambda: Keys.from_frame(pd.DataFrame({"a": ["x", "\ud800"]}, dtype=object)), "keys a must hold text"),
         (lambda: Keys.from_frame(_with_a_missing_word()), "keys a must not have missing labels"),
         (lambda: Keys(pa.table([[1], [2]], ["a", "a"])), "different names"),
         (lambda: Keys(pa.table({"a": [1]}), "words of mine"), r"made by Keys\.from_frame"),
@@ -159,7 +160,6 @@ def test_every_kind_of_label():
             lambda: Keys.public_in(pd.DataFrame({"a": [1]}), "b"),
             "by names 'b', which is not a column; the columns are a",
         ),
-        (lambda: Keys.public_in(pd.DataFrame({"a": [None, None]}, dtype="str"), "a"), "empty"),
         (lambda: PAIRS * PAIRS, "different columns"),
         (lambda: PAIRS | Keys.cross({"county": ["x"]}), "same columns"),
         (
@@ -177,3 +177,8 @@ def test_every_kind_of_label():
 def test_mistakes_raise_clear_errors(make, words):
     with pytest.raises((ParameterError, ParameterTypeError), match=words):
         make()
+
+
+def test_that_no_record_has_a_label_is_an_error_of_the_data():
+    with pytest.raises(DataError, match="keys must not be empty, but no record has a label"):
+        Keys.public_in(pd.DataFrame({"a": [None, None]}, dtype="str"), "a")

@@ -119,6 +119,54 @@ def test_a_column_of_an_unsupported_type_is_left_out():
         ss.Session(tables[0]).sum({"odd": ss.Gaussian(1)})
 
 
+class NoText:
+    """A value whose text cannot be made."""
+
+    def __str__(self):
+        raise RuntimeError("confidential")
+
+
+@pytest.mark.parametrize("odd", ["\ud800", NoText()], ids=["surrogate", "error"])
+def test_a_value_without_text_costs_only_itself(odd, tmp_path):
+    """The column keeps its other values. A release that reads the value fails, and the ledger records the attempt."""
+    amounts = pd.Series(["7", "8", odd], dtype=object)
+    frame = pd.DataFrame({"k": pd.Series(["TX", "TX", odd], dtype=object), "x": amounts, "emp": [1, 2, 4]})
+    ledger = ss.Ledger(tmp_path / "a.ledger")
+    session = ss.Session(frame, ledger, types={"x": "int64"}, bits=Recorded(1))
+    texas = ss.Keys.cross({"k": ["TX", "IA"]})
+    assert session.sum({"emp": TINY}).table["emp"].to_pylist() == [7]
+    assert session.sum({"emp": TINY}, keys=texas).table["emp"].to_pylist() == [3, 0]
+    for failing in (
+        lambda: session.sum({"x": TINY}),
+        lambda: session.sum({"emp": TINY}, where="k <> 'IA'"),
+        lambda: session.sum({"y": TINY}, derive={"y": "x + 1"}),
+    ):
+        with pytest.raises(ss.DataError, match=r"column '[kx]' has values that cannot be read as text") as caught:
+            failing()
+        assert "confidential" not in str(caught.value)
+    kinds = [entry["kind"] for entry in ledger.history()]
+    assert kinds == ["created", "charge", "charge", "attempt", "attempt", "attempt"]
+
+
+def test_a_value_without_text_in_a_column_of_text():
+    values = ["TX", "", "\ud800"]
+    categories = pd.Categorical.from_codes([0, 1, 2], pd.Index(values, dtype=object))
+    source = open_source(pd.DataFrame({"text": pd.Series(values, dtype="string[python]"), "categories": categories}))
+    for name in ("text", "categories"):
+        assert source.table.to_pyarrow()[name].to_pylist() == ["TX", "", None]
+    assert source.not_text == {"text", "categories"}
+    assert not source.unusable
+
+
+def test_a_polars_query_that_fails_on_a_record_is_an_error_of_the_data(tmp_path):
+    ledger = ss.Ledger(tmp_path / "a.ledger")
+    lazy = pl.LazyFrame({"x": ["1", "confidential"]}).select(pl.col("x").cast(pl.Int64))
+    with pytest.raises(ss.DataError, match="collecting the polars LazyFrame raises an error") as caught:
+        ss.Session(lazy, ledger)
+    assert "confidential" not in str(caught.value)
+    assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt"]
+
+
 def test_parquet_files_of_different_types_are_not_mixed(tmp_path):
     pa.parquet.write_table(pa.table({"emp": [1]}), tmp_path / "1.parquet")
     pa.parquet.write_table(pa.table({"emp": [1.5]}), tmp_path / "2.parquet")
@@ -164,7 +212,7 @@ def test_tables_that_are_not_the_same_each_time_are_refused():
         (pa.table({"a": pa.array([b"\xff"]).view(pa.string())}), "text that is not UTF-8"),
         (pd.DataFrame({1: [2]}), "data must have text as the names of its columns"),
         (pa.table({"emp": [1], "EMP": [2]}), "some are equal or differ in case only"),
-        (pl.LazyFrame({"a": [1]}).select("b"), "collecting the polars frame raises an error"),
+        (pl.LazyFrame({"a": [1]}).select("b"), "the query of the polars LazyFrame is not valid"),
         ("https://example.org/a.csv", "must be a local file"),
         ("duckdb://nothing.db#t", r"data: the file nothing\.db does not exist"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "columns of different names, but some are equal"),
