@@ -30,6 +30,7 @@ from slowscale.policy.tree import (
     Absolute,
     Difference,
     Formula,
+    KthRoot,
     Number,
     Product,
     Quotient,
@@ -125,6 +126,21 @@ def test_each_form_is_written(policy, as_text, as_latex, as_mathml):
     assert "".join(tree.itertext()) == as_mathml
     # A power has a base and an exponent, a fraction two parts, a root two.
     assert all(len(e) == 2 for e in tree.iter() if e.tag.endswith(("msup", "mfrac", "mroot")))
+
+
+@pytest.mark.parametrize(
+    ("formula", "as_text", "as_latex"),
+    [
+        (Shift(Symbol("x"), 0.5), "x + 0.5", "x + 0.5"),
+        (Shift(Symbol("x"), 0.0), "x + 0", "x + 0"),
+        (Shift(Symbol("x"), -0.5), "x − 0.5", "x - 0.5"),
+        (KthRoot(Symbol("x"), 1), "x", "x"),
+        (KthRoot(Symbol("x"), 2), "x^(1/2)", r"\sqrt[2]{x}"),
+    ],
+)
+def test_shifts_and_roots_are_written(formula, as_text, as_latex):
+    assert text(formula) == as_text
+    assert latex(formula) == as_latex
 
 
 def test_the_forms_are_of_every_kind():
