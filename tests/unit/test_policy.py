@@ -366,7 +366,9 @@ def test_group_of_the_gaussian_is_attained():
     assert RootPolicy(1, 2).group([3, 4]) == pytest.approx(RootPolicy(1, 2)(7))
 
 
-@pytest.mark.parametrize("p", [RootPolicy(2, 1), RootPolicy(4, 1), LogPolicy(1), TanhPolicy(PowerPolicy(2, 1))], ids=str)
+@pytest.mark.parametrize(
+    "p", [RootPolicy(2, 1), RootPolicy(4, 1), LogPolicy(1), TanhPolicy(PowerPolicy(2, 1))], ids=str
+)
 def test_records_of_one_cell_lose_what_their_sum_loses(p):
     assert p.group([100, 200], cells="AA") == pytest.approx(p(300))
     assert p.group([100, 200, 50], cells="AAB") == pytest.approx(p(300) + p(50))
@@ -463,7 +465,9 @@ def test_additive_noise_protects_negative_values_and_transformations_refuse_them
         assert gaussian.bounded_policy(add=-5, loose=loose)(3) == pytest.approx(25 / 8)
         assert gaussian.bounded_policy(times=-1, loose=loose)(3) == pytest.approx(36 / 8)
     for m in (ss.Log(1), ss.Root(2, 1), ss.Root(1, 2, a=1)):
-        with pytest.raises(ss.ParameterError, match=r"value \(also the changed one\) must be finite and >= 0, got -0.5"):
+        with pytest.raises(
+            ss.ParameterError, match=r"value \(also the changed one\) must be finite and >= 0, got -0.5"
+        ):
             m.bounded_policy(add=-3.5, loose=True)(3)
 
 

@@ -43,7 +43,11 @@ def test_a_preview_touches_no_record_and_charges_nothing(tmp_path, monkeypatch):
     assert preview.refusal is None
     assert preview.spent.releases == 0
     assert [column.name for column in preview.columns] == ["x", "count"]
-    assert "No cap is in the way." in str(preview)
+    lines = str(preview).splitlines()
+    assert len(lines) == 4  # the policy, the two columns and the caps
+    assert lines[1].startswith("  x: Root(k=2, sigma=1, a=0, estimator=mean); standard error 2.5 for a sum of 1, ")
+    assert lines[2].startswith("  count: Gaussian(sigma=2); standard error 2")
+    assert lines[3] == "No cap is in the way."
     refused = session.preview(replace(QUERY, columns={"x": ss.Root(2, 0.5)}))
     assert isinstance(refused.refusal, ss.CapError)
     assert "Refused: the cap on 'x' would be exceeded" in str(refused)
