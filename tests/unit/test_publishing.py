@@ -1,6 +1,7 @@
 """Publishing: the columns of the table, the facts of its columns, dry runs, and the errors by size."""
 
 import math
+from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,7 +13,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.figures import rounded
-from slowscale.publishing import KnownBits, _number_column, _published_columns
+from slowscale.publishing import KnownBits, _number_column, _published_columns, dry_run
 
 TINY = ss.Gaussian(1e-9)
 
@@ -118,6 +119,19 @@ def test_a_dry_run_ends_where_its_first_candidate_is_rejected():
     assert not bits.private
     session = ss.Session(pd.DataFrame({"x": [1]}), bits=Recorded(1))
     assert session.preview(ss.Query({"x": ss.ExponentialPolylog(0.05, 3.35, 4.34924, 2.47)})).refusal is None
+
+
+def test_a_dry_run_releases_one_cell_of_each_column():
+    session = ss.Session(pd.DataFrame({"g": ["a", "b"], "x": [10**9, 10**9]}), bits=Recorded(1))
+    query = ss.Query({"x": ss.Root(2, 1)}, keys=ss.Keys.cross({"g": ["a", "b"]}), count=TINY)
+    bound, facts = session._bind(query)
+    with pytest.raises(FrozenInstanceError):
+        bound.level = 0.5
+    table = dry_run(bound, facts).table
+    assert table.column_names[0] == "x"
+    assert table.num_rows == 1
+    assert table["count"].to_pylist() == [0]
+    assert table["x"].to_pylist()[0] < 100  # of a sum of 0, and not of the records
 
 
 def test_a_query_that_cannot_be_drawn_fails_before_it_is_charged(tmp_path):

@@ -22,6 +22,16 @@ def test_a_query_is_a_value():
         QUERY.level = 0.5
 
 
+def test_only_the_columns_and_the_keys_are_given_by_place():
+    """So that a mechanism of the count, or a flag, is never taken for something else."""
+    with pytest.raises(TypeError, match="positional argument"):
+        ss.Query({"x": ss.Root(2, 1)}, "g", KEYS, ss.Gaussian(2))
+    query = ss.Query({"x": ss.Root(2, 1)}, "g", KEYS)
+    assert (query.count, query.unit, query.level, query.means, query.partition) == (None, 1, 0.95, None, None)
+    assert (query.where, query.derive, query.nulls, query.negatives) == (None, None, "error", "error")
+    assert query.nonnegative is False
+
+
 def test_it_is_released_like_the_methods_do():
     one, two = (ss.Session(RECORDS, bits=Recorded(1)) for _ in range(2))
     by_query = one.release(QUERY)
@@ -50,6 +60,8 @@ def test_a_preview_touches_no_record_and_charges_nothing(tmp_path, monkeypatch):
     assert lines[3] == "No cap is in the way."
     refused = session.preview(replace(QUERY, columns={"x": ss.Root(2, 0.5)}))
     assert isinstance(refused.refusal, ss.CapError)
+    with pytest.raises(FrozenInstanceError):
+        refused.refusal = None
     assert "Refused: the cap on 'x' would be exceeded" in str(refused)
     assert len(ledger.history()) == 1  # made, and nothing else
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import warnings
+from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from fractions import Fraction
 
@@ -410,6 +411,8 @@ def test_a_table_that_combines_or_filters_rows_is_known_to():
         assert (records.combines_rows, records.filtered) == (combines, filters)
         assert ("combines rows" in records.protected) == combines
         assert records.is_stored("cattle") == (not combines)
+        with pytest.raises(FrozenInstanceError):
+            records.filtered = False
 
 
 # --- checks before anything is drawn -------------------------------------------------------------------------------
@@ -422,9 +425,7 @@ def test_columns_that_a_ledger_takes_for_one_are_refused():
 
 def test_caps_are_on_columns():
     cap = ss.Gaussian(1).policy
-    with pytest.raises(
-        ss.ParameterError, match="caps names 'cows', which is not a column; the columns are"
-    ):
+    with pytest.raises(ss.ParameterError, match="caps names 'cows', which is not a column; the columns are"):
         ss.Session(RECORDS, caps={"cattle": cap, "cows": cap})
     assert ss.Session(RECORDS, caps={"Cattle": cap, "*": cap, "count": cap}).spent.releases == 0
 

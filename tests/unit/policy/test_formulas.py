@@ -1,7 +1,7 @@
 """Formulas as trees: they have the values of their policies, and are written in several ways."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass, fields
 from xml.etree import ElementTree
 
 import numpy as np
@@ -141,6 +141,21 @@ def test_each_form_is_written(policy, as_text, as_latex, as_mathml):
 def test_shifts_and_roots_are_written(formula, as_text, as_latex):
     assert text(formula) == as_text
     assert latex(formula) == as_latex
+
+
+def test_formulas_are_values():
+    """Equal formulas are interchangeable, also as keys of a dictionary, and none of them can be changed."""
+    kinds, todo = [], [Formula]
+    while todo:
+        todo += (found := todo.pop().__subclasses__())
+        kinds += [kind for kind in found if kind.__module__ == Formula.__module__]
+    assert len(kinds) == 18
+    for kind in kinds:
+        one, two = (kind(*["x"] * len(fields(kind))) for _ in range(2))
+        assert (one, hash(one)) == (two, hash(two))
+        with pytest.raises(FrozenInstanceError):
+            setattr(one, fields(kind)[0].name, "y")
+        assert contains(one, kind)
 
 
 def test_the_forms_are_of_every_kind():
