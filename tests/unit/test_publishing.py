@@ -111,12 +111,15 @@ def test_facts_say_what_was_counted_and_how():
 # --- dry runs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_ends_where_its_first_candidate_is_rejected():
-    """Bits that are the same each time would have the same candidate rejected again and again."""
+def test_the_bits_of_a_dry_run_are_new_each_time_and_not_secret():
     bits = KnownBits()
     assert bits.words(3).tolist() != bits.words(3).tolist()
     assert bits.words(1000).max() > 2**63
-    assert not bits.private
+    assert bits.private is False
+
+
+def test_a_dry_run_ends_where_its_first_candidate_is_rejected():
+    """Bits that are the same each time would have the same candidate rejected again and again."""
     session = ss.Session(pd.DataFrame({"x": [1]}), bits=Recorded(1))
     assert session.preview(ss.Query({"x": ss.ExponentialPolylog(0.05, 3.35, 4.34924, 2.47)})).refusal is None
 
