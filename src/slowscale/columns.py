@@ -53,7 +53,7 @@ class ColumnPolicy:
     mechanism: Mechanism | None
     unit: Fraction
     single: bool
-    on_grid: bool | None = False
+    on_grid: bool | None
 
     def errors(self, sums: Scalar | ArrayLike) -> Any:
         """Return the standard errors for true sums, rounding included, or None if the mechanism is not known."""

@@ -166,9 +166,12 @@ class KnownBits:
 
     private = False
 
+    def __init__(self) -> None:
+        self._generator = np.random.default_rng(0)
+
     def words(self, count: int) -> Any:
-        """Return `count` words of 64 bits."""
-        return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
+        """Return `count` words of 64 bits: others each time, so that a rejected candidate is not drawn again."""
+        return self._generator.integers(0, 2**64, count, dtype=np.uint64)
 
 
 def draw(query: BoundQuery, sums: ExactSums, facts: Facts, bits: BitSource | None) -> Release:

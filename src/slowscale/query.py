@@ -191,15 +191,14 @@ def _ordered_keys(by: Any, keys: Any) -> Keys | None:
 
 def _check_released_names(mechanisms: Mapping[str, Mechanism], keys: Keys | None) -> None:
     """Raise if two columns of the release would have the same name."""
-    taken: dict[str, str] = {} if keys is None else dict.fromkeys(keys.columns, "a key column")
+    taken = () if keys is None else keys.columns
     for name, mechanism in mechanisms.items():
         if name in taken:
             raise ParameterError(
-                f"column {name!r} is {taken[name]}, so it cannot be summed; derive a column with another name"
+                f"column {name!r} is a key column, so it cannot be summed; derive a column with another name"
             )
         for suffix in COLUMN_SUFFIXES if isinstance(mechanism, TransformationMechanism) else COLUMN_SUFFIXES[:-1]:
             if name + suffix in taken or (suffix and name + suffix in mechanisms):
                 raise ParameterError(
                     f"column {name + suffix!r} would be in the release twice; derive a column with another name"
                 )
-            taken[name + suffix] = f"the {suffix.strip('_') or 'estimate'} of {name}"

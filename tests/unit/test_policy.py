@@ -138,11 +138,35 @@ def test_texts(p):
     assert p.latex().count("\\left") == p.latex().count("\\right")
 
 
+def test_only_zero_and_policies_are_added():
+    p = RootPolicy(2, 1)
+    assert p + 0 == 0 + p == p
+    for other in (5, 0.5, "P", None):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            p + other
+
+
+def test_only_whole_numbers_repeat_a_policy():
+    p = RootPolicy(2, 1)
+    assert p * 1 == p
+    assert (3 * p)(7) == 3 * p(7)
+    for count in (True, 1.0, 2.5, "2"):
+        with pytest.raises(TypeError, match=r"unsupported operand|can't multiply"):
+            p * count
+
+
+def test_terms_may_be_a_list():
+    p, q = RootPolicy(1, 1), RootPolicy(2, 1)
+    assert SumPolicy([p, q]) == SumPolicy((p, q))
+    assert hash(MaxPolicy([p, q])) == hash(MaxPolicy((p, q)))
+
+
 def test_text_forms():
-    assert str(RootPolicy(1, 75)) == "Δ² / (2·75²)"
+    assert str(RootPolicy(1, 75)) == str(RootPolicy(1, 75, 3)) == "Δ² / (2·75²)"
     assert str(RootPolicy(2, 5)) == "Δ / (2·5²)"
     assert str(RootPolicy(4, 2)) == "Δ^(1/2) / (2·2²)"
     assert str(RootPolicy(4, 2, 1)) == "((Δ + 1)^(1/4) − 1^(1/4))² / (2·2²)"
+    assert str(RootPolicy(2, 5, 1)) == "((Δ + 1)^(1/2) − 1^(1/2))² / (2·5²)"
     assert str(LogPolicy(0.5)) == "ln(Δ + 1)² / (2·0.5²)"
     assert str(LogPolicy(0.5, 3)) == "(ln(Δ + 3) − ln(3))² / (2·0.5²)"
     assert str(PowerPolicy(6.84, 0.5)) == "(Δ / 6.84)^0.5"
@@ -172,6 +196,44 @@ def test_user_given_functions_are_named_not_run():
     with pytest.raises(ss.ParameterTypeError, match="f must be a function, got 'abc'"):
         TransformationPolicy("abc", 2, 1)
     assert str(TransformationPolicy(np.log1p, 2, -0.5)) == "(f(Δ − 0.5) − f(-0.5))² / (2·2²)"
+
+
+def far_from_zero(x):
+    return 1e6 + np.sqrt(x)
+
+
+@pytest.mark.parametrize("place", [1, 5])
+def test_a_function_may_change_by_its_rounding_only(place):
+    """Its values are near 10⁶, so that differences are off by a few units of 10⁶·2⁻⁵²."""
+    policy = TransformationPolicy(far_from_zero, 2)
+    description = policy.to_dict()
+    functions = {description["f"]: far_from_zero}
+    before = list(description["probes"])
+
+    def shifted_by(roundings):
+        probes = list(before)
+        probes[place] += roundings * 2**-52 * (before[place] + before[0])
+        return description | {"probes": probes}
+
+    for roundings in (-7.5, 2, 7.5):
+        assert ss.Policy.from_dict(shifted_by(roundings), functions) == policy
+    for roundings in (-8.5, 8.5, 1e6):
+        with pytest.raises(ss.ParameterError, match="has other values than when the policy was written"):
+            ss.Policy.from_dict(shifted_by(roundings), functions)
+
+
+def test_the_rounding_of_a_given_function_is_not_understated():
+    """Differences of values near 10⁶ lose digits, and so do sums of an influence and an offset of 10⁶."""
+    x = np.geomspace(1e-6, 1e6, 241)
+    for policy, exact in (
+        (TransformationPolicy(far_from_zero, 1, 1), RootPolicy(2, 1, 1)),
+        (TransformationPolicy(lambda x: x - 1e6, 1, 1e6), RootPolicy(1, 1)),
+    ):
+        off = np.abs(policy(x) / exact(x) - 1)
+        told = policy._rounding_error(x)
+        assert (off <= told).all()
+        assert (off > told / 1000).any()  # and it is not overstated everywhere
+    assert (RootPolicy(2, 1)._rounding_error(x) == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +297,8 @@ def test_kinds_of_numbers():
     for fives in ([5, 5], (5, Decimal(5)), np.array([[5, 5]], np.uint8), pd.Series([5, 5])):
         assert (policy(fives) == expected).all()
     assert policy(2**80) == pytest.approx(policy(float(2**80)))
-    assert policy([]).shape == (0,)
+    for empty in (policy, PowerPolicy(2, 0.5), TanhPolicy(PowerPolicy(2, 0.5)), PolylogPolicy(1)):
+        assert empty([]).shape == (0,)
     assert policy(np.ones((3, 4))).shape == (3, 4)
 
 
@@ -303,6 +366,29 @@ def test_group_of_the_gaussian_is_attained():
     assert RootPolicy(1, 2).group([3, 4]) == pytest.approx(RootPolicy(1, 2)(7))
 
 
+@pytest.mark.parametrize(
+    "p", [RootPolicy(2, 1), RootPolicy(4, 1), LogPolicy(1), TanhPolicy(PowerPolicy(2, 1))], ids=str
+)
+def test_records_of_one_cell_lose_what_their_sum_loses(p):
+    assert p.group([100, 200], cells="AA") == pytest.approx(p(300))
+    assert p.group([100, 200, 50], cells="AAB") == pytest.approx(p(300) + p(50))
+
+
+def test_repeated_releases_repeat_the_loss_of_a_group():
+    p = RootPolicy(4, 1)
+    assert (3 * p).group([100, 200]) == pytest.approx(3 * p.group([100, 200]))
+    assert (3 * p).group([100, 200], cells="AA") == pytest.approx(3 * p(300))
+
+
+def test_groups_lose_most_in_different_cells_under_a_root_without_offset():
+    for k in (2, 3, 4):
+        p = RootPolicy(k, 1)
+        assert p.group([9, 16, 100]) == pytest.approx(p(9) + p(16) + p(100))
+    # With an offset, small records lose more together: four times as much as one of them, and not twice.
+    p = RootPolicy(2, 1, 1)
+    assert p.group([1e-6, 1e-6]) == pytest.approx(p(2e-6)) == pytest.approx(4 * p(1e-6))
+
+
 def test_group_bad_input():
     with pytest.raises(ss.ParameterError, match="one label for each of the 2 records, got 1"):
         RootPolicy(1, 2).group([3, 4], cells=["A"])
@@ -356,6 +442,40 @@ def test_bounded_additive_loss_sees_the_difference_only(m, r, add):
     if m.pure_policy is not None:
         assert m.bounded_policy(add=add, pure=True)(r) == pytest.approx(m.pure_policy(abs(add)), rel=1e-6, abs=1e-9)
     assert m.bounded_policy(add=add)(r) <= m.policy(abs(add)) * (1 + 1e-6) + 1e-9
+
+
+def test_splitting_a_record_does_not_protect_its_value_less():
+    """The pieces of a record are summed again: a change of its value shifts a Gaussian."""
+    assert ss.BoundedPolicy(UnitSplittingPolicy(10, 3))(5, 26) == pytest.approx(RootPolicy(1, 3)(21))
+
+
+def test_bounded_losses_of_a_given_function_are_those_of_the_root():
+    given, root = TransformationPolicy(np.sqrt, 2, 1), RootPolicy(2, 2, 1)
+    assert ss.BoundedPolicy(given)(5, 19) == pytest.approx(ss.BoundedPolicy(root)(5, 19))
+    for times in (0, 0.25, 1, 3):
+        exact = ss.BoundedPolicy(root)(8, 8 * times)
+        assert ss.BoundedPolicy(given, times=times)(8) == pytest.approx(exact)
+        assert ss.BoundedPolicy(given, times=times, loose=True)(8) == pytest.approx(exact)
+    assert ss.BoundedPolicy(given, add=6, loose=True)(8) == pytest.approx(root(6))
+
+
+def test_additive_noise_protects_negative_values_and_transformations_refuse_them():
+    gaussian = ss.Gaussian(2)
+    for loose in (False, True):
+        assert gaussian.bounded_policy(add=-5, loose=loose)(3) == pytest.approx(25 / 8)
+        assert gaussian.bounded_policy(times=-1, loose=loose)(3) == pytest.approx(36 / 8)
+    for m in (ss.Log(1), ss.Root(2, 1), ss.Root(1, 2, a=1)):
+        with pytest.raises(
+            ss.ParameterError, match=r"value \(also the changed one\) must be finite and >= 0, got -0.5"
+        ):
+            m.bounded_policy(add=-3.5, loose=True)(3)
+
+
+def test_a_multiple_of_nothing_is_nothing_under_the_log():
+    for times in (0, 3):
+        assert ss.Log(1).bounded_policy(times=times, loose=True)(0) == 0
+    assert ss.Log(1).bounded_policy(times=3, loose=True)([0, 5]).tolist() == pytest.approx([0, math.log(3) ** 2 / 2])
+    assert ss.Log(1).bounded_policy(times=0, loose=True)(5) == math.inf
 
 
 def test_bounded_losses_of_tiny_changes_keep_their_digits():

@@ -1,5 +1,6 @@
 """Queries: a value that says what to publish, priced before it is carried out."""
 
+import inspect
 from dataclasses import FrozenInstanceError, replace
 
 import pandas as pd
@@ -20,6 +21,48 @@ def test_a_query_is_a_value():
     assert list(QUERY.mechanisms) == ["x", "count"]
     with pytest.raises(FrozenInstanceError):
         QUERY.level = 0.5
+
+
+def test_only_the_columns_and_the_keys_are_given_by_place():
+    """So that a mechanism of the count, or a flag, is never taken for something else."""
+    with pytest.raises(TypeError, match="positional argument"):
+        ss.Query({"x": ss.Root(2, 1)}, "g", KEYS, ss.Gaussian(2))
+    query = ss.Query({"x": ss.Root(2, 1)}, "g", KEYS)
+    assert (query.count, query.unit, query.level, query.means, query.partition) == (None, 1, 0.95, None, None)
+    assert (query.where, query.derive, query.nulls, query.negatives) == (None, None, "error", "error")
+    assert query.nonnegative is False
+
+
+def test_the_methods_of_a_session_have_the_defaults_of_a_query():
+    asked = inspect.signature(ss.Query).parameters
+    for method, by_place in (
+        ("sum", ["columns", "by", "keys"]),
+        ("mean", ["columns", "by", "keys"]),
+        ("count", ["by", "keys"]),
+    ):
+        given = dict(inspect.signature(getattr(ss.Session, method)).parameters)
+        given.pop("self")
+        assert [name for name, one in given.items() if one.kind is one.POSITIONAL_OR_KEYWORD] == by_place
+        assert all(one.kind is one.KEYWORD_ONLY for name, one in given.items() if name not in by_place)
+        optional = {name for name, one in given.items() if one.default is not one.empty} - {"interval"}
+        assert {name: given[name].default for name in optional} == {name: asked[name].default for name in optional}
+    made = inspect.signature(ss.Session).parameters
+    by_place = [name for name, one in made.items() if one.kind is not one.KEYWORD_ONLY]
+    assert by_place == ["data", "ledger", "caps"]
+    assert repr(ss.Session(data=RECORDS)).startswith("<Session on ")
+
+
+@pytest.mark.parametrize("suffix", ["_se", "_low", "_high", "_transformed"])
+@pytest.mark.parametrize("m", [ss.Gaussian(1), ss.Root(2, 1)], ids=str)
+def test_no_column_is_in_a_release_twice(m, suffix):
+    keys = ss.Keys.from_frame({f"x{suffix}": ["a"]})
+    if suffix == "_transformed" and m == ss.Gaussian(1):  # only transformations have such a column
+        assert ss.Query({"x": m}, keys=keys).keys is keys
+        assert list(ss.Query({f"x{suffix}": m, "x": m}).mechanisms) == ["x_transformed", "x"]
+        return
+    for columns, given in (({"x": m, f"x{suffix}": m}, None), ({f"x{suffix}": m, "x": m}, None), ({"x": m}, keys)):
+        with pytest.raises(ss.ParameterError, match=f"column 'x{suffix}' would be in the release twice"):
+            ss.Query(columns, keys=given)
 
 
 def test_it_is_released_like_the_methods_do():
@@ -43,9 +86,15 @@ def test_a_preview_touches_no_record_and_charges_nothing(tmp_path, monkeypatch):
     assert preview.refusal is None
     assert preview.spent.releases == 0
     assert [column.name for column in preview.columns] == ["x", "count"]
-    assert "No cap is in the way." in str(preview)
+    lines = str(preview).splitlines()
+    assert len(lines) == 4  # the policy, the two columns and the caps
+    assert lines[1].startswith("  x: Root(k=2, sigma=1, a=0, estimator=mean); standard error 2.5 for a sum of 1, ")
+    assert lines[2].startswith("  count: Gaussian(sigma=2); standard error 2")
+    assert lines[3] == "No cap is in the way."
     refused = session.preview(replace(QUERY, columns={"x": ss.Root(2, 0.5)}))
     assert isinstance(refused.refusal, ss.CapError)
+    with pytest.raises(FrozenInstanceError):
+        refused.refusal = None
     assert "Refused: the cap on 'x' would be exceeded" in str(refused)
     assert len(ledger.history()) == 1  # made, and nothing else
 

@@ -1,12 +1,15 @@
 """Sessions: what users ask for, and every mistake told before anything is drawn."""
 
 import math
+import re
 import subprocess
 import sys
 import warnings
+from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from fractions import Fraction
 
+import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +17,8 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
+from slowscale.session.records import Records
+from slowscale.tables.conversion import Source
 
 RECORDS = pd.DataFrame(
     {
@@ -27,6 +32,7 @@ RECORDS = pd.DataFrame(
     }
 )
 KEYS = ss.Keys.cross({"state": ["TX", "NV", "IA"]})
+ELSEWHERE = ss.Keys.cross({"state": ["ia", "tx"]})  # keys that no record has
 TINY = ss.Gaussian(1e-9)  # so little noise that the exact sum is seen
 
 
@@ -321,6 +327,162 @@ def test_keys_that_no_record_has_are_told_to_the_curator(session):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session.sum({"cattle": TINY}, keys=KEYS, where="cattle < 0")
+
+
+def test_warnings_point_to_the_line_of_the_user(session):
+    calls = [
+        lambda: session.sum({"weight": ss.Gaussian(0.001)}, keys=ELSEWHERE, unit=100),
+        lambda: session.release(ss.Query({"weight": ss.Gaussian(0.001)}, keys=ELSEWHERE, unit=100)),
+    ]
+    for call in calls:
+        with pytest.warns((ss.UnitWarning, ss.ConfidentialWarning)) as caught:
+            call()
+        assert [one.category for one in caught] == [ss.UnitWarning, ss.ConfidentialWarning]
+        assert [(one.filename, one.lineno) for one in caught] == [(__file__, call.__code__.co_firstlineno)] * 2
+        assert str(caught[0].message).startswith("column 'weight': unit 100 is coarser than the noise")
+
+
+def test_bits_need_words_and_a_word_on_secrecy():
+    class OnlyWords:
+        def words(self, count):
+            return np.zeros(count, np.uint64)
+
+    class OnlyPrivate:
+        private = True
+
+    for bits in (OnlyWords(), OnlyPrivate()):
+        with pytest.raises(ss.ParameterTypeError, match="bits must be a source of bits"):
+            ss.Session(RECORDS, bits=bits)
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_release_has_an_identifier_of_64_bits(session):
+    ids = {session.count(mechanism=ss.Gaussian(1)).facts.id for _ in range(3)}
+    assert len(ids) == 3
+    assert all(re.fullmatch("[0-9a-f]{16}", one) for one in ids)
+
+
+def test_facts_have_the_pure_policy_of_the_columns_that_have_one(session):
+    laplace, gaussian = ss.GeneralizedGaussian(3, 1), ss.Gaussian(3)
+    for columns, names in [
+        ({"cattle": laplace}, None),  # the pure policy says it
+        ({"cattle": gaussian}, None),
+        ({"cattle": gaussian, "size": gaussian}, None),
+        ({"cattle": gaussian, "size": laplace}, ["size"]),
+        ({"cattle": laplace, "size": laplace}, ["cattle", "size"]),
+    ]:
+        facts = session.sum(columns).facts
+        found = facts.get("pure_columns")
+        assert (found and [term["column"] for term in found]) == names
+        assert (facts.pure_policy is not None) == all(m is laplace for m in columns.values())
+
+
+def test_facts_name_the_part_of_the_records(session):
+    part = session.sum({"cattle": TINY}, keys=KEYS, partition="state").facts["partition"]
+    assert part == {"by": "state", "labels": ["TX", "NV", "IA"]}
+    assert session.sum({"cattle": TINY}, keys=KEYS).facts["partition"] is None
+    both = ss.Keys.cross({"state": ["IA"], "size": [1, 2]})
+    assert session.sum({"cattle": TINY}, keys=both, partition="size").facts["partition"]["labels"] == [1, 2]
+    assert session.spent.releases == 3
+
+
+def test_facts_say_who_is_protected():
+    for protect, words in ((None, "one record (one row of the table)"), ("name", "one name: whether its records")):
+        release = ss.Session(RECORDS, protect=protect, bits=Recorded(1)).sum({"cattle": TINY})
+        assert release.facts["protects"].startswith(words)
+        assert "combines rows" not in release.facts["protects"]
+
+
+def test_a_table_that_combines_or_filters_rows_is_known_to():
+    """A change of a value may move a record in or out of such a table, which costs more than the change itself."""
+    table = ibis.memtable(RECORDS[["state", "cattle"]])
+    plain, filtered = Source(table), Source(table.filter(table.cattle > 5))
+    combined = Source(table.group_by("state").agg(cattle=table.cattle.sum()))
+    for source, combines, filters in [
+        (plain, False, False),
+        (filtered, False, True),
+        (combined, True, True),
+        (Source(table, view=True), True, True),
+        (Source(table, filtered=True), False, True),
+    ]:
+        records = Records.of(source, None)
+        assert (records.combines_rows, records.filtered) == (combines, filters)
+        assert ("combines rows" in records.protected) == combines
+        assert records.is_stored("cattle") == (not combines)
+        with pytest.raises(FrozenInstanceError):
+            records.filtered = False
+
+
+# --- checks before anything is drawn -------------------------------------------------------------------------------
+
+
+def test_columns_that_a_ledger_takes_for_one_are_refused():
+    with pytest.raises(ss.ParameterError, match="data has the columns 'pay ' and 'Pay', which the ledger"):
+        ss.Session(pd.DataFrame({"a": [1], "pay ": [1], "z": [1], "Pay": [2]}))
+
+
+def test_caps_are_on_columns():
+    cap = ss.Gaussian(1).policy
+    with pytest.raises(ss.ParameterError, match="caps names 'cows', which is not a column; the columns are"):
+        ss.Session(RECORDS, caps={"cattle": cap, "cows": cap})
+    assert ss.Session(RECORDS, caps={"Cattle": cap, "*": cap, "count": cap}).spent.releases == 0
+
+
+def test_a_similar_name_is_proposed(session):
+    with pytest.raises(ss.ParameterError, match="columns: there is no column 'catle'; did you mean 'cattle'"):
+        session.sum({"catle": TINY})
+
+
+DERIVED = "is derived or renamed and has no cap of its own"
+
+
+@pytest.mark.parametrize(
+    ("rename", "columns", "derive", "refused"),
+    [
+        ({}, ["cattle"], {}, None),
+        ({}, ["size"], {"more": "cattle * 2"}, None),
+        ({}, ["more"], {"more": "cattle * 2"}, "more"),
+        ({}, ["cattle", "more"], {"more": "cattle * 2"}, "more"),  # each column is checked
+        ({}, ["own"], {"own": "cattle * 2"}, None),  # it has a cap of its own
+        ({"cows": "cattle"}, ["cows"], {}, "cows"),
+        ({"cows": "cattle"}, ["size"], {}, None),
+        ({"own": "cattle"}, ["own"], {}, None),
+        ({"cattle": "size", "cows": "cattle"}, ["cattle"], {}, "cattle"),  # the cap is that of another column
+        ({"cows": "cattle"}, ["cattle"], {"cattle": "cows * 1000"}, "cattle"),
+    ],
+)
+def test_a_derived_or_renamed_column_does_not_evade_the_caps(rename, columns, derive, refused, tmp_path):
+    table = ibis.memtable(RECORDS[["state", "size", "cattle"]]).rename(rename)
+    cap = ss.Gaussian(100).policy
+    ledger = ss.Ledger(tmp_path / "l", {"cattle": cap, "own": cap, "*": cap})
+    session = ss.Session(table, ledger, bits=Recorded(1))
+    query = ss.Query(dict.fromkeys(columns, ss.Gaussian(100)), derive=derive)
+    if refused is None:
+        session.release(query)
+        return
+    with pytest.raises(ss.ParameterError, match=f"column '{refused}' {DERIVED}"):
+        session.release(query)
+    assert [entry["kind"] for entry in ledger.history()] == ["created"]
+
+
+def test_a_partition_is_a_stored_column():
+    """Otherwise a record could be in several parts, and its losses would add."""
+    table = ibis.memtable(RECORDS[["state", "size", "cattle"]])
+    keys = ss.Keys.cross({"part": [1, 2]})
+    for data, derive in (
+        (table, {"part": "size"}),
+        (table.rename(part="size"), None),
+        (table.mutate(part=table["size"] % 2), None),
+    ):
+        session = ss.Session(data, bits=Forbidden())
+        with pytest.raises(ss.ParameterError, match="partition must be a column of the data as it is stored: 'part'"):
+            session.sum({"cattle": TINY}, keys=keys, derive=derive, partition="part")
+    with pytest.raises(ss.ParameterError, match="partition must be a key column, got 'size'"):
+        ss.Session(table, bits=Forbidden()).sum({"cattle": TINY}, keys=KEYS, partition="size")
+    with pytest.raises(ss.ParameterError, match="partition must be a key column, got 'size'"):
+        ss.Session(table, bits=Forbidden()).sum({"cattle": TINY}, partition="size")
 
 
 def test_the_import_is_light():

@@ -1,10 +1,13 @@
 """Sizes of records: read in every form, the largest is obligatory, and none is guessed from records."""
 
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 
 import slowscale as ss
-from slowscale.columns import column_policies, example_sums, shown_sizes, size_span
+from slowscale.columns import column_policies, example_sums, losses, shown_sizes, size_span, sum_powers
+from slowscale.policy import ConstantPolicy
 from slowscale.sizes import RecordSize, default_sizes, read_sizes
 
 FIRMS = {"median firm": {"emp": 12, "pay": 400_000}, "the Largest": {"emp": 150_000, "pay": 4e10}}
@@ -127,7 +130,10 @@ def test_a_count_has_no_sizes():
     )
     assert column.single
     assert column.loss(17).pure == 0.5  # every record counts as 1
-    assert [size.name for size in shown_sizes([column], ())] == ["every record"]
+    assert column.unit == 1
+    assert column.at(RecordSize("largest", (("pay", 5.0),))) == column.loss(1)
+    assert shown_sizes([column], ()) == (RecordSize("every record", everywhere=1.0, named=False),)
+    assert sum_powers(column, ()) == (0, 6)  # up to a million records
 
 
 def test_spans_cover_the_stated_sizes():
@@ -139,6 +145,74 @@ def test_spans_cover_the_stated_sizes():
     told = example_sums(column, sizes)
     assert len(told) <= 5
     assert told[-1] >= 10 * 4e10
+
+
+def test_a_size_without_a_value_has_no_loss():
+    emp, pay = columns({"emp": ss.Gaussian(20), "pay": ss.Root(4, 25)})
+    size = RecordSize("largest", (("emp", 40.0),))
+    assert emp.at(size).rho == ss.Gaussian(20).policy(40)
+    assert pay.at(size) is None
+    assert losses([emp, pay], size) is None
+    assert losses([emp], size) == [emp.at(size)]
+
+
+def test_a_column_is_a_value():
+    (column,) = columns({"x": ss.Gaussian(75)})
+    with pytest.raises(FrozenInstanceError):
+        column.unit = 2
+    assert {column: 1}[columns({"x": ss.Gaussian(75)})[0]] == 1
+
+
+def test_errors_of_a_column_depend_on_the_grid():
+    m = ss.Gaussian(3)
+    policy = ss.RecordPolicy((("x", m.policy),))
+
+    def error(on_grid):
+        (column,) = column_policies(policy, {"x": m}, {"x": 10}, {"x": on_grid})
+        return column.errors(20)
+
+    assert error(None) == m.std(20) == 3  # nothing is rounded yet
+    assert error(True) == pytest.approx(m.std(20, unit=10))
+    assert error(False) > error(True)  # a sum between two multiples of the unit is rounded further
+    (unknown,) = column_policies(policy, {"x": None}, {"x": 10})
+    assert unknown.errors(20) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "span"),
+    [
+        ((), (10, 10_000)),  # losses from 0.01 to 50, see the default sizes
+        ([30, 50], (10, 10_000)),  # three powers of ten at least
+        ([3, 5], (1, 1_000)),
+        ([1, 10**6], (1, 10**6)),
+        ([1, 10**6 + 1], (1, 10**7)),
+        ([0, 50], (10, 10_000)),  # a logarithmic axis has no 0
+    ],
+)
+def test_a_chart_of_sizes_spans_whole_powers_of_ten(sizes, span):
+    (column,) = columns({"pay": ss.Gaussian(75)})
+    (count,) = column_policies(ss.RecordPolicy(((None, ConstantPolicy(0.5)),)), {"count": ss.Gaussian(1)}, {})
+    for shown in ([column], [column, count]):
+        assert size_span(shown, read_sizes(sizes) if sizes else ()) == span
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "unit", "largest", "powers", "sums"),
+    [
+        (ss.Gaussian(75), 1, 1_000, (0, 5), [1, 100, 10_000]),
+        (ss.Gaussian(75), 1, 1_005, (0, 6), [1, 100, 10_000, 10**6]),
+        (ss.Gaussian(75), 1, None, (0, 4), [1, 10, 100, 1_000, 10_000]),
+        (ss.Gaussian(95), 1, None, (0, 4), [1, 10, 100, 1_000, 10_000]),
+        (ss.Gaussian(100), 1, None, (1, 5), [10, 100, 1_000, 10_000, 10**5]),
+        (ss.Gaussian(75), 100, None, (2, 6), [100, 1_000, 10_000, 10**5, 10**6]),
+        (ss.Root(2, 8.388), 1, None, (0, 4), [1, 10, 100, 1_000, 10_000]),  # the error is 99.5 at 0, and 100.9 at 1
+    ],
+)
+def test_example_sums_range_from_the_noise_to_many_large_records(mechanism, unit, largest, powers, sums):
+    (column,) = columns({"pay": mechanism}, unit)
+    sizes = () if largest is None else read_sizes({"largest": largest})
+    assert sum_powers(column, sizes) == powers
+    assert example_sums(column, sizes) == sums
 
 
 def test_records_without_a_unit():

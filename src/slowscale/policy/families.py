@@ -135,11 +135,6 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
             lambda x: np.asarray((np.minimum(x + self.threshold, largest) / self.sigma) ** 2 / 2),
         )
 
-    def _rounding_error(self, influence: Array) -> Array:
-        # The loss per piece may be close to the smallest float, or below it.
-        smallest = np.finfo(float).smallest_subnormal
-        return np.full_like(influence, smallest / self.rho if self.rho > 0 else math.inf)
-
     def _loss(self, influence: Array) -> Array:
         # Squared last, because the square of the number of pieces alone may overflow.
         return np.asarray((np.ceil(influence / self.threshold) * (self.threshold / self.sigma)) ** 2 / 2)

@@ -81,7 +81,8 @@ def check_derived_columns(query: Query, records: Records, accountant: Accountant
     for name in query.columns:
         if name not in derived and records.is_stored(name):
             continue
-        if folded(name) not in capped or (name not in derived and folded(name) in stored):
+        # Renaming a stored column frees its name for a derived one, but its cap is not for that.
+        if folded(name) not in capped or folded(name) in stored:
             raise ParameterError(
                 f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
                 "the caps of what it is made from. Give it its own cap when the ledger is created, "

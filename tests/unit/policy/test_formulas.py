@@ -1,7 +1,7 @@
 """Formulas as trees: they have the values of their policies, and are written in several ways."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass, fields
 from xml.etree import ElementTree
 
 import numpy as np
@@ -30,6 +30,7 @@ from slowscale.policy.tree import (
     Absolute,
     Difference,
     Formula,
+    KthRoot,
     Number,
     Product,
     Quotient,
@@ -125,6 +126,36 @@ def test_each_form_is_written(policy, as_text, as_latex, as_mathml):
     assert "".join(tree.itertext()) == as_mathml
     # A power has a base and an exponent, a fraction two parts, a root two.
     assert all(len(e) == 2 for e in tree.iter() if e.tag.endswith(("msup", "mfrac", "mroot")))
+
+
+@pytest.mark.parametrize(
+    ("formula", "as_text", "as_latex"),
+    [
+        (Shift(Symbol("x"), 0.5), "x + 0.5", "x + 0.5"),
+        (Shift(Symbol("x"), 0.0), "x + 0", "x + 0"),
+        (Shift(Symbol("x"), -0.5), "x − 0.5", "x - 0.5"),
+        (KthRoot(Symbol("x"), 1), "x", "x"),
+        (KthRoot(Symbol("x"), 2), "x^(1/2)", r"\sqrt[2]{x}"),
+    ],
+)
+def test_shifts_and_roots_are_written(formula, as_text, as_latex):
+    assert text(formula) == as_text
+    assert latex(formula) == as_latex
+
+
+def test_formulas_are_values():
+    """Equal formulas are interchangeable, also as keys of a dictionary, and none of them can be changed."""
+    kinds, todo = [], [Formula]
+    while todo:
+        todo += (found := todo.pop().__subclasses__())
+        kinds += [kind for kind in found if kind.__module__ == Formula.__module__]
+    assert len(kinds) == 18
+    for kind in kinds:
+        one, two = (kind(*["x"] * len(fields(kind))) for _ in range(2))
+        assert (one, hash(one)) == (two, hash(two))
+        with pytest.raises(FrozenInstanceError):
+            setattr(one, fields(kind)[0].name, "y")
+        assert contains(one, kind)
 
 
 def test_the_forms_are_of_every_kind():
