@@ -203,6 +203,15 @@ def test_infinite_losses():
     assert certainty([Loss(0.0)]).value == 0.5
 
 
+def test_a_loss_that_is_zero_in_one_notion_only():
+    """A tiny pure loss has a ρ that is 0 as a float, and the reverse can be given."""
+    tiny, free = Loss(0.0, 1e-200), Loss(1.0, 0.0)
+    found = best_odds_factor([tiny, Loss(1.0, 2.0), free], 0.01)
+    assert (found.value, found.exception, found.guarantee) == (2.0, 0, "PRDP")
+    mixed = best_odds_factor([tiny, Loss(0.01), free], 0.01)
+    assert mixed.value == odds_factor(0.01, 0.01)
+
+
 def test_exceptions_are_reported():
     pure, zcdp = certainty([Loss(0.2, 0.5)]), certainty([Loss(0.1)])
     assert bounds_in_words([pure], share) == (["62.3 %"], "without exception, by the pure guarantee (PRDP)")
