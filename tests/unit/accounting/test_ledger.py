@@ -466,7 +466,7 @@ def test_a_lowered_cap_is_described(path):
     assert ledger.describe().count("a record never loses more than") == 2
     ledger.raise_cap("*", ss.Gaussian(10).policy, "a mistake")
     described = ledger.describe()
-    assert "Cap on any other column: Δ² / (2·10²). It was lowered, and the total already exceeds it for rec" in described
+    assert "Cap on any other column: Δ² / (2·10²). It was lowered, and the total already exceeds it for" in described
     assert "Cap on x: a record never loses more than 2·(Δ² / (2·10²))" in described
 
 
