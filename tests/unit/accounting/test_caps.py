@@ -225,6 +225,14 @@ def test_ends_of_ranges_beyond_the_horizon_are_not_reported(at):
     assert above.influence == above.low or at <= 1e30
 
 
+def test_an_example_is_taken_from_inside_the_horizon_if_possible():
+    """The cap is near 1 below 10⁻⁴⁰ only, where no record is; the example is above 10,000, where the cap is 10⁴⁴."""
+    spent = total(ConstantPolicy(1.5), RootPolicy(1, 1e-18))  # 1.5 + Δ²·10³⁶/2
+    refusal = refused(spent, SumPolicy((ConstantPolicy(1.0), RootPolicy(2, 1e-20))))  # 1 + Δ·10⁴⁰/2
+    assert [math.floor(math.log10(size)) for size in (refusal.ranges[0][1], refusal.ranges[1][0])] == [-41, 4]
+    assert (refusal.influence, refusal.high) == (20_000, math.inf)
+
+
 def between(low, high, near):
     """Return a total that exceeds a cap exactly between two sizes, and that cap, which is 1 at the size `near`."""
     weight = 1 / (low * high + near**2)  # the excess is -(Δ - low)(Δ - high) times this weight
@@ -309,6 +317,18 @@ def test_one_percent_below_is_accepted_and_one_percent_above_is_refused():
             total(ss.ExponentialPolylog(0.303).policy, LogPolicy(0.5)),
             SumPolicy((ss.ExponentialPolylog(0.3).policy, LogPolicy(0.5))),
         )
+
+
+def test_a_total_that_takes_too_long_to_compare_is_refused(monkeypatch):
+    """It is below the cap at every size, but a proof that is not completed is none."""
+    spent, cap = total(RootPolicy(2, 1.0)), SumPolicy((ConstantPolicy(0.13), RootPolicy(1, 1.0)))  # Δ/2, 0.13 + Δ²/2
+    check("x", spent, cap)
+    monkeypatch.setattr("slowscale.accounting.caps.MOST_EVALUATIONS", 10)
+    refusal = refused(spent, cap)
+    assert refusal.close
+    assert 0.1 < refusal.influence < 1  # the total comes nearest to the cap at ½
+    assert refusal.spent == refusal.influence / 2 < refusal.cap
+    assert "the total of 'x' is too close to its cap to tell whether it is exceeded" in str(refusal)
 
 
 def test_rounding_does_not_exceed_a_cap():
