@@ -24,7 +24,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale import policy as policies
-from slowscale.accounting import Account, Charge, Spent, account, posterior
+from slowscale.accounting import Account, Charge, Loss, Spent, account, certainty, posterior
 from slowscale.accounting.chain import link_hash
 from slowscale.figures import figure, share
 from slowscale.policy import PROBES, ConstantPolicy
@@ -747,6 +747,18 @@ def test_descriptions(path):
     assert "all columns together" in text
 
 
+@pytest.mark.parametrize("sizes", [(), read_sizes({"median": 10, "largest": 1000})])
+def test_counts_cost_every_record_the_same(sizes):
+    account = Account()
+    account.charge(Charge(ss.RecordPolicy(((None, ConstantPolicy(0.02)),))))
+    first, *rest = account.spent.describe(sizes).split("\n")
+    assert first == "1 release so far."
+    assert rest[:2] == ["Every record may have lost the same, in PRzCDP:", "  being counted: 0.02 for every record"]
+    assert rest[2].endswith("by all releases together (except in 1 % of cases):")
+    sure = share(certainty([Loss(0.02)]).value)
+    assert rest[3:] in ([f"  {sure}"], [f"  {sure} for median"])
+
+
 def test_a_description_mentions_a_pure_total_only_if_there_is_one():
     laplace = ss.GeneralizedGaussian(10, 1)
     account = Account()
@@ -1002,6 +1014,17 @@ def test_a_skipped_number_is_detected_although_its_hash_is_right(path):
     assert ledger.verify() == ["entry 8 is missing"]
     with pytest.raises(ss.LedgerError, match="at entry 9"):
         ss.Ledger(path).charge(asked())
+
+
+def test_an_added_entry_with_a_wrong_hash_is_detected_although_the_head_fits(path):
+    ledger = filled(path)
+    with raw(path) as file:
+        file.execute("INSERT INTO entries SELECT 8, payload, 'x' FROM entries WHERE id = 7")
+        file.execute("UPDATE head SET id = 8, hash = 'x'")
+    for opened in (ledger, ss.Ledger(path)):
+        with pytest.raises(ss.LedgerError, match="was changed by another program at entry 8"):
+            opened.charge(asked())
+        assert opened.verify() == ["entry 8 was changed, or an entry before it"]
 
 
 def test_problems_that_sqlite_finds_are_reported(path):

@@ -182,3 +182,21 @@ def test_nested_parallel_releases_count_in_the_total():
     assert account.spent({"x": 10, "state": "TX"}) == pytest.approx(2)
     account.charge(Charge(first))
     assert account.spent({"x": 10, "state": "TX"}) == pytest.approx(2.5)
+
+
+def test_each_record_of_a_table_has_the_largest_of_its_own_parallel_losses():
+    first, second = (ss.RecordPolicy((("x", policy),)) for policy in (ss.Gaussian(10).policy, ss.Root(2, 1).policy))
+    sizes = np.array([1.0, 50.0, 200.0, 1000.0])  # Δ²/200 and Δ/2 are equal at 100
+    np.testing.assert_allclose((first | second)({"x": sizes}), [0.5, 25, 200, 5000])
+
+
+def test_the_values_of_a_table_belong_to_the_same_records():
+    with pytest.raises(ss.ParameterError, match="the same number of values for every column"):
+        P({"emp": [1, 2], "pay": [1, 2, 3]})
+    assert P({"emp": [0, 20], "pay": 16}) == pytest.approx([0.625, 2.625])
+
+
+@pytest.mark.parametrize(("record", "given"), [({"emp": 1, "n": 2}, "emp, n"), ({}, "none")])
+def test_a_missing_column_is_named(record, given):
+    with pytest.raises(ss.ParameterError, match=rf"record must have a value for .*pay, got values for {given}$"):
+        P(record)
