@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -225,12 +226,15 @@ def test_ends_of_ranges_beyond_the_horizon_are_not_reported(at):
     assert above.influence == above.low or at <= 1e30
 
 
-def test_an_example_is_taken_from_inside_the_horizon_if_possible():
-    """The cap is near 1 below 10⁻⁴⁰ only, where no record is; the example is above 10,000, where the cap is 10⁴⁴."""
-    spent = total(ConstantPolicy(1.5), RootPolicy(1, 1e-18))  # 1.5 + Δ²·10³⁶/2
-    refusal = refused(spent, SumPolicy((ConstantPolicy(1.0), RootPolicy(2, 1e-20))))  # 1 + Δ·10⁴⁰/2
-    assert [math.floor(math.log10(size)) for size in (refusal.ranges[0][1], refusal.ranges[1][0])] == [-41, 4]
-    assert (refusal.influence, refusal.high) == (20_000, math.inf)
+@pytest.mark.parametrize(("end", "example"), [(1e-40, 20_000), (2.8e-30, 1e-30)])
+def test_an_example_is_taken_from_inside_the_horizon_if_possible(end, example):
+    """The cap is near 1 in a range of small sizes, and 10³³ or more in a range above 10,000, which is also exceeded."""
+    slope = 0.5 / end
+    spent = total(ConstantPolicy(1.5), RootPolicy(1, math.sqrt(1e4 / (2 * slope))))  # 1.5 + slope·Δ²/10,000
+    refusal = refused(spent, SumPolicy((ConstantPolicy(1.0), RootPolicy(2, math.sqrt(1 / (2 * slope))))))  # 1 + slope·Δ
+    assert [high for _, high in refusal.ranges] == [pytest.approx(end, rel=2e-4, abs=0), math.inf]
+    assert refusal.ranges[1][0] == pytest.approx(1e4, rel=2e-4)
+    assert refusal.influence == example
 
 
 def between(low, high, near):
@@ -340,6 +344,13 @@ def test_counts_are_compared_at_one():
     check_at("count", 0.5, RootPolicy(1, 1.0), 1.0)
     with pytest.raises(ss.CapError, match="the cap on 'count' would be exceeded"):
         check_at("count", 0.51, RootPolicy(1, 1.0), 1.0)
+
+
+def test_a_total_is_a_value():
+    """Copies of an account share their totals."""
+    spent = total(RootPolicy(1, 1.0))
+    with pytest.raises(FrozenInstanceError):
+        spent.losses = None
 
 
 def test_the_grid_covers_every_size():
