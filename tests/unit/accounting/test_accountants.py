@@ -17,7 +17,6 @@ import slowscale as ss
 from slowscale.accounting import Account, Charge, DeferredLedger, Loss, Spent
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
 from slowscale.accounting.semantics import certainty, explain
-from slowscale.accounting.spent import Piece
 
 EARLIER = Path(__file__).parents[2] / "reference" / "earlier" / "census.ledger"
 TEN = ss.Gaussian(10)
@@ -173,10 +172,9 @@ def test_texts_and_facts_are_not_shown():
         lambda: explain([Loss(1.0)]).losses[0],
         lambda: certainty([Loss(1.0)]),
         lambda: explain([Loss(1.0)]),
-        lambda: Piece(CHARGE.policy),
         lambda: Spent(()),
     ],
-    ids=["Charge", "RecordPolicy", "Parallel", "Loss", "Bound", "Explanation", "Piece", "Spent"],
+    ids=["Charge", "RecordPolicy", "Parallel", "Loss", "Bound", "Explanation", "Spent"],
 )
 def test_values_cannot_be_changed(request, make):
     """They are shared: between accounts and their copies, and with whoever asked for them."""
