@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from slowscale.accounting.caps import Total, check, check_at, coefficients
 from slowscale.accounting.charge import Charge
 from slowscale.accounting.composition import total_of
@@ -148,8 +150,7 @@ class Account:
                         for cap in self._caps_of(column):
                             _check_total(column, total, cap)
                 except CapError as error:
-                    name = self._cap_name(column) or error.column
-                    found.setdefault(name, error.with_facts(protects=every.protects))
+                    found.setdefault(self._cap_name(column), error.with_facts(protects=every.protects))
         return found
 
     def _current_totals(self) -> Totals:
@@ -179,7 +180,8 @@ class Account:
                 for cap in caps:
                     _check_total(column, total, cap)
         except CapError as error:
-            loss = charge.policy.column(column)(0.0 if column is None else error.influence)
+            with np.errstate(over="ignore"):
+                loss = charge.policy.column(column)(0.0 if column is None else error.influence)
             before = error.spent - loss if error.spent < math.inf else None
             if before is not None and before <= 1e-12 * error.spent:  # rounding
                 before = 0.0

@@ -5,7 +5,7 @@ import pickle
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,9 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge, DeferredLedger
+from slowscale.accounting import Account, Charge, DeferredLedger, Loss, Spent
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
+from slowscale.accounting.semantics import certainty, explain
 
 EARLIER = Path(__file__).parents[2] / "reference" / "earlier" / "census.ledger"
 TEN = ss.Gaussian(10)
@@ -135,6 +136,65 @@ def test_entries_are_values(entry):
     assert again.text == json.dumps(entry.to_dict(), sort_keys=True)
     with pytest.raises(FrozenInstanceError):
         entry.time = "now"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        (Created, {"caps": CAPS}),
+        (CapRaised, {"column": "x", "cap": TEN.policy, "reason": "why"}),
+        (Charged, {"charge": CHARGE}),
+        (Attempted, {"asked": {}, "error": "DataError", "message": "no"}),
+    ],
+)
+def test_the_content_of_an_entry_is_given_by_name(kind, content):
+    kind(**content)
+    with pytest.raises(TypeError):
+        kind(*content.values())
+    with pytest.raises(TypeError):
+        kind("2024-01-01", **content)
+
+
+def test_texts_and_facts_are_not_shown():
+    """The facts of a release and the text of an entry would make errors and logs unreadable."""
+    charge = Charge(CHARGE.policy, facts={"policy": CHARGE.policy.to_dict(), "note": "long"})
+    assert "long" not in repr(charge)
+    assert charge == CHARGE
+    assert "label_kind" not in repr(serialized(Charged(charge=CHARGE), None))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Charge(CHARGE.policy),
+        lambda: CHARGE.policy + CHARGE.policy,
+        lambda: (CHARGE.policy | CHARGE.policy).parallel[0],
+        lambda: explain([Loss(1.0)]).losses[0],
+        lambda: certainty([Loss(1.0)]),
+        lambda: explain([Loss(1.0)]),
+        lambda: Spent(()),
+    ],
+    ids=["Charge", "RecordPolicy", "Parallel", "Loss", "Bound", "Explanation", "Spent"],
+)
+def test_values_cannot_be_changed(request, make):
+    """They are shared: between accounts and their copies, and with whoever asked for them."""
+    value = make()
+    assert type(value).__name__ in request.node.name
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, fields(value)[0].name, None)
+
+
+def test_nothing_spent_is_zero_releases():
+    assert Spent(()).releases == 0
+    assert str(Spent(())) == "Nothing has been released yet: no record has lost anything."
+
+
+def test_a_data_set_is_given_by_name(path):
+    for make in (ss.Ledger, DeferredLedger):
+        with pytest.raises(TypeError):
+            make(path, CAPS, None, "farms")
+    assert not path.exists()
+    assert ss.Ledger(path=path, caps=CAPS, functions={}).caps == DeferredLedger(path=path, caps=CAPS, functions={}).caps
 
 
 def test_an_attempt_at_a_charge_keeps_what_was_asked():

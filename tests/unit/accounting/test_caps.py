@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -150,12 +151,13 @@ def test_a_narrow_excess_is_found():
     assert steps(caught.value.influence) > cap(caught.value.influence)
 
 
-def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found():
+@pytest.mark.parametrize("sigma", [1.0, 2.0])
+def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found(sigma):
     """The steps of the total and of the cap are both between two points of the grid, so no point shows the excess."""
     size = float(GRID[np.searchsorted(GRID, 1000.0)])
     early, late = 1.05 * size, 1.10 * size
-    steps = UnitSplittingPolicy(early, early)  # ½⌈Δ/early⌉²
-    cap = SumPolicy((UnitSplittingPolicy(late, late), RootPolicy(1, size)))  # ½⌈Δ/late⌉² + ½(Δ/size)²
+    steps = UnitSplittingPolicy(early, sigma * early)  # ½⌈Δ/early⌉² / sigma²
+    cap = SumPolicy((UnitSplittingPolicy(late, sigma * late), RootPolicy(1, sigma * size)))
     spent = total(steps)
     assert (spent.losses <= cap(GRID)).all()
     between = math.sqrt(early * late)
@@ -165,6 +167,140 @@ def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found():
     assert not refusal.close
     assert early < refusal.influence <= late
     assert refusal.spent > refusal.cap
+    assert refusal.ranges == ((refusal.influence, refusal.influence),)
+
+
+def test_an_excess_at_zero_alone_is_found():
+    """Unit splitting costs nothing at 0, and the same for all other small records; a constant loss exceeds it at 0."""
+    cap = UnitSplittingPolicy(1000.0, 1000.0)  # 0 at 0, then ½, then more
+    refusal = refused(total(ConstantPolicy(0.5)), cap)
+    assert refusal is not None
+    assert (refusal.influence, refusal.spent, refusal.cap) == (0, 0.5, 0)
+    assert refusal.ranges == ((0, 0),)
+
+
+def test_a_cap_of_zero_allows_no_loss():
+    nothing = ConstantPolicy(0.0)
+    check("x", total(nothing, nothing), nothing)
+    check_at("count", 0.0, nothing, 1.0)
+    refusal = refused(total(RootPolicy(1, 1.0)), nothing)
+    assert (refusal.influence, refusal.spent, refusal.cap) == (1, 0.5, 0)
+    assert refusal.sizes == "for records of every size"
+    with pytest.raises(ss.CapError):
+        check_at("count", 5e-324, nothing, 1.0)
+
+
+@pytest.mark.parametrize("policy", [LogPolicy(5e162, 1e-300), RootPolicy(1, 1e-170), RootPolicy(4, 1e-170)])
+def test_a_policy_whose_coefficient_cannot_be_represented_is_refused(policy):
+    """1/sigma² is 0 or infinite as a float. If it was taken as 0, the charge would be free."""
+    (times,) = coefficients(policy).values()
+    assert times in (0, math.inf)
+    with np.errstate(over="ignore"):
+        assert policy(1.0) > 0
+    for spent in (Total.zero(), total(RootPolicy(1, 1.0))):
+        with pytest.raises(ss.ParameterError, match="too extreme for the account: its losses are not finite numbers"):
+            spent.plus([policy])
+
+
+def crossing(at):
+    """Return a Gaussian and a root policy, Δ²/(2·at) and Δ/2, of which the Gaussian is larger above a size."""
+    return RootPolicy(1, math.sqrt(at)), RootPolicy(2, 1.0)
+
+
+@pytest.mark.parametrize("at", [1.1e-60, 1e-40, 0.5e-30, 1.5e-30, 1.9e-30, 1e20, 1e40, 0.9e100])
+def test_ends_of_ranges_beyond_the_horizon_are_not_reported(at):
+    """No real record is below 10⁻³⁰ or above 10³⁰. The check covers such sizes, and an error does not mention them."""
+    gaussian, root = crossing(at)
+    above, below = refused(total(gaussian), root), refused(total(root), gaussian)
+    assert above.high == math.inf
+    assert above.low == (pytest.approx(at, rel=2e-4, abs=0) if at >= 1e-30 else 0)
+    assert below.low == 0
+    assert below.high == (pytest.approx(at, rel=2e-4, abs=0) if at <= 1e30 else math.inf)
+    for refusal in (above, below):
+        assert refusal.low <= refusal.influence <= refusal.high
+        assert refusal.influence > 0
+        assert refusal.spent > refusal.cap
+    # A round example is inside the horizon, or near it; otherwise the example is the end of the range.
+    assert below.influence == float(f"{below.influence:.1e}") or at < 1e-30
+    assert below.influence == below.high or at >= 1e-30
+    assert above.influence == above.low or at <= 1e30
+
+
+@pytest.mark.parametrize(("end", "example"), [(1e-40, 20_000), (2.8e-30, 1e-30)])
+def test_an_example_is_taken_from_inside_the_horizon_if_possible(end, example):
+    """The cap is near 1 in a range of small sizes, and 10³³ or more in a range above 10,000, which is also exceeded."""
+    slope = 0.5 / end
+    spent = total(ConstantPolicy(1.5), RootPolicy(1, math.sqrt(1e4 / (2 * slope))))  # 1.5 + slope·Δ²/10,000
+    refusal = refused(spent, SumPolicy((ConstantPolicy(1.0), RootPolicy(2, math.sqrt(1 / (2 * slope))))))  # 1 + slope·Δ
+    assert [high for _, high in refusal.ranges] == [pytest.approx(end, rel=2e-4, abs=0), math.inf]
+    assert refusal.ranges[1][0] == pytest.approx(1e4, rel=2e-4)
+    assert refusal.influence == example
+
+
+def between(low, high, near):
+    """Return a total that exceeds a cap exactly between two sizes, and that cap, which is 1 at the size `near`."""
+    weight = 1 / (low * high + near**2)  # the excess is -(Δ - low)(Δ - high) times this weight
+    spent = RootPolicy(2, 1 / math.sqrt(2 * (low + high) * weight))
+    cap = SumPolicy((ConstantPolicy(low * high * weight), RootPolicy(1, math.sqrt(0.5 / weight))))
+    return total(spent), cap
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "near", "example"),
+    [
+        (10, 100, 0.1, 20),  # the cap is nearest to 1 at the lower end: stay a factor of 2 away from it
+        (10, 100, 30, 30),
+        (10, 100, 1e4, 50),  # at the upper end
+        (10, 35, 0.1, 20),
+        (10, 25, 0.1, 12),  # too narrow for a factor of 2 from both ends: from the upper one
+        (10, 25, 1e4, 12),
+        (10, 15, 0.1, 11),  # too narrow for either: a round number near the end
+        (10, 15, 1e4, 13),
+        (1e6, 1e9, 3e7, 3e7),
+    ],
+)
+def test_the_example_is_round_and_away_from_the_ends_of_the_range(low, high, near, example):
+    refusal = refused(*between(low, high, near))
+    assert refusal.ranges == ((pytest.approx(low, rel=2e-4), pytest.approx(high, rel=2e-4)),)
+    assert refusal.influence == example
+    assert refusal.spent > refusal.cap
+
+
+def steps_at(early, late, times=1.0):
+    """Return steps of `times`·n² at multiples of `early` and, as a cap, at multiples of `late`."""
+    early_steps, late_steps = (UnitSplittingPolicy(step, step / math.sqrt(2 * times)) for step in (early, late))
+    return total(early_steps), late_steps
+
+
+def test_every_range_is_reported_where_steps_differ():
+    """Steps of 47 exceed steps of 51 in the ranges n·47 to n·51; one point of the grid lies between two of them."""
+    size = float(GRID[np.searchsorted(GRID, 100.0)])
+    early, late = 0.47 * size, 0.51 * size
+    refusal = refused(*steps_at(early, late))
+    expected = [(times * early, times * late) for times in (1, 2, 3)]
+    assert [pytest.approx(one, rel=2e-4) for one in expected] == list(refusal.ranges[:3])
+    assert (refusal.low, refusal.high) == refusal.ranges[0]  # where the cap is 1
+
+
+def test_the_example_is_in_the_range_that_is_reported():
+    """In the range 141 to 153 the nearest round size would be 100, which exceeds the cap too, in another range."""
+    size = float(GRID[np.searchsorted(GRID, 141.0)])
+    assert 141 < size < 153
+    refusal = refused(*steps_at(47.0, 51.0, times=1 / 9))  # the cap is 1 from 102 to 153
+    assert (refusal.low, refusal.high) == (pytest.approx(141, rel=2e-4), pytest.approx(153, rel=2e-4))
+    assert refusal.influence == 150
+
+
+def test_a_point_of_the_grid_at_the_end_of_a_range_belongs_to_it():
+    """The only point of the grid in the range is its end. A round size beside it is the example."""
+    size = float(GRID[np.searchsorted(GRID, 72.0)])
+    assert 72.8 < size < 73
+    refusal = refused(*steps_at(size * (1 - 1e-5), 1.01 * size))
+    assert (refusal.low, refusal.influence) == (size, 73)
+    size = float(GRID[np.searchsorted(GRID, 61.0)])
+    assert 61 < size < 61.5
+    refusal = refused(*steps_at(0.99 * size, size * (1 + 1e-5)))
+    assert (refusal.high, refusal.influence) == (size, 61)
 
 
 def test_the_smallest_size_is_named_where_steps_differ():
@@ -187,6 +323,18 @@ def test_one_percent_below_is_accepted_and_one_percent_above_is_refused():
         )
 
 
+def test_a_total_that_takes_too_long_to_compare_is_refused(monkeypatch):
+    """It is below the cap at every size, but a proof that is not completed is none."""
+    spent, cap = total(RootPolicy(2, 1.0)), SumPolicy((ConstantPolicy(0.13), RootPolicy(1, 1.0)))  # Δ/2, 0.13 + Δ²/2
+    check("x", spent, cap)
+    monkeypatch.setattr("slowscale.accounting.caps.MOST_EVALUATIONS", 10)
+    refusal = refused(spent, cap)
+    assert refusal.close
+    assert 0.1 < refusal.influence < 1  # the total comes nearest to the cap at ½
+    assert refusal.spent == refusal.influence / 2 < refusal.cap
+    assert "the total of 'x' is too close to its cap to tell whether it is exceeded" in str(refusal)
+
+
 def test_rounding_does_not_exceed_a_cap():
     check("x", total(*[ConstantPolicy(0.1)] * 250), ConstantPolicy(25.0))
     check("x", total(*[RootPolicy(1, 7.3)] * 250), RootPolicy(1, 7.3 / math.sqrt(250)))
@@ -196,6 +344,13 @@ def test_counts_are_compared_at_one():
     check_at("count", 0.5, RootPolicy(1, 1.0), 1.0)
     with pytest.raises(ss.CapError, match="the cap on 'count' would be exceeded"):
         check_at("count", 0.51, RootPolicy(1, 1.0), 1.0)
+
+
+def test_a_total_is_a_value():
+    """Copies of an account share their totals."""
+    spent = total(RootPolicy(1, 1.0))
+    with pytest.raises(FrozenInstanceError):
+        spent.losses = None
 
 
 def test_the_grid_covers_every_size():

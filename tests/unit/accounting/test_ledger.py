@@ -24,7 +24,8 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale import policy as policies
-from slowscale.accounting import Account, Charge, Spent, account, posterior
+from slowscale.accounting import Account, Charge, Loss, Spent, account, certainty, posterior
+from slowscale.accounting.chain import link_hash
 from slowscale.figures import figure, share
 from slowscale.policy import PROBES, ConstantPolicy
 from slowscale.sizes import read_sizes
@@ -148,6 +149,8 @@ def test_a_ledger_closes_at_the_end_of_a_block(path):
     with pytest.raises(ZeroDivisionError), ledger:
         1 / 0  # noqa: B018
     assert ledger._file.connection() is not connection
+    ledger.close()
+    ledger.close()  # closing twice does no harm
 
 
 def test_releases_are_charged_and_remembered(path):
@@ -292,6 +295,10 @@ def test_a_ledger_with_several_spellings_of_a_name_opens(path, monkeypatch):
     assert ledger.spent({"x": 10}) == pytest.approx(1)
     with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
         ledger.charge(asked(spelled("x")))
+    # By its own spelling each cap can be changed; by any other, the first is.
+    ledger.raise_cap("X", 4 * ss.Gaussian(10).policy, "a third spelling")
+    ledger.raise_cap("x\u200b", 5 * ss.Gaussian(10).policy, "its own spelling")
+    assert ledger.caps == {"x": 4 * ss.Gaussian(10).policy, "x\u200b": 5 * ss.Gaussian(10).policy}
 
 
 def test_counts_have_a_cap_at_one(path):
@@ -446,8 +453,53 @@ def test_raising_a_cap_stays_visible(path):
     assert ss.Ledger(path).caps == {"x": 2 * ss.Gaussian(10).policy}
     with pytest.raises(ss.ParameterError, match="reason must be text that says why"):
         ledger.raise_cap("x", ss.Gaussian(1).policy, " ")
-    with pytest.raises(ss.ParameterError, match="one that has a cap"):
+    with pytest.raises(ss.ParameterError, match=r"one that has a cap \(x\), got 'y'"):
         ledger.raise_cap("y", ss.Gaussian(1).policy, "why not")
+    with pytest.raises(ss.ParameterError, match=r"one that has a cap \(none has\), got 'y'"):
+        ss.Ledger(path.with_name("new")).raise_cap("y", ss.Gaussian(1).policy, "why not")
+
+
+def test_a_lowered_cap_is_described(path):
+    ledger = ss.Ledger(path, {"x": 2 * ss.Gaussian(10).policy, "*": 2 * ss.Gaussian(10).policy})
+    for column in ("x", "x", "y", "y"):
+        ledger.charge(asked(spelled(column)))
+    assert ledger.describe().count("a record never loses more than") == 2
+    ledger.raise_cap("*", ss.Gaussian(10).policy, "a mistake")
+    described = ledger.describe()
+    assert "Cap on any other column: Δ² / (2·10²). It was lowered, and the total already exceeds it for" in described
+    assert "Cap on x: a record never loses more than 2·(Δ² / (2·10²))" in described
+
+
+def test_the_caps_of_entities_are_described(path):
+    ledger = ss.Ledger(path, {"x": ss.Gaussian(10).policy})
+    ledger.charge(asked(spelled("x", protect="firm")))
+    assert "Cap on x: a firm, in one cell, never loses more than" in ledger.describe()
+
+
+def test_what_could_not_be_written_is_not_in_force(path):
+    """SQLite refuses an entry, as on a full disk. Charges, caps and the head are then as they were before."""
+    ledger = ss.Ledger(path, {"x": 2 * ss.Gaussian(10).policy, "y": ss.Gaussian(10).policy})
+    ledger.charge(asked(spelled("y")))
+    ledger.charge(asked())
+    head, spent, caps = ledger.head, ledger.spent, ledger.caps
+    with raw(path) as file:
+        file.execute("CREATE TRIGGER full BEFORE INSERT ON entries BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+    for write in (
+        lambda: ledger.charge(asked()),
+        lambda: ledger.raise_cap("x", 9 * ss.Gaussian(10).policy, "more"),
+        lambda: ledger.attempt({"policy": None}, ss.DataError("no")),
+    ):
+        with pytest.raises(ss.LedgerError, match="could not be written: disk is full"):
+            write()
+        assert (ledger.head, ledger.spent, ledger.caps) == (head, spent, caps)
+    with raw(path) as file:
+        file.execute("DROP TRIGGER full")
+    ledger.charge(asked())
+    for column in ("x", "y"):
+        with pytest.raises(ss.CapError):
+            ledger.charge(asked(spelled(column)))
+    assert ledger.verify(head) == []
+    assert [entry["kind"] for entry in ledger.history()] == ["created", "charge", "charge", "charge"]
 
 
 def test_a_ledger_that_is_moved_or_replaced_takes_no_more_charges(path):
@@ -695,6 +747,27 @@ def test_descriptions(path):
     assert "all columns together" in text
 
 
+@pytest.mark.parametrize("sizes", [(), read_sizes({"median": 10, "largest": 1000})])
+def test_counts_cost_every_record_the_same(sizes):
+    account = Account()
+    account.charge(Charge(ss.RecordPolicy(((None, ConstantPolicy(0.02)),))))
+    first, *rest = account.spent.describe(sizes).split("\n")
+    assert first == "1 release so far."
+    assert rest[:2] == ["Every record may have lost the same, in PRzCDP:", "  being counted: 0.02 for every record"]
+    assert rest[2].endswith("by all releases together (except in 1 % of cases):")
+    sure = share(certainty([Loss(0.02)]).value)
+    assert rest[3:] in ([f"  {sure}"], [f"  {sure} for median"])
+
+
+def test_a_description_mentions_a_pure_total_only_if_there_is_one():
+    laplace = ss.GeneralizedGaussian(10, 1)
+    account = Account()
+    account.charge(Charge(*(ss.RecordPolicy((("x", one),)) for one in (laplace.policy, laplace.pure_policy))))
+    assert str(account.spent).endswith("\nThere is also a pure guarantee (PRDP): x / 10")
+    account.charge(Charge(POLICY))
+    assert "There is also a pure guarantee" not in str(account.spent)
+
+
 def test_descriptions_use_the_sizes_where_losses_grow():
     """A column in dollars is described at sizes in dollars, not at 1 to 1,000,000; stated sizes have their names."""
     session = ss.Session(RECORDS, bits=Recorded(1))
@@ -888,6 +961,78 @@ def test_removed_entries_are_detected_by_a_published_head(path):
     assert problem == "entry 7 does not have the hash that was given: entries were removed or changed"
     with pytest.raises(ss.LedgerError, match="was changed by another program"):
         ledger.charge(asked())
+
+
+def test_a_ledger_that_was_emptied_is_detected_by_a_published_head(path):
+    ledger = filled(path)
+    head = ledger.head
+    with raw(path) as file:
+        file.execute("DELETE FROM entries")
+    with pytest.raises(ss.LedgerError, match="was changed by another program"):
+        ledger.charge(asked())
+    with raw(path) as file:
+        file.execute("UPDATE head SET id = 0, hash = ?", ("0" * 64,))
+    (problem,) = ss.Ledger(path).verify(head)
+    assert problem == "entry 7 does not have the hash that was given: entries were removed or changed"
+    with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
+        ss.Ledger(path, {"x": 100 * ss.Gaussian(10).policy})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET hash = 'x' WHERE id = 7",  # the newest entry that was read
+        "UPDATE entries SET id = 8 WHERE id = 7",
+        "UPDATE head SET id = 8",
+        "UPDATE head SET hash = 'x'",
+        "DELETE FROM head",
+        "INSERT INTO entries SELECT 8, payload, hash FROM entries WHERE id = 7",  # the number fits, the hash does not
+        "INSERT INTO entries SELECT 9, payload, hash FROM entries WHERE id = 7",
+    ],
+)
+def test_a_change_of_an_open_ledger_is_detected(path, change):
+    ledger = filled(path)
+    with raw(path) as file:
+        file.execute(change)
+    for use in (lambda: ledger.charge(asked()), ledger.ready, lambda: ledger.spent):
+        with pytest.raises(ss.LedgerError, match="was changed by another program"):
+            use()
+    assert ledger.verify()
+    assert ss.Ledger(path).verify()
+
+
+def test_a_skipped_number_is_detected_although_its_hash_is_right(path):
+    """The hash of an entry covers its number, so whoever skips one can compute it; the gap still shows."""
+    ledger = filled(path)
+    with raw(path) as file:
+        ((payload,),) = file.execute("SELECT payload FROM entries WHERE id = 7").fetchall()
+        digest = link_hash(ledger.head["hash"], 9, payload)
+        file.execute("INSERT INTO entries VALUES (9, ?, ?)", (payload, digest))
+        file.execute("UPDATE head SET id = 9, hash = ?", (digest,))
+    with pytest.raises(ss.LedgerError, match="was changed by another program at entry 9"):
+        ledger.charge(asked())
+    assert ledger.verify() == ["entry 8 is missing"]
+    with pytest.raises(ss.LedgerError, match="at entry 9"):
+        ss.Ledger(path).charge(asked())
+
+
+def test_an_added_entry_with_a_wrong_hash_is_detected_although_the_head_fits(path):
+    ledger = filled(path)
+    with raw(path) as file:
+        file.execute("INSERT INTO entries SELECT 8, payload, 'x' FROM entries WHERE id = 7")
+        file.execute("UPDATE head SET id = 8, hash = 'x'")
+    for opened in (ledger, ss.Ledger(path)):
+        with pytest.raises(ss.LedgerError, match="was changed by another program at entry 8"):
+            opened.charge(asked())
+        assert opened.verify() == ["entry 8 was changed, or an entry before it"]
+
+
+def test_problems_that_sqlite_finds_are_reported(path):
+    ledger = filled(path, 1)
+    with raw(path) as file:
+        file.execute("PRAGMA ignore_check_constraints = ON")
+        file.execute("UPDATE head SET one = 2")
+    assert ledger.verify() == ["SQLite: CHECK constraint failed in head"]
 
 
 def test_threads(path):

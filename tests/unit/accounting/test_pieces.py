@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import FrozenInstanceError
 from itertools import product
 
 import pandas as pd
@@ -140,6 +141,14 @@ def test_pieces_never_claim_more_than_the_best_choice_over_all_terms():
         found = certainty(total_losses(spent(*charges), size)).value
         assert found >= best(each) * (1 - 1e-12)
         assert math.isclose(found, best(each), rel_tol=1e-9)
+
+
+def test_a_piece_cannot_be_changed():
+    first, rest = spent(mixed()).pieces
+    assert first.loss(RECORD) == Loss(PURE.policy(200), PURE.pure_policy(200))
+    assert rest.loss(RECORD) == Loss(NOISE.policy(20))
+    with pytest.raises(FrozenInstanceError):
+        first.times = 0
 
 
 def test_charges_keep_their_pure_columns():

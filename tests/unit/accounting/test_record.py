@@ -1,13 +1,14 @@
 """Record policies: sums of one-column policies."""
 
 import json
+from datetime import date
 
 import numpy as np
 import pytest
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge
-from slowscale.accounting.record import folded, read_policies
+from slowscale.accounting.record import Parallel, folded, plain_label, read_policies
 from slowscale.policy import ConstantPolicy
 
 P = ss.RecordPolicy((("emp", ss.Gaussian(10).policy), ("pay", ss.Root(4, 2).policy), (None, ConstantPolicy(0.125))))
@@ -112,3 +113,90 @@ def test_other_names_stay_different():
 def test_mistakes_raise_clear_errors(make, words):
     with pytest.raises(ss.SlowscaleError, match=words):
         make()
+
+
+def test_the_labels_of_a_ledger_are_text_whole_numbers_and_booleans():
+    labels = [plain_label(label) for label in ("IA", 5, np.int64(5), True, np.bool_(False), date(2020, 1, 1), 2.5)]
+    assert labels == ["IA", 5, 5, True, False, "2020-01-01", "2.5"]
+    assert list(map(type, labels)) == [str, int, int, bool, bool, str, str]
+
+
+def test_a_column_has_the_largest_of_its_parallel_parts():
+    gaussian, root = ss.Gaussian(10).policy, ss.Root(2, 1).policy
+    first, second = ss.RecordPolicy((("x", gaussian),)), ss.RecordPolicy((("x", root), ("y", gaussian)))
+    alone = ss.RecordPolicy((), (Parallel("state", (("IA", first),)),))
+    assert alone.column("x") == gaussian
+    both = ss.RecordPolicy((("x", gaussian),), (first | second).parallel)
+    for size in (1, 30, 1000):
+        assert both.column("x")(size) == pytest.approx(gaussian(size) + max(gaussian(size), root(size)))
+        assert both.column("y")(size) == gaussian(size)
+
+
+def test_a_column_without_a_policy_loses_nothing():
+    pure = ss.RecordPolicy((("x", ss.GeneralizedGaussian(1, 1).pure_policy),))
+    for policy, notion in ((pure, "PRDP"), (P, "PRzCDP"), (ss.RecordPolicy(()), "PRzCDP")):
+        nothing = policy.column("z")
+        assert nothing(1e9) == 0
+        assert nothing.notion == notion
+
+
+def test_the_parts_of_a_union_are_numbered():
+    """A ledger stores these labels."""
+    assert (P | P).parallel == (Parallel("", ((0, P), (1, P))),)
+
+
+def test_an_entity_loses_by_its_number_of_records():
+    """Removing n records shifts a count by n: n² times the loss of one record in PRzCDP, n times in PRDP."""
+    counted = ss.RecordPolicy(((None, ConstantPolicy(0.5)),))
+    pure = ss.RecordPolicy(((None, ConstantPolicy(0.5, "PRDP")),))
+    for count in (0, 1, 2, 3, 10):
+        assert counted.entity([{"count": count}]) == 0.5 * count**2
+        assert pure.entity([{"count": count}]) == 0.5 * count
+    assert counted.entity([{"count": 3}, {"count": 1}]) == 0.5 * 9 + 0.5
+    assert P.entity([{"emp": -20, "pay": 16, "count": 2}]) == pytest.approx(2 + 0.5 + 4 * 0.125)
+    for count in (-1, -3, True, 2.0, "2", None):
+        with pytest.raises(ss.ParameterError, match=r'the number of records as "count", a whole number, got'):
+            counted.entity([{"count": count}])
+
+
+def test_an_entity_loses_the_largest_of_parallel_parts_in_each_cell():
+    first, second = (ss.RecordPolicy((("x", ss.Gaussian(sigma).policy),)) for sigma in (10, 5))
+    policy = ss.RecordPolicy((("x", ss.Gaussian(1).policy),), (first | second).parallel)
+    assert policy.entity([{"x": 10}, {"x": 20}]) == pytest.approx((50 + 2) + (200 + 8))
+
+
+@pytest.mark.parametrize("cells", [{"emp": 1}, [3], [{"emp": 1, "pay": 1, "count": 1}, "text"], {}])
+def test_cells_are_mappings(cells):
+    with pytest.raises(ss.ParameterTypeError, match="cells must be a list of mappings"):
+        P.entity(cells)
+
+
+def test_nested_parallel_releases_count_in_the_total():
+    """A charge may itself consist of releases about disjoint records, about all records or about some."""
+    first, second = (ss.RecordPolicy((("x", ss.Gaussian(sigma).policy),)) for sigma in (10, 5))
+    account = Account()
+    account.charge(Charge(first | second))
+    assert account.spent({"x": 10}) == pytest.approx(2)
+    account.charge(Charge(first | second, None, "state", ("IA",), "text"))
+    assert account.spent({"x": 10}) == pytest.approx(4)
+    assert account.spent({"x": 10, "state": "TX"}) == pytest.approx(2)
+    account.charge(Charge(first))
+    assert account.spent({"x": 10, "state": "TX"}) == pytest.approx(2.5)
+
+
+def test_each_record_of_a_table_has_the_largest_of_its_own_parallel_losses():
+    first, second = (ss.RecordPolicy((("x", policy),)) for policy in (ss.Gaussian(10).policy, ss.Root(2, 1).policy))
+    sizes = np.array([1.0, 50.0, 200.0, 1000.0])  # Δ²/200 and Δ/2 are equal at 100
+    np.testing.assert_allclose((first | second)({"x": sizes}), [0.5, 25, 200, 5000])
+
+
+def test_the_values_of_a_table_belong_to_the_same_records():
+    with pytest.raises(ss.ParameterError, match="the same number of values for every column"):
+        P({"emp": [1, 2], "pay": [1, 2, 3]})
+    assert P({"emp": [0, 20], "pay": 16}) == pytest.approx([0.625, 2.625])
+
+
+@pytest.mark.parametrize(("record", "given"), [({"emp": 1, "n": 2}, "emp, n"), ({}, "none")])
+def test_a_missing_column_is_named(record, given):
+    with pytest.raises(ss.ParameterError, match=rf"record must have a value for .*pay, got values for {given}$"):
+        P(record)

@@ -77,6 +77,24 @@ def test_extremes():
     assert 0 < delta(1e-4, 1) < 1e-300
     assert epsilon(1e6, 1e-300) > 1e6
     assert posterior(1e-320, 800) > 0.99
+    assert posterior(1.6e-304, 0) == pytest.approx(1.6e-304, rel=1e-9, abs=0)
+
+
+def test_bounds_stay_in_their_ranges():
+    """ε is never negative, and δ never above 1."""
+    assert epsilon(1e-9, 0.9) == epsilon(0, 1e-300) == 0
+    for rho in (1, 1e3, 1e30):
+        assert delta(rho, 0) <= 1
+    assert delta(1e30, 1) == 1
+
+
+def test_the_best_order_is_found_for_tiny_losses():
+    """ρ = 10⁻⁴⁵ with δ = 10⁻³⁰⁰ has its best order α near 10²⁴."""
+    rho, probability = 1e-45, 1e-300
+    found = epsilon(rho, probability)
+    orders = [10 ** (20 + step / 1000) for step in range(8000)]
+    brute = min(a * rho + (-math.log(probability) - math.log(a)) / a - 1 / a for a in orders)
+    assert found == pytest.approx(brute, rel=1e-4, abs=0)
 
 
 def test_no_loss_means_no_information():
@@ -201,6 +219,15 @@ def test_infinite_losses():
     assert best_epsilon([Loss(math.inf, 2.0)], 1e-6).value == 2.0
     assert best_epsilon([Loss(math.inf, math.inf), Loss(1.0)], 1e-6).value == math.inf
     assert certainty([Loss(0.0)]).value == 0.5
+
+
+def test_a_loss_that_is_zero_in_one_notion_only():
+    """A tiny pure loss has a ρ that is 0 as a float, and the reverse can be given."""
+    tiny, free = Loss(0.0, 1e-200), Loss(1.0, 0.0)
+    found = best_odds_factor([tiny, Loss(1.0, 2.0), free], 0.01)
+    assert (found.value, found.exception, found.guarantee) == (2.0, 0, "PRDP")
+    mixed = best_odds_factor([tiny, Loss(0.01), free], 0.01)
+    assert mixed.value == odds_factor(0.01, 0.01)
 
 
 def test_exceptions_are_reported():
