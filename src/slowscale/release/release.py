@@ -53,7 +53,7 @@ class Release:
         `x_high` of an interval for the true sum and, for a transformation, `x_transformed`.
     facts
         Everything that is public about the release: mechanisms, units, policies, why the keys are public, filters, the
-        version of slowscale.
+        version of slowscale. `json.dumps(release.facts.to_dict())` writes them as JSON.
     policy
         The PRzCDP loss of a record by this release. Call it on a record, such as {"emp": 12}.
     pure_policy
