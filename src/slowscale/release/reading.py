@@ -38,7 +38,7 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
     except SlowscaleError:
         raise
     except FileNotFoundError as error:
-        missing = str(error.filename or source)
+        missing = str(error.filename or source) if source.exists() else str(source)
         beside = "" if missing == str(source) else f", which holds the facts of {source} and must be beside it"
         raise ParameterError(f"path: there is no file {missing}{beside}") from None
     except Exception as error:

@@ -91,7 +91,8 @@ class Release:
         return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
 
     def _repr_html_(self) -> str:
-        shown = {name: column.grid for name, column in self.facts.columns.items()}
+        shown: dict[str, Fraction | None] = {name: column.grid for name, column in self.facts.columns.items()}
+        shown |= dict.fromkeys(self.facts.ratios)  # ratios have no grid
         keys = list(self.facts.cells.columns) if self.facts.cells else []
         rows = []
         for values in self.table.slice(0, SHOWN_ROWS).to_pylist():
