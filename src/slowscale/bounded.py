@@ -89,8 +89,7 @@ class BoundedPolicy:
         gap = np.broadcast_to(np.abs(_difference(value, other)), first.shape)
         with np.errstate(over="ignore", under="ignore"):
             losses = self.policy._between(np.atleast_1d(np.minimum(first, second)), np.atleast_1d(gap))
-        arrays = first.ndim or isinstance(value, np.ndarray) or isinstance(other, np.ndarray)
-        return losses.reshape(first.shape) if arrays else float(losses[0])
+        return losses if first.ndim else float(losses[0])
 
     def _changed(self, value: Array) -> Array:
         low, gap = self._low_and_gap(value)

@@ -208,7 +208,7 @@ def evaluate(
 ) -> float | Array:
     """Check values and apply an elementwise formula to them: a number gives a float, an array gives an array.
 
-    An array without dimensions, such as `np.array(5.0)`, gives such an array.
+    An array without dimensions, such as `np.array(5.0)`, counts as a number.
 
     Values must be at least `low`, and finite unless `finite` is false. Large arrays are processed in pieces that fit in
     the cache of the processor.
@@ -221,7 +221,7 @@ def evaluate(
             piece = flat[start : start + CHUNK]
             check_range(name, piece, low, finite)
             out[start : start + CHUNK] = formula(piece)
-    return out.reshape(array.shape) if array.ndim or isinstance(values, np.ndarray) else float(out[0])
+    return out.reshape(array.shape) if array.ndim else float(out[0])
 
 
 def apply(function: Callable[[Any], Any], x: Array) -> Array:

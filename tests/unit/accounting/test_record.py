@@ -112,3 +112,30 @@ def test_other_names_stay_different():
 def test_mistakes_raise_clear_errors(make, words):
     with pytest.raises(ss.SlowscaleError, match=words):
         make()
+
+
+def test_a_column_that_is_not_released_is_refused():
+    policy = ss.RecordPolicy((("emp", ss.Gaussian(1).policy),))
+    with pytest.raises(ss.ParameterError, match="got 'typo'; the columns are emp"):
+        policy.column("typo")
+    assert policy.column("emp")(2) == 2
+    assert policy.column(None)(0) == 0
+    parts = policy | ss.RecordPolicy((("pay", ss.Gaussian(1).policy),))
+    assert parts.column("pay")(2) == 2
+    with pytest.raises(ss.ParameterError, match="the columns are emp, pay"):
+        parts.column("typo")
+
+
+def test_a_notebook_shows_it():
+    assert ss.RecordPolicy((("a<b", ss.Gaussian(1).policy),))._repr_html_() == "<pre>a&lt;b² / (2·1²)</pre>"
+
+
+def test_sizes_of_your_own():
+    account = Account()
+    account.charge(Charge(ss.RecordPolicy((("emp", ss.Gaussian(1).policy),))))
+    for sizes in ({"largest": 5}, {"largest": {"emp": 5}}, [5], np.array([5.0]), "5"):
+        assert "12.5 at 5" in account.spent.describe(sizes)
+        assert "These sizes follow from the policies" not in account.spent.describe(sizes)
+    assert "These sizes follow from the policies" in account.spent.describe()
+    with pytest.raises(ss.ParameterError, match="sizes must have exactly one size whose name contains"):
+        account.spent.describe({"median": 5})
