@@ -103,7 +103,9 @@ def _type_lines(columns: Mapping[str, str], guess: "Guess | None") -> Iterator[s
         yield "# The columns of the table have these types:"
     for name, dtype in columns.items():
         line = f"{toml_key(name)} = {toml_value(dtype)}"
-        line = line if name in proposed else f"# {line}"
+        if name not in proposed:
+            # A timestamp of a file can only be kept as it is, or be converted with derive.
+            line = f"# {toml_key(name)} is a {dtype}" if dtype.startswith("timestamp") else f"# {line}"
         yield _with_comment(line, notes[name]) if name in notes else line
 
 

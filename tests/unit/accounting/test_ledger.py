@@ -1188,7 +1188,7 @@ def test_caps_that_the_ledger_does_not_have(tmp_path):
     ss.Ledger(tmp_path / "some", {"x": one})
     with pytest.raises(ss.ParameterError, match="has caps on x, but not on y, and caps can be added only when"):
         ss.Ledger(tmp_path / "some", {"x": one, "y": one})
-    with pytest.raises(ss.ParameterError, match="change a cap by `slowscale ledger raise-cap` or Ledger.raise_cap"):
+    with pytest.raises(ss.ParameterError, match=r"change a cap by `slowscale ledger raise-cap` or Ledger\.raise_cap"):
         ss.Ledger(tmp_path / "some", {"X": other})
 
 

@@ -2,7 +2,9 @@
 
 import ibis
 import numpy as np
+import pandas as pd
 import pytest
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.policy import (
