@@ -1,27 +1,50 @@
 """The facts of a release: everything that is public about it, typed, and in a form that JSON can hold.
 
 They travel with the table. The library reads them by attribute. They are also a mapping (`facts["columns"]`) with the
-names and values that files have. Facts that files of earlier versions lack get a default that is true of such files.
+names and values that files have; `facts.to_dict()` returns a dictionary for `json.dumps`. Facts that files of earlier
+versions lack get a default that is true of such files, and entries that this version does not know are kept.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from typing import Any
 
 from slowscale.errors import ParameterError
 
 FORMAT = 1
+# Facts that every file has had from the first version on. A default would be a claim that the file does not make.
+REQUIRED = ("private", "protect", "notion", "policy", "keys", "where", "columns", "ratios")
 FROM_DATA = "taken from the data"  # in an assumption of earlier versions, if the keys came from the data
 
 
+@dataclass(frozen=True, eq=False)
 class _WrittenFacts(Mapping[str, Any]):
-    """Facts that are also the mapping that is written to files."""
+    """Facts that are also the mapping that is written to files.
+
+    Attributes
+    ----------
+    unknown
+        The entries of a file that this version of slowscale does not know. They are written again.
+    """
+
+    unknown: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts in a form that JSON can hold."""
-        found = {_name_in_files(one.name): getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        """Return the facts as a dictionary that `json.dumps` accepts and that may be changed."""
+        found = {_name_in_files(one.name): getattr(self, one.name) for one in fields(self) if one.name != "unknown"}
+        found.update(self.unknown)
         return {name: _as_json(value) for name, value in found.items() if value is not ABSENT}
+
+    def copy(self) -> dict[str, Any]:
+        """Return the same as `to_dict`."""
+        return self.to_dict()
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other} if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self} if isinstance(other, Mapping) else NotImplemented
 
     def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]
@@ -60,15 +83,25 @@ def _as_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _known_entries(cls: Any, description: Any) -> dict[str, Any]:
-    """Return those entries of a description that are facts of a class, by the names of its attributes."""
+def _entries(cls: Any, description: Any, place: str) -> dict[str, Any]:
+    """Return the entries of a description as arguments of a class, or raise an error that says what is missing."""
+    given = dict(_mapping(description, place))
+    known = [one for one in fields(cls) if one.name != "unknown"]
+    _check_entries(given, [one.name for one in known if {one.default, one.default_factory} == {MISSING}], place)
+    found = {one.name: given.pop(_name_in_files(one.name)) for one in known if _name_in_files(one.name) in given}
+    return {**found, "unknown": given}
+
+
+def _check_entries(given: Mapping[str, Any], needed: Iterable[str], place: str) -> None:
+    missing = [name for name in needed if name not in given]
+    if missing:
+        raise ParameterError(f"{place} must have the entry {', '.join(map(repr, missing))}, but it is missing")
+
+
+def _mapping(description: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(description, Mapping):
-        raise ParameterError(f"facts must be a mapping, got {type(description).__name__}")
-    return {
-        one.name: description[_name_in_files(one.name)]
-        for one in fields(cls)
-        if _name_in_files(one.name) in description
-    }
+        raise ParameterError(f"{place} must be a mapping, got {type(description).__name__}")
+    return description
 
 
 def _name_in_files(name: str) -> str:
@@ -83,6 +116,11 @@ class LedgerHead(_WrittenFacts):
     entry: int
     hash: str
 
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "LedgerHead":
+        """Return the facts that `to_dict` wrote."""
+        return LedgerHead(**_entries(LedgerHead, description, "ledger"))
+
 
 @dataclass(frozen=True, eq=False)
 class KeysFacts(_WrittenFacts):
@@ -96,8 +134,8 @@ class KeysFacts(_WrittenFacts):
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "KeysFacts":
         """Return the facts that `to_dict` wrote."""
-        given = _known_entries(KeysFacts, description)
-        given.setdefault("from_data", FROM_DATA in given.get("assumption", ""))
+        given = _entries(KeysFacts, description, "keys")
+        given.setdefault("from_data", FROM_DATA in given["assumption"])
         return KeysFacts(**given)
 
 
@@ -111,7 +149,8 @@ class PartitionFacts(_WrittenFacts):
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "PartitionFacts":
         """Return the facts that `to_dict` wrote."""
-        return PartitionFacts(description["by"], tuple(description["labels"]))
+        given = _entries(PartitionFacts, description, "partition")
+        return PartitionFacts(**{**given, "labels": tuple(given["labels"])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +195,9 @@ class ColumnFacts(_WrittenFacts):
     negatives: str = ABSENT
 
     @staticmethod
-    def from_dict(description: Mapping[str, Any]) -> "ColumnFacts":
-        """Return the facts that `to_dict` wrote."""
-        return ColumnFacts(**_known_entries(ColumnFacts, description))
+    def from_dict(description: Mapping[str, Any], name: str = "") -> "ColumnFacts":
+        """Return the facts that `to_dict` wrote. Errors state the name of the column."""
+        return ColumnFacts(**_entries(ColumnFacts, description, f"columns[{name!r}]"))
 
     @property
     def is_count(self) -> bool:
@@ -187,9 +226,9 @@ class RatioFacts(_WrittenFacts):
     approximate: bool
 
     @staticmethod
-    def from_dict(description: Mapping[str, Any]) -> "RatioFacts":
-        """Return the facts that `to_dict` wrote."""
-        return RatioFacts(**_known_entries(RatioFacts, description))
+    def from_dict(description: Mapping[str, Any], name: str = "") -> "RatioFacts":
+        """Return the facts that `to_dict` wrote. Errors state the name of the ratio."""
+        return RatioFacts(**_entries(RatioFacts, description, f"ratios[{name!r}]"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +256,7 @@ class Facts(_WrittenFacts):
         The ledger entry with the charge, if there is a ledger.
     """
 
-    id: str
+    id: str = ""
     format: int = FORMAT
     slowscale: str = ""
     created: str = ""
@@ -241,13 +280,20 @@ class Facts(_WrittenFacts):
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "Facts":
         """Return the facts that `to_dict` of this version or of an earlier one wrote."""
-        given = _known_entries(Facts, description)
+        given = _entries(Facts, description, "facts")
         if given.get("cells") is not None:
             given["cells"] = KeysFacts.from_dict(given["cells"])
         if given.get("partition") is not None:
             given["partition"] = PartitionFacts.from_dict(given["partition"])
         if given.get("ledger"):
-            given["ledger"] = LedgerHead(**_known_entries(LedgerHead, given["ledger"]))
-        given["columns"] = {name: ColumnFacts.from_dict(one) for name, one in given.get("columns", {}).items()}
-        given["ratios"] = {name: RatioFacts.from_dict(one) for name, one in given.get("ratios", {}).items()}
+            given["ledger"] = LedgerHead.from_dict(given["ledger"])
+        columns, ratios = (_mapping(given.get(name, {}), name) for name in ("columns", "ratios"))
+        given["columns"] = {name: ColumnFacts.from_dict(one, name) for name, one in columns.items()}
+        given["ratios"] = {name: RatioFacts.from_dict(one, name) for name, one in ratios.items()}
         return Facts(**given)
+
+    @staticmethod
+    def from_file(description: Mapping[str, Any]) -> "Facts":
+        """Return the facts that a file holds; raise if an entry is missing that every file has."""
+        _check_entries(_mapping(description, "facts"), REQUIRED, "facts")
+        return Facts.from_dict(description)

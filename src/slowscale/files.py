@@ -126,4 +126,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def _exists(target: Path) -> ParameterError:
-    return ParameterError(f"path: {target} exists; a release cannot be drawn again, so pass overwrite=True to lose it")
+    table = target.name.lower().endswith((".parquet", ".csv", ".csv.json"))
+    lost = "; the release in it would be lost, and a release cannot be drawn again" if table else ""
+    return ParameterError(f"path: {target} already exists; pass overwrite=True to replace it{lost}")

@@ -210,6 +210,8 @@ def evaluate(
 ) -> float | Array:
     """Check values and apply an elementwise formula to them: a number gives a float, an array gives an array.
 
+    An array without dimensions, such as `np.array(5.0)`, counts as a number.
+
     Values must be at least `low`, and finite unless `finite` is false. Large arrays are processed in pieces that fit in
     the cache of the processor.
     """

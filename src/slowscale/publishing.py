@@ -1,6 +1,7 @@
 """Publishing: a query bound to a table, the facts of its columns, and the table that is drawn."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -78,8 +79,8 @@ class BoundQuery:
     table: ir.Table
     keys: Keys | None
     columns: dict[str, Column]
-    mechanisms: dict[str, Mechanism]
-    units: dict[str, Fraction]
+    mechanisms: Mapping[str, Mechanism]
+    units: Mapping[str, Fraction]
     count: str | None
     level: float
     nonnegative: bool

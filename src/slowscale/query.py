@@ -5,9 +5,12 @@ A new query is checked as far as this is possible without the data. `Session.pre
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
+
+import ibis.expr.types as ir
+from ibis.common.deferred import Deferred
 
 from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import ParameterError, ParameterTypeError
@@ -24,9 +27,25 @@ COLUMN_SUFFIXES = ("", "_se", "_low", "_high", "_transformed")
 TREATMENTS = ("error", "zero")  # of missing and of negative values
 
 
-@dataclass(frozen=True)
+class _FrozenDict(dict[str, Any]):
+    """A dictionary that cannot be changed: what was previewed is what is released."""
+
+    def _refuse(self, *given: Any, **named: Any) -> NoReturn:
+        raise TypeError("a query cannot be changed; make a new one with dataclasses.replace(query, …)")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> Any:
+        return type(self), (dict(self),)  # copying and pickling would otherwise set the items one by one
+
+
+@dataclass(frozen=True, eq=False)
 class Query:
     """What to publish: sums of columns, the number of records, or both; by public key or in total.
+
+    A query keeps copies of the mappings and lists that it is given, and cannot be changed. Queries can be compared, but
+    not hashed.
 
     Parameters
     ----------
@@ -91,14 +110,24 @@ class Query:
             if given not in TREATMENTS:
                 raise ParameterError(f'{argument} must be "error" or "zero", got {given!r}')
         for name, value in (
-            ("columns", columns),
+            ("columns", _FrozenDict(columns)),
             ("level", float(self.level)),
             ("keys", _ordered_keys(self.by, self.keys)),
+            ("by", tuple(self.by) if isinstance(self.by, list) else self.by),
+            ("unit", _frozen(self.unit)),
+            ("derive", _frozen(self.derive)),
         ):
             object.__setattr__(self, name, value)
         _units(self.unit, self.mechanisms, self.counted)  # raises if a unit is wrong
         self._check_means()
         _check_released_names(self.mechanisms, self.keys)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Query):
+            return NotImplemented
+        return all(_equal(getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+
+    __hash__ = None  # type: ignore[assignment] # as that of `Keys`, which may be a large table
 
     @property
     def counted(self) -> str | None:
@@ -106,19 +135,19 @@ class Query:
         return None if self.count is None else COUNT
 
     @lazy
-    def mechanisms(self) -> dict[str, Mechanism]:
+    def mechanisms(self) -> Mapping[str, Mechanism]:
         """The mechanism of each column, including that of the number of records under "count"."""
-        return {**self.columns, **({} if self.count is None else {COUNT: self.count})}
+        return _FrozenDict({**self.columns, **({} if self.count is None else {COUNT: self.count})})
 
     @lazy
-    def units(self) -> dict[str, Fraction]:
+    def units(self) -> Mapping[str, Fraction]:
         """The unit of each column."""
-        return _units(self.unit, self.mechanisms, self.counted)
+        return _FrozenDict(_units(self.unit, self.mechanisms, self.counted))
 
     def _check_means(self) -> None:
         if self.means is None:
             return
-        check_interval(self.means)
+        check_interval(self.means, "means")
         if self.count is None:
             raise ParameterError("count must be given to publish means, which are sums divided by the count")
         taken = {*(self.keys.columns if self.keys is not None else ()), *self.mechanisms}
@@ -129,6 +158,23 @@ class Query:
                 )
 
 
+def _frozen(value: Any) -> Any:
+    """Return a mapping as a copy that cannot be changed, and anything else as it is."""
+    return _FrozenDict(value) if isinstance(value, Mapping) else value
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two fields of queries are equal. The == of Ibis expressions would make another expression."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, ir.Expr) or isinstance(other, ir.Expr):
+        return isinstance(one, ir.Expr) and isinstance(other, ir.Expr) and one.equals(other)
+    if isinstance(one, Deferred) or isinstance(other, Deferred):
+        both = isinstance(one, Deferred) and isinstance(other, Deferred)
+        return both and bool(one._resolver == other._resolver)
+    return bool(one == other)
+
+
 def _check_mechanism(name: str, mechanism: object) -> None:
     if not isinstance(mechanism, Mechanism):
         raise ParameterTypeError(f"{name} needs a mechanism such as ss.Gaussian(sigma), got {mechanism!r:.60}")
@@ -136,7 +182,10 @@ def _check_mechanism(name: str, mechanism: object) -> None:
 
 def _checked_columns(columns: Any) -> dict[str, Mechanism]:
     if not isinstance(columns, Mapping) or not columns:
-        raise ParameterTypeError(f"columns must be a mapping of columns to mechanisms, got {columns!r:.60}")
+        raise ParameterTypeError(
+            'columns must be a mapping of columns to mechanisms, such as {"emp": ss.Root(4, 1)}, or count must be '
+            f"given; got {columns!r:.60} and no count"
+        )
     for name in columns:
         if not isinstance(name, str) or not name:
             raise ParameterTypeError(f"columns must be named by text, got {name!r}")

@@ -18,7 +18,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.policy import ConstantPolicy, Policy
 
 # A release that uses a smaller share of the cap is not worth making, and may fit only because of rounding errors.
-USEFUL_SHARE = 1e-4
+USEFUL_SHARE = 1e-4  # 0.01 %
 # How often the factor on a parameter is squared in the search for a release that fits.
 SEARCH_STEPS = 12
 
@@ -68,7 +68,7 @@ def _advice(
     ]
     if not found:
         left = "what is left of the cap" if error.before else "the cap"
-        useful = f"No {kind} that would use a ten-thousandth of the cap or more fits under {left} at every size"
+        useful = f"No {kind} fits under {left} for every record size, unless it uses less than 0.01 % of the cap"
         return {"fits": useful, "full": True}
     best = min(found, key=_error_at_zero)
     if mechanism._error_grows or not math.isfinite(_error_at_zero(best)):

@@ -1,6 +1,8 @@
 """The types of arguments that accept several kinds of values, for type checkers and readers.
 
 A function that works elementwise takes a `Scalar` and returns a float, or takes an `ArrayLike` and returns an array.
+An array without dimensions, such as `np.array(5.0)`, is one number at run time: the result is a float. The types of
+numpy do not tell such arrays from others, so a type checker takes the result for an array.
 """
 
 import os

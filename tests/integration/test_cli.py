@@ -132,9 +132,9 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
 
 
 def test_a_plan_that_starts_from_data_with_types(folder):
-    run("init", "establishments.parquet", "new.toml", folder=folder)
+    assert "proposed types" not in run("init", "establishments.parquet", "new.toml", folder=folder).stdout
     text = (folder / "new.toml").read_text()
-    assert '# county = "string"' in text
+    assert '# [data.types]\n# county = "string"' in text
     assert '# payann = "int64"' in text
     assert "types" not in tomllib.loads(text)["data"]
     with duckdb.connect(str(folder / "census.duckdb")) as file:
@@ -264,7 +264,7 @@ def test_a_cap_refuses(folder):
     for command in (["check", plan], ["release", plan, "--yes", "--overwrite"]):
         words = run(*command, folder=folder, code=4).stderr
         assert "the cap on 'emp' would be exceeded, for records of every size: the cap allows 1 such release" in words
-        assert "No ExponentialPolylog that would use a ten-thousandth of the cap or more fits" in words
+        assert "No ExponentialPolylog fits under what is left of the cap for every record size" in words
         assert "raise the cap on 'emp', with a reason, by `slowscale ledger raise-cap`" in words
     history = run("ledger", "history", "census.ledger", folder=folder).stdout.splitlines()
     assert len(history) == 3
@@ -532,6 +532,12 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
         ),
         (["compare", "--std", "75", "--at", "106", "--sizes", "large=5,9"], 2, "give every size a name, or none"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "1e999"], 2, "sizes must be a number from 0 to 1e+30"),
+        (["compare", "--std", "75", "--at", "106", "--sizes", "0,1"], 2, "--sizes must be record sizes"),
+        (["calibrate", "root", "--std", "3", "--at", "9"], 2, "give --param k=4, for instance, to solve for sigma"),
+        (["calibrate", "root", "--std", "3", "--param", "k=4"], 2, "--at must be given: the sum"),
+        (["calibrate", "generalized-gaussian", "--std", "-3"], 2, "--std must be a finite number > 0"),
+        (["explain", "establishments.parquet"], 3, "is not a release that slowscale wrote; give"),
+        (["explain", "none.csv"], 2, "there is no file none.csv"),
         (["nosuch"], 2, "No such command"),
     ],
 )
@@ -539,6 +545,35 @@ def test_errors_are_one_line(folder, arguments, code, words):
     error = run(*arguments, folder=folder, code=code).stderr
     assert words in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["ledger"]])
+def test_without_a_command_the_help_is_printed(tmp_path, arguments):
+    done = run(*arguments, folder=tmp_path, code=2)
+    assert "--help" in done.stdout
+    assert done.stderr == ""
+
+
+def test_advice_is_in_the_words_of_the_plan(tmp_path):
+    table = pa.table({"when": pa.array([0], pa.timestamp("us")), "x": [5]})
+    pyarrow.parquet.write_table(table, tmp_path / "d.parquet")
+    text = (
+        '[data]\npath = "d.parquet"\n[keys]\ncross = { when = [1970-01-01] }\n[ledger]\npath = "l.ledger"\n'
+        '[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nsigma = 1\n[output]\ncsv = "o.csv"\n'
+    )
+    plan = tmp_path / "plan.toml"
+    plan.write_text(text)
+    advice = run("check", plan, folder=tmp_path, code=2).stderr.partition("; use ")[2]
+    line, _, rest = advice.partition(" in [data], and ")
+    assert rest.strip() == "day as the key column"
+    plan.write_text(text.replace("[keys]", f"{line}\n[keys]").replace("when =", "day ="))
+    run("release", plan, "--yes", folder=tmp_path)
+    again = run("release", plan, "--yes", folder=tmp_path, code=2).stderr
+    assert "o.csv already exists; choose another path, or pass --overwrite" in again
+    plan.write_text(plan.read_text() + '[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 1\n')
+    refused = run("check", plan, folder=tmp_path, code=2).stderr
+    assert "was created without caps, and caps can be added only when a ledger is created" in refused
+    assert refused.strip().endswith("leave out x in [ledger.caps]")
 
 
 def test_an_engine_error_has_its_own_code(folder):

@@ -60,3 +60,72 @@ def test_those_of_earlier_versions_are_read():
 def test_what_is_no_mapping_is_refused():
     with pytest.raises(ss.ParameterError, match="facts must be a mapping"):
         Facts.from_dict([])
+
+
+def test_unknown_entries_survive_reading_and_writing(release, tmp_path):
+    release.to_csv(tmp_path / "one.csv")
+    facts = json.loads((tmp_path / "one.csv.json").read_text(encoding="utf-8"))
+    facts["note"], facts["keys"]["vintage"], facts["unknown"] = "x", {"year": 2022}, [1]
+    for part in ("columns", "ratios"):
+        for one in facts[part].values():
+            one["note"] = part
+    facts["partition"]["note"] = "y"
+    facts["ledger"] = {"entry": 1, "hash": "ab", "place": "archive"}
+    (tmp_path / "one.csv.json").write_text(json.dumps(facts), encoding="utf-8")
+    read = ss.read_release(tmp_path / "one.csv")
+    assert read.facts["note"] == read.facts.unknown["note"] == "x"
+    read.to_csv(tmp_path / "two.csv")
+    assert json.loads((tmp_path / "two.csv.json").read_text(encoding="utf-8")) == facts
+    read.to_parquet(tmp_path / "two.parquet")
+    assert ss.read_release(tmp_path / "two.parquet").facts == read.facts
+    assert pickle.loads(pickle.dumps(read.facts)) == read.facts
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (("keys",), "facts must have the entry 'keys'"),
+        (("columns",), "facts must have the entry 'columns'"),
+        (("private",), "facts must have the entry 'private'"),
+        (("keys", "assumption"), "keys must have the entry 'assumption'"),
+        (("columns", "x", "unit"), r"columns\['x'\] must have the entry 'unit'"),
+        (("ratios", "x_mean", "level"), r"ratios\['x_mean'\] must have the entry 'level'"),
+        (("partition", "labels"), "partition must have the entry 'labels'"),
+        (("ledger", "hash"), "ledger must have the entry 'hash'"),
+    ],
+)
+def test_damaged_files_are_refused(release, tmp_path, path, words):
+    release.to_csv(tmp_path / "r.csv")
+    facts = json.loads((tmp_path / "r.csv.json").read_text(encoding="utf-8"))
+    facts["ledger"] = {"entry": 1, "hash": "ab"}
+    part = facts
+    for name in path[:-1]:
+        part = part[name]
+    del part[path[-1]]
+    (tmp_path / "r.csv.json").write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(ss.SlowscaleError, match=rf"r.csv is damaged: {words}"):
+        ss.read_release(tmp_path / "r.csv")
+
+
+def test_a_part_that_is_no_mapping_is_refused(release):
+    for name in ("keys", "columns", "ratios", "ledger", "partition"):
+        with pytest.raises(ss.ParameterError, match=f"{name} must be a mapping, got int"):
+            Facts.from_dict(release.facts | {name: 5})
+
+
+def test_a_release_without_an_identifier_is_read(release, tmp_path):
+    release.to_csv(tmp_path / "r.csv")
+    facts = json.loads((tmp_path / "r.csv.json").read_text(encoding="utf-8"))
+    del facts["id"]
+    (tmp_path / "r.csv.json").write_text(json.dumps(facts), encoding="utf-8")
+    read = ss.read_release(tmp_path / "r.csv")
+    assert read.table.equals(release.table)
+    assert read.facts.id == ""
+
+
+def test_they_can_be_copied_and_joined_like_a_dictionary(release):
+    facts = release.facts
+    assert facts.copy() == facts | {} == {} | facts == facts.to_dict()
+    assert (facts | {"id": "a"})["id"] == "a"
+    assert ({"id": "a"} | facts)["id"] == facts.id
+    assert type(facts.copy()) is type(facts | {}) is dict

@@ -33,6 +33,7 @@ from slowscale.plan import (
     starting_plan,
 )
 from slowscale.plan.starting import DATA_TABLE, TEMPLATE
+from slowscale.tables.guessing import Guess
 
 PLAN = """
 [data]
@@ -126,11 +127,16 @@ def test_the_schema_is_published():
         (("at = 106", ""), r"sums.1: "),
         (('path = "x.parquet"', ""), r"line 2, data: give either path or database"),
         (('cross = { k = ["a", "b"] }', ""), r"line 5, keys: give one of file, cross or public_in_data"),
-        (('cross = { k = ["a", "b"] }', "cross = { k = [1.5] }"), r"line 7, keys.cross"),
+        (
+            ('cross = { k = ["a", "b"] }', "cross = { k = [1.5] }"),
+            r"^\S*, line 7, keys.cross: the labels of k must be .*, got floats[^\n]*$",
+        ),
+        (('["a", "b"]', "[[1]]"), r"^\S*, line 7, keys.cross: the labels of k must be .*, got list;[^\n]*$"),
         (('parquet = "out.parquet"', ""), r"output: give parquet or csv"),
-        (('column = "y"', 'column = "x"'), r"column 'x' is summed twice"),
-        (('column = "y"', 'column = "k"'), r"column 'k' is a key column"),
+        (('column = "y"', 'column = "x"'), r"line 15, sums.1.column: column 'x' is summed twice"),
+        (('column = "y"', 'column = "k"'), r"line 15, sums.1.column: column 'k' is a key column"),
         (('column = "y"', 'column = "count"'), r"a column 'count' cannot be summed"),
+        (('unit = "0.01"', "unit = 0.1"), r'^\S*, line 16, sums.1.unit: must be .* text .*; write unit = "0.1"$'),
         (('unit = "0.01"', "unit = 0"), r"line 16, sums.1.unit: unit must be a number > 0"),
         (('unit = "0.01"', 'unit = "cents"'), r"line 16, sums.1.unit: unit must be"),
         (("sigma = 2", "sigma = inf"), r"line 24, count.sigma: .*finite"),
@@ -686,3 +692,26 @@ def test_two_thousand_mutated_plans(tmp_path):
         else:
             assert "line" in words or "is not TOML" in words, words
     assert refused > 1_000
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_the_types_of_a_new_plan_can_be_uncommented(tmp_path, lines):
+    """For data with types, the header of the table and the first lines under it."""
+    pd.DataFrame({"state": ["IA"], "x": [1.5], "when": pd.to_datetime(["2024-01-01"])}).to_parquet(
+        tmp_path / "w.parquet"
+    )
+    columns = {"state": "string", "x": "float64", "when": "timestamp(6)"}
+    before, header, after = starting_plan("w.parquet", columns, Guess({})).partition("# [data.types]\n")
+    assert header
+    assert "\n# when is a timestamp(6)\n" in after
+    below = after.split("\n")
+    text = "\n".join([before, "[data.types]", *(line[2:] for line in below[: lines - 1]), *below[lines - 1 :]])
+    types = tomllib.loads(text)["data"]["types"]
+    assert types == dict(list(columns.items())[: lines - 1])
+    assert ss.Session(tmp_path / "w.parquet", types=types).table.columns == ("state", "x", "when")
+
+
+def test_a_new_plan_for_a_database_offers_no_types():
+    text = starting_plan("duckdb://a.duckdb#t", {"state": "string"})
+    assert "[data.types]" not in text
+    assert "# The columns of the table have these types:\n# state = " in text

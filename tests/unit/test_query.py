@@ -1,8 +1,11 @@
 """Queries: a value that says what to publish, priced before it is carried out."""
 
+import copy
 import inspect
+import pickle
 from dataclasses import FrozenInstanceError, replace
 
+import ibis
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
@@ -65,6 +68,61 @@ def test_no_column_is_in_a_release_twice(m, suffix):
             ss.Query(columns, keys=given)
 
 
+def test_what_was_previewed_is_released():
+    columns, derive, unit, by = {"y": ss.Gaussian(1)}, {"y": "x + 1"}, {"y": 5}, ["g"]
+    query = ss.Query(columns, by, KEYS, derive=derive, unit=unit)
+    session = ss.Session(RECORDS, bits=Recorded(1))
+    session.preview(query)
+    columns["y"], derive["y"], unit["y"] = ss.Gaussian(0.001), "x * 1000", 1
+    columns["x"] = ss.Gaussian(0.001)
+    by.append("h")
+    assert query == ss.Query({"y": ss.Gaussian(1)}, ("g",), KEYS, derive={"y": "x + 1"}, unit={"y": 5})
+    facts = session.release(query).facts
+    assert (facts.derived, facts.columns["y"].unit) == ({"y": "x + 1"}, "5")
+    assert facts.columns["y"].described.startswith("Gaussian(sigma=1")
+
+
+@pytest.mark.parametrize("name", ["columns", "derive", "unit", "mechanisms", "units"])
+def test_its_parts_cannot_be_changed(name):
+    query = ss.Query({"y": ss.Gaussian(1)}, derive={"y": "x + 1"}, unit={"y": 5})
+    part = getattr(query, name)
+    for change in (
+        lambda: part.__setitem__("y", 2),
+        lambda: part.__delitem__("y"),
+        lambda: part.__ior__({}),
+        lambda: part.update(y=2),
+        lambda: part.setdefault("z", 2),
+        lambda: part.pop("y"),
+        part.popitem,
+        part.clear,
+    ):
+        with pytest.raises(TypeError, match="a query cannot be changed; make a new one"):
+            change()
+    for copied in (pickle.loads(pickle.dumps(query)), copy.deepcopy(query), replace(query)):
+        assert copied == query
+        assert getattr(copied, name) == part
+
+
+def test_queries_with_ibis_expressions_are_compared():
+    table = ibis.table({"x": "int64"}, name="t")
+    for one, same, other in (
+        (table.x > 0, table.x > 0, table.x > 1),
+        (ibis._.x > 0, ibis._.x > 0, ibis._.x > 1),
+        ("x > 0", "x > 0", table.x > 0),
+        (ibis._.x > 0, ibis._.x > 0, None),
+    ):
+        made = [ss.Query({"x": ss.Gaussian(1)}, where=where) for where in (one, same, other)]
+        assert made[0] == made[1] != made[2] != made[0]
+        derived = [
+            ss.Query({"y": ss.Gaussian(1)}, derive={"y": expression} if expression is not None else None)
+            for expression in (one, same, other)
+        ]
+        assert derived[0] == derived[1] != derived[2]
+    assert QUERY != "a query"
+    with pytest.raises(TypeError, match="unhashable type: 'Query'"):
+        hash(QUERY)
+
+
 def test_it_is_released_like_the_methods_do():
     one, two = (ss.Session(RECORDS, bits=Recorded(1)) for _ in range(2))
     by_query = one.release(QUERY)
@@ -102,13 +160,15 @@ def test_a_preview_touches_no_record_and_charges_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ss.Query(), "columns must be a mapping of columns to mechanisms"),
+        (lambda: ss.Query(), "columns must be a mapping .*, or count must be given"),
         (lambda: ss.Query({"x": 5}), "needs a mechanism"),
         (lambda: ss.Query({"count": ss.Gaussian(1)}), "is reserved for the number of records"),
         (lambda: ss.Query({"x": ss.Gaussian(1)}, level=2), "level must be"),
         (lambda: ss.Query({"x": ss.Gaussian(1)}, unit={"y": 1}), "unit names 'y'"),
         (lambda: ss.Query({"x": ss.Gaussian(1)}, "g"), "keys must be given with by"),
         (lambda: ss.Query({"x": ss.Gaussian(1)}, means="box"), "count must be given"),
+        (lambda: ss.Query({"x": ss.Gaussian(1)}, count=ss.Gaussian(1), means="x"), "means must be one of box"),
+        (lambda: ss.Session(RECORDS).mean({"x": ss.Gaussian(1)}, count=ss.Gaussian(1), interval="x"), "^interval must"),
         (lambda: ss.Query({"g": ss.Gaussian(1)}, keys=KEYS), "is a key column"),
         (lambda: ss.Session(RECORDS).release({"x": ss.Gaussian(1)}), "query must be an ss.Query"),
         (lambda: ss.Session(RECORDS).preview(ss.Query({"y": ss.Gaussian(1)})), "there is no column 'y'"),

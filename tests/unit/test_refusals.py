@@ -83,8 +83,8 @@ def test_a_used_up_cap(tmp_path):
     error = refusal(session, {"x": TEN})
     assert str(error) == (
         "the cap on 'x' would be exceeded, for records of every size: the cap allows 2 such releases, and 2 have been "
-        "made; with one more, a record of size 10 would lose 1.5 in all, and the cap is 1. No Gaussian that would use "
-        "a ten-thousandth of the cap or more fits under what is left of the cap at every size. To continue, raise the "
+        "made; with one more, a record of size 10 would lose 1.5 in all, and the cap is 1. No Gaussian fits under what "
+        "is left of the cap for every record size, unless it uses less than 0.01 % of the cap. To continue, raise the "
         "cap on 'x', with a reason, by `slowscale ledger raise-cap` or Ledger.raise_cap"
     )
     assert (error.column, error.influence, error.spent, error.cap, error.before) == ("x", 10, 1.5, 1, 1)
@@ -124,7 +124,7 @@ def test_a_mechanism_of_another_shape_does_not_fit():
     words = str(refusal(session, {"x": TEN}))
     assert "would be exceeded, for records above 21.5: by this release alone" in words
     assert (
-        "No Gaussian that would use a ten-thousandth of the cap or more fits under the cap at every size. To continue"
+        "No Gaussian fits under the cap for every record size, unless it uses less than 0.01 % of the cap. To continue"
         in words
     )
 

@@ -90,12 +90,12 @@ def test_polars(release):
 def test_files_are_not_lost(release, tmp_path):
     path = release.to_csv(tmp_path / "out.csv")
     before = path.read_bytes()
-    with pytest.raises(ss.ParameterError, match=r"out\.csv exists; a release cannot be drawn again"):
+    with pytest.raises(ss.ParameterError, match=r"out\.csv already exists; .* a release cannot be drawn again"):
         release.to_csv(path)
     assert path.read_bytes() == before
     release.to_csv(path, overwrite=True)
     path.unlink()
-    with pytest.raises(ss.ParameterError, match=r"out\.csv\.json exists"):
+    with pytest.raises(ss.ParameterError, match=r"out\.csv\.json already exists"):
         release.to_csv(path)
     assert not path.exists()
 
@@ -275,3 +275,24 @@ def test_fieller_is_the_set_it_says():
         assert (x - end * y) ** 2 == pytest.approx(z**2 * (x_se**2 + end**2 * y_se**2))
     low, high = fieller(np.array([1.0]), 1.0, np.array([0.5]), 1.0, z)
     assert (low[0], high[0]) == (-np.inf, np.inf)
+
+
+def test_a_notebook_shows_ratios():
+    session = ss.Session(pd.DataFrame({"x": [10, 20]}), bits=Recorded(1))
+    made = session.sum({"x": ss.Gaussian(1e-9)}, count=ss.Gaussian(1e-9)).ratio("x", "count", "pay")
+    assert "<th>x</th><th>count</th><th>pay</th>" in made._repr_html_()
+    assert "<td>30 (30 to 30)</td><td>2 (2 to 2)</td><td>15 (15 to 15)</td>" in made._repr_html_()
+
+
+def test_a_missing_file_is_named(release, tmp_path):
+    with pytest.raises(ss.ParameterError, match=r"there is no file \S*none\.csv$"):
+        ss.read_release(tmp_path / "none.csv")
+    release.to_csv(tmp_path / "r.csv")
+    (tmp_path / "r.csv.json").unlink()
+    with pytest.raises(ss.ParameterError, match=r"no file \S*r\.csv\.json, which holds the facts of \S*r\.csv "):
+        ss.read_release(tmp_path / "r.csv")
+    (tmp_path / "other.csv").write_text("a\n")
+    (tmp_path / "other.csv.json").write_text("{}")
+    with pytest.raises(ss.EngineError, match="is not a release that slowscale wrote; give") as refused:
+        ss.read_release(tmp_path / "other.csv")
+    assert "KeyError" not in str(refused.value)

@@ -63,10 +63,7 @@ class Ledger:
             return
         known = [_by_name(some) for some in (self._file.state.account.caps, self._first.caps)]
         if caps is not None and _by_name(wanted) not in known:
-            raise ParameterError(
-                f"caps must be those that ledger {self.path} has, got different ones; leave them out, or change a cap "
-                "with raise_cap"
-            )
+            raise ParameterError(_other_caps(self.path, wanted, self.caps))
         if name is not None:
             self.check_dataset(name)
 
@@ -297,6 +294,20 @@ def dataset_name(dataset: Any) -> str | None:
             'dataset must be a name such as "cbp-2024", got blank text; leave it out if there is no name'
         )
     return dataset.strip()
+
+
+def _other_caps(path: Path, wanted: Mapping[str, Policy], caps: Mapping[str, Policy]) -> str:
+    """Return the error for caps that are not those of the ledger."""
+    added = [name for name in wanted if folded(name) not in map(folded, caps)]
+    if not caps:
+        problem = f"ledger {path} was created without caps"
+    elif added:
+        problem = f"ledger {path} has caps on {', '.join(caps)}, but not on {', '.join(added)}"
+    else:
+        problem = f"caps must be those that ledger {path} has, got different ones"
+    if not added:
+        return f"{problem}; leave them out, or change a cap by `slowscale ledger raise-cap` or Ledger.raise_cap"
+    return f"{problem}, and caps can be added only when a ledger is created; leave out {', '.join(added)} in caps"
 
 
 def _by_name(caps: Mapping[str, Policy]) -> dict[str, Policy]:

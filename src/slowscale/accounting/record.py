@@ -17,6 +17,7 @@ import numpy as np
 
 from slowscale.bounded import BoundedPolicy
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.markup import html_text
 from slowscale.parameters import Array, as_array, check_flag
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy
 from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
@@ -139,9 +140,18 @@ class RecordPolicy:
 
     def column(self, name: str | None) -> Policy:
         """Return what a record may lose through one column (None: counts), as a function of its influence."""
+        if name is not None and name not in self.columns:
+            raise ParameterError(
+                f"name must be a column that the loss depends on, got {name!r}; the columns are "
+                f"{', '.join(self.columns) or 'none: every record loses the same'}. Counts have the name None"
+            )
+        return self._column(name)
+
+    def _column(self, name: str | None) -> Policy:
+        """Return what a record may lose through one column. Through a column that is not released it loses nothing."""
         policies = [policy for column, policy in self.terms if column == name]
         for parallel in self.parallel:
-            parts = [part.column(name) for _, part in parallel.parts]
+            parts = [part._column(name) for _, part in parallel.parts]
             policies.append(MaxPolicy(tuple(parts)) if len(parts) > 1 else parts[0])
         if not policies:
             return ConstantPolicy(0.0, self.notion or ZCDP)
@@ -230,6 +240,9 @@ class RecordPolicy:
 
     def __str__(self) -> str:
         return text(self.formula())
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
     def formula(self) -> Formula:
         """Return the loss of a record as a tree, in which the names of the columns stand for its values."""

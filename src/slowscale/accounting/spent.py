@@ -11,7 +11,7 @@ from slowscale.accounting.semantics import Loss, bounds_in_words, explain, highe
 from slowscale.errors import ParameterError
 from slowscale.figures import figure, share
 from slowscale.markup import html_text
-from slowscale.sizes import RecordSize, default_sizes
+from slowscale.sizes import RecordSize, SizesLike, default_sizes, read_sizes
 from slowscale.typing import Record
 
 
@@ -74,13 +74,21 @@ class Spent(RecordPolicy):
     def _repr_html_(self) -> str:
         return html_text(str(self))
 
-    def describe(self, sizes: Sequence[RecordSize] = ()) -> str:
-        """Return as text what records of these sizes may have lost. The default sizes are powers of ten."""
+    def describe(self, sizes: SizesLike = ()) -> str:
+        """Return as text what records of these sizes may have lost. The default sizes are powers of ten.
+
+        Parameters
+        ----------
+        sizes
+            Example records, as in `Release.report`: {"median firm": {"emp": 12}, "largest firm": 4e10}, or numbers such
+            as [100, 1e6].
+        """
+        stated = read_sizes(sizes) if len(sizes) else ()
         if not self.releases:
             return "Nothing has been released yet: no record has lost anything."
         thing = "record" if self.protects is None else self.protects
         size = "its size" if self.protects is None else "its total in a cell, and adds up over its cells"
-        shown = tuple(sizes) or default_sizes([(self.column(column), None) for column in self.columns])
+        shown = stated or default_sizes([(self.column(column), None) for column in self.columns])
         lines = [
             f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
             f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:"
@@ -99,7 +107,7 @@ class Spent(RecordPolicy):
         if counts:
             lines.append(f"  being counted: {figure(counts)} for every record")
         lines += self._totals_in_words(shown)
-        if self.columns and not sizes:
+        if self.columns and not stated:
             lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
         if self.pure_policy is not None:
             lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")

@@ -17,11 +17,17 @@ EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}
 # The library's errors name Python arguments. These patterns turn them into what a plan file says.
 PLAN_WORDS = (
     (r"\bcsv=\{([^}]*)\}", r"csv = { \1 } in [data]"),
+    (r"""\bderive=\{"(\w+)": ('[^']*')\}""", r"derive = { \1 = \2 } in [data]"),
     (r'"(delimiter|quote|encoding|dates|decimal|header)": ', r"\1 = "),
     (r'\b(nulls|negatives)="(\w+)"', r'\1 = "\2" in [options]'),
     (r"\b(types|csv|where|derive|protect)=(?!\w)", r"\1 in [data]"),
     (r"ss\.Ledger\(path, caps\)", "in [ledger.caps] of the plan"),
     (r"\bdataset='([^']*)'", r'name = "\1" in [data]'),
+    (r"\boverwrite=True", "--overwrite"),
+    (r"\b\w+\.calibrate needs (\w+)=…", r"give \1"),
+    (r"(`slowscale ledger raise-cap`) or Ledger\.raise_cap", r"\1"),
+    (r"\bcaps must be those", "[ledger.caps] must be those"),
+    (r"\bin caps\b", "in [ledger.caps]"),
 )
 
 app = typer.Typer(
@@ -85,6 +91,8 @@ def _report_error(error: Exception) -> int:
     if isinstance(error, SlowscaleError):
         message, code = _in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
     elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
+        if not error.format_message():  # no command was given, and the help was printed
+            return 2
         message, code = f"{error.format_message()} (see slowscale --help)", 2
     elif isinstance(error, OSError):
         message, code = str(error), 2

@@ -14,6 +14,7 @@ from slowscale.cli.shared import (
     Std,
     check_terminal,
     confirm,
+    in_options,
     parse_assignment,
     print_json,
 )
@@ -161,7 +162,7 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
             if mistake["type"] == "extra_forbidden":
                 words = f"there is no such parameter; there are {', '.join(PARAMETERS[:-1])}"
             option = f"--{name}: " if name in CAP_OPTIONS else f"--param {name}: "
-            mistakes.append(f"{option if name else ''}{words}")
+            mistakes.append(f"{option if name else ''}{in_options(words)}")
         raise ParameterError("; ".join(mistakes)) from None
 
 

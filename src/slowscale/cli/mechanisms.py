@@ -1,6 +1,7 @@
 """Commands about mechanisms, without data: `compare` puts several side by side, `calibrate` finds parameters."""
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from slowscale.cli.shared import (
     Overwrite,
     RecordSizes,
     Std,
+    in_options,
     parse_assignment,
     print_json,
     writable_path,
@@ -35,6 +37,7 @@ def compare(
 ) -> None:
     """Compare mechanisms that have the same error: what records of each size lose."""
     import slowscale as ss
+    from slowscale.errors import ParameterError
     from slowscale.figures import figure
     from slowscale.mechanisms import same_error
     from slowscale.sizes import read_sizes
@@ -45,7 +48,10 @@ def compare(
     influences: Any = values if shown[0].named else list(values.values())
     if chart is not None:
         writable_path(chart, "", overwrite)
-    compared = ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at])
+    try:
+        compared = ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at])
+    except ParameterError as error:
+        raise ParameterError(re.sub(r"^influences\b", "--sizes", str(error))) from None
     if chart is not None:
         from slowscale.report.loss_chart import write_chart
 
@@ -94,7 +100,7 @@ def calibrate(
     from slowscale.accounting import RecordPolicy
     from slowscale.cli.printing import show_mechanism
     from slowscale.columns import column_policies, shown_sizes
-    from slowscale.errors import ParameterError
+    from slowscale.errors import ParameterError, SlowscaleError
     from slowscale.plan import MECHANISMS
     from slowscale.sizes import read_sizes
 
@@ -104,7 +110,10 @@ def calibrate(
     if (std is None) == (loss is None):
         raise ParameterError("give one target: --std for a standard deviation, or --loss and --at for a record's loss")
     stated = read_sizes(sizes, argument="--sizes")
-    found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
+    try:
+        found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
+    except SlowscaleError as error:
+        raise ParameterError(in_options(str(error))) from None
     if as_json:
         described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
         losses = {size.name: found.policy(at) for size in stated if (at := size.everywhere) is not None}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,6 +39,13 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
         return name, float(number)
     except ValueError:
         raise ParameterError(f"{option} must be a name and a number such as {example}, got {text!r}") from None
+
+
+def in_options(message: str) -> str:
+    """Return an error about parameters and targets of a mechanism, with the names of the command's options."""
+    message = re.sub(r"\b\w+\.calibrate needs k=…", "give --param k=4, for instance,", message)
+    message = re.sub(r"\b\w+\.calibrate needs (\w+)=…", r"give --param \1=NUMBER", message)
+    return re.sub(r"^(at|std|loss) must", r"--\1 must", message)
 
 
 def print_json(value: Any) -> None:

@@ -72,7 +72,7 @@ def _plan_for_file(data: str, plan: Path) -> tuple[str, list[str]]:
         guess = guess_types(data)
     dtypes = open_table(data, guess, guess.csv).schema()
     columns = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}
-    notes = [TYPES_NOTE, *(f"  {name}: {note}" for name, note in guess.notes.items())]
+    notes = [*([TYPES_NOTE] if guess.types else []), *(f"  {name}: {note}" for name, note in guess.notes.items())]
     return starting_plan(os.path.relpath(data, plan.parent), columns, guess), notes
 
 

@@ -248,7 +248,7 @@ class Mechanism(Declared, ABC):
             User-given functions by name ("module.function"). A description only names them; it never runs code.
         """
         kinds = {cls.__name__: cls for cls in REGISTRY.values()}
-        if not isinstance(description, Mapping) or description.get("type") not in kinds:
+        if not isinstance(description, Mapping) or description.get("type") not in list(kinds):
             raise ParameterError(
                 f"description must be a mapping with a type among {', '.join(sorted(kinds))}, got {description!r:.80}"
             )

@@ -76,7 +76,7 @@ def calibrate(
     raise CalibrationError(
         f"{target} cannot be met by {cls.__name__} with {free} > {number(low)}"
         f"{'' if high == math.inf else f' and <= {number(high)}'}: "
-        f"it can be {_attainable(target.value, min(seen), max(seen))}"
+        f"{_attainable(target, min(seen), max(seen))}"
     )
 
 
@@ -155,11 +155,13 @@ def _crossings(excess: Callable[[float], float], coordinates: list[float]) -> It
             yield left, right
 
 
-def _attainable(target: float, lowest: float, highest: float) -> str:
+def _attainable(target: _Target, lowest: float, highest: float) -> str:
     """Return in words which values can be met, given the least and the largest ln(achieved/target)."""
-    low, high = target * math.exp(lowest), target * math.exp(min(highest, 600))
+    low, high = target.value * math.exp(lowest), target.value * math.exp(min(highest, 600))
     if lowest == highest:
-        return "only 0" if lowest == -700 else f"only {number(low)}"
-    if lowest <= -700 or low < 1e-12 * target:
-        return f"at most {number(high)}"
-    return f"at least {number(low)}" if high > 1e12 * target else f"from {number(low)} to {number(high)}"
+        return f"the only {target.name} possible is {0 if lowest == -700 else number(low)}"
+    if lowest <= -700 or low < 1e-12 * target.value:
+        return f"the largest {target.name} possible is {number(high)}"
+    if high > 1e12 * target.value:
+        return f"the smallest {target.name} possible is {number(low)}"
+    return f"the {target.name} can be from {number(low)} to {number(high)}"

@@ -26,7 +26,7 @@ def as_value_errors() -> Iterator[None]:
         raise ValueError(str(error)) from None
 
 
-def mistake_at(field: list[str], message: str) -> PydanticCustomError:
+def mistake_at(field: list[str | int], message: str) -> PydanticCustomError:
     """Return an error about one field, for a validator that checks the plan as a whole."""
     return PydanticCustomError("value_error", "{message}", {"message": message, "field": field})
 

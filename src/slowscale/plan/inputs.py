@@ -1,5 +1,6 @@
 """The tables [data] and [keys] of a plan: where the records are, and which cells are public."""
 
+from datetime import date
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
@@ -138,6 +139,20 @@ class KeysPlan(PlanPart):
         description="A key column that divides the records into parts. Releases about different parts cost a record "
         "the largest of their losses, not the sum.",
     )
+
+    @field_validator("cross", mode="before")
+    @classmethod
+    def _check_cross(cls, cross: Any) -> Any:
+        # One check for all types: pydantic would report a mistake once for each type that a label may have.
+        for name, labels in cross.items() if isinstance(cross, dict) else ():
+            for label in labels if isinstance(labels, list) else ():
+                if not isinstance(label, str | int | date):
+                    got = "floats, which cannot be labels" if isinstance(label, float) else type(label).__name__
+                    raise ValueError(
+                        f"the labels of {name} must be text, whole numbers, booleans or dates, got {got}; write whole "
+                        "numbers without a decimal point, and other labels as text"
+                    )
+        return cross
 
     @model_validator(mode="after")
     def _check_one_kind(self) -> "KeysPlan":

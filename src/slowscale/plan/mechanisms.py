@@ -136,6 +136,8 @@ class SumPlan(MechanismPlan):
     @field_validator("unit", mode="before")
     @classmethod
     def _check_unit(cls, unit: Any) -> Any:
+        if isinstance(unit, float) and not unit.is_integer():
+            raise ValueError(f'must be a whole number such as 1, or text such as "0.1"; write unit = "{unit}"')
         with as_value_errors():
             as_unit(unit)
         return unit

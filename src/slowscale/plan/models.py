@@ -121,18 +121,21 @@ class Plan(PlanPart):
         names = [part.column for part in self.sums]
         if not names and self.count is None:
             raise ValueError("nothing to publish: give at least one [[sums]] with column and mechanism, or [count]")
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"column {name!r} is summed twice; keep one [[sums]] for it")
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise mistake_at(["sums", i, "column"], f"column {name!r} is summed twice; keep one [[sums]] for it")
         if COUNT in names:
             raise ValueError(
                 "a column 'count' cannot be summed, because the number of records has that name; derive a column with "
                 "another name"
             )
         keys = [] if self.keys is None else self.keys.known_columns
-        for name in names:
+        for i, name in enumerate(names):
             if name in keys:
-                raise ValueError(f"column {name!r} is a key column, so it cannot be summed")
+                raise mistake_at(
+                    ["sums", i, "column"],
+                    f"column {name!r} is a key column, so it cannot be summed; sum another column, or change [keys]",
+                )
         return self
 
     @model_validator(mode="after")

@@ -92,9 +92,9 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
     if target.exists() and not overwrite:
+        lost = "" if ending == ".html" else " and lose the release in it, which cannot be drawn again"
         raise ParameterError(
-            f"{name}: {path} exists, and a release cannot be drawn again; choose another path, or pass --overwrite to "
-            "replace the file"
+            f"{name}: {path} already exists; choose another path, or pass --overwrite to replace the file{lost}"
         )
     try:
         new_file(target, 0o600).unlink()

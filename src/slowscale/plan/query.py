@@ -75,11 +75,11 @@ def check_column_names(plan: Plan, session: "Session") -> None:
     columns = [*session.table.columns, *plan.data.derive]
     for name in [part.column for part in plan.sums]:
         if name not in columns:
-            raise ParameterError(f"sums: {name!r} is not a column; there are {', '.join(columns)}")
+            raise ParameterError(f"sums: {name!r} is not a column; the columns are {', '.join(columns)}")
     known = {"*", COUNT, *map(folded, columns)}
     for name in plan.caps:
         if folded(name) not in known:
-            raise ParameterError(f"ledger.caps: {name!r} is not a column; there are {', '.join(columns)}")
+            raise ParameterError(f"ledger.caps: {name!r} is not a column; the columns are {', '.join(columns)}")
 
 
 def _with_derived(plan: Plan, session: "Session") -> Any:

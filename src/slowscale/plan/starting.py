@@ -1,4 +1,4 @@
-"""Plans to start from: an example with every option, and a plan for some data in which the choices are left open."""
+"""Plans to start from: an example with most options, and a plan for some data in which the choices are left open."""
 
 import os
 import re
@@ -96,9 +96,16 @@ def _type_lines(columns: Mapping[str, str], guess: "Guess | None") -> Iterator[s
         yield "# These types are proposed from the records, which are confidential. Read and correct them before you"
         yield "# use or share this file."
         yield "[data.types]"
+    elif guess is not None:
+        yield "# To declare types, remove the # from the next line and from the lines of their columns."
+        yield "# [data.types]"
+    else:
+        yield "# The columns of the table have these types:"
     for name, dtype in columns.items():
         line = f"{toml_key(name)} = {toml_value(dtype)}"
-        line = line if name in proposed else f"# {line}"
+        if name not in proposed:
+            # A timestamp of a file can only be kept as it is, or be converted with derive.
+            line = f"# {toml_key(name)} is a {dtype}" if dtype.startswith("timestamp") else f"# {line}"
         yield _with_comment(line, notes[name]) if name in notes else line
 
 

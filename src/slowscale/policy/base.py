@@ -209,7 +209,7 @@ class Policy(Declared, ABC):
         """
         if not isinstance(description, Mapping) or "kind" not in description:
             raise ParameterError(f'description must be a mapping with a "kind", got {description!r:.80}')
-        cls = POLICY_KINDS.get(description["kind"])
+        cls = POLICY_KINDS.get(description["kind"]) if isinstance(description["kind"], str) else None
         if cls is None:
             raise ParameterError(f"kind must be one of {', '.join(sorted(POLICY_KINDS))}, got {description['kind']!r}")
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]

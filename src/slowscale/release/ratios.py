@@ -49,10 +49,10 @@ class Ratios:
         ]
 
 
-def check_interval(interval: object) -> None:
-    """Raise unless the argument `interval` names a kind of interval for ratios."""
+def check_interval(interval: object, argument: str = "interval") -> None:
+    """Raise unless an argument names a kind of interval for ratios."""
     if interval not in INTERVALS:
-        raise ParameterError(f"interval must be one of {', '.join(INTERVALS)}, got {interval!r}")
+        raise ParameterError(f"{argument} must be one of {', '.join(INTERVALS)}, got {interval!r}")
 
 
 def box_level(level: float) -> float:

@@ -38,12 +38,20 @@ def read_release(path: str | os.PathLike[str], functions: Mapping[str, Callable[
     except SlowscaleError:
         raise
     except FileNotFoundError as error:
-        raise ParameterError(f"path: there is no file {error.filename or source}") from None
+        missing = str(error.filename or source) if source.exists() else str(source)
+        beside = "" if missing == str(source) else f", which holds the facts of {source} and must be beside it"
+        raise ParameterError(f"path: there is no file {missing}{beside}") from None
     except Exception as error:
-        raise EngineError(f"{source} is not a release that slowscale wrote: {type(error).__name__}") from error
+        raise EngineError(
+            f"{source} is not a release that slowscale wrote; give a .parquet file, or a .csv file with its .csv.json "
+            "file beside it, that to_parquet or to_csv wrote"
+        ) from error
     if described is None:
         raise EngineError(f"{source} was released with a nested function or lambda, which cannot be read back")
-    known = Facts.from_dict(facts)
+    try:
+        known = Facts.from_file(facts)
+    except ParameterError as error:
+        raise EngineError(f"{source} is damaged: {error}. Use a copy of the files as they were released") from None
     return Release(table, known, *read_policies(facts, functions), _read_mechanisms(known, functions))
 
 

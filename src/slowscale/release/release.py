@@ -53,7 +53,7 @@ class Release:
         `x_high` of an interval for the true sum and, for a transformation, `x_transformed`.
     facts
         Everything that is public about the release: mechanisms, units, policies, why the keys are public, filters, the
-        version of slowscale.
+        version of slowscale. `json.dumps(release.facts.to_dict())` writes them as JSON.
     policy
         The PRzCDP loss of a record by this release. Call it on a record, such as {"emp": 12}.
     pure_policy
@@ -91,7 +91,8 @@ class Release:
         return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
 
     def _repr_html_(self) -> str:
-        shown = {name: column.grid for name, column in self.facts.columns.items()}
+        shown: dict[str, Fraction | None] = {name: column.grid for name, column in self.facts.columns.items()}
+        shown |= dict.fromkeys(self.facts.ratios)  # ratios have no grid
         keys = list(self.facts.cells.columns) if self.facts.cells else []
         rows = []
         for values in self.table.slice(0, SHOWN_ROWS).to_pylist():

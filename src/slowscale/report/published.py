@@ -1,6 +1,7 @@
 """What was published: the columns, an excerpt of the table, and the errors."""
 
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -36,7 +37,10 @@ def published_section(release: Release) -> Section:
     for name, column in columns.items():
         kind = "number of records" if column.kind == "count" else "sum"
         made_by = released_by(column)
-        how = ["" if made_by is None else made_by.words, " ", tag("code", column.described)]
+        words = "" if made_by is None else made_by.words
+        if column.is_count:
+            words = re.sub(r"\b([Tt]he) sum\b", r"\1 count", words)
+        how = [words, " ", tag("code", column.described)]
         bias = BIAS_OF_ESTIMATOR.get(column.estimator, "Not stated: the estimator is a function of the curator's.")
         if (column.rounding_bias or 0.0) > 1e-3 * float(column.grid):
             rounding = f"t most {figure(column.rounding_bias)} by rounding to the unit."

@@ -40,7 +40,8 @@ def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) 
     for name in check_caps(caps):
         if folded(name) not in known:
             raise ParameterError(
-                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}"
+                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}. For a "
+                "derived column, make the ledger first, with all caps: ss.Session(data, ss.Ledger(path, caps))"
             )
 
 
@@ -69,7 +70,10 @@ def check_partition(query: Query, records: Records) -> None:
     if query.keys is None or partition not in query.keys.columns:
         raise ParameterError(f"partition must be a key column, got {partition!r}")
     if partition in (query.derive or {}) or not records.is_stored(partition):
-        raise ParameterError(f"partition must be a column of the data as it is stored: {partition!r} may be derived")
+        raise ParameterError(
+            f"partition must be a column of the data as it is stored, but {partition!r} may be derived; name a stored "
+            "key column, or leave out the partition, and the losses of the releases add up"
+        )
 
 
 def check_derived_columns(query: Query, records: Records, accountant: Accountant) -> None:

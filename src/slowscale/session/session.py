@@ -27,6 +27,7 @@ from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by
 from slowscale.query import Query
 from slowscale.refusals import explained
 from slowscale.release import Release
+from slowscale.release.ratios import check_interval
 from slowscale.sampling import BitSource
 from slowscale.session.binding import bind, charge_for, release_facts
 from slowscale.session.checks import (
@@ -247,6 +248,7 @@ class Session:
 
         See `sum` for the arguments, and `Release.ratio` for the kinds of intervals.
         """
+        check_interval(interval)
         return self._release(
             Query(
                 columns, by, keys, count=count, unit=unit, level=level, means=interval, where=where, derive=derive,

@@ -330,6 +330,12 @@ def _label_array(name: str, values: Any) -> pa.Array:
     try:
         items = values if getattr(values, "dtype", None) is not None or isinstance(values, pa.Array) else list(values)
         kinds = {type(item) for item in items} if isinstance(items, list) else set()
+        if any(issubclass(kind, float | np.floating) for kind in kinds):
+            raise ParameterTypeError(
+                f"keys {name} must be {allowed}, got floats, which cannot be labels; write whole numbers without a "
+                "decimal point, and use text for other labels (a missing label turns whole numbers of pandas into "
+                "floats: remove it, or use Int64)"
+            )
         if len(kinds) > 1:
             got = " and ".join(sorted(kind.__name__ for kind in kinds))
             raise ParameterTypeError(f"keys {name} must be labels of one type, got {got}")
@@ -370,9 +376,12 @@ def _check_kind(name: str, dtype: Any) -> str:
     kind = label_kind(dtype)
     if kind is None:
         why = (
-            " (in pandas, a missing label turns whole numbers into floats: fill it in, or use Int64)"
+            "; convert the labels to whole numbers or text (in pandas, a missing label turns whole numbers into "
+            "floats: fill it in, or use Int64)"
             if str(dtype) in ("double", "float64")
-            else ""
+            else "; every label is missing: give the labels"
+            if str(dtype) == "null"
+            else "; convert the labels to text"
         )
         raise ParameterTypeError(f"keys {name} must be text, whole numbers, booleans or dates, got {dtype}{why}")
     return kind

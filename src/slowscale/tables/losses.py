@@ -74,7 +74,7 @@ class Losses:
     protects: str | None = None
 
     def __repr__(self) -> str:
-        things = "records" if self.protects is None else f"different {self.protects}"
+        things = "records" if self.protects is None else f"different values of {self.protects}"
         lines = ["CONFIDENTIAL: for the curator only, never to be published", f"losses of {self.records:,} {things}"]
         lines += [f"  {share:>8.1%} of them lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
         lines += [f"  the {_ordinal(rank)} loss is {loss:.4g}" for rank, loss in self.largest.items()]

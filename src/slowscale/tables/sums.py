@@ -324,15 +324,28 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
             )
         have = label_kind(table[name].type())
         if have is None:
-            hint = '; use derive={"day": "cast(' + name + ' as date)"}' if table[name].type().is_timestamp() else ""
             raise ParameterTypeError(
-                f"by: column {name!r} must hold text, whole numbers, booleans or dates, got {table[name].type()}{hint}"
+                f"by: column {name!r} must hold text, whole numbers, booleans or dates, got {table[name].type()}"
+                f"{_label_hint(name, table[name].type())}"
             )
         if have != kind:
             raise ParameterTypeError(
                 f"by: column {name!r} holds {have}, but the keys hold {kind}; give keys of the column's type, or "
                 "declare the column's type (types=)"
             )
+
+
+def _label_hint(name: str, dtype: dt.DataType) -> str:
+    """Return what to do with a column whose type cannot hold labels."""
+    quoted = name.replace('"', '""')
+    if dtype.is_timestamp():
+        return f"""; use derive={{"day": 'cast("{quoted}" as date)'}}, and day as the key column"""
+    if dtype.is_floating() or dtype.is_decimal():
+        return (
+            f"""; if it holds whole numbers, use derive={{"code": 'cast(round("{quoted}") as bigint)'}}, and code as """
+            "the key column"
+        )
+    return "; use another key column, or derive one from it with derive="
 
 
 def _by_key(

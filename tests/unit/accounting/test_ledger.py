@@ -371,7 +371,7 @@ def test_a_partition_must_be_a_column_of_the_data():
     session = ss.Session(RECORDS)
     with pytest.raises(ss.ParameterError, match="partition must be a key column, got 'y'"):
         session.sum({"x": ss.Gaussian(1)}, keys=KEYS, partition="y")
-    with pytest.raises(ss.ParameterError, match="may be derived"):
+    with pytest.raises(ss.ParameterError, match="may be derived; name a stored key column"):
         session.sum({"x": ss.Gaussian(1)}, keys=ss.Keys.cross({"part": [1]}), derive={"part": "y"}, partition="part")
 
 
@@ -547,7 +547,7 @@ def test_the_labels_of_a_partition_keep_their_type(path):
     session.sum({"x": ss.Gaussian(10)}, keys=ss.Keys.cross({"d": [date(2020, 1, 1)]}), partition="d")
     assert session.spent({"x": 10, "d": date(2020, 1, 1)}) == 0.5
     view = ss.Session(session.table.mutate(part=session.table.x % 2))
-    with pytest.raises(ss.ParameterError, match="may be derived"):
+    with pytest.raises(ss.ParameterError, match="may be derived; name a stored key column"):
         view.sum({"x": ss.Gaussian(10)}, keys=ss.Keys.cross({"part": [1]}), partition="part")
 
 
@@ -1324,3 +1324,25 @@ def test_payloads_are_plain_json(path):
         payloads = [json.loads(text) for (text,) in file.execute("SELECT payload FROM entries")]
     assert [payload["kind"] for payload in payloads] == ["created", "charge"]
     assert Path(path).stat().st_size < 100_000
+
+
+def test_caps_that_the_ledger_does_not_have(tmp_path):
+    one, other = ss.Gaussian(1).policy, ss.Gaussian(2).policy
+    ss.Ledger(tmp_path / "none")
+    with pytest.raises(ss.ParameterError, match="created without caps, and caps can be added only when") as refused:
+        ss.Ledger(tmp_path / "none", {"x": one})
+    assert "raise" not in str(refused.value)
+    ss.Ledger(tmp_path / "some", {"x": one})
+    with pytest.raises(ss.ParameterError, match="has caps on x, but not on y, and caps can be added only when"):
+        ss.Ledger(tmp_path / "some", {"x": one, "y": one})
+    with pytest.raises(ss.ParameterError, match=r"change a cap by `slowscale ledger raise-cap` or Ledger\.raise_cap"):
+        ss.Ledger(tmp_path / "some", {"X": other})
+
+
+def test_a_derived_column_gets_its_cap_with_the_ledger(tmp_path):
+    records = pd.DataFrame({"cattle": [1, 2]})
+    caps = {"cattle": ss.Gaussian(1).policy, "x": ss.Gaussian(1).policy}
+    with pytest.raises(ss.ParameterError, match=r"ss.Session\(data, ss.Ledger\(path, caps\)\)"):
+        ss.Session(records, caps=caps)
+    session = ss.Session(records, ss.Ledger(tmp_path / "l", caps))
+    assert len(session.sum({"x": ss.Gaussian(1)}, derive={"x": "cattle * 2"})) == 1

@@ -132,14 +132,6 @@ def test_a_column_has_the_largest_of_its_parallel_parts():
         assert both.column("y")(size) == gaussian(size)
 
 
-def test_a_column_without_a_policy_loses_nothing():
-    pure = ss.RecordPolicy((("x", ss.GeneralizedGaussian(1, 1).pure_policy),))
-    for policy, notion in ((pure, "PRDP"), (P, "PRzCDP"), (ss.RecordPolicy(()), "PRzCDP")):
-        nothing = policy.column("z")
-        assert nothing(1e9) == 0
-        assert nothing.notion == notion
-
-
 def test_the_parts_of_a_union_are_numbered():
     """A ledger stores these labels."""
     assert (P | P).parallel == (Parallel("", ((0, P), (1, P))),)
@@ -200,3 +192,30 @@ def test_the_values_of_a_table_belong_to_the_same_records():
 def test_a_missing_column_is_named(record, given):
     with pytest.raises(ss.ParameterError, match=rf"record must have a value for .*pay, got values for {given}$"):
         P(record)
+
+
+def test_a_column_that_is_not_released_is_refused():
+    policy = ss.RecordPolicy((("emp", ss.Gaussian(1).policy),))
+    with pytest.raises(ss.ParameterError, match="got 'typo'; the columns are emp"):
+        policy.column("typo")
+    assert policy.column("emp")(2) == 2
+    assert policy.column(None)(0) == 0
+    parts = policy | ss.RecordPolicy((("pay", ss.Gaussian(1).policy),))
+    assert parts.column("pay")(2) == 2
+    with pytest.raises(ss.ParameterError, match="the columns are emp, pay"):
+        parts.column("typo")
+
+
+def test_a_notebook_shows_it():
+    assert ss.RecordPolicy((("a<b", ss.Gaussian(1).policy),))._repr_html_() == "<pre>a&lt;b² / (2·1²)</pre>"
+
+
+def test_sizes_of_your_own():
+    account = Account()
+    account.charge(Charge(ss.RecordPolicy((("emp", ss.Gaussian(1).policy),))))
+    for sizes in ({"largest": 5}, {"largest": {"emp": 5}}, [5], np.array([5.0]), "5"):
+        assert "12.5 at 5" in account.spent.describe(sizes)
+        assert "These sizes follow from the policies" not in account.spent.describe(sizes)
+    assert "These sizes follow from the policies" in account.spent.describe()
+    with pytest.raises(ss.ParameterError, match="sizes must have exactly one size whose name contains"):
+        account.spent.describe({"median": 5})

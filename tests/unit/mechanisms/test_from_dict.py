@@ -36,3 +36,11 @@ def test_functions_are_given_by_name() -> None:
 def test_other_descriptions_are_refused(wrong: object) -> None:
     with pytest.raises(ss.ParameterError):
         Mechanism.from_dict(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [[], ["root"], {}, None, 5])
+def test_a_name_that_is_not_text_is_refused(kind):
+    with pytest.raises(ss.ParameterError, match="kind must be one of"):
+        ss.Policy.from_dict({"kind": kind})
+    with pytest.raises(ss.ParameterError, match="a mapping with a type among"):
+        ss.Mechanism.from_dict({"type": kind})

@@ -324,7 +324,7 @@ def test_files_are_not_lost(release, tmp_path):
     path = release.report(tmp_path / "report.html")
     before = path.read_bytes()
     path.write_bytes(b"other")
-    with pytest.raises(ss.ParameterError, match=r"report\.html exists"):
+    with pytest.raises(ss.ParameterError, match=r"report\.html already exists; pass overwrite=True to replace it$"):
         release.report(path)
     assert path.read_bytes() == b"other"
     assert write_report(release, path, overwrite=True).read_bytes() == before
@@ -651,3 +651,12 @@ def test_example_rows_have_the_digits_of_the_table(release, tmp_path):
     made = replace(release, table=table, facts={**release.facts, "columns": columns})
     words = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8")).words
     assert "1,234,567.10 (1,234.56) −0.10 to 1,000,000,000,000,000.25" in words
+
+
+def test_noise_on_a_count_is_described_as_such(tmp_path):
+    session = ss.Session(records(1, 10), bits=Recorded(1))
+    made = session.sum({"emp": ss.Gaussian(5)}, count=ss.Root(2, 1))
+    words = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8")).words
+    assert "Gaussian noise is added to the sum." in words
+    assert "The count is transformed by a root" in words
+    assert "The sum is transformed by a root" not in words

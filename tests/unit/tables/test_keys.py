@@ -1,5 +1,7 @@
 """Keys: made from public data of any kind, combined, typed, and never changed silently."""
 
+import ast
+import re
 from datetime import date
 
 import numpy as np
@@ -131,9 +133,11 @@ def test_every_kind_of_label():
         (lambda: Keys.from_frame({"a": [1, 2], "b": [1]}), "the same length"),
         (
             lambda: Keys.from_frame({"a": [1.5]}),
-            "must be text, whole numbers, booleans or dates, got double",
+            "must be text, whole numbers .* booleans or dates, got floats, which cannot be labels",
         ),
         (lambda: Keys.from_frame(pd.DataFrame({"a": [1, None]})), "missing label turns whole numbers into floats"),
+        (lambda: Keys.cross({"pay": [1.5, 2]}), "pay must be .* got floats, which cannot be labels; write whole"),
+        (lambda: Keys.cross({"a": [None]}), "every label is missing: give the labels"),
         (lambda: Keys.from_frame({"a": ["x", 1]}), "one type, got int and str"),
         (lambda: Keys.from_frame({"a": "abc"}), "a list of labels, got 'abc'"),
         (lambda: Keys.from_frame({"a": 5}), "a list of labels, got 5"),
@@ -182,3 +186,22 @@ def test_mistakes_raise_clear_errors(make, words):
 def test_that_no_record_has_a_label_is_an_error_of_the_data():
     with pytest.raises(DataError, match="keys must not be empty, but no record has a label"):
         Keys.public_in(pd.DataFrame({"a": [None, None]}, dtype="str"), "a")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "labels"),
+    [
+        ('odd "name"', pd.to_datetime(["2024-01-01", "2024-01-02"]), [date(2024, 1, 2)]),
+        ("when", pd.to_datetime(["2024-01-01", "2024-01-02"]), [date(2024, 1, 2)]),
+        ("a b", [1.0, 2.0], [2]),
+    ],
+)
+def test_the_advice_on_key_columns_works(column, values, labels):
+    session = ss.Session(pd.DataFrame({column: values, "x": [3, 4]}))
+    with pytest.raises(ss.ParameterTypeError) as refused:
+        session.sum({"x": ss.Gaussian(1e-6)}, keys=Keys.from_frame({column: labels}))
+    derive = ast.literal_eval(re.search(r"derive=({.*})", str(refused.value)).group(1))
+    (name,) = derive
+    assert f"{name} as the key column" in str(refused.value)
+    release = session.sum({"x": ss.Gaussian(1e-6)}, keys=Keys.from_frame({name: labels}), derive=derive)
+    assert release.table["x"].to_pylist() == [4]

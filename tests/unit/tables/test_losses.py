@@ -2,7 +2,9 @@
 
 import ibis
 import numpy as np
+import pandas as pd
 import pytest
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.policy import (
@@ -70,3 +72,9 @@ def test_constants_are_numbers_of_any_size():
 def test_functions_of_the_user_are_refused(wrap):
     with pytest.raises(ss.ParameterError, match="the engine cannot evaluate a policy with a user-given function"):
         losses(wrap(TransformationPolicy(np.sqrt, 1)))
+
+
+def test_entities_are_counted_in_words():
+    records = pd.DataFrame({"firm": ["a", "a", "b"], "x": [1, 2, 3]})
+    session = ss.Session(records, protect="firm", bits=Recorded(1))
+    assert "losses of 2 different values of firm" in repr(session.losses(session.sum({"x": ss.Gaussian(1)})))
