@@ -10,6 +10,7 @@ import ibis
 import ibis.expr.datatypes as dt
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from helpers import engines
 
@@ -136,6 +137,7 @@ def test_a_float_counts_as_whole_grains_of_the_power_of_two_below_the_unit(engin
     found = by_record(engine, scaled, pa.float64(), unit=unit)
     expected = [in_grains(value, power) for value in scaled]
     assert fractions(found) == expected
+    assert (found.grain, found.parts) == (power, 2**30)
     assert found.floats().tolist() == pytest.approx([float(number) for number in expected], rel=1e-15, abs=0)
     total = exact_sums(opened(engine, {"x": pa.array(scaled)}), [Column("x", Fraction(unit))], None).sums["x"]
     assert fractions(total) == [sum(expected)]
@@ -146,6 +148,7 @@ def test_integers_of_every_size_are_summed_exactly(engine):
     values = [2**63 - 1, -(2**63), 2**32, 2**32 - 1, -(2**32) - 1, 2**31, 5, -1, 0, -(2**62)]
     found = by_record(engine, values, pa.int64())
     assert fractions(found) == values
+    assert (found.grain, found.rest) == (1, None)
     assert found.floats().tolist() == [float(value) for value in values]
     for several in ([2**63 - 1] * 3, [-(2**63)] * 5, [-3, 1]):
         table = opened(engine, {"x": pa.array(several, pa.int64())})
@@ -157,7 +160,7 @@ def test_integers_of_every_size_are_summed_exactly(engine):
 def test_decimals_are_summed_exactly_in_their_last_digit(engine, digits, scale):
     values = [Decimal(number).scaleb(-scale) for number in (1, -1, 10**digits // 9, -(10**digits // 7), 0)]
     found = by_record(engine, values, pa.decimal128(digits, scale))
-    assert found.grain == Fraction(1, 10**scale)
+    assert (found.grain, found.rest) == (Fraction(1, 10**scale), None)
     assert fractions(found) == [Fraction(value) for value in values]
 
 
@@ -174,7 +177,9 @@ NUMBER_TEXTS = [
 
 def test_numbers_in_texts_are_exact_decimals():
     expected = [Fraction(Decimal(text.strip())) for text in NUMBER_TEXTS]
-    assert fractions(by_record("private", NUMBER_TEXTS, pa.string())) == expected
+    found = by_record("private", NUMBER_TEXTS, pa.string())
+    assert fractions(found) == expected
+    assert (found.grain, found.rest) == (Fraction(1, 10**12), None)
     positive = [max(number, 0) for number in expected]
     assert fractions(by_record("private", NUMBER_TEXTS, pa.string(), negatives="zero")) == positive
 
@@ -366,6 +371,8 @@ def test_groups_that_belong_to_one_key_are_added_up(engine, values, dtype):
 
     found = by_record(engine, values, dtype, run)
     assert fractions(found) == [3 * Fraction(value) for value in values]
+    fit = all(-(2**63) <= count < 2**63 for count in found.counts.tolist())
+    assert found.counts.dtype == (np.int64 if fit else object)
 
 
 def with_sums(totals):
@@ -485,14 +492,58 @@ def values_of(engine, values, dtype, **options):
 
 @pytest.mark.parametrize(
     ("values", "dtype"),
-    [([-2, 0, 3, None], pa.int64()), ([-2.0, 0.0, 3.0, None], pa.float64()), (["-2", "0", "3", ""], pa.string())],
+    [
+        ([-2, -1, 0, 1, 3, None], pa.int64()),
+        ([-2.0, -0.5, 0.0, 0.5, 3.0, None], pa.float64()),
+        (["-2", "-0.5", "0", "0.5", "3", ""], pa.string()),
+    ],
     ids=["int64", "float", "text"],
 )
 def test_losses_use_the_value_that_is_summed(values, dtype):
-    assert values_of("private", values, dtype) == [-2, 0, 3, None]
-    assert values_of("private", values, dtype, nulls="zero") == [-2, 0, 3, 0]
-    assert values_of("private", values, dtype, negatives="zero") == [0, 0, 3, None]
-    assert values_of("private", values, dtype, nulls="zero", negatives="zero") == [0, 0, 3, 0]
+    *numbers, _ = [float(value or 0) for value in values]
+    positive = [max(number, 0) for number in numbers]
+    assert values_of("private", values, dtype) == [*numbers, None]
+    assert values_of("private", values, dtype, nulls="zero") == [*numbers, 0]
+    assert values_of("private", values, dtype, negatives="zero") == [*positive, None]
+    assert values_of("private", values, dtype, nulls="zero", negatives="zero") == [*positive, 0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("null_if_uncountable", [True, False])
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([2**63 - 1, -(2**63), 2**32 - 1, 5, -1], pa.int64()),
+        ([Decimal("1.25"), Decimal("-9999999.99")], pa.decimal128(9, 2)),
+        ([0.75, -1.5, 2.0**32 + 0.5, -(2.0**33) + 0.25], pa.float64()),
+        ([2.0**55 - 4, 4 - 2.0**55, 2.0**54 + 4, 1.25], pa.float64()),
+    ],
+    ids=["int64", "decimal", "float", "large float"],
+)
+def test_limbs_times_their_weights_are_the_value_in_grains(engine, null_if_uncountable, values, dtype):
+    """On an engine whose sums have 64 bits, two billion limbs of 32 bits do not overflow."""
+    wide = engine == "private"
+    if (pa.types.is_decimal(dtype) and not wide) or (not null_if_uncountable and (not wide or values[0] > 2**54)):
+        return  # the engine has no decimals, or does not count them so
+    table = opened(engine, {"x": pa.array(values, dtype)})
+    found = counted(table, Column("x", Fraction(1)), null_if_uncountable)
+    limbs = [table.select(v=limb).to_pyarrow()["v"].to_pylist() for limb, _ in found.limbs]
+    scale = Fraction(1) if pa.types.is_decimal(dtype) else found.grain  # a limb of decimals has the decimal's point
+    weights = [weight for _, weight in found.limbs]
+    for value, *parts in zip(values, *limbs, strict=True):
+        total = sum(Fraction(part) * weight for part, weight in zip(parts, weights, strict=True))
+        assert total * scale == Fraction(value)
+        assert wide or max(map(abs, parts)) <= 2**32
+
+
+def test_a_nan_is_found_although_the_statistics_of_a_parquet_file_leave_it_out(tmp_path):
+    """By the statistics of the file, all values are between 1 and 2, so that DuckDB may leave out comparisons."""
+    path = tmp_path / "t.parquet"
+    pa.parquet.write_table(pa.table({"k": [1, 2, 3], "x": [1.0, math.nan, 2.0]}), path)
+    with pytest.raises(ss.DataError, match=r"^column 'x' has values that are NaN; correct these records"):
+        exact_sums(open_table(path), [Column("x", Fraction(1))], None)
+    found = exact_sums(open_table(path), [Column("x", Fraction(1))], Keys.cross({"k": [1, 3]}))
+    assert fractions(found.sums["x"]) == [1, 2]
 
 
 def test_floats_that_could_underflow_become_zero_and_no_others(monkeypatch):
