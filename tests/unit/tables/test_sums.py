@@ -149,7 +149,7 @@ def test_integers_of_every_size_are_summed_exactly(engine):
     values = [2**63 - 1, -(2**63), 2**32, 2**32 - 1, -(2**32) - 1, 2**31, 5, -1, 0, -(2**62)]
     found = by_record(engine, values, pa.int64())
     assert fractions(found) == values
-    assert (found.grain, found.rest) == (1, None)
+    assert (found.grain, found.rest, found.parts) == (1, None, 1)
     assert found.floats().tolist() == [float(value) for value in values]
     for several in ([2**63 - 1] * 3, [-(2**63)] * 5, [-3, 1]):
         table = opened(engine, {"x": pa.array(several, pa.int64())})
