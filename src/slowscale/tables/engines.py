@@ -5,6 +5,7 @@ and SQL Server, for instance, ignore case when they compare text, so that one re
 """
 
 import itertools
+import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,10 @@ from slowscale.tables.dialects import call, check_spark, forced_cast
 TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
 # The dates that Python and Arrow can represent; PostgreSQL also has 'infinity' and years BC.
 FIRST_DAY, LAST_DAY = date.min, date.max
+# DuckDB's functions that read whole files. Others, such as query('SELECT …'), may combine rows.
+FILE_FUNCTIONS = (
+    "read_parquet|parquet_scan|read_csv|read_csv_auto|read_json|read_json_auto|read_ndjson|read_ndjson_auto"
+)
 
 
 class Engine:
@@ -116,10 +121,13 @@ def _decoded(label: bytes | None) -> str | None:
 
 def _iso_day(text: str | None) -> date | None:
     """Return the date in a text of the form YYYY-MM-DD, or None for any other text."""
+    if text is None:
+        return None
     try:
-        return date.fromisoformat(text) if text is not None and len(text) == len("2020-01-01") else None
+        day = date.fromisoformat(text)
     except ValueError:
         return None
+    return day if day.isoformat() == text else None  # Python also reads 20200101 and 2020-W01-1
 
 
 class DuckDB(Engine):
@@ -176,9 +184,8 @@ class DuckDB(Engine):
         query = "SELECT sql FROM duckdb_views() WHERE view_name = ? AND schema_name = coalesce(?, schema_name) "
         place = [table.name, table.namespace.database, table.namespace.catalog]
         found = backend.con.execute(query + "AND database_name = coalesce(?, database_name)", place).fetchall()
-        return any(
-            sql and not re.fullmatch(r"CREATE (TEMP )?VIEW .* AS SELECT \* FROM \w+\(.*\);", sql) for (sql,) in found
-        )
+        # A frame that was registered has no text, nor has a view that was made of a DuckDB relation.
+        return any(not (_is_whole_file(sql) if sql else _is_whole_frame(backend, table)) for (sql,) in found)
 
     def statistics_are_safe(self, backend: Any, query: ir.Table) -> bool:
         """Return whether a query reads only tables in DuckDB's own format, whose statistics include NaN."""
@@ -189,6 +196,22 @@ class DuckDB(Engine):
             [list(tables)],
         ).fetchone()
         return bool(tables) and stored == len(tables) and not views
+
+
+def _is_whole_file(sql: str) -> bool:
+    """Return whether the text of a view is SELECT * FROM a function that reads files, and nothing else."""
+    plain = re.sub(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""", "_", sql)
+    while (shorter := re.sub(r"\([^()]*\)", "", plain)) != plain:
+        plain = shorter
+    return re.fullmatch(rf"CREATE (TEMP )?VIEW [\w.]+ AS SELECT \* FROM ({FILE_FUNCTIONS});", plain) is not None
+
+
+def _is_whole_frame(backend: Any, table: ops.DatabaseTable) -> bool:
+    """Return whether a view only scans a frame. Frames have no statistics, so this does not depend on the records."""
+    _, plan = backend.con.execute(f"EXPLAIN (FORMAT JSON) {backend.compile(table.to_expr())}").fetchone()
+    (scan,) = json.loads(plan)
+    plain = set(scan["extra_info"]) <= {"Function", "Projections", "Estimated Cardinality"}
+    return scan["name"].strip() in ("ARROW_SCAN", "PANDAS_SCAN") and not scan["children"] and plain
 
 
 class PrivateDuckDB(DuckDB):

@@ -405,8 +405,6 @@ def _weighted_total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, 
 def _halves(column: pa.ChunkedArray) -> tuple[Any, Any]:
     """Return the upper (signed) and lower (unsigned) 64 bits of integers or of decimals' unscaled integers."""
     array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     array = array.fill_null(0) if array.null_count else array
     if not pa.types.is_decimal(array.type):
         low = to_numpy(array).astype(np.int64)

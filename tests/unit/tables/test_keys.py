@@ -122,6 +122,33 @@ def test_every_kind_of_label():
     assert list(keys) == [(date(2022, 1, 1), True)]
 
 
+def test_keys_are_equal_only_with_the_same_labels_and_assumption():
+    given, taken = Keys.cross({"a": ["x", "y"]}), Keys.public_in(pa.table({"a": ["y", "x"]}), "a")
+    assert given == Keys.cross({"a": ["x", "y"]})
+    assert given != taken
+    assert given != Keys.cross({"a": ["x", "z"]})
+    assert given != Keys.cross({"a": ["y", "x"]})
+    assert given != [("x",), ("y",)]
+    assert (given.from_data, taken.from_data) == (False, True)
+
+
+def test_a_notebook_shows_the_first_ten_keys():
+    ten, eleven = (Keys.cross({"a": [f"<{i}>" for i in range(size)]}) for size in (10, 11))
+    assert "10 keys" in ten._repr_html_()
+    assert "The first" not in ten._repr_html_()
+    assert "The first 10 of 11 keys" in eleven._repr_html_()
+    for html in (ten._repr_html_(), eleven._repr_html_()):
+        assert [f"&lt;{i}&gt;" in html for i in range(11)] == [True] * 10 + [False]
+
+
+def test_a_file_of_keys_with_labels_of_another_type_is_refused(tmp_path):
+    path = tmp_path / "keys.csv"
+    path.write_text("a,b\n1,x\n2,3\n")
+    with pytest.raises(ParameterError, match=r"^keys b must be .*but .*keys\.csv has other labels; correct the file"):
+        Keys.from_file(path, types={"b": "int64"})
+    assert list(Keys.from_file(path, columns=["a"], types={"b": "int64"})) == [("1",), ("2",)]
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -171,6 +198,7 @@ def test_every_kind_of_label():
             "must be of one type, got whole numbers and text",
         ),
         (lambda: PAIRS.filter(county=1), "keys county must be compared with text, got 1"),
+        (lambda: PAIRS.filter(naics3=["x", "y"]), "keys naics3 must be compared with whole numbers, got 'x'"),
         (lambda: PAIRS.filter(state="x"), "filter names 'state', which is not a column"),
         (lambda: PAIRS.filter(county="x"), "empty"),
         (lambda: PAIRS.filter("county"), "condition must be a function"),

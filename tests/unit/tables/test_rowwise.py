@@ -305,6 +305,24 @@ def test_mistakes_raise_clear_errors(table, make, error, message):
 
 
 @pytest.mark.parametrize(
+    ("name", "error"),
+    [("", ParameterTypeError), (3, ParameterTypeError), (None, ParameterTypeError), ("emp", ParameterError),
+     ("Emp ", ParameterError), (" new", ParameterError)],
+)  # fmt: skip
+def test_names_that_a_new_column_must_not_have(name, error):
+    with pytest.raises(error, match=r"names of the new columns|choose another name"):
+        derive(ibis.table({"emp": "int64"}, name="t"), {name: _.emp})
+
+
+def test_an_error_of_a_function_is_quoted_by_its_first_line():
+    def fail(table):
+        raise ValueError("first line\nsecond line")
+
+    with pytest.raises(ParameterError, match=r"is not an expression on the table's columns: first line$"):
+        keep(ibis.table({"emp": "int64"}, name="t"), fail)
+
+
+@pytest.mark.parametrize(
     ("expression", "used"),
     [
         ("emp > 3 and lower(county) = 'x'", {"emp", "county"}),
