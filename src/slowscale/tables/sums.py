@@ -368,9 +368,14 @@ def _by_key(
     return found.take(to_arrow(rows)), at[rows]
 
 
+def _has_repeats(at: Integers) -> bool:
+    """Return whether several groups belong to one key."""
+    return bool(len(at) and np.bincount(at).max() > 1)
+
+
 def _accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
     """Return the sums of whole numbers by key; 0 for a key without numbers."""
-    if len(at) and np.bincount(at).max() > 1:  # the sum of several groups of one key may need more bits
+    if _has_repeats(at):  # the sum of several groups of one key may need more bits
         numbers = numbers.astype(object)
     total = np.zeros(size, numbers.dtype)
     np.add.at(total, at, numbers)
@@ -381,13 +386,12 @@ def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size
     """Return the sums of a column from the sums of its limbs."""
     if number.exact:
         return Sum(_weighted_total(limbs, at, size), number.grain)
-    halves = _halves(limbs[0][0]) if len(limbs) == 1 else None
+    halves = _halves(limbs[0][0]) if len(limbs) == 1 and not _has_repeats(at) else None
     if halves is not None and np.abs(halves[0]).max(initial=0) < 2 ** (62 - 64 + GRAIN_BITS):
         high, low = halves
         counts = (high << (64 - GRAIN_BITS)) + (low >> np.uint64(GRAIN_BITS)).astype(np.int64)
         rest = (low & np.uint64(GRAINS_PER_POWER - 1)).astype(np.int64)
         counts, rest = _accumulated(counts, at, size), _accumulated(rest, at, size)
-        counts, rest = counts + (rest >> GRAIN_BITS), rest & (GRAINS_PER_POWER - 1)
     else:
         total = _weighted_total(limbs, at, size).astype(object)
         counts, rest = narrowed(total >> GRAIN_BITS), (total & (GRAINS_PER_POWER - 1)).astype(np.int64)

@@ -257,7 +257,9 @@ def test_a_view_of_a_relation_is_a_view_unless_it_is_a_whole_frame(connection, q
     assert ENGINES["duckdb"].is_view(connection, connection.table("made").op()) is view
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table], ids=str)
+@pytest.mark.parametrize(
+    "frame", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table], ids=["pandas", "polars", "lazy", "arrow"]
+)
 def test_a_registered_frame_is_not_a_view(connection, frame):
     connection.con.register("a frame", frame({"k": [1, 2], "x": ["a", "b"]}))
     assert ENGINES["duckdb"].is_view(connection, connection.table("a frame").op()) is False

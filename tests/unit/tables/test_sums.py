@@ -20,7 +20,17 @@ from slowscale import Keys
 from slowscale.tables import sums
 from slowscale.tables.engines import PostgreSQL, PrivateDuckDB, fetch
 from slowscale.tables.sources import open_table
-from slowscale.tables.sums import Column, _unit_exponent, as_integers, counted, exact_sums, narrowed
+from slowscale.tables.sums import (
+    GRAIN_BITS,
+    Column,
+    Counted,
+    _join_limbs,
+    _unit_exponent,
+    as_integers,
+    counted,
+    exact_sums,
+    narrowed,
+)
 
 
 def summed(values, dtype, **options):
@@ -318,9 +328,10 @@ def test_records_without_a_label_in_every_key_column_are_left_out(engine):
     ("dtype", "error", "words"),
     [
         (pa.float64(), ss.ParameterTypeError, "by: column 'k' must hold text, whole numbers, booleans or dates, got "
-         "float64"),
+         """float64; if it holds whole numbers, use derive={"code": 'cast(round("k") as bigint)'}, and code as the """
+         "key column"),
         (pa.timestamp("us"), ss.ParameterTypeError, "by: column 'k' must hold text, whole numbers, booleans or dates, "
-         'got timestamp(6); use derive={"day": "cast(k as date)"}'),
+         """got timestamp(6); use derive={"day": 'cast("k" as date)'}, and day as the key column"""),
         (pa.int64(), ss.ParameterTypeError, "by: column 'k' holds whole numbers, but the keys hold text; give keys of "
          "the column's type, or declare the column's type (types=)"),
     ],
@@ -594,3 +605,14 @@ def test_decimals_of_postgresql(monkeypatch, dtype, digits, number):
     most = 10 ** (38 - (20 if dtype == "decimal" else digits))
     case = f"""CASE WHEN ABS(CAST("t0"."x" AS DECIMAL)) < CAST('{most}' AS DECIMAL) THEN "t0"."x" ELSE NULL END"""
     assert written == f"""SELECT {number.format(case)} AS "v" FROM "t" AS "t0\"""".replace(" ", "")
+
+
+def test_several_groups_of_one_key_do_not_overflow():
+    """The parts of a sum of floats are 64-bit numbers, and so is the carry between them."""
+    grains = [(count << GRAIN_BITS) + 2**GRAIN_BITS - 1 for count in (2**62 - 1, 2**62 - 1, 1)] * 2
+    limb = pa.chunked_array([pa.array([Decimal(number) for number in grains], pa.decimal128(38))])
+    number = Counted(None, [], Fraction(1), exact=False, valid=None)
+    for at, size in (([0, 0, 0, 1, 1, 1], 2), ([0, 0, 0, 0, 0, 0], 1), ([0, 1, 2, 3, 4, 5], 6)):
+        found = _join_limbs([(limb, 1)], np.array(at), size, number)
+        expected = [sum(g for g, key in zip(grains, at, strict=True) if key == k) for k in range(size)]
+        assert [(int(c) << GRAIN_BITS) + int(r) for c, r in zip(found.counts, found.rest, strict=True)] == expected
