@@ -322,7 +322,7 @@ def test_a_sqlite_file_of_another_encoding_is_refused(tmp_path):
     file.execute("PRAGMA encoding = 'UTF-16le'")
     file.execute("CREATE TABLE t (k TEXT, x INTEGER)")
     file.commit()
-    with pytest.raises(ss.ParameterError, match="encoding UTF-16le; it must be UTF-8"):
+    with pytest.raises(ss.ParameterError, match="encoding UTF-8, got UTF-16le"):
         ss.Session(f"sqlite://{tmp_path}/a.sqlite#t")
 
 

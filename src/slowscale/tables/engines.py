@@ -476,7 +476,7 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
             f"{what}: {first_line(error)}; pip install 'slowscale[postgres]' or 'slowscale[spark]'"
         ) from error
     except Exception as error:
-        if type(error).__name__ == "InterruptException":  # DuckDB's error for Ctrl-C
+        if is_interrupt(error):
             raise KeyboardInterrupt from error
         why = (
             first_line(error)
@@ -484,6 +484,11 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
             else f"{type(error).__name__}; the message of the engine is not shown, because it may quote records"
         )
         raise EngineError(f"{what}: {why}") from error
+
+
+def is_interrupt(error: Exception) -> bool:
+    """Return whether an error of DuckDB means Ctrl-C."""
+    return type(error).__name__ == "InterruptException" or isinstance(error.__cause__, KeyboardInterrupt)
 
 
 def first_line(error: Exception) -> str:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.tables.conversion import ISO_DATE, Source, converted
-from slowscale.tables.engines import engine_errors, fresh_name
+from slowscale.tables.engines import engine_errors, fresh_name, is_interrupt
 from slowscale.tables.private import literal, private_duckdb, quoted
 from slowscale.tables.progress import query_progress
 
@@ -174,8 +174,8 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
             f"{argument}: {where} of {file} must have as many fields as the header; correct the line, or declare the "
             'format of the file: csv={"delimiter": …, "quote": …}'
         ) from None
-    except duckdb.Error as error:
-        if type(error).__name__ == "InterruptException":
+    except (duckdb.Error, RuntimeError) as error:
+        if is_interrupt(error):
             raise KeyboardInterrupt from error
         raise EngineError(f"{argument} could not be read ({file}): {type(error).__name__}") from error
 

@@ -1,7 +1,10 @@
 """Engines: labels that only identical labels equal, results of the expected types, and errors that quote no records."""
 
 import contextlib
+import os
+import signal
 import sqlite3
+import threading
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -343,3 +346,18 @@ def test_keys_taken_from_the_data_quote_no_records(monkeypatch):
     with pytest.raises(ss.EngineError, match="the keys could not be taken from the data: RuntimeError") as caught:
         Keys.public_in(pa.table({"k": ["a"]}), "k")
     assert "confidential" not in str(caught.value)
+
+
+@pytest.mark.parametrize("quote", [True, False])
+def test_ctrl_c_in_a_query_is_an_interrupt(connection, quote):
+    """DuckDB raises a RuntimeError then, which must not be reported as an error of the engine."""
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt), engine_errors("the query failed", quote=quote):
+        connection.con.sql("SELECT sum(a.range * b.range) FROM range(3_000_000) a, range(3_000) b").to_arrow_table()
+    timer.join()
+
+
+def test_other_errors_are_no_interrupts():
+    with pytest.raises(ss.EngineError, match="the query failed: disk"), engine_errors("the query failed"):
+        raise RuntimeError("disk")
