@@ -2,19 +2,18 @@
 
 import json
 import os
-from pathlib import Path
 
 import coverage
 import pytest
 
-FOLDER = Path(os.environ.get("MUTATION_RECORDS", ".mutants"))
+from mutation.records import FOLDER
 
 
 class Recorder:
     """Writes one file of coverage and one of durations for each process that runs tests."""
 
     def __init__(self) -> None:
-        self.name = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+        self.name = os.environ.get("PYTEST_XDIST_WORKER", "main")
         self.durations: dict[str, float] = {}
         self.coverage = coverage.Coverage(
             data_file=str(FOLDER / f"lines.{self.name}"), source=["slowscale"], config_file=False

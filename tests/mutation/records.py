@@ -1,13 +1,12 @@
 """Which tests reach which line, and how long they take: what `recording` wrote, put together."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import coverage
 
-FOLDER = Path(os.environ.get("MUTATION_RECORDS", ".mutants"))
+FOLDER = Path(".mutants")
 
 
 @dataclass(frozen=True)

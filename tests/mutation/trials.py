@@ -11,6 +11,7 @@ import sys
 import time
 import types
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -136,13 +137,9 @@ def _statement(mutant: Mutant) -> range:
     return best
 
 
-_trees: dict[str, ast.Module] = {}
-
-
+@cache
 def _parsed(path: str) -> ast.Module:
-    if path not in _trees:
-        _trees[path] = ast.parse(Path(path).read_text())
-    return _trees[path]
+    return ast.parse(Path(path).read_text())
 
 
 def _collect_all(records: Records) -> dict[tuple[str, str, int], list[types.FunctionType]]:
