@@ -1,0 +1,158 @@
+"""What is summed in the study: the paper's four attributes, simulated, or columns of a table that the user gives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slowscale.errors import DataError, ParameterError
+from slowscale.parameters import Array
+
+Integers = npt.NDArray[np.int64]
+Source = Literal["CBP", "cattle", "given"]
+
+
+@dataclass(frozen=True, eq=False)
+class Attribute:
+    """A column to sum.
+
+    Attributes
+    ----------
+    name, unit_words
+        The name, and what one unit of it is, such as "employees".
+    source
+        Which data it belongs to. The paper makes some claims about its CBP data, and others about its cattle data.
+    values, starts
+        The values of the records, cell by cell: `values[starts[i] : starts[i + 1]]` belong to cell i. The cells are in
+        ascending order of their sums.
+    left_out
+        How many records have no value.
+    """
+
+    name: str
+    unit_words: str
+    source: Source
+    values: Array
+    starts: Integers
+    left_out: int = 0
+
+    @cached_property
+    def sums(self) -> Array:
+        """The sum of each cell."""
+        return np.add.reduceat(self.values, self.starts)
+
+    def clipped_sums(self, threshold: float) -> Array:
+        """Return the sum of each cell if records are reduced to a threshold."""
+        return np.add.reduceat(np.minimum(self.values, threshold), self.starts)
+
+    @cached_property
+    def median(self) -> float:
+        """The median of the records."""
+        return float(np.median(self.values))
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest record."""
+        return float(self.values.max())
+
+    @cached_property
+    def summary(self) -> dict[str, float]:
+        """The statistics of the paper's Table summary-stats."""
+        low, first, middle, third, high = np.quantile(self.values, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        mean, count = float(self.values.mean()), len(self.values)
+        names = ("min", "1st quartile", "median", "mean", "3rd quartile", "max", "N")
+        return dict(zip(names, (low, first, middle, mean, third, high, count), strict=True))
+
+
+# From Table summary-stats of the paper.
+PAPER = {
+    "EMP": (0, 1, 2, 17, 9, 19_589, 323_402),
+    "PAYQTR1": (0, 7, 25, 239, 93, 402_324, 323_402),
+    "PAYANN": (0, 30, 106, 919, 388, 1_553_359, 323_402),
+    "Cattle": (100, 3_100, 10_200, 22_480, 26_000, 1_341_000, 5_926),
+}
+
+
+def paper_attributes() -> list[Attribute]:
+    """Return the four attributes of the paper's experiments, on simulated data."""
+    from slowscale import datasets
+
+    business, cattle = datasets.establishments(), datasets.cattle()
+    units = {"EMP": "employees", "PAYQTR1": "thousand dollars", "PAYANN": "thousand dollars"}
+    found = [
+        _attribute(business, name.lower(), ["county", "naics3"], name, words, "CBP") for name, words in units.items()
+    ]
+    return [*found, _attribute(cattle, "cattle", ["state"], "Cattle", "head of cattle", "cattle")]
+
+
+def given_attributes(path: str | Path, values: Sequence[str], by: Sequence[str]) -> list[Attribute]:
+    """Return columns of the user's own table. Records without a value are left out.
+
+    Parameters
+    ----------
+    path
+        A file that `Session` can read.
+    values
+        The columns to sum.
+    by
+        The columns whose combinations are the cells.
+    """
+    import warnings
+
+    from slowscale.errors import ConfidentialWarning
+    from slowscale.tables.guessing import guess_types
+    from slowscale.tables.sources import open_table
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfidentialWarning)  # the study says that all its results are confidential
+        guess = guess_types(str(path))
+    source = open_table(str(path), guess, guess.csv)
+    for option, names in (("value", values), ("by", by)):
+        if not names:
+            raise ParameterError(f"{option} must name at least one column")
+        for name in names:
+            if name not in source.columns:
+                raise ParameterError(f"{option} must name columns of the data, got {name!r}: {', '.join(source.columns)}")
+    table = source.select(*dict.fromkeys([*by, *values])).to_pyarrow()
+    return [_attribute(table, name, by, name, "", "given") for name in values]
+
+
+def _attribute(
+    table: pa.Table, column: str, by: Sequence[str], name: str, unit_words: str, source: Source
+) -> Attribute:
+    """Return one column of a table with its cells, or raise an error if it cannot be studied."""
+    dtype = table.schema.field(column).type
+    if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
+        raise DataError(f"{column!r} must be a column of numbers, got {dtype}")
+    kept = table.filter(pc.is_valid(table[column]))
+    values = kept[column].cast(pa.float64()).to_numpy()
+    if len(values) < 5 or not np.isfinite(values).all() or values.min() < 0 or not np.median(values) > 0:
+        raise DataError(
+            f"{column!r} cannot be studied: it must have at least 5 values, all finite, none below 0, and their median "
+            "must be greater than 0, because the mechanisms are calibrated to it"
+        )
+    cells = _cells(kept, by)
+    count = int(cells.max()) + 1
+    if count < 5:
+        raise DataError(f"{column!r} has {count} cells: the study compares quintiles, and needs at least 5 cells")
+    by_size = np.argsort(np.bincount(cells, values), kind="stable")
+    place = np.empty_like(by_size)
+    place[by_size] = np.arange(count)
+    order = np.argsort(place[cells], kind="stable")
+    starts = np.searchsorted(place[cells][order], np.arange(count))
+    return Attribute(name, unit_words, source, values[order], starts, len(table) - len(kept))
+
+
+def _cells(table: pa.Table, by: Sequence[str]) -> Integers:
+    """Return the number of the cell of each row, from 0."""
+    cells = np.zeros(len(table), np.int64)
+    for name in by:
+        codes = pc.fill_null(table[name].combine_chunks().dictionary_encode().indices, -1).to_numpy()
+        cells = np.unique(cells * (int(codes.max()) + 2) + codes + 1, return_inverse=True)[1]
+    return cells

@@ -1,0 +1,336 @@
+"""Claims about errors: Section 6.4.2 (absolute relative error) and Section 6.4.3 (standard deviations)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slowscale.figures import figure
+from slowscale.study.claims import Finding, claim, each, judged
+from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT, percent
+from slowscale.study.parameters import ADDITIVE
+from slowscale.study.results import Subject
+
+ERRORS, STDS = "6.4.2 Relative error", "6.4.3 Standard deviation"
+NOISE = 1.05  # errors whose ratio is smaller than this count as equal: they come from a limited number of draws
+
+
+def listed(numbers: Sequence[float]) -> str:
+    """Write relative errors, one for each quintile."""
+    return "(" + ", ".join(percent(x) for x in numbers) + ")"
+
+
+def falls(numbers: np.ndarray) -> bool:
+    """Return whether errors become smaller from quintile to quintile."""
+    return bool(np.all(np.diff(numbers) < 0))
+
+
+def medians_of(subjects: Sequence[Subject], name: str) -> str:
+    """Return the medians of the relative error of a mechanism, by attribute and quintile."""
+    return each(subjects, lambda s: listed(s.percentile(name, 50)))
+
+
+@claim(
+    ERRORS,
+    "CBP: with additive mechanisms the relative error falls clearly from quintile to quintile.",
+    "CBP",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    return Finding(
+        judged(falls(s.percentile(name, 50)) for s in subjects for name in ADDITIVE),
+        "Medians by quintile with the polylog: " + medians_of(subjects, POLYLOG),
+    )
+
+
+@claim(
+    ERRORS, "CBP: all additive mechanisms have comparable errors, with the same pattern over the quintiles.", "CBP"
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    ratios = [
+        float(np.max(np.maximum(a / b, b / a)))
+        for s in subjects
+        for a, b in [(s.percentile(GAUSS, 50), s.percentile(name, 50)) for name in ADDITIVE[1:]]
+    ]
+    within = max(ratios) < 3
+    verdict = "holds" if within else "holds in part" if max(ratios) < 10 else "does not hold"
+    return Finding(
+        verdict,
+        f"The largest ratio of the medians of two mechanisms in a quintile is {max(ratios):.2g}: with the same standard "
+        "deviation, heavier tails mean smaller typical errors.",
+    )
+
+
+@claim(
+    ERRORS,
+    "CBP: generalized Gaussian and polylog noise mostly have a lower median error than Gaussian noise, with a wider "
+    "spread.",
+    "CBP",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    lower = [
+        s.percentile(name, 50)[i] < s.percentile(GAUSS, 50)[i]
+        for s in subjects
+        for name in (POWER, POLYLOG)
+        for i in range(5)
+    ]
+    wider = [_spread(s, name) > _spread(s, GAUSS) for s in subjects for name in (POWER, POLYLOG)]
+    return Finding(
+        judged([np.mean(lower) > 0.8, all(wider)]),
+        f"Lower median in {sum(lower)} of {len(lower)} boxes. Ratio of the 95th to the 50th percentile in the middle "
+        "quintile (Gaussian, generalized Gaussian, polylog): "
+        + each(subjects, lambda s: ", ".join(f"{_spread(s, name):.3g}" for name in ADDITIVE)),
+    )
+
+
+def _spread(subject: Subject, name: str) -> float:
+    return float(subject.percentile(name, 95)[2] / subject.percentile(name, 50)[2])
+
+
+@claim(ERRORS, "The identity transformation is the Gaussian mechanism, so their errors agree.", "both", certain=True)
+def _(subjects: Sequence[Subject]) -> Finding:
+    import slowscale as ss
+
+    same = [
+        ss.Root(k=1, sigma=s.mechanisms[GAUSS].sigma).std(q) == s.mechanisms[GAUSS].std(q)  # type: ignore[attr-defined]
+        for s in subjects
+        for q in (0.0, s.attribute.median, float(s.attribute.sums[-1]))
+    ]
+    return Finding(judged(same), "The standard deviations of both are equal at every sum that was tried.")
+
+
+@claim(
+    ERRORS,
+    "The variance of the slowly scaling transformations grows with the sum, which cancels part of the fall of the "
+    "relative error.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    def gain(s: Subject, name: str) -> float:
+        return float(s.percentile(name, 50)[0] / s.percentile(name, 50)[4])
+
+    slower = [gain(s, name) < gain(s, GAUSS) for s in subjects for name in (ROOT, LOG)]
+    return Finding(
+        judged(slower),
+        "From the first to the last quintile the median error falls by a factor of (identity, fourth root, log): "
+        + each(subjects, lambda s: ", ".join(f"{gain(s, name):.3g}" for name in (GAUSS, ROOT, LOG))),
+    )
+
+
+@claim(
+    ERRORS,
+    "The standard deviation of the log mechanism is in the end proportional to the sum, so that its relative error has a "
+    "positive limit.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    limits = {s.name: float(np.sqrt(np.expm1(s.mechanisms[LOG].sigma ** 2))) for s in subjects}  # type: ignore[attr-defined]
+    reached = [abs(s.mechanisms[LOG].std(1e12) / 1e12 / limits[s.name] - 1) < 1e-6 for s in subjects]
+    return Finding(judged(reached), "Limits of std/sum: " + each(subjects, lambda s: percent(limits[s.name])))
+
+
+@claim(ERRORS, "CBP: the 25th percentile of the log's relative error is never below 10 %.", "CBP", certain=True)
+def _(subjects: Sequence[Subject]) -> Finding:
+    smallest = {s.name: float(s.percentile(LOG, 25).min()) for s in subjects}
+    return Finding(
+        judged(one >= 0.1 for one in smallest.values()),
+        "Smallest 25th percentile: " + each(subjects, lambda s: percent(smallest[s.name])),
+    )
+
+
+@claim(ERRORS, "CBP: this would probably rule out the log mechanism.", "CBP")
+def _(subjects: Sequence[Subject]) -> Finding:
+    return Finding(
+        "not measured",
+        "A judgement. Its median errors by quintile are " + medians_of(subjects, LOG),
+    )
+
+
+@claim(
+    ERRORS,
+    "CBP: the fourth root does little better: only in the largest quintile is its 75th percentile below 10 %.",
+    "CBP",
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    thirds = {s.name: s.percentile(ROOT, 75) for s in subjects}
+    return Finding(
+        judged(bool(np.all(one[:4] >= 0.1)) and one[4] < 0.1 for one in thirds.values()),
+        "75th percentiles by quintile: " + each(subjects, lambda s: listed(thirds[s.name])),
+    )
+
+
+@claim(ERRORS, "Cattle: with additive mechanisms the relative error falls from quintile to quintile.", "cattle")
+def _(subjects: Sequence[Subject]) -> Finding:
+    return Finding(
+        judged(falls(s.percentile(name, 50)) for s in subjects for name in ADDITIVE),
+        "Medians by quintile with the polylog: " + medians_of(subjects, POLYLOG),
+    )
+
+
+@claim(
+    ERRORS,
+    "Cattle: the polylog mostly has the smallest error, closely followed by generalized Gaussian noise and then Gaussian "
+    "noise.",
+    "cattle",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    ordered = [
+        s.percentile(POLYLOG, 50)[i] < s.percentile(POWER, 50)[i] < s.percentile(GAUSS, 50)[i]
+        for s in subjects
+        for i in range(5)
+    ]
+    ratios = [float(np.median(s.percentile(POWER, 50) / s.percentile(POLYLOG, 50))) for s in subjects]
+    verdict = judged([np.mean(ordered) > 0.8, max(ratios) < 2])
+    return Finding(
+        verdict,
+        f"In this order in {sum(ordered)} of {len(ordered)} quintiles. The median error of generalized Gaussian noise is "
+        + each(subjects, lambda s: f"{np.median(s.percentile(POWER, 50) / s.percentile(POLYLOG, 50)):.2g}")
+        + " times that of the polylog, so the polylog is well ahead, not closely.",
+    ) if max(ratios) >= 2 else Finding(
+        verdict,
+        f"In this order in {sum(ordered)} of {len(ordered)} quintiles; ratio of generalized Gaussian to polylog: "
+        + ", ".join(f"{ratio:.2g}" for ratio in ratios),
+    )
+
+
+@claim(
+    ERRORS,
+    "Cattle: errors are generally lower than on CBP; in each quintile almost the whole box of an additive mechanism is "
+    "below 10 %.",
+    "cattle",
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    below = [bool(np.all(s.percentile(name, 95) < 0.1)) for s in subjects for name in ADDITIVE]
+    return Finding(
+        judged(below),
+        "Largest 95th percentile of all quintiles (Gaussian, generalized Gaussian, polylog): "
+        + each(subjects, lambda s: ", ".join(percent(float(s.percentile(name, 95).max())) for name in ADDITIVE)),
+    )
+
+
+@claim(ERRORS, "Cattle: the reason is that its sums are larger, because it has fewer groups.", "cattle")
+def _(subjects: Sequence[Subject]) -> Finding:
+    ratios = {s.name: float(np.median(s.attribute.sums)) / s.mechanisms[GAUSS].std() for s in subjects}
+    return Finding(
+        judged(ratio > 100 for ratio in ratios.values()),
+        "The median sum in standard deviations of the noise: " + each(subjects, lambda s: figure(ratios[s.name])),
+    )
+
+
+@claim(
+    ERRORS,
+    "Cattle: in every quintile the medians of the fourth root and the log are above or near 10 %.",
+    "cattle",
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    return Finding(
+        judged(bool(np.all(s.percentile(name, 50) > 0.05)) for s in subjects for name in (ROOT, LOG)),
+        "Fourth root: " + medians_of(subjects, ROOT) + ". Log: " + medians_of(subjects, LOG) + ". Near: above 5 %.",
+    )
+
+
+@claim(
+    ERRORS,
+    "Cattle: the fourth root improves little with the quintile because the sums lie close together.",
+    "cattle",
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    def ratio(s: Subject) -> float:
+        low, high = np.quantile(s.attribute.sums, [0.1, 0.9])
+        return float(high / low)
+
+    def gain(s: Subject) -> float:
+        return float(s.percentile(ROOT, 50)[0] / s.percentile(ROOT, 50)[4])
+
+    return Finding(
+        judged(ratio(s) < 100 and gain(s) < 4 for s in subjects),
+        "The 90th percentile of the sums is so many times the 10th: "
+        + each(subjects, lambda s: figure(ratio(s)))
+        + "; the median error falls from the first to the last quintile by a factor of "
+        + each(subjects, lambda s: f"{gain(s):.2g}"),
+    )
+
+
+@claim(
+    STDS,
+    "The standard deviation of additive mechanisms and of the identity does not depend on the sum.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    q = np.geomspace(1, 1e9, 50)
+    constant = [bool(np.ptp(s.mechanisms[name].std(q)) == 0) for s in subjects for name in ADDITIVE]
+    return Finding(judged(constant), "The same number at 50 sums from 1 to a billion.")
+
+
+@claim(
+    STDS,
+    "For sums below the median record the transformations have lower variances than additive mechanisms.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    lower = [
+        bool(np.all(np.asarray(s.mechanisms[name].std(x[x < s.attribute.median])) < s.mechanisms[GAUSS].std()))
+        for s in subjects
+        for name in (ROOT, LOG)
+        for x in [np.linspace(0, s.attribute.median, 200)]
+    ]
+    return Finding(judged(lower), "Checked at 199 sums between 0 and the median.")
+
+
+@claim(
+    STDS,
+    "That is a large space for cattle (all sums below 10,200) and an invisibly small one for EMP (0 to 2).",
+    "both",
+    printed=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    shares = {s.name: float(np.mean(s.attribute.sums < s.attribute.median)) for s in subjects}
+    return Finding(
+        "holds in part",
+        "In numbers, yes. But what counts is how many cells have such sums: "
+        + each(subjects, lambda s: percent(shares[s.name]))
+        + " of the cells have a sum below the median record.",
+    )
+
+
+@claim(
+    STDS,
+    "For large sums the transformations can be far worse than additive mechanisms.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    def ratio(s: Subject, name: str) -> float:
+        return float(s.mechanisms[name].std(float(s.attribute.sums[-1])) / s.mechanisms[GAUSS].std())
+
+    return Finding(
+        judged(ratio(s, name) > 10 for s in subjects for name in (ROOT, LOG)),
+        "Standard deviation at the largest sum, divided by the constant one (fourth root, log): "
+        + each(subjects, lambda s: ", ".join(figure(ratio(s, name)) for name in (ROOT, LOG))),
+    )
+
+
+@claim(
+    STDS,
+    "On very sparse data, with many sums of one record or none, the transformations could have the smaller errors.",
+    "both",
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    def lower(s: Subject, name: str) -> float:
+        return float(np.mean(np.asarray(s.mechanisms[name].std(s.attribute.values)) < s.mechanisms[GAUSS].std()))
+
+    return Finding(
+        judged(lower(s, name) > 0.25 for s in subjects for name in (ROOT, LOG)),
+        "If every record were a cell of its own, so many cells would have a smaller standard deviation than with "
+        "additive noise (fourth root, log): "
+        + each(subjects, lambda s: ", ".join(percent(lower(s, name)) for name in (ROOT, LOG)))
+        + ". A sum of 0 gets "
+        + each(subjects, lambda s: ", ".join(figure(s.mechanisms[name].std(0.0)) for name in (ROOT, LOG)))
+        + " instead of "
+        + each(subjects, lambda s: figure(s.mechanisms[GAUSS].std())),
+    )

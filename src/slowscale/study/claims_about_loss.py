@@ -1,0 +1,293 @@
+"""Claims about what records lose: Section 6.2 (mechanisms) and Section 6.4.1 (empirical CDFs of the loss)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slowscale.figures import figure
+from slowscale.study.claims import Finding, claim, each, judged
+from slowscale.study.losses import LossDistribution
+from slowscale.study.parameters import NAMES, parameter_table
+from slowscale.study.results import Subject
+
+GAUSS, POWER, POLYLOG, ROOT, LOG = NAMES
+COUNTERPARTS = ((ROOT, POWER), (LOG, POLYLOG))  # a transformation and the additive mechanism with the same growth
+MECHANISMS, CDFS = "6.2 Mechanisms", "6.4.1 Loss CDFs"
+
+
+def last_ahead(one: LossDistribution, two: LossDistribution) -> float:
+    """Return the largest loss x such that more records lose at most x under `one` than under `two`; 0 if there is none."""
+    x = np.union1d(one.losses, two.losses)
+    ahead = x[one.share(x) > two.share(x) + 1e-15]
+    return float(ahead[-1]) if len(ahead) else 0.0
+
+
+def lower_share(subject: Subject, one: str, two: str) -> float:
+    """Return the share of the records that lose less under the first mechanism than under the second."""
+    values = subject.attribute.values
+    return float(np.mean(subject.mechanisms[one].policy(values) < subject.mechanisms[two].policy(values)))
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage."""
+    return f"{100 * share:.3g} %"
+
+
+@claim(
+    MECHANISMS,
+    "A standard deviation of √½ times the median record gives Gaussian noise a loss of 1 for the median record, and at "
+    "least half of the records lose no more than that.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    shares = [float(s.losses[GAUSS].share(1 + 1e-9)) for s in subjects]
+    ones = [abs(s.mechanisms[GAUSS].policy(s.attribute.median) - 1) < 1e-9 for s in subjects]
+    return Finding(
+        judged([*ones, *(share >= 0.5 for share in shares)]),
+        "Share of the records that lose at most 1: "
+        + each(subjects, lambda s: percent(float(s.losses[GAUSS].share(1 + 1e-9)))),
+    )
+
+
+@claim(
+    MECHANISMS,
+    "The slowly scaling additive mechanisms have the standard deviation of the Gaussian mechanism; the transformation "
+    "mechanisms have it when the sum equals the median record.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    worst = max(
+        abs(m.std(s.attribute.median) / s.mechanisms[GAUSS].std() - 1) for s in subjects for m in s.mechanisms.values()
+    )
+    return Finding(judged([worst < 1e-9]), f"Largest relative difference of all standard deviations: {worst:.1e}.")
+
+
+@claim(
+    f"{MECHANISMS}, Table experiment-params",
+    "The printed parameters follow from this rule and the medians.",
+    "both",
+    printed=True,
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    rows = [row for s in subjects for row in parameter_table(s.attribute, s.mechanisms)]
+    wrong = [row for row in rows if not row.agrees]
+    words = "; ".join(
+        f"{row.attribute}, {row.mechanism}: {row.name} = {row.found:.4g}, printed {row.printed:g}, which gives "
+        f"{row.printed_std / row.target_std:.2f} times the standard deviation"
+        for row in wrong
+    )
+    verdict = judged(row.agrees for row in rows)
+    return Finding(verdict, f"{len(rows) - len(wrong)} of {len(rows)} agree to the printed digits. E02: {words}.")
+
+
+@claim(
+    CDFS,
+    "CBP: generalized Gaussian and polylog noise have higher loss CDFs than Gaussian noise for all losses, except for "
+    "small ones near 0.",
+    "CBP",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    ends = [last_ahead(s.losses[GAUSS], s.losses[name]) for s in subjects for name in (POWER, POLYLOG)]
+    beyond = [s.losses[name].largest < s.losses[GAUSS].largest for s in subjects for name in (POWER, POLYLOG)]
+    small = [end <= 1 for end in ends]
+    verdict = "holds" if all(small) and all(beyond) else "holds in part" if all(beyond) else "does not hold"
+    return Finding(
+        verdict,
+        "Gaussian noise has the higher CDF up to a loss of (generalized Gaussian, polylog): "
+        + each(
+            subjects,
+            lambda s: ", ".join(figure(last_ahead(s.losses[GAUSS], s.losses[name])) for name in (POWER, POLYLOG)),
+        )
+        + ". These losses are not near 0: so many records lose less than that under Gaussian noise: "
+        + each(subjects, lambda s: percent(float(s.losses[GAUSS].share(last_ahead(s.losses[GAUSS], s.losses[POLYLOG])))))
+        + ". The printed polylog parameters (E02) have more noise and lower losses.",
+    )
+
+
+@claim(
+    CDFS,
+    "CBP: the CDF of the polylog mechanism reaches 1 first, so its largest loss is the smallest of all mechanisms.",
+    "CBP",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    smallest = [min(s.losses, key=lambda name: s.losses[name].largest) == POLYLOG for s in subjects]
+    return Finding(judged(smallest), "Largest losses: " + each(subjects, _largest_losses))
+
+
+def _largest_losses(subject: Subject) -> str:
+    return "(" + ", ".join(f"{name} {figure(subject.losses[name].largest)}" for name in NAMES) + ")"
+
+
+@claim(
+    CDFS,
+    "CBP: the transformation mechanisms show the same pattern, with larger losses than their additive counterparts: "
+    "fourth root against generalized Gaussian, log against polylog.",
+    "CBP",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    shares = {(s.name, one): 1 - lower_share(s, one, two) for s in subjects for one, two in COUNTERPARTS}
+    return Finding(
+        judged(share > 0.5 for share in shares.values()),
+        "Share of the records that lose at least as much (fourth root, log): "
+        + each(subjects, lambda s: ", ".join(percent(shares[s.name, one]) for one, _ in COUNTERPARTS))
+        + ". Records of size 0 lose nothing under any of them.",
+    )
+
+
+@claim(
+    CDFS,
+    "CBP: the identity has the highest CDF up to a loss of about 50 for PAYANN and 30 for PAYQTR1; beyond, the slowly "
+    "scaling transformations have higher ones.",
+    "CBP",
+    printed=True,
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    printed = {"PAYANN": 50, "PAYQTR1": 30}
+    ends = {(s.name, name): last_ahead(s.losses[GAUSS], s.losses[name]) for s in subjects for name in (ROOT, LOG)}
+    first = {s.name: min(ends[s.name, ROOT], ends[s.name, LOG]) for s in subjects}
+    near = [abs(first[name] / about - 1) < 0.15 for name, about in printed.items() if name in first]
+    return Finding(
+        judged(near),
+        "The identity is ahead up to a loss of (fourth root, log): "
+        + each(subjects, lambda s: ", ".join(figure(ends[s.name, name]) for name in (ROOT, LOG))),
+    )
+
+
+@claim(
+    CDFS,
+    "Cattle: Gaussian noise has the highest CDF of the additive mechanisms up to a loss of about 6, where generalized "
+    "Gaussian noise overtakes it, and later the polylog.",
+    "cattle",
+    printed=True,
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    [subject] = subjects
+    ends = [last_ahead(subject.losses[GAUSS], subject.losses[name]) for name in (POWER, POLYLOG)]
+    return Finding(
+        judged([abs(ends[0] / 6 - 1) < 0.15, ends[0] < ends[1]]),
+        f"Overtaken by generalized Gaussian noise at {figure(ends[0])}, by the polylog at {figure(ends[1])}.",
+    )
+
+
+@claim(
+    CDFS,
+    "Cattle: the additive mechanisms follow the same trend as on CBP: the slower a policy grows, the later it overtakes "
+    "Gaussian noise, and the smaller its largest loss.",
+    "cattle",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    ordered = [
+        s.losses[POLYLOG].largest < s.losses[POWER].largest < s.losses[GAUSS].largest
+        and last_ahead(s.losses[GAUSS], s.losses[POWER]) < last_ahead(s.losses[GAUSS], s.losses[POLYLOG])
+        for s in subjects
+    ]
+    return Finding(judged(ordered), "Largest losses: " + each(subjects, _largest_losses))
+
+
+@claim(
+    CDFS,
+    "Cattle: the identity has the highest CDF of the transformations up to a loss of about 50, where the fourth root "
+    "overtakes it.",
+    "cattle",
+    printed=True,
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    [subject] = subjects
+    ends = [last_ahead(subject.losses[GAUSS], subject.losses[name]) for name in (ROOT, LOG)]
+    return Finding(
+        judged([abs(ends[0] / 50 - 1) < 0.15 and ends[0] < ends[1]]),
+        f"Overtaken by the fourth root at {figure(ends[0])}, by the log at {figure(ends[1])}.",
+    )
+
+
+@claim(
+    CDFS,
+    "Cattle: the largest losses of the fourth root and the log are smaller than that of the identity.",
+    "cattle",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    smaller = [s.losses[name].largest < s.losses[GAUSS].largest for s in subjects for name in (ROOT, LOG)]
+    return Finding(judged(smaller), "Largest losses: " + each(subjects, _largest_losses))
+
+
+@claim(
+    CDFS,
+    "Cattle, unlike CBP: generalized Gaussian noise and the fourth root have higher CDFs than polylog and log over a "
+    "wide range of losses.",
+    "cattle",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    ends = {
+        (s.name, one): last_ahead(s.losses[one], s.losses[two])
+        for s in subjects
+        for one, two in ((POWER, POLYLOG), (ROOT, LOG))
+    }
+    wide = [end > s.losses[one].quantile(0.9) for s in subjects for one in (POWER, ROOT) for end in [ends[s.name, one]]]
+    return Finding(
+        judged(wide),
+        "Ahead up to a loss of (generalized Gaussian, fourth root): "
+        + each(subjects, lambda s: ", ".join(figure(ends[s.name, one]) for one in (POWER, ROOT)))
+        + ", which so many records do not exceed: "
+        + each(
+            subjects,
+            lambda s: ", ".join(percent(float(s.losses[one].share(ends[s.name, one]))) for one in (POWER, ROOT)),
+        ),
+    )
+
+
+@claim(
+    CDFS,
+    "Cattle: polylog and log catch up in the end, and then lead by a thin margin only.",
+    "cattle",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    caught, words = [], []
+    for s in subjects:
+        for slow, fast in ((POLYLOG, POWER), (LOG, ROOT)):
+            x = np.union1d(s.losses[slow].losses, s.losses[fast].losses)
+            lead = float(np.max(s.losses[slow].share(x) - s.losses[fast].share(x)))
+            last = s.losses[slow].largest < s.losses[fast].largest
+            caught.append(last)
+            words.append(f"{s.name}: {slow} " + (f"leads by at most {percent(lead)}" if last else "never catches up"))
+    return Finding(judged(caught), "; ".join(words) + ". E12: on the paper's cattle data the log never catches up.")
+
+
+@claim(
+    CDFS,
+    "Cattle: the less slowly scaling mechanisms protect the vast majority of the records better.",
+    "cattle",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    shares = {(s.name, one): lower_share(s, one, two) for s in subjects for one, two in ((POWER, POLYLOG), (ROOT, LOG))}
+    return Finding(
+        judged(share > 0.9 for share in shares.values()),
+        "Share of the records that lose less under generalized Gaussian noise than under the polylog, and under the "
+        "fourth root than under the log: "
+        + each(subjects, lambda s: ", ".join(percent(shares[s.name, one]) for one in (POWER, ROOT))),
+    )
+
+
+@claim(
+    "7 Conclusion",
+    "The loss CDFs of slowly scaling mechanisms mostly reach 1 earlier than that of Gaussian noise: their largest loss "
+    "is smaller.",
+    "both",
+    certain=True,
+)
+def _(subjects: Sequence[Subject]) -> Finding:
+    smaller = [s.losses[name].largest < s.losses[GAUSS].largest for s in subjects for name in NAMES[1:]]
+    return Finding(judged(smaller), f"{sum(smaller)} of {len(smaller)} combinations of attribute and mechanism.")

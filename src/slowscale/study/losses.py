@@ -1,0 +1,36 @@
+"""What the records lose: the distribution of the losses of all records under one mechanism."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slowscale import Mechanism
+from slowscale.parameters import Array
+
+
+@dataclass(frozen=True, eq=False)
+class LossDistribution:
+    """The PRzCDP losses of all records: the distinct losses, ascending, each with how many records lose at most that."""
+
+    losses: Array
+    at_most: Array
+
+    @staticmethod
+    def of(mechanism: Mechanism, values: Array) -> "LossDistribution":
+        """Return the losses of records with these values."""
+        sizes, counts = np.unique(values, return_counts=True)
+        return LossDistribution(np.asarray(mechanism.policy(sizes)), np.cumsum(counts) / len(values))
+
+    @property
+    def largest(self) -> float:
+        """The loss of the record that loses most."""
+        return float(self.losses[-1])
+
+    def share(self, loss: Array | float) -> Array:
+        """Return the share of the records that lose at most this."""
+        place = np.searchsorted(self.losses, loss, side="right")
+        return np.concatenate([[0.0], self.at_most])[place]
+
+    def quantile(self, share: float) -> float:
+        """Return the smallest loss that this share of the records does not exceed."""
+        return float(self.losses[min(np.searchsorted(self.at_most, share), len(self.losses) - 1)])

@@ -1,0 +1,226 @@
+"""The numbers behind each figure, as tables in long form."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+import slowscale as ss
+from slowscale.parameters import Array
+from slowscale.study.errors import PERCENTILES
+from slowscale.study.parameters import KINDS
+from slowscale.study.results import Gains, Subject
+
+POINTS = 241  # per line
+CONSTANT = "all additive mechanisms"
+
+
+def _long(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> pa.Table:
+    """Return rows of single values and arrays as a table; single values are repeated along the arrays."""
+    blocks = []
+    for row in rows:
+        length = max((len(value) for value in row if isinstance(value, np.ndarray)), default=1)
+        blocks.append(
+            pa.table(
+                {
+                    name: value if isinstance(value, np.ndarray) else pa.array([value] * length)
+                    for name, value in zip(columns, row, strict=True)
+                }
+            )
+        )
+    return pa.concat_tables(blocks)
+
+
+def density_mechanisms() -> dict[str, dict[str, ss.Mechanism]]:
+    """Return the mechanisms of Figure ep_pdfs: with variance 1, and with a loss of 1 for an influence of 1."""
+    polylogs = {"exponential polylog 1": {"a": 3, "d": 4, "p": 1}, "exponential polylog 2": {"a": 3, "d": 4, "p": 2}}
+
+    def calibrated(**target: float) -> dict[str, ss.Mechanism]:
+        found: dict[str, ss.Mechanism] = {
+            name: ss.ExponentialPolylog.calibrate(free="sigma", **target, **fixed) for name, fixed in polylogs.items()
+        }
+        return found | {"Gaussian": ss.Gaussian.calibrate(**target)}
+
+    return {"equal variance": calibrated(std=1), "equal loss": calibrated(loss=1, at=1)}
+
+
+def densities() -> pa.Table:
+    """Return the densities of Figure ep_pdfs."""
+    z = np.linspace(-4, 4, 2 * POINTS + 1)
+    return _long(
+        ("panel", "mechanism", "z", "density"),
+        (
+            (panel, name, z, np.asarray(m.noise.pdf(z)))
+            for panel, mechanisms in density_mechanisms().items()
+            for name, m in mechanisms.items()
+        ),
+    )
+
+
+def distributions(subjects: Sequence[Subject], bins: int = 60) -> tuple[pa.Table, pa.Table]:
+    """Return smoothed densities of log10 of the positive records and sums, and their quartiles."""
+    from scipy.stats import gaussian_kde
+
+    shapes, quartiles = [], []
+    for subject in subjects:
+        for what, values in _both(subject):
+            logs = np.log10(values)
+            few = np.quantile(logs, np.linspace(0, 1, 2001)) if len(logs) > 2001 else logs
+            grid = np.linspace(logs.min(), logs.max(), bins)
+            density = gaussian_kde(few)(grid) if np.ptp(few) > 0 else np.ones(bins)
+            shapes.append((subject.name, what, 10.0**grid, density / density.max()))
+            quartiles.append((subject.name, what, *np.quantile(values, [0.25, 0.5, 0.75]).tolist()))
+    return (
+        _long(("attribute", "what", "value", "density"), shapes),
+        _long(("attribute", "what", "q25", "q50", "q75"), quartiles),
+    )
+
+
+def histogram(subject: Subject, bins: int = 30) -> pa.Table:
+    """Return histograms of the positive records and sums with bins of equal width on a logarithmic scale."""
+    rows = []
+    for what, values in _both(subject):
+        count, edges = np.histogram(np.log10(values), bins)
+        rows.append((what, 10.0 ** edges[:-1], 10.0 ** edges[1:], count))
+    return _long(("what", "low", "high", "count"), rows)
+
+
+def _both(subject: Subject) -> list[tuple[str, Array]]:
+    attribute = subject.attribute
+    return [
+        ("records", attribute.values[attribute.values > 0]),
+        ("sums of cells", attribute.sums[attribute.sums > 0]),
+    ]
+
+
+def loss_cdfs(subjects: Sequence[Subject], limits: dict[str, float]) -> pa.Table:
+    """Return the share of the records that lose at most x, for x from 0 to the limit of the kind of mechanism."""
+    return _long(
+        ("attribute", "kind", "mechanism", "loss", "share"),
+        (
+            (subject.name, kind, name, x, subject.losses[name].share(x))
+            for subject in subjects
+            for kind, names in KINDS.items()
+            for x in [np.linspace(0, limits[kind], 2 * POINTS - 1)]
+            for name in names
+        ),
+    )
+
+
+def relative_errors(subjects: Sequence[Subject]) -> pa.Table:
+    """Return percentiles of the absolute relative error by quintile of the cells."""
+    return _long(
+        ("attribute", "kind", "mechanism", "quintile", *(f"p{p}" for p in PERCENTILES)),
+        (
+            (subject.name, kind, name, np.arange(1, 6), *np.ascontiguousarray(subject.errors[name].T))
+            for subject in subjects
+            for kind, names in KINDS.items()
+            for name in names
+        ),
+    )
+
+
+def stds(subjects: Sequence[Subject]) -> pa.Table:
+    """Return standard deviations by the sum, from 0 to five medians for one panel or to the largest sum."""
+    rows = []
+    for subject in subjects:
+        q = np.linspace(0, 5 * subject.attribute.median, POINTS)
+        named = {CONSTANT: subject.mechanisms["Gaussian"]}
+        named |= {name: subject.mechanisms[name] for name in ("fourth root", "log")}
+        rows += [(subject.name, name, q, np.asarray(m.std(q))) for name, m in named.items()]
+    return _long(("attribute", "mechanism", "query", "std"), rows)
+
+
+def policies(subject: Subject) -> pa.Table:
+    """Return the policies of all mechanisms over a large domain."""
+    x = np.geomspace(1, 1e8, POINTS)
+    return _long(
+        ("mechanism", "size", "loss"), ((name, x, np.asarray(m.policy(x))) for name, m in subject.mechanisms.items())
+    )
+
+
+def _unit_loss(at: float = 100) -> dict[str, ss.Mechanism]:
+    """Return mechanisms with a loss of 1 for a record of the given size."""
+    return {
+        "Gaussian": ss.Gaussian.calibrate(loss=1, at=at),
+        "square root": ss.Root.calibrate(loss=1, at=at, k=2),
+        "fourth root": ss.Root.calibrate(loss=1, at=at, k=4),
+        "log": ss.Log.calibrate(loss=1, at=at),
+        "Laplace": ss.GeneralizedGaussian.calibrate(loss=1, at=at, p=1),
+        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(loss=1, at=at, p=0.5),
+        "exponential polylog 2": ss.ExponentialPolylog.calibrate(loss=1, at=at, p=2),
+    }
+
+
+def transformation_stds() -> pa.Table:
+    """Return standard deviations of transformation mechanisms that give a record of 100 a loss of 1, by the sum."""
+    q = np.linspace(1, 2000, 4 * POINTS)
+    named = {name: m for name, m in _unit_loss().items() if name in ("Gaussian", "square root", "fourth root", "log")}
+    return _long(
+        ("panel", "mechanism", "query", "value"),
+        (
+            (panel, name, q, np.asarray(m.std(q)) / (q if panel.startswith("relative") else 1))
+            for panel in ("standard deviation", "relative standard deviation")
+            for name, m in named.items()
+        ),
+    )
+
+
+def variances(sigmas: Sequence[float] = (5, 10, 20)) -> pa.Table:
+    """Return the variances of Laplace noise and of the square root with the same policy far out, by the sum."""
+    q = np.linspace(0, 30, POINTS)
+    return _long(
+        ("sigma", "mechanism", "query", "variance"),
+        (
+            (float(sigma), name, q, np.asarray(m.variance(q)))
+            for sigma in sigmas
+            for name, m in (
+                ("Laplace", ss.GeneralizedGaussian(sigma=sigma, p=1)),
+                ("square root", ss.Root(k=2, sigma=math.sqrt(sigma / 2))),
+            )
+        ),
+    )
+
+
+def neighbour_policies() -> pa.Table:
+    """Return policies for a record's presence, and for a change of its value by 10 %; each is 1 for a record of 100."""
+    x = np.geomspace(1, 1e6, POINTS)
+    rows = []
+    for name, m in _unit_loss().items():
+        rows.append(("unbounded: presence", name, x, np.asarray(m.policy(x))))
+        rows.append(("bounded: a 10 % change", name, x, np.asarray(m.bounded_policy(times=1.1)(x))))
+    return _long(("panel", "mechanism", "size", "loss"), rows)
+
+
+def gains(subject: Subject, found: Gains) -> pa.Table:
+    """Return median relative errors by size of cell at the same loss of the largest record."""
+    words = np.array([one.words for one in found.classes])
+    cells = np.array([one.cells for one in found.classes])
+    order = np.arange(len(words))
+    return _long(
+        ("attribute", "loss", "cells", "cells_order", "number_of_cells", "mechanism", "median_error"),
+        (
+            (subject.name, found.loss, words, order, cells, one.name, found.medians[one.name])
+            for one in found.contenders
+        ),
+    )
+
+
+TAIL_WEIGHTS = {
+    "exponential polylog 1": (0.314, 0.137, 0.071, 0.042),
+    "exponential polylog 2": (0.221, 0.051, 0.013, 0.003),
+    "Gaussian": (0.157, 0.005, 0.000, 0.000),
+}  # Table ep_probs of the paper
+
+
+def tail_weights() -> pa.Table:
+    """Return P[|Z| > z] for mechanisms with a loss of 1 at an influence of 1, beside the printed ones."""
+    z = np.arange(1.0, 5.0)
+    return _long(
+        ("mechanism", "z", "found", "printed"),
+        (
+            (name, z, 2 * np.asarray(m.noise.sf(z)), np.array(TAIL_WEIGHTS[name]))
+            for name, m in density_mechanisms()["equal loss"].items()
+        ),
+    )
