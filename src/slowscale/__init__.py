@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slowscale import datasets
     from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
     from slowscale.bounded import BoundedPolicy
     from slowscale.errors import (
@@ -73,6 +74,7 @@ _HOMES = {
     "slowscale.tables.losses": ("Losses",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
+_ROOMS = ("datasets",)  # modules that are public as a whole
 
 __all__ = [
     "BoundedPolicy",
@@ -107,6 +109,7 @@ __all__ = [
     "UnitSplitting",
     "UnitWarning",
     "compare",
+    "datasets",
     "epsilon",
     "guess_types",
     "posterior",
@@ -116,6 +119,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"slowscale.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'slowscale' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)

@@ -170,6 +170,16 @@ class Declared:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
+def check_whole(name: str, value: object, at_least: int) -> int:
+    """Return a whole number of any size as an int, or raise an error that names it."""
+    allowed = f"a whole number >= {at_least}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ParameterTypeError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}")
+    if value < at_least:
+        raise ParameterError(f"{name} must be {allowed}, got {value}")
+    return int(value)
+
+
 def check_flag(name: str, value: object) -> None:
     """Raise unless a value is True or False."""
     if not isinstance(value, bool):

@@ -21,7 +21,6 @@ import slowscale as ss
 from slowscale.accounting import Loss, best_epsilon, certainty, posterior
 from slowscale.accounting.semantics import highest_certainty
 from slowscale.figures import figure, share
-from slowscale.study import simulated_establishments
 
 COMMAND = Path(sys.executable).with_name("slowscale")
 
@@ -40,7 +39,7 @@ def run(*arguments, folder, code=0, **options):
 def example(tmp_path_factory):
     """A folder with the example plan, its data and its public cells, made once and copied for each test."""
     path = tmp_path_factory.mktemp("example")
-    table = simulated_establishments(20_000, 40)
+    table = ss.datasets.establishments(20_000, 40)
     pyarrow.parquet.write_table(table, path / "establishments.parquet")
     pyarrow.csv.write_csv(table.group_by(["county", "naics3"]).aggregate([]), path / "cells.csv")
     run("init", folder=path)

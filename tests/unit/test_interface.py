@@ -17,7 +17,7 @@ from slowscale.accounting import Spent
 from slowscale.policy.base import POLICY_KINDS, Policy
 
 HOSTILE = "<script>alert(1)</script>"
-PACKAGES = ("accounting", "mechanisms", "noise", "policy", "release", "sampling", "session")
+PACKAGES = ("accounting", "datasets", "mechanisms", "noise", "policy", "release", "sampling", "session")
 # The only parameters that may be of any type, each with the reason.
 ANY_TYPE = {
     # Mechanisms make it, never a user: Python integers, or arrays of whatever type holds the numbers.

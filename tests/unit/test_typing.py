@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, assert_type
 
 import numpy as np
@@ -98,3 +99,7 @@ def test_releases() -> None:
     low, high = assert_type(release.interval("x"), tuple[Array, Array])
     assert (low < high).all()
     assert assert_type(release.unbiased_variance("x"), Array).shape == (1,)
+
+
+def test_datasets(tmp_path: Path) -> None:
+    assert assert_type(ss.datasets.write_establishments(tmp_path / "a.parquet", 10, 2), Path).exists()

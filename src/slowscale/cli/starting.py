@@ -105,13 +105,14 @@ def demo(
     overwrite: Overwrite = False,
 ) -> None:
     """Simulate establishments, and publish their employment and payroll by county and industry."""
+    from importlib.resources import files
+
     import pyarrow.parquet
 
     from slowscale.cli.printing import show_release
+    from slowscale.datasets import establishments
     from slowscale.errors import ParameterError
     from slowscale.plan import read_plan, run_plan
-    from slowscale.study import simulated_establishments
-    from slowscale.study.establishments import DEMO
 
     if folder.exists() and not folder.is_dir():
         raise ParameterError(f"{folder} is a file: choose another folder")
@@ -120,8 +121,8 @@ def demo(
         if file.exists() and not overwrite:
             raise ParameterError(f"{file} exists: choose another folder, or --overwrite")
     folder.mkdir(parents=True, exist_ok=True)
-    table = simulated_establishments()
+    table = establishments()
     pyarrow.parquet.write_table(table, data)
-    plan.write_text(DEMO, encoding="utf-8")
+    plan.write_bytes(files("slowscale.cli").joinpath("demo.toml").read_bytes())
     typer.echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
     show_release(*run_plan(read_plan(plan), overwrite))
