@@ -12,6 +12,7 @@ from slowscale.cli.ledgers import history, raise_cap, show, verify
 from slowscale.cli.mechanisms import calibrate, compare
 from slowscale.cli.plans import check, release
 from slowscale.cli.starting import demo, init, schema
+from slowscale.cli.study import study
 
 EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}  # any other SlowscaleError: 2
 # The library's errors name Python arguments. These patterns turn them into what a plan file says.
@@ -37,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # In the order in which --help lists them.
-for command in (init, check, release, explain, compare, calibrate, demo, schema):
+for command in (init, check, release, explain, compare, calibrate, demo, study, schema):
     app.command()(command)
 
 ledger_app = typer.Typer(no_args_is_help=True)

@@ -89,7 +89,7 @@ def check_claims(subjects: Sequence[Subject]) -> list[tuple[Claim, Finding]]:
 
     given = any(subject.attribute.source == "given" for subject in subjects)
     found = []
-    for one in CLAIMS:
+    for one in sorted(CLAIMS, key=lambda claim: claim.place.split()[0]):  # by section of the paper
         if one.about is None:
             concerned = [] if given else list(subjects)
         elif given:

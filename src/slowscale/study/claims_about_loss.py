@@ -30,7 +30,7 @@ def lower_share(subject: Subject, one: str, two: str) -> float:
 
 def percent(share: float) -> str:
     """Write a share as a percentage."""
-    return f"{100 * share:.3g} %"
+    return f"{figure(100 * share)} %"
 
 
 @claim(

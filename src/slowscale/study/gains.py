@@ -95,8 +95,15 @@ class SizeClass:
     @property
     def words(self) -> str:
         """The range of sums, for people."""
-        power = round(np.log10(self.low))
-        return f"{power_of_ten(power)} to {power_of_ten(power + 1)}"
+        return f"{_round_number(self.low)} to {_round_number(10 * self.low)}"
+
+
+def _round_number(x: float) -> str:
+    """Write a power of ten: 100, 10,000, 10 million."""
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if size <= x < 1000 * size:
+            return f"{x / size:g} {word}"
+    return power_of_ten(round(np.log10(x)))
 
 
 def size_classes(sums: Array) -> tuple[list[SizeClass], Integers]:

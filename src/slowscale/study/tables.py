@@ -13,6 +13,7 @@ from slowscale.study.parameters import KINDS
 from slowscale.study.results import Gains, Subject
 
 POINTS = 241  # per line
+THINNEST = 0.006  # of a violin, relative to its widest place, so that single large records can be seen
 CONSTANT = "all additive mechanisms"
 
 
@@ -69,7 +70,7 @@ def distributions(subjects: Sequence[Subject], bins: int = 60) -> tuple[pa.Table
             few = np.quantile(logs, np.linspace(0, 1, 2001)) if len(logs) > 2001 else logs
             grid = np.linspace(logs.min(), logs.max(), bins)
             density = gaussian_kde(few)(grid) if np.ptp(few) > 0 else np.ones(bins)
-            shapes.append((subject.name, what, 10.0**grid, density / density.max()))
+            shapes.append((subject.name, what, 10.0**grid, np.maximum(density / density.max(), THINNEST)))
             quartiles.append((subject.name, what, *np.quantile(values, [0.25, 0.5, 0.75]).tolist()))
     return (
         _long(("attribute", "what", "value", "density"), shapes),

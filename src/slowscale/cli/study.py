@@ -1,0 +1,64 @@
+"""The command `study`: the experiments of the paper, on simulated data or on the user's own."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slowscale.cli.shared import Overwrite
+
+
+def study(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the page, the figures and the data.")] = Path(
+        "study"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Release every table 100 times instead of 1,000 times.")] = False,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, help="How often every table is released; 1,000 by default.")
+    ] = None,
+    loss: Annotated[
+        list[float] | None,
+        typer.Option(help="The loss of the largest record at which mechanisms are compared: 10 and 50 by default."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Study a table of your own, with --value and --by.")
+    ] = None,
+    value: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="With --data: a column to sum.")] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="With --data: the columns that form the cells, with commas.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Carry out the paper's experiments, and compare what it says with what is measured.
+
+    Without --data the data are simulated, like those of the paper. With --data all results are CONFIDENTIAL. A study that
+    was interrupted continues where it stopped.
+    """
+    from slowscale.errors import ParameterError
+    from slowscale.study.attributes import given_attributes
+    from slowscale.study.run import LOSSES, QUICK_REPETITIONS, REPETITIONS, run_study
+
+    if quick and repetitions is not None:
+        raise ParameterError("give --quick or --repetitions, not both")
+    if data is None and (value or by):
+        raise ParameterError("--value and --by need --data")
+    if data is not None and not (value and by):
+        raise ParameterError("--data needs --value and --by: the columns to sum, and those that form the cells")
+    if any(not 0 < one < float("inf") for one in loss or ()):
+        raise ParameterError(f"--loss must be a number > 0, got {min(loss or ())}")
+    attributes = None
+    if data is not None:
+        attributes = given_attributes(data, value or [], [name.strip() for name in (by or "").split(",")])
+        typer.echo(f"warning: the results show exact facts about the records of {data}: they are CONFIDENTIAL", err=True)
+    found = run_study(
+        out,
+        attributes,
+        repetitions or (QUICK_REPETITIONS if quick else REPETITIONS),
+        loss or LOSSES,
+        None if data is None else str(data),
+        overwrite,
+    )
+    counts = Counter(finding.verdict for _, finding in found.claims)
+    typer.echo(f"{len(found.claims)} claims of the paper: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()))
+    typer.echo(f"wrote {found.page}, and the folders {out / 'figures'} and {out / 'data'}")

@@ -1,0 +1,111 @@
+"""Verdicts: those that follow from mathematics must hold, and a check must be able to say no."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import slowscale as ss
+from slowscale.study.attributes import paper_attributes
+from slowscale.study.claims import CLAIMS, check_claims, judged
+from slowscale.study.claims_about_loss import last_ahead
+from slowscale.study.errors import Store
+from slowscale.study.results import carry_out, plan_experiments
+
+EXPECTED = {
+    "holds in part": {
+        "The printed parameters follow",  # E02
+        "CBP: generalized Gaussian and polylog noise have higher loss CDFs",
+        "Cattle: polylog and log catch up",  # E12
+        "Cattle: the polylog mostly has the smallest error",
+        "Transformations with a standard deviation of 1,000",  # E04, E05
+        "Additive mechanisms with a standard deviation of 1,000",  # E06, E07
+        "Additive mechanisms are unbiased",  # E14
+        "Log and polylog with d = 1/(2σ²)",  # E03
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("parts"))
+    return [carry_out(plan_experiments(one, 20, ()), store, lambda draws: None) for one in paper_attributes()]
+
+
+@pytest.fixture(scope="module")
+def found(subjects):
+    return check_claims(subjects)
+
+
+def test_every_claim_is_checked_on_the_paper_data(found):
+    assert len(found) == len(CLAIMS) >= 45
+    assert len({claim.text for claim, _ in found}) == len(found)
+
+
+def test_verdicts_that_mathematics_decides(found):
+    for claim, finding in found:
+        if claim.certain:
+            part = any(claim.text.startswith(text) for text in EXPECTED["holds in part"])
+            assert finding.verdict == ("holds in part" if part else "holds"), (claim.text, finding.measured)
+
+
+def test_what_was_measured_is_said_in_numbers(found):
+    for claim, finding in found:
+        assert finding.measured, claim.text
+        assert "nan" not in finding.measured and "e+" not in finding.measured, finding.measured
+
+
+@pytest.mark.parametrize(
+    ("name", "mechanism", "loss"),
+    [
+        ("Cattle", "generalized Gaussian 1/2", 6.181),
+        ("Cattle", "fourth root", 47.41),
+        ("PAYANN", "log", 55.81),
+        ("PAYQTR1", "log", 32.44),
+    ],
+)
+def test_gaussian_noise_is_ahead_up_to_the_crossover_of_the_policies(subjects, name, mechanism, loss):
+    """The crossovers, found from the policies alone, are those of the list of errata."""
+    losses = next(one.losses for one in subjects if one.name == name)
+    assert last_ahead(losses["Gaussian"], losses[mechanism]) == pytest.approx(loss, rel=0.02)
+
+
+def verdict(subjects, start):
+    [found] = [finding.verdict for claim, finding in check_claims(subjects) if claim.text.startswith(start)]
+    return found
+
+
+def test_other_losses_change_the_verdict(subjects):
+    claim = "Cattle: the additive mechanisms follow the same trend"
+    wrong = {**subjects[3].mechanisms, "exponential polylog 2": ss.ExponentialPolylog(d=50, sigma=1)}
+    assert verdict(subjects, claim) == "holds"
+    assert verdict([*subjects[:3], replace(subjects[3], mechanisms=wrong)], claim) == "does not hold"
+
+
+def test_other_errors_change_the_verdict(subjects):
+    claim = "CBP: the 25th percentile of the log's relative error is never below 10 %"
+    better = [replace(one, errors={**one.errors, "log": one.errors["log"] / 3}) for one in subjects[:3]]
+    assert verdict(subjects, claim) == "holds"
+    assert verdict([*better, subjects[3]], claim) == "does not hold"
+
+
+def test_own_data_are_not_compared_with_printed_numbers(subjects):
+    given = [replace(one, attribute=replace(one.attribute, source="given")) for one in subjects[:1]]
+    texts = [claim for claim, _ in check_claims(given)]
+    assert texts
+    assert not any(claim.printed or claim.about is None for claim in texts)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "verdict"), [([True, True], "holds"), ([True, False], "holds in part"), ([False], "does not hold")]
+)
+def test_judgement(conditions, verdict):
+    assert judged(conditions) == verdict
+
+
+def test_errata_that_claims_name_are_listed_in_the_docs(found):
+    listed = (Path(__file__).parents[3] / "docs" / "paper.md").read_text(encoding="utf-8")
+    for _, finding in found:
+        for number in re.findall(r"\bE\d\d\b", finding.measured):
+            assert f"| {number} |" in listed

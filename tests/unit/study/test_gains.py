@@ -1,0 +1,66 @@
+"""Mechanisms at the same loss of the largest record, and clipping with hindsight."""
+
+import numpy as np
+import pytest
+
+import slowscale as ss
+from slowscale.study.attributes import Attribute
+from slowscale.study.gains import CLIPPED, MATCHED, clipped, contenders, gain_experiments, size_classes
+
+
+@pytest.fixture(scope="module")
+def attribute():
+    generator = np.random.default_rng(3)
+    values = np.rint(np.exp(generator.normal(4, 2, 2000))) + 1
+    return Attribute("x", "", "given", values, np.arange(0, 2000, 20))
+
+
+@pytest.mark.parametrize("loss", [1.0, 50.0])
+def test_the_largest_record_has_the_same_loss_under_all(attribute, loss):
+    for one in contenders(attribute, loss):
+        if one.name != CLIPPED:
+            assert one.mechanism.policy(attribute.largest) == pytest.approx(loss, rel=1e-9), one.name
+            assert one.protected is attribute.sums
+            assert one.total_bias == 0
+            assert one.median_loss == one.mechanism.policy(attribute.median)
+
+
+def test_the_matched_polylog_has_the_median_as_its_scale(attribute):
+    [one] = [one for one in contenders(attribute, 10) if one.name == MATCHED]
+    assert one.mechanism.sigma == attribute.median
+
+
+def test_clipping_has_the_loss_at_its_threshold_and_the_smallest_error_of_all_thresholds(attribute):
+    one = clipped(attribute, 10)
+    threshold = one.mechanism.sigma * np.sqrt(20)
+    assert one.protected == pytest.approx(attribute.clipped_sums(threshold))
+    assert one.total_bias == pytest.approx(one.protected.sum() / attribute.sums.sum() - 1)
+    assert -0.9 < one.total_bias < 0
+
+    def error(threshold):
+        noise = threshold / np.sqrt(20) * np.random.default_rng(5).normal(size=(100, 400))
+        sums = attribute.clipped_sums(threshold)
+        return np.median(np.abs(sums[:, None] + noise - attribute.sums[:, None]) / attribute.sums[:, None])
+
+    others = [error(threshold * factor) for factor in (1 / 8, 8)]
+    assert error(threshold) < min(others)
+
+
+def test_size_classes_are_powers_of_ten():
+    classes, numbers = size_classes(np.array([1.0, 9.99, 10, 5e6, 2e7, 3e7]))
+    assert [(one.words, one.cells) for one in classes] == [
+        ("1 to 10", 2),
+        ("10 to 100", 1),
+        ("1 million to 10 million", 1),
+        ("10 million to 100 million", 2),
+    ]
+    assert numbers.tolist() == [0, 0, 1, 2, 3, 3]
+
+
+def test_cells_with_the_sum_zero_are_not_measured():
+    values = np.array([0.0, 0, 3, 5, 7, 9, 11])
+    attribute = Attribute("x", "", "given", values, np.array([0, 2, 3, 4, 5]))
+    experiments = gain_experiments(attribute, contenders(attribute, 1), 10)
+    assert all(one.sums.tolist() == [3, 5, 7, 20] for one in experiments.values())
+    assert len(experiments[CLIPPED].protected) == 4
+    assert isinstance(experiments["Gaussian"].mechanism, ss.Gaussian)
