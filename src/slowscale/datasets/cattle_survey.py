@@ -87,8 +87,8 @@ def cattle(records: int = 5_926, states: int = 43, seed: int = 2024) -> pa.Table
 
     Notes
     -----
-    A state has records in proportion to its counties, and its typical inventory is that of its counties in the Census
-    of Agriculture 2022. The data do not have the real inventories of districts, their change over the years (a district
+    A state has records in proportion to its counties, and states with larger inventories per county in the Census of
+    Agriculture 2022 have larger ones here. The data do not have the real inventories of districts, their change over the years (a district
     is not one record, and its records are not a series), withheld values, or the relation of the largest inventories
     to places: the largest value may be in any state with large herds.
 
