@@ -81,16 +81,16 @@ def cattle(records: int = 5_926, states: int = 43, seed: int = 2024) -> pa.Table
     records
         How many inventories.
     states
-        How many states: those with the most cattle, at most 49.
+        How many states: those with the most cattle, at most 49 (all but Alaska).
     seed
         Of the ordinary random numbers that spread the inventories.
 
     Notes
     -----
-    A state has records in proportion to its counties, and its typical inventory is that of its counties in the Census
-    of Agriculture 2022. The data do not have the real inventories of districts, their change over the years (a district
-    is not one record, and its records are not a series), withheld values, or the relation of the largest inventories
-    to places: the largest value may be in any state with large herds.
+    A state has records in proportion to its counties, and states with larger inventories per county in the Census of
+    Agriculture 2022 have larger ones here, on the whole. The data do not have the real inventories of districts, their
+    change over the years (a district has several records, which are not a series), withheld values, or the places of
+    the largest inventories: the largest value may be in any state.
 
     >>> import slowscale as ss
     >>> table = ss.datasets.cattle()
@@ -99,7 +99,7 @@ def cattle(records: int = 5_926, states: int = 43, seed: int = 2024) -> pa.Table
     """
     records, states = check_whole("records", records, at_least=1), check_whole("states", states, at_least=1)
     if states > len(STATES):
-        raise ParameterError(f"states must be at most {len(STATES)}, the number of states with cattle, got {states}")
+        raise ParameterError(f"states must be at most {len(STATES)} (all but Alaska), got {states}")
     if states > records:
         raise ParameterError(f"states must be at most the number of records, {records:,}, got {states}")
     generator = np.random.default_rng(check_whole("seed", seed, at_least=0))

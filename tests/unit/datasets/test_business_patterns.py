@@ -105,6 +105,8 @@ def test_what_the_docstring_says_of_the_columns_together(table):
     emp, quarter, year = (table[name].to_numpy() for name in COLUMNS)
     assert f"{stats.spearmanr(emp, year).statistic:.2f}" == "0.97"
     assert not (quarter > year).any()
+    shares = np.quantile((quarter / np.maximum(year, 1))[year > 100], [0.01, 0.99])
+    assert [f"{share:.2f}" for share in shares] == ["0.18", "0.33"]
     assert ((emp == 0) & (year > 0)).mean() > 0.1
     assert not ((emp > 0) & (year == 0)).any()
 

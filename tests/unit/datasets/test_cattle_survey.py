@@ -38,7 +38,7 @@ def test_summary(table):
 def test_summary_for_other_sizes(records):
     table = ss.datasets.cattle(records)
     assert table.num_rows == records
-    assert not misfits(table["cattle"].to_numpy(), "cattle")
+    assert not misfits(table["cattle"].to_numpy(), "cattle", tolerance=0.004)
 
 
 def test_a_shift_of_five_per_cent_is_seen(table):
@@ -75,7 +75,7 @@ def test_it_is_the_same_every_time_and_another_with_another_seed():
         ({"records": True}, ss.ParameterTypeError, "records must be a whole number >= 1, got True of type bool"),
         ({"records": 0}, ss.ParameterError, "records must be a whole number >= 1, got 0"),
         ({"records": 5_926.0}, ss.ParameterTypeError, "records must be a whole number >= 1, got 5926.0 of type float"),
-        ({"states": 50}, ss.ParameterError, "states must be at most 49, the number of states with cattle, got 50"),
+        ({"states": 50}, ss.ParameterError, r"states must be at most 49 \(all but Alaska\), got 50"),
         ({"states": 40, "records": 39}, ss.ParameterError, "at most the number of records, 39, got 40"),
         ({"seed": -1}, ss.ParameterError, "seed must be a whole number >= 0, got -1"),
     ],
