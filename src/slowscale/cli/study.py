@@ -13,7 +13,7 @@ def study(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the page, the figures and the data.")] = Path(
         "study"
     ),
-    quick: Annotated[bool, typer.Option("--quick", help="Release every table 100 times instead of 1,000 times.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Release every table 100 times instead of 1,000.")] = False,
     repetitions: Annotated[
         int | None, typer.Option(min=1, help="How often every table is released; 1,000 by default.")
     ] = None,
@@ -32,8 +32,8 @@ def study(
 ) -> None:
     """Carry out the paper's experiments, and compare what it says with what is measured.
 
-    Without --data the data are simulated, like those of the paper. With --data all results are CONFIDENTIAL. A study that
-    was interrupted continues where it stopped.
+    Without --data the data are simulated, like those of the paper. With --data all results are CONFIDENTIAL. A study
+    that was interrupted continues where it stopped.
     """
     from slowscale.errors import ParameterError
     from slowscale.study.attributes import given_attributes
@@ -50,7 +50,9 @@ def study(
     attributes = None
     if data is not None:
         attributes = given_attributes(data, value or [], [name.strip() for name in (by or "").split(",")])
-        typer.echo(f"warning: the results show exact facts about the records of {data}: they are CONFIDENTIAL", err=True)
+        typer.echo(
+            f"warning: the results are CONFIDENTIAL: they show exact facts about the records of {data}", err=True
+        )
     found = run_study(
         out,
         attributes,
@@ -60,5 +62,6 @@ def study(
         overwrite,
     )
     counts = Counter(finding.verdict for _, finding in found.claims)
-    typer.echo(f"{len(found.claims)} claims of the paper: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()))
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+    typer.echo(f"{len(found.claims)} claims of the paper: {verdicts}")
     typer.echo(f"wrote {found.page}, and the folders {out / 'figures'} and {out / 'data'}")

@@ -113,12 +113,13 @@ def given_attributes(path: str | Path, values: Sequence[str], by: Sequence[str])
         warnings.simplefilter("ignore", ConfidentialWarning)  # the study says that all its results are confidential
         guess = guess_types(str(path))
     source = open_table(str(path), guess, guess.csv)
+    listed = ", ".join(source.columns)
     for option, names in (("value", values), ("by", by)):
         if not names:
             raise ParameterError(f"{option} must name at least one column")
         for name in names:
             if name not in source.columns:
-                raise ParameterError(f"{option} must name columns of the data, got {name!r}: {', '.join(source.columns)}")
+                raise ParameterError(f"{option} must name columns of the data, got {name!r}: {listed}")
     table = source.select(*dict.fromkeys([*by, *values])).to_pyarrow()
     return [_attribute(table, name, by, name, "", "given") for name in values]
 

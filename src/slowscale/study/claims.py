@@ -1,7 +1,8 @@
 """The claims of the paper about its experiments, in our words, each with the place where it is made and a check.
 
-The list follows the paper sentence by sentence: Section 5 (Figure ep_pdfs), Section 6 (empirical results) and Appendix A
-(analytical comparison). "E02" and the like are numbers of known errors in the paper; docs/paper.md lists them.
+The list follows the paper sentence by sentence: Section 5 (Figure ep_pdfs), Section 6 (empirical results), Section 7
+(conclusion) and Appendix A (analytical comparison). "E02" and the like are numbers of known errors in the paper, which
+docs/paper.md lists.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -77,25 +78,3 @@ def judged(conditions: Iterable[bool]) -> Verdict:
 def each(subjects: Sequence[Subject], words: Callable[[Subject], str]) -> str:
     """Return words about each subject: "EMP 154; PAYANN 48.2"."""
     return "; ".join(f"{subject.name} {words(subject)}" for subject in subjects)
-
-
-def check_claims(subjects: Sequence[Subject]) -> list[tuple[Claim, Finding]]:
-    """Check all claims that can be made about these subjects.
-
-    The claims about the paper's data are checked on the simulated data that take their place. On data of the user, the
-    claims about both of the paper's data sets are checked, except those with printed numbers.
-    """
-    from slowscale.study import claims_about_error, claims_about_formulas, claims_about_loss  # noqa: F401, they register
-
-    given = any(subject.attribute.source == "given" for subject in subjects)
-    found = []
-    for one in sorted(CLAIMS, key=lambda claim: claim.place.split()[0]):  # by section of the paper
-        if one.about is None:
-            concerned = [] if given else list(subjects)
-        elif given:
-            concerned = [] if one.printed else list(subjects)
-        else:
-            concerned = [s for s in subjects if one.about in ("both", s.attribute.source)]
-        if concerned:
-            found.append((one, one.check(concerned)))
-    return found

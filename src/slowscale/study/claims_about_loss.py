@@ -16,7 +16,7 @@ MECHANISMS, CDFS = "6.2 Mechanisms", "6.4.1 Loss CDFs"
 
 
 def last_ahead(one: LossDistribution, two: LossDistribution) -> float:
-    """Return the largest loss x such that more records lose at most x under `one` than under `two`; 0 if there is none."""
+    """Return the largest x such that more records lose at most x under `one` than under `two`; 0 if there is none."""
     x = np.union1d(one.losses, two.losses)
     ahead = x[one.share(x) > two.share(x) + 1e-15]
     return float(ahead[-1]) if len(ahead) else 0.0
@@ -41,12 +41,11 @@ def percent(share: float) -> str:
     certain=True,
 )
 def _(subjects: Sequence[Subject]) -> Finding:
-    shares = [float(s.losses[GAUSS].share(1 + 1e-9)) for s in subjects]
+    shares = {s.name: s.losses[GAUSS].share_at(1 + 1e-9) for s in subjects}
     ones = [abs(s.mechanisms[GAUSS].policy(s.attribute.median) - 1) < 1e-9 for s in subjects]
     return Finding(
-        judged([*ones, *(share >= 0.5 for share in shares)]),
-        "Share of the records that lose at most 1: "
-        + each(subjects, lambda s: percent(float(s.losses[GAUSS].share(1 + 1e-9)))),
+        judged([*ones, *(share >= 0.5 for share in shares.values())]),
+        "Share of the records that lose at most 1: " + each(subjects, lambda s: percent(shares[s.name])),
     )
 
 
@@ -58,9 +57,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     certain=True,
 )
 def _(subjects: Sequence[Subject]) -> Finding:
-    worst = max(
-        abs(m.std(s.attribute.median) / s.mechanisms[GAUSS].std() - 1) for s in subjects for m in s.mechanisms.values()
-    )
+    worst = max(abs(m.std(s.attribute.median) / s.std - 1) for s in subjects for m in s.mechanisms.values())
     return Finding(judged([worst < 1e-9]), f"Largest relative difference of all standard deviations: {worst:.1e}.")
 
 
@@ -94,16 +91,15 @@ def _(subjects: Sequence[Subject]) -> Finding:
     ends = [last_ahead(s.losses[GAUSS], s.losses[name]) for s in subjects for name in (POWER, POLYLOG)]
     beyond = [s.losses[name].largest < s.losses[GAUSS].largest for s in subjects for name in (POWER, POLYLOG)]
     small = [end <= 1 for end in ends]
-    verdict = "holds" if all(small) and all(beyond) else "holds in part" if all(beyond) else "does not hold"
     return Finding(
-        verdict,
+        "holds" if all(small) and all(beyond) else "holds in part" if all(beyond) else "does not hold",
         "Gaussian noise has the higher CDF up to a loss of (generalized Gaussian, polylog): "
         + each(
             subjects,
             lambda s: ", ".join(figure(last_ahead(s.losses[GAUSS], s.losses[name])) for name in (POWER, POLYLOG)),
         )
         + ". These losses are not near 0: so many records lose less than that under Gaussian noise: "
-        + each(subjects, lambda s: percent(float(s.losses[GAUSS].share(last_ahead(s.losses[GAUSS], s.losses[POLYLOG])))))
+        + each(subjects, lambda s: percent(s.losses[GAUSS].share_at(last_ahead(s.losses[GAUSS], s.losses[POLYLOG]))))
         + ". The printed polylog parameters (E02) have more noise and lower losses.",
     )
 
@@ -179,8 +175,8 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 @claim(
     CDFS,
-    "Cattle: the additive mechanisms follow the same trend as on CBP: the slower a policy grows, the later it overtakes "
-    "Gaussian noise, and the smaller its largest loss.",
+    "Cattle: the additive mechanisms follow the same trend as on CBP: the slower a policy grows, the later it "
+    "overtakes Gaussian noise, and the smaller its largest loss.",
     "cattle",
     certain=True,
 )
@@ -234,7 +230,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
         for s in subjects
         for one, two in ((POWER, POLYLOG), (ROOT, LOG))
     }
-    wide = [end > s.losses[one].quantile(0.9) for s in subjects for one in (POWER, ROOT) for end in [ends[s.name, one]]]
+    wide = [ends[s.name, one] > s.losses[one].quantile(0.9) for s in subjects for one in (POWER, ROOT)]
     return Finding(
         judged(wide),
         "Ahead up to a loss of (generalized Gaussian, fourth root): "
@@ -242,7 +238,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
         + ", which so many records do not exceed: "
         + each(
             subjects,
-            lambda s: ", ".join(percent(float(s.losses[one].share(ends[s.name, one]))) for one in (POWER, ROOT)),
+            lambda s: ", ".join(percent(s.losses[one].share_at(ends[s.name, one])) for one in (POWER, ROOT)),
         ),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,8 @@ class Experiment:
     @property
     def key(self) -> str:
         """A name that no other experiment has."""
-        described = {"mechanism": self.mechanism.to_dict(), "repetitions": self.repetitions, "bins": BINS, "unit": str(self.unit)}
+        described = {"mechanism": self.mechanism.to_dict(), "unit": str(self.unit), "bins": BINS}
+        described["repetitions"] = self.repetitions
         parts = [json.dumps(described, sort_keys=True).encode(), self.sums.tobytes(), self.groups.tobytes()]
         parts += [] if self.protected is None else [self.protected.tobytes()]
         return hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
@@ -92,7 +94,7 @@ class Experiment:
         at_once = max(1, BLOCK // len(self.sums))
         for start in range(0, self.repetitions, at_once):
             rows = min(at_once, self.repetitions - start)
-            inputs = Exact(np.tile(units, rows), self.unit)
+            inputs: Any = Exact(np.tile(units, rows), self.unit)
             released = np.asarray(self.mechanism.release(inputs, unit=self.unit, bits=bits).floats).reshape(rows, -1)
             place = bin_of(np.abs(released - self.sums) / self.sums) + self.groups * BINS
             count += np.bincount(place.ravel(), minlength=len(count))

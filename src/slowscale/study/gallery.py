@@ -42,7 +42,7 @@ def drawings(subjects: Sequence[Subject]) -> Iterator[Drawing]:
     """Yield all figures: those about the data, and, on the paper's data, those that follow from formulas."""
     yield from _about_data(subjects)
     if all(subject.attribute.source != "given" for subject in subjects):
-        yield from _from_formulas(subjects)
+        yield from _from_formulas()
 
 
 def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
@@ -64,7 +64,7 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
         yield Drawing(
             "distributions",
             "data",
-            f"Distributions of the records and of the sums of cells, on a logarithmic scale, with the quartiles. The "
+            "Distributions of the records and of the sums of cells, on a logarithmic scale, with the quartiles. The "
             f"scale cannot show records of size 0: {zeros} of the records.",
             {"": shapes, "-quartiles": quartiles},
             figures.distributions(shapes, quartiles),
@@ -102,7 +102,8 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
     yield Drawing(
         "stds",
         "errors",
-        "Standard deviation by the true sum, from 0 to five times the median record. All are equal at the median record.",
+        "Standard deviation by the true sum, from 0 to five times the median record. All mechanisms agree at "
+        "the median record.",
         {"": table},
         figures.stds(table, units=units),
     )
@@ -117,7 +118,7 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
     )
 
 
-def _from_formulas(subjects: Sequence[Subject]) -> Iterator[Drawing]:
+def _from_formulas() -> Iterator[Drawing]:
     densities, stds, variances, neighbours = (
         tables.densities(),
         tables.transformation_stds(),
@@ -127,8 +128,8 @@ def _from_formulas(subjects: Sequence[Subject]) -> Iterator[Drawing]:
     yield Drawing(
         "densities",
         "analysis",
-        "Densities of two polylog distributions (a = 3, d = 4) and the normal distribution, with variance 1, and with a "
-        "loss of 1 for an influence of 1.",
+        "Densities of two polylog distributions (a = 3, d = 4) and the normal distribution, with variance 1, and with "
+        "a loss of 1 for an influence of 1.",
         {"": densities},
         figures.densities(densities),
     )
@@ -143,15 +144,15 @@ def _from_formulas(subjects: Sequence[Subject]) -> Iterator[Drawing]:
     yield Drawing(
         "variances",
         "analysis",
-        "Variances of Laplace noise with scale σ and of the square root with σ₂ = √(σ/2), whose policies agree far out.",
+        "Variances of Laplace noise of scale σ and of the square root with σ₂ = √(σ/2), whose policies agree far out.",
         {"": variances},
         figures.variances(variances),
     )
     yield Drawing(
         "neighbour-policies",
         "analysis",
-        "Policies for the presence of a record, and for a change of its value by 10 %. The mechanisms are tuned so that "
-        "the presence of a record of 100 has a loss of 1.",
+        "Policies for the presence of a record, and for a change of its value by 10 %. The mechanisms are tuned so "
+        "that the presence of a record of 100 has a loss of 1.",
         {"": neighbours},
         figures.neighbour_policies(neighbours),
     )

@@ -10,7 +10,7 @@ from slowscale.parameters import Array
 
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
-    """The PRzCDP losses of all records: the distinct losses, ascending, each with how many records lose at most that."""
+    """The losses of all records: distinct losses, ascending, and the shares of records that lose at most that."""
 
     losses: Array
     at_most: Array
@@ -26,11 +26,15 @@ class LossDistribution:
         """The loss of the record that loses most."""
         return float(self.losses[-1])
 
-    def share(self, loss: Array | float) -> Array:
-        """Return the share of the records that lose at most this."""
+    def share(self, loss: Array) -> Array:
+        """Return the share of the records that lose at most this, for each loss."""
         place = np.searchsorted(self.losses, loss, side="right")
         return np.concatenate([[0.0], self.at_most])[place]
 
+    def share_at(self, loss: float) -> float:
+        """Return the share of the records that lose at most this."""
+        return float(self.share(np.array([loss]))[0])
+
     def quantile(self, share: float) -> float:
         """Return the smallest loss that this share of the records does not exceed."""
-        return float(self.losses[min(np.searchsorted(self.at_most, share), len(self.losses) - 1)])
+        return float(self.losses[min(int(np.searchsorted(self.at_most, share)), len(self.losses) - 1)])

@@ -1,6 +1,6 @@
 """The page study.html: what the paper says, what was measured here, and all tables and figures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slowscale.figures import figure
@@ -143,7 +143,9 @@ def _parameters(subjects: Sequence[Subject]) -> list[Html]:
 
 def _errors(subjects: Sequence[Subject]) -> Html:
     rows = [
-        row(head(subject.name, "row"), cell(name, numeric=False), *(cell(percent(x)) for x in subject.percentile(name, 50)))
+        row(
+            head(subject.name, "row"), cell(name, numeric=False), *map(cell, map(percent, subject.percentile(name, 50)))
+        )
         for subject in subjects
         for name in subject.mechanisms
     ]
@@ -156,9 +158,10 @@ def _errors(subjects: Sequence[Subject]) -> Html:
 
 def _gains(subjects: Sequence[Subject]) -> Iterable[Html]:
     yield paragraph(
-        "The mechanisms of the paper have equal errors. Here the question is turned around: the largest record has the same "
-        "loss under every mechanism; how wrong are the cells then? Clipping reduces every larger record to a threshold "
-        "and adds Gaussian noise. Its threshold was chosen with hindsight, so that its median error over all cells is "
+        "The paper compares mechanisms of equal error. Here the question is turned around: the largest record has the "
+        "same loss under every mechanism; how wrong are the cells then? The last column shows what the median record "
+        "loses: a mechanism can be precise because it protects small records less. Clipping reduces every larger record "
+        "to a threshold and adds Gaussian noise. Its threshold was chosen with hindsight, so that its median error over all cells is "
         "as small as possible; no curator could do that without a look at the records. Clipping is biased: the sum of "
         "all cells is too small by the percentage given. All other mechanisms have no bias."
     )
@@ -174,13 +177,14 @@ def _gain_table(subject: Subject, found: Gains, number: int) -> Html:
         row(
             head(f"{one.name}" + (f" ({one.note})" if one.note else ""), "row"),
             *(cell(percent(x)) for x in found.medians[one.name]),
-            cell(f"{100 * one.total_bias:.1f} %" if one.total_bias else "0"),
+            cell(percent(one.total_bias) if one.total_bias else "0"),
             cell(figure(one.median_loss)),
         )
         for one in found.contenders
     ]
     sizes = (head(joined([one.words, tag("br"), f"({one.cells:,} cells)"]), numeric=True) for one in found.classes)
-    heads = row(head("Mechanism"), *sizes, head("Bias of the total", numeric=True), head("Loss of the median record", numeric=True))
+    ends = (head(text, numeric=True) for text in ("Bias of the total", "Loss of the median record"))
+    heads = row(head("Mechanism"), *sizes, *ends)
     title = caption(
         f"Table 5.{number}",
         f"{subject.name}: median relative error by the sum of the cell",
@@ -191,13 +195,15 @@ def _gain_table(subject: Subject, found: Gains, number: int) -> Html:
 
 def _tails() -> Html:
     weights = tail_weights().to_pylist()
-    by_name: Mapping[str, list[dict[str, float]]] = {}
+    by_name: dict[str, list[dict[str, float]]] = {}
     for one in weights:
-        by_name.setdefault(one["mechanism"], []).append(one)  # type: ignore[attr-defined]
+        by_name.setdefault(one["mechanism"], []).append(one)
     rows = [
         row(head(name, "row"), *(cell(f"{one['found']:.3f} ({one['printed']:.3f})") for one in ones))
         for name, ones in by_name.items()
     ]
     heads = row(head("Mechanism"), *(head(f"P[|Z| > {i}]", numeric=True) for i in range(1, 5)))
-    title = caption("Table 6", "Tail weights of noise with a loss of 1 for an influence of 1", "In brackets: as printed.")
+    title = caption(
+        "Table 6", "Tail weights of noise with a loss of 1 for an influence of 1", "In brackets: as printed."
+    )
     return table(title, [heads], [tag("tbody", *rows)], "Tail weights")

@@ -64,4 +64,3 @@ def parameter_table(attribute: Attribute, mechanisms: dict[str, ss.Mechanism]) -
             )
         )
     return rows
-

@@ -57,6 +57,11 @@ class Subject:
         """The name of the attribute."""
         return self.attribute.name
 
+    @property
+    def std(self) -> float:
+        """The standard deviation of all additive mechanisms, and of the others when the sum is the median record."""
+        return self.mechanisms["Gaussian"].std(0.0)
+
     @cached_property
     def losses(self) -> dict[str, LossDistribution]:
         """The losses of all records, by mechanism."""

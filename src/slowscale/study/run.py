@@ -12,7 +12,8 @@ from slowscale.errors import ParameterError
 from slowscale.files import write_files
 from slowscale.report.charts import check_tools
 from slowscale.study.attributes import Attribute, paper_attributes
-from slowscale.study.claims import Claim, Finding, check_claims
+from slowscale.study.checking import check_claims
+from slowscale.study.claims import Claim, Finding
 from slowscale.study.errors import Store
 from slowscale.study.figures import save
 from slowscale.study.gallery import drawings

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 import slowscale as ss
+from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.parameters import Array
 from slowscale.study.errors import PERCENTILES
 from slowscale.study.parameters import KINDS
@@ -33,17 +34,19 @@ def _long(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> pa.Table:
     return pa.concat_tables(blocks)
 
 
-def density_mechanisms() -> dict[str, dict[str, ss.Mechanism]]:
+def density_mechanisms() -> dict[str, dict[str, AdditiveMechanism]]:
     """Return the mechanisms of Figure ep_pdfs: with variance 1, and with a loss of 1 for an influence of 1."""
-    polylogs = {"exponential polylog 1": {"a": 3, "d": 4, "p": 1}, "exponential polylog 2": {"a": 3, "d": 4, "p": 2}}
-
-    def calibrated(**target: float) -> dict[str, ss.Mechanism]:
-        found: dict[str, ss.Mechanism] = {
-            name: ss.ExponentialPolylog.calibrate(free="sigma", **target, **fixed) for name, fixed in polylogs.items()
+    found: dict[str, dict[str, AdditiveMechanism]] = {}
+    for panel, std, loss in (("equal variance", 1, None), ("equal loss", None, 1)):
+        at = None if loss is None else 1
+        found[panel] = {
+            f"exponential polylog {p}": ss.ExponentialPolylog.calibrate(
+                std=std, loss=loss, at=at, free="sigma", a=3, d=4, p=p
+            )
+            for p in (1, 2)
         }
-        return found | {"Gaussian": ss.Gaussian.calibrate(**target)}
-
-    return {"equal variance": calibrated(std=1), "equal loss": calibrated(loss=1, at=1)}
+        found[panel]["Gaussian"] = ss.Gaussian.calibrate(std=std, loss=loss, at=at)
+    return found
 
 
 def densities() -> pa.Table:
