@@ -71,7 +71,7 @@ class Attribute:
 
 
 # From Table summary-stats of the paper.
-PAPER = {
+PRINTED_SUMMARIES = {
     "EMP": (0, 1, 2, 17, 9, 19_589, 323_402),
     "PAYQTR1": (0, 7, 25, 239, 93, 402_324, 323_402),
     "PAYANN": (0, 30, 106, 919, 388, 1_553_359, 323_402),

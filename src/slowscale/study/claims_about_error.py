@@ -12,7 +12,7 @@ from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT, 
 from slowscale.study.parameters import ADDITIVE
 from slowscale.study.results import Subject
 
-ERRORS, STDS = "6.4.2 Relative error", "6.4.3 Standard deviation"
+SECTION_ERRORS, SECTION_STDS = "6.4.2 Relative error", "6.4.3 Standard deviation"
 
 
 def listed(numbers: Array) -> str:
@@ -31,7 +31,7 @@ def medians_of(subjects: Sequence[Subject], name: str) -> str:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "CBP: with additive mechanisms the relative error falls clearly from quintile to quintile.",
     "CBP",
     certain=True,
@@ -43,7 +43,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(ERRORS, "CBP: all additive mechanisms have comparable errors, with the same pattern over the quintiles.", "CBP")
+@claim(
+    SECTION_ERRORS,
+    "CBP: all additive mechanisms have comparable errors, with the same pattern over the quintiles.",
+    "CBP",
+)
 def _(subjects: Sequence[Subject]) -> Finding:
     ratios = [
         float(np.max(np.maximum(a / b, b / a)))
@@ -58,7 +62,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "CBP: generalized Gaussian and polylog noise mostly have a lower median error than Gaussian noise, with a wider "
     "spread.",
     "CBP",
@@ -84,7 +88,12 @@ def _spread(subject: Subject, name: str) -> float:
     return float(subject.percentile(name, 95)[2] / subject.percentile(name, 50)[2])
 
 
-@claim(ERRORS, "The identity transformation is the Gaussian mechanism, so their errors agree.", "both", certain=True)
+@claim(
+    SECTION_ERRORS,
+    "The identity transformation is the Gaussian mechanism, so their errors agree.",
+    "both",
+    certain=True,
+)
 def _(subjects: Sequence[Subject]) -> Finding:
     same = [
         ss.Root(k=1, sigma=s.std).std(q) == s.std
@@ -95,7 +104,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "The variance of the slowly scaling transformations grows with the sum, which cancels part of the fall of the "
     "relative error.",
     "both",
@@ -115,7 +124,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "The standard deviation of the log mechanism is in the end proportional to the sum, so that its relative error has "
     "a positive limit.",
     "both",
@@ -128,7 +137,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(judged(reached), "Limits of std/sum: " + each(subjects, lambda s: percent(limits[s.name])))
 
 
-@claim(ERRORS, "CBP: the 25th percentile of the log's relative error is never below 10 %.", "CBP", certain=True)
+@claim(SECTION_ERRORS, "CBP: the 25th percentile of the log's relative error is never below 10 %.", "CBP", certain=True)
 def _(subjects: Sequence[Subject]) -> Finding:
     smallest = {s.name: float(s.percentile(LOG, 25).min()) for s in subjects}
     return Finding(
@@ -137,7 +146,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(ERRORS, "CBP: this would probably rule out the log mechanism.", "CBP")
+@claim(SECTION_ERRORS, "CBP: this would probably rule out the log mechanism.", "CBP")
 def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         "not measured",
@@ -146,7 +155,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "CBP: the fourth root does little better: only in the largest quintile is its 75th percentile below 10 %.",
     "CBP",
 )
@@ -158,7 +167,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(ERRORS, "Cattle: with additive mechanisms the relative error falls from quintile to quintile.", "cattle")
+@claim(SECTION_ERRORS, "Cattle: with additive mechanisms the relative error falls from quintile to quintile.", "cattle")
 def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         judged(falls(s.percentile(name, 50)) for s in subjects for name in ADDITIVE),
@@ -167,7 +176,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "Cattle: the polylog mostly has the smallest error, closely followed by generalized Gaussian noise and then "
     "Gaussian noise.",
     "cattle",
@@ -188,7 +197,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "Cattle: errors are generally lower than on CBP; in each quintile almost the whole box of an additive mechanism is "
     "below 10 %.",
     "cattle",
@@ -202,7 +211,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(ERRORS, "Cattle: the reason is that its sums are larger, because it has fewer groups.", "cattle")
+@claim(SECTION_ERRORS, "Cattle: the reason is that its sums are larger, because it has fewer groups.", "cattle")
 def _(subjects: Sequence[Subject]) -> Finding:
     ratios = {s.name: float(np.median(s.attribute.sums)) / s.std for s in subjects}
     return Finding(
@@ -212,7 +221,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "Cattle: in every quintile the medians of the fourth root and the log are above or near 10 %.",
     "cattle",
 )
@@ -224,7 +233,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    ERRORS,
+    SECTION_ERRORS,
     "Cattle: the fourth root improves little with the quintile because the sums lie close together.",
     "cattle",
 )
@@ -246,7 +255,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    STDS,
+    SECTION_STDS,
     "The standard deviation of additive mechanisms and of the identity does not depend on the sum.",
     "both",
     certain=True,
@@ -258,7 +267,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    STDS,
+    SECTION_STDS,
     "For sums below the median record the transformations have lower variances than additive mechanisms.",
     "both",
     certain=True,
@@ -274,7 +283,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    STDS,
+    SECTION_STDS,
     "That is a large space for cattle (all sums below 10,200) and an invisibly small one for EMP (0 to 2).",
     "both",
     printed=True,
@@ -290,7 +299,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    STDS,
+    SECTION_STDS,
     "For large sums the transformations can be far worse than additive mechanisms.",
     "both",
     certain=True,
@@ -307,7 +316,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    STDS,
+    SECTION_STDS,
     "On very sparse data, with many sums of one record or none, the transformations could have the smaller errors.",
     "both",
 )

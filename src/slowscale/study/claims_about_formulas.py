@@ -13,7 +13,7 @@ from slowscale.study.errors import SeededBits
 from slowscale.study.results import Subject
 from slowscale.study.tables import tail_weights
 
-POLICY, CLASSES = "A.1 Policy functions", "A.2 Mechanism classes"
+SECTION_POLICIES, SECTION_CLASSES = "A.1 Policy functions", "A.2 Mechanism classes"
 
 
 @claim("5, Table ep_probs", "The tail weights of noise with a loss of 1 at an influence of 1.", certain=True)
@@ -36,7 +36,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    POLICY,
+    SECTION_POLICIES,
     "A policy that grows more slowly protects large records better, but may protect small ones worse (PAYQTR1).",
     certain=True,
 )
@@ -55,7 +55,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    f"{POLICY}, first example",
+    f"{SECTION_POLICIES}, first example",
     "Transformations with a standard deviation of 1,000 for a sum of 10,000 have σ of about 5 (square root), 0.2 "
     "(fourth root) and 0.1 (log); the square root has the smallest loss up to 390,625, the log from 463,584 on.",
     certain=True,
@@ -75,7 +75,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    f"{POLICY}, second example",
+    f"{SECTION_POLICIES}, second example",
     "Additive mechanisms with a standard deviation of 1,000 have σ of about 707 (Laplace) and 91 (generalized Gaussian "
     "½) and d of about 0.145 (polylog); the crossovers are at about 5,492 and 17,387.",
     certain=True,
@@ -99,7 +99,7 @@ def _crossing(one: ss.Mechanism, two: ss.Mechanism, low: float, high: float) -> 
     return found[-1].influence
 
 
-@claim(CLASSES, "Additive mechanisms are unbiased: mean, median and mode are the true sum.", certain=True)
+@claim(SECTION_CLASSES, "Additive mechanisms are unbiased: mean, median and mode are the true sum.", certain=True)
 def _(_: Sequence[Subject]) -> Finding:
     means = [ss.ExponentialPolylog(d=d, sigma=1, a=1, p=1).noise.mean() for d in (1.5, 3)]
     return Finding(
@@ -108,7 +108,11 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(CLASSES, "Transformations are unbiased for the mean or for the median, but mostly not for both.", certain=True)
+@claim(
+    SECTION_CLASSES,
+    "Transformations are unbiased for the mean or for the median, but mostly not for both.",
+    certain=True,
+)
 def _(_: Sequence[Subject]) -> Finding:
     q = np.array([10.0, 1000.0])
     biases = {
@@ -129,7 +133,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CLASSES,
+    SECTION_CLASSES,
     "Users can estimate the variance of a transformation by inserting the published value into the variance formula.",
 )
 def _(subjects: Sequence[Subject]) -> Finding:
@@ -152,7 +156,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CLASSES,
+    SECTION_CLASSES,
     "For every loss guarantee an additive mechanism has the smaller variance once the sum is large enough.",
     certain=True,
 )
@@ -167,7 +171,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    f"{CLASSES}, first example",
+    f"{SECTION_CLASSES}, first example",
     "With the same policy far out (up to a factor that tends to 1), the square root has the smaller variance for sums "
     "below 0.75·σ, and Laplace noise above; the region grows with σ.",
     certain=True,
@@ -185,7 +189,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    f"{CLASSES}, second example",
+    f"{SECTION_CLASSES}, second example",
     "Log and polylog with d = 1/(2σ²) and the same a: the log has the larger variance from a sum of "
     "√(variance/(exp(2d) − 1)) − a on.",
     certain=True,
@@ -205,7 +209,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CLASSES,
+    SECTION_CLASSES,
     "New transformations are easy to make, because only Gaussian noise must be drawn safely; every additive "
     "distribution needs a sampler of its own, and polylogs with p other than 1 and 2 have no handy quantile function.",
 )

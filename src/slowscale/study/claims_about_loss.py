@@ -12,7 +12,7 @@ from slowscale.study.results import Subject
 
 GAUSS, POWER, POLYLOG, ROOT, LOG = NAMES
 COUNTERPARTS = ((ROOT, POWER), (LOG, POLYLOG))  # a transformation and the additive mechanism with the same growth
-MECHANISMS, CDFS = "6.2 Mechanisms", "6.4.1 Loss CDFs"
+SECTION_MECHANISMS, SECTION_LOSSES = "6.2 Mechanisms", "6.4.1 Loss CDFs"
 
 
 def last_ahead(one: LossDistribution, two: LossDistribution) -> float:
@@ -34,7 +34,7 @@ def percent(share: float) -> str:
 
 
 @claim(
-    MECHANISMS,
+    SECTION_MECHANISMS,
     "A standard deviation of √½ times the median record gives Gaussian noise a loss of 1 for the median record, and at "
     "least half of the records lose no more than that.",
     "both",
@@ -50,7 +50,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    MECHANISMS,
+    SECTION_MECHANISMS,
     "The slowly scaling additive mechanisms have the standard deviation of the Gaussian mechanism; the transformation "
     "mechanisms have it when the sum equals the median record.",
     "both",
@@ -62,7 +62,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    f"{MECHANISMS}, Table experiment-params",
+    f"{SECTION_MECHANISMS}, Table experiment-params",
     "The printed parameters follow from this rule and the medians.",
     "both",
     printed=True,
@@ -81,7 +81,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "CBP: generalized Gaussian and polylog noise have higher loss CDFs than Gaussian noise for all losses, except for "
     "small ones near 0.",
     "CBP",
@@ -105,7 +105,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "CBP: the CDF of the polylog mechanism reaches 1 first, so its largest loss is the smallest of all mechanisms.",
     "CBP",
     certain=True,
@@ -120,7 +120,7 @@ def _largest_losses(subject: Subject) -> str:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "CBP: the transformation mechanisms show the same pattern, with larger losses than their additive counterparts: "
     "fourth root against generalized Gaussian, log against polylog.",
     "CBP",
@@ -137,7 +137,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "CBP: the identity has the highest CDF up to a loss of about 50 for PAYANN and 30 for PAYQTR1; beyond, the slowly "
     "scaling transformations have higher ones.",
     "CBP",
@@ -157,7 +157,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "Cattle: Gaussian noise has the highest CDF of the additive mechanisms up to a loss of about 6, where generalized "
     "Gaussian noise overtakes it, and later the polylog.",
     "cattle",
@@ -174,7 +174,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "Cattle: the additive mechanisms follow the same trend as on CBP: the slower a policy grows, the later it "
     "overtakes Gaussian noise, and the smaller its largest loss.",
     "cattle",
@@ -190,7 +190,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "Cattle: the identity has the highest CDF of the transformations up to a loss of about 50, where the fourth root "
     "overtakes it.",
     "cattle",
@@ -207,7 +207,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "Cattle: the largest losses of the fourth root and the log are smaller than that of the identity.",
     "cattle",
     certain=True,
@@ -218,7 +218,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "Cattle, unlike CBP: generalized Gaussian noise and the fourth root have higher CDFs than polylog and log over a "
     "wide range of losses.",
     "cattle",
@@ -244,7 +244,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "Cattle: polylog and log catch up in the end, and then lead by a thin margin only.",
     "cattle",
     certain=True,
@@ -262,7 +262,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    CDFS,
+    SECTION_LOSSES,
     "Cattle: the less slowly scaling mechanisms protect the vast majority of the records better.",
     "cattle",
     certain=True,

@@ -26,8 +26,8 @@ Integers = npt.NDArray[np.int64]
 BINS_PER_DECADE = 1000
 LOWEST, HIGHEST = -12, 24  # powers of ten; the first bin also holds all smaller errors, the last one all larger ones
 BINS = (HIGHEST - LOWEST) * BINS_PER_DECADE
-BLOCK = 1 << 20  # draws at a time
-ROUNDING = 10_000  # a typical error of the smallest cell has so many units of the grid
+DRAWS_AT_A_TIME = 1 << 20
+UNITS_PER_ERROR = 10_000  # a typical error of the smallest cell has so many units of the grid
 PERCENTILES = (5, 25, 50, 75, 95)
 
 
@@ -74,7 +74,7 @@ class Experiment:
     def unit(self) -> Fraction:
         """The grid of the released values: so fine that rounding does not matter, as the paper does not round."""
         low, high = self.mechanism.prediction_interval(float(self.sums.min()), 0.5)
-        return Fraction(10) ** math.floor(math.log10((high - low) / ROUNDING))
+        return Fraction(10) ** math.floor(math.log10((high - low) / UNITS_PER_ERROR))
 
     @property
     def key(self) -> str:
@@ -91,7 +91,7 @@ class Experiment:
         count = np.zeros((int(self.groups.max()) + 1) * BINS, np.int64)
         protected = self.sums if self.protected is None else self.protected
         units = np.rint(protected / float(self.unit)).astype(np.int64)
-        at_once = max(1, BLOCK // len(self.sums))
+        at_once = max(1, DRAWS_AT_A_TIME // len(self.sums))
         for start in range(0, self.repetitions, at_once):
             rows = min(at_once, self.repetitions - start)
             inputs: Any = Exact(np.tile(units, rows), self.unit)

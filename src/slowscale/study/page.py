@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slowscale.figures import figure
 from slowscale.report.page import Html, Section, caption, cell, head, joined, page, paragraph, row, table, tag
-from slowscale.study.attributes import PAPER
+from slowscale.study.attributes import PRINTED_SUMMARIES
 from slowscale.study.claims import Claim, Finding
 from slowscale.study.claims_about_loss import percent
 from slowscale.study.parameters import parameter_table
@@ -102,8 +102,8 @@ def _summaries(subjects: Sequence[Subject]) -> Html:
     for subject in subjects:
         summary = subject.attribute.summary
         rows.append(row(head(subject.name, "row"), *(cell(figure(x)) for x in summary.values())))
-        if subject.name in PAPER and subject.attribute.source != "given":
-            rows.append(row(head("in the paper", "row"), *(cell(figure(x)) for x in PAPER[subject.name])))
+        if subject.name in PRINTED_SUMMARIES and subject.attribute.source != "given":
+            rows.append(row(head("in the paper", "row"), *(cell(figure(x)) for x in PRINTED_SUMMARIES[subject.name])))
         if subject.attribute.left_out:
             rows.append(row(head(f"{subject.attribute.left_out:,} records without a value were left out", "row")))
     names = next(iter(subjects)).attribute.summary
@@ -160,10 +160,11 @@ def _gains(subjects: Sequence[Subject]) -> Iterable[Html]:
     yield paragraph(
         "The paper compares mechanisms of equal error. Here the question is turned around: the largest record has the "
         "same loss under every mechanism; how wrong are the cells then? The last column shows what the median record "
-        "loses: a mechanism can be precise because it protects small records less. Clipping reduces every larger record "
-        "to a threshold and adds Gaussian noise. Its threshold was chosen with hindsight, so that its median error over all cells is "
-        "as small as possible; no curator could do that without a look at the records. Clipping is biased: the sum of "
-        "all cells is too small by the percentage given. All other mechanisms have no bias."
+        "loses: a mechanism can be precise because it protects small records less. Clipping reduces every larger "
+        "record to a threshold and adds Gaussian noise. Its threshold was chosen with hindsight, so that its median "
+        "error over all cells is as small as possible; no curator could do that without a look at the records. "
+        "Clipping is biased: the sum of all cells is too small by the percentage given. All other mechanisms have no "
+        "bias."
     )
     number = 0
     for subject in subjects:

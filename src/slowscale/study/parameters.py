@@ -13,7 +13,7 @@ KINDS = {"additive": ADDITIVE, "transformation": TRANSFORMATION}
 NAMES = tuple(dict.fromkeys([*ADDITIVE, *TRANSFORMATION]))
 # The parameter that the paper solves for, and its printed values (Table experiment-params).
 FREE = dict(zip(NAMES, ("sigma", "sigma", "d", "sigma", "sigma"), strict=True))
-PRINTED = {
+PRINTED_PARAMETERS = {
     "Cattle": (7212, 658, 0.113, 1.67, 0.637),
     "EMP": (1.41, 0.129, 0.595, 0.198, 0.448),
     "PAYQTR1": (17.7, 1.61, 0.337, 0.372, 0.616),
@@ -49,7 +49,7 @@ class Parameter:
 def parameter_table(attribute: Attribute, mechanisms: dict[str, ss.Mechanism]) -> list[Parameter]:
     """Return the parameters of an attribute of the paper, found and printed; none for other attributes."""
     rows = []
-    for name, printed in zip(NAMES, PRINTED.get(attribute.name, ()), strict=False):
+    for name, printed in zip(NAMES, PRINTED_PARAMETERS.get(attribute.name, ()), strict=False):
         mechanism, free = mechanisms[name], FREE[name]
         as_printed = ss.Mechanism.from_dict({**mechanism.to_dict(), free: printed})
         rows.append(
