@@ -17,7 +17,7 @@ from slowscale.study.errors import Experiment, Integers
 MATCHED = "exponential polylog 2, scale matched"
 CLIPPED = "clipped Gaussian"
 SPLIT = "unit splitting"
-THRESHOLDS = 120  # clipping thresholds that are tried
+CLIPPING_THRESHOLDS = 120  # clipping thresholds that are tried
 TRIAL_CELLS, TRIAL_DRAWS = 1000, 100  # cells and standard normal numbers by which a threshold is chosen
 
 
@@ -73,7 +73,7 @@ def clipped(attribute: Attribute, loss: float) -> Contender:
     positive = np.flatnonzero(attribute.sums > 0)
     shown = positive[:: -(-len(positive) // TRIAL_CELLS)]
     best = (np.inf, 0.0, attribute.sums)
-    for threshold in np.geomspace(max(attribute.median / 10, 1), attribute.largest, THRESHOLDS):
+    for threshold in np.geomspace(max(attribute.median / 10, 1), attribute.largest, CLIPPING_THRESHOLDS):
         sums = attribute.clipped_sums(threshold)
         noise = threshold / np.sqrt(2 * loss) * normal
         errors = np.abs((sums - attribute.sums)[shown, None] + noise) / attribute.sums[shown, None]
