@@ -1,17 +1,17 @@
 """Charts of standard deviations, variances and errors, with one line per mechanism."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from slowscale.figures import figure
-from slowscale.report.charts import tools
 from slowscale.study.figures.lines import by_height, line_panel, page, right_ends
 from slowscale.study.figures.looks import (
     NARROW,
     PANEL,
     WIDE,
+    Row,
     distinct,
     drawable,
     empty,
@@ -21,6 +21,7 @@ from slowscale.study.figures.looks import (
     panel_title,
     read,
     select,
+    text_width,
     titled,
     unit_of,
     with_unit,
@@ -150,7 +151,6 @@ def gains(
     title, note
         The title, and a note below it.
     """
-    alt, _ = tools()
     given = read(table, ("attribute", "cells", "cells_order", "mechanism", "median_error"))
     rows = drawable(given, "median_error")
     if not rows:
@@ -165,22 +165,7 @@ def gains(
     for attribute in attributes:
         here = select(rows, attribute=attribute)
         cells = [cell for _, cell in sorted({(row["cells_order"], row["cells"]) for row in here})]
-        room = width / len(cells)
-        halves = max(len(half) for cell in cells for half in cell.replace(" to ", " to|").split("|"))
-        axis = alt.Axis(
-            title=with_unit("true sum of the cell", unit_of(units, attribute)),
-            labelAngle=0 if 7 * halves < room else -40,
-            labelOverlap=False,
-            labelLimit=0,
-            # A label that is too long takes two lines.
-            labelExpr="datum.label"
-            if 7 * max(map(len, cells)) < room
-            else "split(replace(datum.label, ' to ', ' to|'), '|')",
-        )
-        x = {
-            "scale": alt.Scale(type="point", domain=cells, padding=max(14 * (len(cells) - 1) / (width - 28), 0.01)),
-            "axis": axis,
-        }
+        x = _cells_axis(cells, width, with_unit("true sum of the cell", unit_of(units, attribute)))
         heading = None if single else attribute
         size = (width, height)
         charts.append(line_panel(here, names, ("cells", x), ("median_error", y), heading, size, direct=True, dots=True))
@@ -188,3 +173,22 @@ def gains(
     parts = [row | {"error": 100 * row["median_error"]} for row in rows]
     about += right_ends(parts, "attribute", "cells_order", "error", names, at="cells", unit=" %")
     return titled(charts[0] if single else grid(charts, 1), title, note, about)
+
+
+def _cells_axis(cells: Sequence[str], width: int, title: str) -> Row:
+    """Return the scale and the axis of sizes of cells. Labels take two lines or are turned where they would overlap."""
+    room = width / len(cells) - 8
+    longest = max(text_width(cell, 12) for cell in cells)
+    half = max(text_width(part, 12) for cell in cells for part in cell.replace(" to ", " to|").split("|"))
+    split = "split(replace(datum.label, ' to ', ' to|'), '|')"
+    turned = half > room
+    return {
+        "scale": {"type": "point", "domain": list(cells), "padding": 14 * (len(cells) - 1) / (width - 28)},
+        "axis": {
+            "title": title,
+            "labelAngle": -40 if turned else 0,
+            "labelExpr": split if longest > room and not turned else "datum.label",
+            "labelOverlap": False,
+            "labelLimit": 0,
+        },
+    }

@@ -12,6 +12,7 @@ from slowscale.study.figures.looks import (
     PANEL,
     WIDE,
     Row,
+    chart_of,
     colours,
     dashes,
     distinct,
@@ -59,14 +60,14 @@ def line_panel(
         Whether lines are steps, and whether points are marked.
     """
     alt, _ = tools()
-    kind = "N" if across[0] == "cells" else "Q"
-    x, y = alt.X(f"{across[0]}:{kind}", **across[1]), alt.Y(f"{up[0]}:Q", **up[1])
-    points = [{field: row[field] for field in (across[0], up[0], "mechanism")} for row in rows]
-    base = alt.Chart(alt.InlineData(values=points))
+    x, y = _channels(across, up)
+    order = _order(across[0])
+    points = [{field: row[field] for field in (across[0], up[0], order, "mechanism")} for row in rows]
+    base = chart_of(points)
     colour = alt.Color("mechanism:N", scale=colours(names), legend=None)
     dash = alt.StrokeDash("mechanism:N", scale=dashes(names), legend=None)
     line = base.mark_line(strokeWidth=2.2, **({"interpolate": "step-after"} if step else {}))
-    layers = [line.encode(x=x, y=y, color=colour, strokeDash=dash)]
+    layers = [line.encode(x=x, y=y, color=colour, strokeDash=dash, order=f"{order}:Q")]
     if dots or len({row[across[0]] for row in rows}) == 1:  # a line through one point cannot be seen
         layers.append(base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour))
     if direct:
@@ -74,14 +75,24 @@ def line_panel(
     return panel(layers, title, *size)
 
 
+def _channels(across: tuple[str, Row], up: tuple[str, Row]) -> tuple[Any, Any]:
+    alt, _ = tools()
+    kind = "Q" if _order(across[0]) == across[0] else "N"
+    return alt.X(f"{across[0]}:{kind}", **across[1]), alt.Y(f"{up[0]}:Q", **up[1])
+
+
+def _order(field: str) -> str:
+    """Return the field with the order of the points: a horizontal axis of names has a field with their order."""
+    return "cells_order" if field == "cells" else field
+
+
 def _labels(
     rows: Sequence[Row], names: Sequence[str], across: tuple[str, Row], up: tuple[str, Row], height: int
 ) -> list[Any]:
     """Return layers with the names of lines to the right of their ends, moved apart where they would overlap."""
-    alt, _ = tools()
-    low, high = (math.log10(end) for end in up[1]["scale"].domain)
-    last = across[1]["scale"].domain[-1]
-    order = "cells_order" if across[0] == "cells" else across[0]
+    low, high = (math.log10(end) for end in up[1]["scale"]["domain"])
+    last = across[1]["scale"]["domain"][-1]
+    order = _order(across[0])
     ends = {}
     for name in names:
         own = select(rows, mechanism=name)
@@ -91,11 +102,8 @@ def _labels(
     layers = []
     for name, pixel in zip(shown, pixels, strict=True):
         place = {across[0]: last, up[0]: 10 ** (low + pixel / height * (high - low)), "name": name}
-        text = alt.Chart(alt.InlineData(values=[place])).mark_text(
-            align="left", dx=10, fontSize=13, fontWeight="bold", color=LOOKS[name].ink
-        )
-        kind = "N" if across[0] == "cells" else "Q"
-        x, y = alt.X(f"{across[0]}:{kind}", **across[1]), alt.Y(f"{up[0]}:Q", **up[1])
+        text = chart_of([place]).mark_text(align="left", dx=10, fontSize=13, fontWeight="bold", color=LOOKS[name].ink)
+        x, y = _channels(across, up)
         layers.append(text.encode(x=x, y=y, text="name:N"))
     return layers
 
@@ -129,13 +137,13 @@ def right_ends(
 ) -> str:
     """Describe the right ends of the lines of every panel in words."""
     sentences = []
-    for name_of_panel in distinct(rows, panel) if panel else [""]:
-        here = select(rows, **{panel: name_of_panel}) if panel else list(rows)
+    for where in distinct(rows, panel) if panel else [""]:
+        here = select(rows, **{panel: where}) if panel else list(rows)
         last = max(here, key=lambda row: row[x])
         ends = [max(own, key=lambda row: row[x]) for name in names if (own := select(here, mechanism=name))]
         found = listed({row["mechanism"]: row[y] for row in ends}, unit)
-        where = last[at] if at else figure(last[x])
-        sentences.append(f"{name_of_panel + ', at' if name_of_panel else 'At'} {where}: {found}.")
+        place = last[at] if at else figure(last[x])
+        sentences.append(f"{f'{where}, at' if where else 'At'} {place}: {found}.")
     return " ".join(sentences)
 
 

@@ -126,7 +126,6 @@ def log_axis(
     margin
         The factor by which the axis goes beyond the smallest and the largest value.
     """
-    alt, _ = tools()
     shown = [v for v in values if v is not None and 0 < v < math.inf] or [1.0, 10.0]
     low, high = (min(max(math.log10(end), -LARGEST_POWER), LARGEST_POWER) for end in (min(shown), max(shown)))
     wider = math.log10(margin) if high > low else math.log10(3)
@@ -141,18 +140,11 @@ def log_axis(
     places = [m * 10.0**k for k, m in ticks]
     labels = [_tick_label(k + 2 * percent, m) + " %" * percent for k, m in ticks]
     words = f"{json.dumps(labels, ensure_ascii=False)}[indexof({json.dumps(places)}, datum.value)]"
-    plain = all(label.isascii() for label in labels)
-    return {
-        "scale": alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False),
-        "axis": alt.Axis(
-            title=title,
-            values=places,
-            labelExpr=words,
-            labelOverlap=False,  # there are few enough ticks
-            labelFlush=False,
-            labelFont=alt.Undefined if plain else SUPERSCRIPT_FONT,
-        ),
-    }
+    axis = {"title": title, "values": places, "labelExpr": words, "labelFlush": False}
+    axis["labelOverlap"] = False  # there are few enough ticks
+    if not all(label.isascii() for label in labels):
+        axis["labelFont"] = SUPERSCRIPT_FONT
+    return {"scale": {"type": "log", "domain": [10.0**low, 10.0**high], "nice": False}, "axis": axis}
 
 
 def _tick_label(power: int, step: int) -> str:
@@ -163,12 +155,11 @@ def _tick_label(power: int, step: int) -> str:
 
 def linear_axis(title: str, low: float, high: float, ticks: int = 6, percent: bool = False) -> Row:
     """Return the scale and the axis of a linear channel from `low` to `high`."""
-    alt, _ = tools()
     wide = high > low and math.isfinite(high)
     words = "format(100 * datum.value, ',~f') + ' %'" if percent else "replace(format(datum.value, ',~g'), '-', '−')"
     return {
-        "scale": alt.Scale(domain=[low, high if wide else low + 1], nice=False),
-        "axis": alt.Axis(title=title, tickCount=ticks, labelExpr=words, labelFlush=False),
+        "scale": {"domain": [low, high if wide else low + 1], "nice": False},
+        "axis": {"title": title, "tickCount": ticks, "labelExpr": words, "labelFlush": False},
     }
 
 
@@ -177,23 +168,26 @@ def outer_only(channel: Row, shown: bool, labels: bool = False) -> Row:
 
     The labels of its ticks are left out too, unless `labels` says that the panels have different scales.
     """
-    alt, _ = tools()
     if shown:
         return channel
-    options = channel["axis"].to_dict() | {"title": None}
-    return channel | {"axis": alt.Axis(**options | ({} if labels else {"labels": False, "ticks": False}))}
+    hidden = {"title": None} if labels else {"title": None, "labels": False, "ticks": False}
+    return channel | {"axis": channel["axis"] | hidden}
 
 
-def colours(names: Sequence[str]) -> Any:
+def colours(names: Sequence[str]) -> Row:
     """Return the scale that gives each mechanism its colour."""
-    alt, _ = tools()
-    return alt.Scale(domain=list(names), range=[LOOKS[name].colour for name in names])
+    return {"domain": list(names), "range": [LOOKS[name].colour for name in names]}
 
 
-def dashes(names: Sequence[str]) -> Any:
+def dashes(names: Sequence[str]) -> Row:
     """Return the scale that gives each mechanism its dash."""
+    return {"domain": list(names), "range": [list(LOOKS[name].dash) for name in names]}
+
+
+def chart_of(rows: Iterable[Row]) -> Any:
+    """Return a chart of rows, to which a mark is added."""
     alt, _ = tools()
-    return alt.Scale(domain=list(names), range=[list(LOOKS[name].dash) for name in names])
+    return alt.Chart(alt.InlineData(values=tuple(rows)))  # Altair copies lists very often, but not tuples
 
 
 def legend(names: Sequence[str], width: int, *, boxes: bool = False, words: Mapping[str, str] | None = None) -> Any:
@@ -223,7 +217,7 @@ def legend(names: Sequence[str], width: int, *, boxes: bool = False, words: Mapp
             x, y = 0.0, y + 20
         items.append({"mechanism": name, "words": written, "x": x, "end": x + sample, "text": x + sample + 7, "y": y})
         x += needed + 22
-    base = alt.Chart(alt.InlineData(values=items))
+    base = chart_of(items)
 
     def across(field: str) -> Any:
         return alt.X(f"{field}:Q", scale=None, axis=None)
@@ -251,7 +245,7 @@ def panel(layers: Sequence[Any], title: str | None, width: int, height: int) -> 
     """
     alt, _ = tools()
     if title:
-        text = alt.Chart(alt.InlineData(values=[{"title": title}])).mark_text(
+        text = chart_of([{"title": title}]).mark_text(
             align="left", baseline="bottom", fontSize=13, fontWeight="bold", color="#111111"
         )
         layers = [*layers, text.encode(x=alt.value(0), y=alt.value(-10), text="title:N")]
@@ -273,22 +267,17 @@ def titled(chart: Any, title: str, note: str, about: str) -> Any:
         subtitlePadding=5,
         offset=14,
     )
-    chart = chart.properties(title=heading, description=about, background="white", padding=12)
     axis = {"labelFontSize": 12, "titleFontSize": 12.5, "titleFontWeight": "normal", "titlePadding": 8}
-    ink = {"gridColor": "#e4e4e4", "domainColor": "#666666", "tickColor": "#666666", "tickSize": 4}
-    return (
-        chart.configure(aria=False, font=CHART_FONT)
-        .configure_axis(**axis, **ink, labelColor="#222222", titleColor="#222222")
-        .configure_view(stroke=None)
-        .configure_concat(spacing=30)
-    )
+    axis |= {"gridColor": "#e4e4e4", "domainColor": "#666666", "tickColor": "#666666", "tickSize": 4}
+    axis |= {"labelColor": "#222222", "titleColor": "#222222"}
+    config = {"aria": False, "font": CHART_FONT, "axis": axis, "view": {"stroke": None}, "concat": {"spacing": 30}}
+    return chart.properties(title=heading, description=about, background="white", padding=12, config=config)
 
 
 def empty(title: str, note: str) -> Any:
     """Return a chart that says that there is nothing to show."""
-    alt, _ = tools()
     words = "There are no values that this chart can show."
-    chart = alt.Chart(alt.InlineData(values=[{"words": words}]), width=600, height=80)
+    chart = chart_of([{"words": words}]).properties(width=600, height=80)
     return titled(chart.mark_text(fontSize=14, color="#444444").encode(text="words:N"), title, note, words)
 
 

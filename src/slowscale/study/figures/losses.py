@@ -1,12 +1,15 @@
 """Charts of densities of noise and of privacy losses, with one line per mechanism."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
+from slowscale.errors import ParameterError
 from slowscale.figures import figure
+from slowscale.parameters import as_number
 from slowscale.study.figures.lines import by_height, line_panel, listed, page, right_ends
 from slowscale.study.figures.looks import (
     KIND_NAMES,
@@ -29,7 +32,7 @@ from slowscale.study.figures.looks import (
     with_unit,
 )
 
-NEARLY_ALL = 0.98  # of the records, in a chart whose horizontal axis has no given end
+MOST_RECORDS = 0.98  # the share of records in a chart whose horizontal axis has no given end
 
 
 def densities(table: pa.Table, *, title: str = "Densities of the noise", note: str = "") -> Any:
@@ -90,6 +93,9 @@ def loss_cdfs(
     rows = drawable(read(table, columns), "loss", "share", positive=False)
     if not rows:
         return empty(title, note)
+    for kind, limit in (limits or {}).items():
+        if not 0 < as_number(f"limits[{kind!r}]", limit) < math.inf:
+            raise ParameterError(f"limits[{kind!r}] must be a finite loss above 0, got {limit!r}")
     kinds, attributes = distinct(rows, "kind"), distinct(rows, "attribute")
     ends = {kind: float((limits or {}).get(kind, 0)) or _usual_end(select(rows, kind=kind)) for kind in kinds}
     names = {kind: _by_area(select(rows, kind=kind), ends[kind]) for kind in kinds}
@@ -123,7 +129,7 @@ def _usual_end(rows: Sequence[Row]) -> float:
     for attribute in distinct(slow, "attribute"):
         for name in distinct(slow, "mechanism"):
             line = select(slow, attribute=attribute, mechanism=name)
-            most = NEARLY_ALL * max((row["share"] for row in line), default=0.0)
+            most = MOST_RECORDS * max((row["share"] for row in line), default=0.0)
             ends += [min(row["loss"] for row in line if row["share"] >= most)] if line else []
     return max(ends) or 1.0
 

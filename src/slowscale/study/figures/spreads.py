@@ -1,5 +1,6 @@
 """Charts of distributions: violins, histograms, and boxes of relative errors."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from slowscale.study.figures.looks import (
     PANEL,
     WIDE,
     Row,
+    chart_of,
     colours,
     distinct,
     drawable,
@@ -37,7 +39,8 @@ VIOLIN = "#9DB7CC"
 HALF_WIDTH = 0.42  # of a violin, where the distance between violins is 1
 GROUP = 0.84  # the width of the boxes of a quintile together, where the distance between quintiles is 1
 REFERENCES = {1.0: ("100 %", "#2F6FDE"), 0.1: ("10 %", "#E07B00")}
-SHARES = ("p5", "p25", "p50", "p75", "p95")
+PLAIN_AXIS = {"grid": False, "ticks": False, "labelOverlap": False}  # of groups, with a label for each
+PERCENTILES = ("p5", "p25", "p50", "p75", "p95")
 
 
 def distributions(
@@ -67,7 +70,7 @@ def distributions(
     """
     alt, _ = tools()
     everything = read(table, ("attribute", "what", "value", "density"))
-    rows = [row for row in drawable(everything, "value") if math.isfinite(row["density"])]
+    rows = drawable(drawable(everything, "value"), "density", positive=False)
     lines = read(quartiles, ("attribute", "what", "q25", "q50", "q75"), "quartiles")
     if not rows:
         return empty(title, note)
@@ -83,24 +86,29 @@ def distributions(
             rules += [_quartile(shape, row[q], place, q == "q50") for row in own for q in ("q25", "q50", "q75")]
             labels.append([attribute, *_below(own, unit_of(units, attribute))])
         x = {
-            "scale": alt.Scale(domain=[-0.55, len(attributes) - 0.45], nice=False),
-            "axis": alt.Axis(
-                title=None, values=list(range(len(attributes))), grid=False, ticks=False, domain=False, labelPadding=8,
-                labelExpr=f"{labels}[datum.value]", labelOverlap=False, labelLineHeight=16,
-            ),
-        }  # fmt: skip
+            "scale": {"domain": [-0.55, len(attributes) - 0.45], "nice": False},
+            "axis": PLAIN_AXIS
+            | {
+                "title": None,
+                "values": list(range(len(attributes))),
+                "domain": False,
+                "labelExpr": f"{json.dumps(labels)}[datum.value]",
+                "labelPadding": 8,
+                "labelLineHeight": 16,
+            },
+        }
         up = outer_only(y, i == 0)
         side, height = alt.X("left:Q", stack=None, **x), alt.Y("value:Q", stack=None, **up)
-        area = alt.Chart(alt.InlineData(values=shapes)).mark_area(orient="horizontal", color=VIOLIN, opacity=1)
-        rule = alt.Chart(alt.InlineData(values=[rule for rule in rules if rule])).mark_rule(color="#000000")
+        area = chart_of(shapes).mark_area(orient="horizontal", color=VIOLIN, opacity=1)
+        rule = chart_of([rule for rule in rules if rule]).mark_rule(color="#000000")
         layers = [area.encode(y=height, x=side, x2="right:Q", detail="place:N")]
-        width = alt.StrokeWidth("middle:N", legend=None, scale=alt.Scale(domain=[False, True], range=[1.2, 2.8]))
+        width = alt.StrokeWidth("middle:N", legend=None, scale={"domain": [False, True], "range": [1.2, 2.8]})
         layers.append(rule.encode(y=height, x=side, x2="right:Q", strokeWidth=width))
         heading = what[:1].upper() + what[1:]
         charts.append(panel(layers, heading, PANEL[0], 330))
     about = "Densities on a logarithmic axis, with lines at the quartiles. "
     for row in lines:
-        middle = ", ".join(figure(row[q]) for q in ("q25", "q50", "q75"))
+        middle = ", ".join(figure(math.nan if row[q] is None else row[q]) for q in ("q25", "q50", "q75"))
         zeros = f"; {'; '.join(_below([row], ''))}" if _below([row], "") else ""
         about += f"{row['attribute']}, {row['what']}: quartiles {middle}{zeros}. "
     return titled(grid(charts, len(charts)), title, note, about.strip())
@@ -163,9 +171,7 @@ def histogram(table: pa.Table, *, unit: str = "", title: str = "Distribution of 
         y = outer_only(
             linear_axis("number of values", 0, 1.05 * max(row["count"] for row in here)), i == 0, labels=True
         )
-        bars = alt.Chart(alt.InlineData(values=[row | {"floor": 0} for row in used])).mark_rect(
-            color=VIOLIN, stroke="white", strokeWidth=0.7
-        )
+        bars = chart_of([row | {"floor": 0} for row in used]).mark_rect(color=VIOLIN, stroke="white", strokeWidth=0.7)
         bars = bars.encode(x=alt.X("low:Q", **x), x2="high:Q", y=alt.Y("count:Q", stack=None, **y), y2="floor:Q")
         width = PANEL[0] if len(whats) > 1 else WIDE[0]
         charts.append(panel([bars], what[:1].upper() + what[1:], width, PANEL[1]))
@@ -195,11 +201,11 @@ def relative_errors(
     title, note
         The title, and a note below it.
     """
-    rows = read(table, ("attribute", "kind", "mechanism", "quintile", *SHARES))
-    rows = [row for row in rows if all(row[p] is not None and not math.isnan(row[p]) for p in SHARES)]
+    rows = read(table, ("attribute", "kind", "mechanism", "quintile", *PERCENTILES))
+    rows = [row for row in rows if all(row[p] is not None and not math.isnan(row[p]) for p in PERCENTILES)]
     if not rows:
         return empty(title, note)
-    if any(row[p] == 0 for row in rows for p in SHARES):
+    if any(row[p] == 0 for row in rows for p in PERCENTILES):
         note = f"{note} Errors of 0 are drawn at the lower end of the axis.".strip()
     kinds, attributes = distinct(rows, "kind"), distinct(rows, "attribute")
     names = {kind: [name for name in LOOKS if select(rows, kind=kind, mechanism=name)] for kind in kinds}
@@ -207,7 +213,7 @@ def relative_errors(
     charts = []
     for i, attribute in enumerate(attributes):
         here = select(rows, attribute=attribute)
-        values = [*(row[p] for row in here for p in SHARES), *REFERENCES]
+        values = [*(row[p] for row in here for p in PERCENTILES), *REFERENCES]
         y = log_axis("absolute relative error", values, 9, percent=True, margin=1.5)
         for j, kind in enumerate(kinds):
             heading = f"{attribute}: {KIND_TITLES.get(kind, kind)}"
@@ -238,29 +244,30 @@ def _boxes(
 ) -> Any:
     """Return the box plots of one attribute and one kind of mechanism."""
     alt, _ = tools()
-    low, high = y["scale"].domain
+    low, high = y["scale"]["domain"]
     slot = GROUP / len(names)
     values = []
     for row in rows:
         middle = row["quintile"] - GROUP / 2 + slot * (names.index(row["mechanism"]) + 0.5)
-        ends = {p: min(max(row[p], low), high) for p in SHARES}
+        ends = {p: min(max(row[p], low), high) for p in PERCENTILES}
         sides = {"x": middle, "left": middle - 0.4 * slot, "right": middle + 0.4 * slot}
         values.append({"mechanism": row["mechanism"], **sides, **ends})
-    labels = ["", "1 (smallest)", "2", "3", "4", "5 (largest)"]
     x = {
-        "scale": alt.Scale(domain=[0.5, 5.5], nice=False),
-        "axis": alt.Axis(
-            title="quintile of the true sum" if last_row else None, values=[1, 2, 3, 4, 5], grid=False, ticks=False,
-            labelExpr=f"{labels}[datum.value]", labelOverlap=False,
-        ),
-    }  # fmt: skip
-    base = alt.Chart(alt.InlineData(values=values))
+        "scale": {"domain": [0.5, 5.5], "nice": False},
+        "axis": PLAIN_AXIS
+        | {
+            "title": "quintile of the true sum" if last_row else None,
+            "values": [1, 2, 3, 4, 5],
+            "labelExpr": "['', '1 (smallest)', '2', '3', '4', '5 (largest)'][datum.value]",
+        },
+    }
+    base = chart_of(values)
     channels = (alt.Color, alt.Fill, alt.Stroke)
     colour, fill, stroke = (channel("mechanism:N", scale=colours(names), legend=None) for channel in channels)
     side = alt.X("left:Q", **x)
     layers = []
     for at, (words, ink) in REFERENCES.items():
-        line = alt.Chart(alt.InlineData(values=[{"at": at, "left": 5.5, "words": words}]))
+        line = chart_of([{"at": at, "left": 5.5, "words": words}])
         level = alt.Y("at:Q", **y)
         layers.append(line.mark_rule(color=ink, strokeWidth=1.6).encode(y=level))
         if last_column:
