@@ -324,6 +324,13 @@ def test_violins_are_mirrored_and_have_lines_at_the_quartiles_above_0():
     assert [line["middle"] for line in lines] == [True, False]
 
 
+def test_the_axis_of_violins_reaches_the_quartiles():
+    given = distributions(("emp",)).slice(0, 1)  # a single value of 1
+    low, high = scales(figures.distributions(given, quartiles(("emp",)).slice(0, 1)), "y")[0]["domain"]
+    assert low < 1
+    assert high > 100
+
+
 def test_bars_start_at_0():
     encoding = next(e for e in encodings(figures.histogram(histogram())) if "x2" in e)
     assert encoding["y2"]["field"] == "floor"
@@ -404,7 +411,9 @@ def test_boxes_have_reference_lines_and_stay_within_the_axis():
     chart = figures.relative_errors(pa.Table.from_pylist(rows))
     words = drawn(chart)
     assert words.count("100 %") == words.count("10 %") == 2  # the tick and the line
-    assert any("Errors of 0 are drawn at the lower end of the axis." in word for word in words)
+    note = " ".join(words)
+    assert "Errors of 0 are drawn at the lower end of the axis." in note
+    assert "Infinite errors are drawn at the upper end of the axis." in note
     low, high = next(e["y"]["scale"]["domain"] for e in encodings(chart) if e.get("y", {}).get("field") == "p25")
     boxes = data(chart, "p25")[0]
     assert min(box["p5"] for box in boxes) == low < 0.002

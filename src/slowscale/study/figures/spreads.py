@@ -75,7 +75,8 @@ def distributions(
     if not rows:
         return empty(title, note)
     attributes, whats = distinct(everything, "attribute"), distinct(rows, "what")
-    y = log_axis("value", (row["value"] for row in rows), margin=1.2)
+    reached = [row["value"] for row in rows] + [row[q] for row in lines for q in ("q25", "q50", "q75")]
+    y = log_axis("value", reached, margin=1.2)
     charts = []
     for i, what in enumerate(whats):
         shapes, rules, labels = [], [], []
@@ -205,8 +206,12 @@ def relative_errors(
     rows = [row for row in rows if all(row[p] is not None and not math.isnan(row[p]) for p in PERCENTILES)]
     if not rows:
         return empty(title, note)
-    if any(row[p] == 0 for row in rows for p in PERCENTILES):
-        note = f"{note} Errors of 0 are drawn at the lower end of the axis.".strip()
+    for value, words in (
+        (0, "Errors of 0 are drawn at the lower"),
+        (math.inf, "Infinite errors are drawn at the upper"),
+    ):
+        if any(row[p] == value for row in rows for p in PERCENTILES):
+            note = f"{note} {words} end of the axis.".strip()
     kinds, attributes = distinct(rows, "kind"), distinct(rows, "attribute")
     names = {kind: [name for name in LOOKS if select(rows, kind=kind, mechanism=name)] for kind in kinds}
     width = 345 if len(kinds) > 1 else WIDE[0]
