@@ -131,8 +131,12 @@ def log_axis(
     wider = math.log10(margin) if high > low else math.log10(3)
     low, high = low - wider, high + wider
     steps = (1, 2, 5) if high - low < 2 else (1,)
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    inside = [(k, m) for k in powers for m in steps if low - 1e-9 <= k + math.log10(m) <= high + 1e-9]
+    marks = [(k, m) for k in range(math.floor(low) - 1, math.ceil(high) + 2) for m in steps]
+    inside = _between(marks, low, high)
+    if len(inside) < 2:  # then the axis is extended to the next ticks
+        low = max(k + math.log10(m) for k, m in marks if k + math.log10(m) <= low)
+        high = min(k + math.log10(m) for k, m in marks if k + math.log10(m) >= high)
+        inside = _between(marks, low, high)
     if len(inside) > most:
         inside = [(k, m) for k, m in inside if m == 1]
     every = math.ceil(len(inside) / most)
@@ -145,6 +149,11 @@ def log_axis(
     if not all(label.isascii() for label in labels):
         axis["labelFont"] = SUPERSCRIPT_FONT
     return {"scale": {"type": "log", "domain": [10.0**low, 10.0**high], "nice": False}, "axis": axis}
+
+
+def _between(marks: Iterable[tuple[int, int]], low: float, high: float) -> list[tuple[int, int]]:
+    """Return the ticks, given as a power of ten and its multiple, between two logarithms."""
+    return [(k, m) for k, m in marks if low - 1e-9 <= k + math.log10(m) <= high + 1e-9]
 
 
 def _tick_label(power: int, step: int) -> str:
