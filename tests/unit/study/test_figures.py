@@ -503,7 +503,7 @@ def test_svg_and_png_are_written(name, tmp_path):
     data = png.read_bytes()
     assert data.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", data[16:24])
-    assert 2 * 450 < width <= 2 * 940
+    assert 2 * 450 < width <= 2 * 900  # the page of the documentation
     assert height > 2 * 250
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fig.1.png", "fig.1.svg"]
 

@@ -118,7 +118,7 @@ def variances(
         return empty(title, note)
     names, sigmas = by_height(rows, "query", "variance", "sigma"), sorted(distinct(rows, "sigma"))
     columns = min(len(sigmas), 3)
-    size = {1: WIDE, 2: PANEL, 3: (232, 250)}[columns]
+    size = {1: WIDE, 2: PANEL, 3: (224, 250)}[columns]
     y = log_axis(
         with_unit("variance", f"{unit} squared" if unit else ""), (row["variance"] for row in rows), margin=1.5
     )

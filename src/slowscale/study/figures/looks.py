@@ -23,8 +23,8 @@ LETTER_WIDTHS = {
 }
 LARGEST_POWER = 300  # of ten, on a logarithmic axis
 NOTE_WIDTH = 135  # characters in a line below the title
-PANEL = (360, 270)  # the width and the height of a panel if there are two beside each other with the same vertical axis
-NARROW = (325, 270)  # if each of them has its own axis
+PANEL = (352, 270)  # the width and the height of a panel if there are two beside each other with the same vertical axis
+NARROW = (315, 270)  # if each of them has its own axis
 WIDE = (560, 320)  # if there is one
 LEGEND_WIDTH = 740  # of a legend above several panels
 PANEL_TITLES = {
@@ -59,7 +59,7 @@ LOOKS: dict[str, Look] = {
     "Laplace": Look("#56B4E9", (5, 2), "#1F7FB5"),
     "square root": Look("#CC79A7", (10, 2, 2, 2, 2, 2), "#B0528A"),
     "exponential polylog 1": Look("#882255", (4, 4), "#882255"),
-    "unit splitting": Look("#B8B8B8", (1, 3), "#6B6B6B"),
+    "unit splitting": Look("#6E6E6E", (2, 4), "#666666"),
     "clipped Gaussian": Look("#5A4708", (12, 4, 4, 4), "#5A4708"),
     "exponential polylog 2, scale matched": Look("#332288", (16, 3, 2, 3, 2, 3), "#332288"),
     ALL_ADDITIVE: Look("#000000", (6, 4), "#000000"),  # the Gaussian mechanism is one of them
