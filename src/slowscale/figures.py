@@ -41,6 +41,15 @@ def power_of_ten(exponent: int) -> str:
     return f"10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
+def power_in_words(exponent: int) -> str:
+    """Write 10 to a power without raised digits where possible: 0.00001, 1,000, 10 million, 1 billion, 10¹²."""
+    if -7 < exponent < 6:
+        return f"{10**exponent:,}" if exponent >= 0 else f"{10.0**exponent:.{-exponent}f}"
+    if 6 <= exponent < 12:
+        return f"{10 ** (exponent % 3)} {'million' if exponent < 9 else 'billion'}"
+    return power_of_ten(exponent)
+
+
 def share(x: float) -> str:
     """Write a probability as a percentage, rounded up but never to 100 %."""
     if x > 0.9999:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import slowscale as ss
-from slowscale.figures import power_of_ten
+from slowscale.figures import power_in_words
 from slowscale.parameters import Array
 from slowscale.study.attributes import Attribute
 from slowscale.study.errors import Experiment, Integers
@@ -95,15 +95,8 @@ class SizeClass:
     @property
     def words(self) -> str:
         """The range of sums, for people."""
-        return f"{_round_number(self.low)} to {_round_number(10 * self.low)}"
-
-
-def _round_number(x: float) -> str:
-    """Write a power of ten: 100, 10,000, 10 million."""
-    for size, word in ((1e9, "billion"), (1e6, "million")):
-        if size <= x < 1000 * size:
-            return f"{x / size:g} {word}"
-    return power_of_ten(round(np.log10(x)))
+        power = round(np.log10(self.low))
+        return f"{power_in_words(power)} to {power_in_words(power + 1)}"
 
 
 def size_classes(sums: Array) -> tuple[list[SizeClass], Integers]:

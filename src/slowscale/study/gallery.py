@@ -60,14 +60,12 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
         )
     if skewed:
         shapes, quartiles = tables.distributions(skewed)
-        zeros = ", ".join(f"{s.name} {(s.attribute.values == 0).mean():.1%}" for s in skewed)
         yield Drawing(
             "distributions",
             "data",
-            "Distributions of the records and of the sums of cells, on a logarithmic scale, with the quartiles. The "
-            f"scale cannot show records of size 0: {zeros} of the records.",
+            "Distributions of the records and of the sums of cells, on a logarithmic scale, with the quartiles.",
             {"": shapes, "-quartiles": quartiles},
-            figures.distributions(shapes, quartiles),
+            figures.distributions(shapes, quartiles, units=units),
         )
     for subject in cattle:
         table = tables.histogram(subject)
@@ -76,7 +74,7 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
             "data",
             f"{subject.name}: records and sums of cells.",
             {"": table},
-            figures.histogram(table),
+            figures.histogram(table, unit=subject.attribute.unit_words),
         )
     for label, some in (("", skewed), ("-cattle", cattle)):
         if some:
@@ -102,8 +100,7 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
     yield Drawing(
         "stds",
         "errors",
-        "Standard deviation by the true sum, from 0 to five times the median record. All mechanisms agree at "
-        "the median record.",
+        "Standard deviation by the true sum. All mechanisms agree where the sum is the median record.",
         {"": table},
         figures.stds(table, units=units),
     )
@@ -114,7 +111,7 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
         "mechanisms",
         f"The policy functions of the mechanisms for {subject.name}, over a large domain.",
         {"": table},
-        figures.policies(table),
+        figures.policies(table, unit=subject.attribute.unit_words),
     )
 
 

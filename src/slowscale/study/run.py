@@ -84,7 +84,7 @@ def _draw(subjects: Sequence[Subject], folder: Path) -> Iterator[Figure]:
         for suffix, table in one.data.items():
             _write_csv(folder / "data" / f"{one.name}{suffix}.csv", table)
         (folder / "figures").mkdir(parents=True, exist_ok=True)
-        svg, _ = save(one.chart, folder / "figures" / one.name)
+        svg, _ = save(one.chart, folder / "figures" / one.name, overwrite=True)
         yield Figure(one.name, one.section, one.words, svg.read_text(encoding="utf-8"))
 
 

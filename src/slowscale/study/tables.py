@@ -63,7 +63,7 @@ def densities() -> pa.Table:
 
 
 def distributions(subjects: Sequence[Subject], bins: int = 60) -> tuple[pa.Table, pa.Table]:
-    """Return smoothed densities of log10 of the positive records and sums, and their quartiles."""
+    """Return smoothed densities of log10 of the positive records and sums; quartiles of all, and the share of zeros."""
     from scipy.stats import gaussian_kde
 
     shapes, quartiles = [], []
@@ -74,10 +74,11 @@ def distributions(subjects: Sequence[Subject], bins: int = 60) -> tuple[pa.Table
             grid = np.linspace(logs.min(), logs.max(), bins)
             density = gaussian_kde(few)(grid) if np.ptp(few) > 0 else np.ones(bins)
             shapes.append((subject.name, what, 10.0**grid, np.maximum(density / density.max(), THINNEST)))
-            quartiles.append((subject.name, what, *np.quantile(values, [0.25, 0.5, 0.75]).tolist()))
+            every = subject.attribute.values if what == "records" else subject.attribute.sums
+            quartiles.append((subject.name, what, *np.quantile(every, [0.25, 0.5, 0.75]).tolist(), np.mean(every == 0)))
     return (
         _long(("attribute", "what", "value", "density"), shapes),
-        _long(("attribute", "what", "q25", "q50", "q75"), quartiles),
+        _long(("attribute", "what", "q25", "q50", "q75", "zeros"), quartiles),
     )
 
 
@@ -126,10 +127,10 @@ def relative_errors(subjects: Sequence[Subject]) -> pa.Table:
 
 
 def stds(subjects: Sequence[Subject]) -> pa.Table:
-    """Return standard deviations by the sum, from 0 to five medians for one panel or to the largest sum."""
+    """Return standard deviations by the sum, from a hundredth of the median record to ten thousand times it."""
     rows = []
     for subject in subjects:
-        q = np.linspace(0, 5 * subject.attribute.median, POINTS)
+        q = np.geomspace(subject.attribute.median / 100, 1e4 * subject.attribute.median, POINTS)
         named = {CONSTANT: subject.mechanisms["Gaussian"]}
         named |= {name: subject.mechanisms[name] for name in ("fourth root", "log")}
         rows += [(subject.name, name, q, np.asarray(m.std(q))) for name, m in named.items()]
@@ -159,7 +160,7 @@ def _unit_loss(at: float = 100) -> dict[str, ss.Mechanism]:
 
 def transformation_stds() -> pa.Table:
     """Return standard deviations of transformation mechanisms that give a record of 100 a loss of 1, by the sum."""
-    q = np.linspace(1, 2000, 4 * POINTS)
+    q = np.geomspace(1, 1e6, POINTS)
     named = {name: m for name, m in _unit_loss().items() if name in ("Gaussian", "square root", "fourth root", "log")}
     return _long(
         ("panel", "mechanism", "query", "value"),
@@ -173,7 +174,7 @@ def transformation_stds() -> pa.Table:
 
 def variances(sigmas: Sequence[float] = (5, 10, 20)) -> pa.Table:
     """Return the variances of Laplace noise and of the square root with the same policy far out, by the sum."""
-    q = np.linspace(0, 30, POINTS)
+    q = np.geomspace(0.1, 1000, POINTS)
     return _long(
         ("sigma", "mechanism", "query", "variance"),
         (
