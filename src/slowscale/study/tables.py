@@ -127,10 +127,10 @@ def relative_errors(subjects: Sequence[Subject]) -> pa.Table:
 
 
 def stds(subjects: Sequence[Subject]) -> pa.Table:
-    """Return standard deviations by the sum, from a hundredth of the median record to ten thousand times it."""
+    """Return standard deviations by the sum, from a hundredth of the median record to a thousand times it."""
     rows = []
     for subject in subjects:
-        q = np.geomspace(subject.attribute.median / 100, 1e4 * subject.attribute.median, POINTS)
+        q = np.geomspace(subject.attribute.median / 100, 1e3 * subject.attribute.median, POINTS)
         named = {CONSTANT: subject.mechanisms["Gaussian"]}
         named |= {name: subject.mechanisms[name] for name in ("fourth root", "log")}
         rows += [(subject.name, name, q, np.asarray(m.std(q))) for name, m in named.items()]
