@@ -1,10 +1,11 @@
-"""Draw the pictures of choosing.md: `.venv/bin/python docs/pictures.py` writes docs/images/*.svg.
+"""Draw the pictures of choosing.md and study.md: `.venv/bin/python docs/pictures.py` writes docs/images/*.svg.
 
 The setting is that of examples/compare_mechanisms.py: annual payroll, where every mechanism has a standard deviation of
 75 for a sum of 106. The script needs altair and vl-convert-python, but neither a network nor a browser.
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import altair as alt
@@ -12,6 +13,10 @@ import numpy as np
 import pandas as pd
 
 from slowscale.mechanisms import same_error
+from slowscale.study import figures, tables
+from slowscale.study.attributes import paper_attributes
+from slowscale.study.errors import Store
+from slowscale.study.results import carry_out, plan_experiments
 
 FOLDER = Path(__file__).parent / "images"
 MEDIAN, STD = 106, 75
@@ -105,10 +110,20 @@ def errors() -> alt.LayerChart:
     return picture(curves, x, alt.Y("y:Q", **axis("standard deviation of what is published", -1, 6)), about)
 
 
+def gains() -> alt.LayerChart:
+    """Return the chart of errors by size of cell, for annual payroll and a loss of 50 of the largest record."""
+    payroll = next(one for one in paper_attributes() if one.name == "PAYANN")
+    plan = plan_experiments(payroll, repetitions=1000, losses=(50.0,))
+    with TemporaryDirectory() as folder:
+        subject = carry_out(plan, Store(Path(folder)), lambda draws: None)
+    table = tables.gains(subject, subject.gains[0])
+    return figures.gains(table, units={"PAYANN": "thousand dollars"}, note="The largest record loses 50.")
+
+
 def main() -> None:
     """Write the pictures."""
     FOLDER.mkdir(exist_ok=True)
-    for name, chart in {"policies": policies(), "errors": errors()}.items():
+    for name, chart in {"policies": policies(), "errors": errors(), "gains": gains()}.items():
         chart.save(FOLDER / f"{name}.svg")
         print(f"wrote docs/images/{name}.svg")
 

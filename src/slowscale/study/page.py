@@ -183,7 +183,7 @@ def _gain_table(subject: Subject, found: Gains, number: int) -> Html:
         )
         for one in found.contenders
     ]
-    sizes = (head(joined([one.words, tag("br"), f"({one.cells:,} cells)"]), numeric=True) for one in found.classes)
+    sizes = (head(joined([one.words, tag("br"), f"({one.cells:,} cell{'s' * (one.cells > 1)})"]), numeric=True) for one in found.classes)
     ends = (head(text, numeric=True) for text in ("Bias of the total", "Loss of the median record"))
     heads = row(head("Mechanism"), *sizes, *ends)
     title = caption(
