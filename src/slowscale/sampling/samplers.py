@@ -139,7 +139,7 @@ def _shares(masses: tuple[float, float, float]) -> tuple[float, float, float]:
     """Return probabilities proportional to the masses, as multiples of 2^-53: 0 for no mass, otherwise more than 0."""
     parts = [max(1, round(mass / sum(masses) * 2**53)) if mass > 0 else 0 for mass in masses]
     parts[parts.index(max(parts))] += 2**53 - sum(parts)
-    if min(parts) < 0 or not all(part > 0 or mass == 0 for part, mass in zip(parts, masses, strict=True)):
+    if not all(part > 0 or mass == 0 for part, mass in zip(parts, masses, strict=True)):
         raise SlowscaleError(f"no envelope can be built from pieces with the masses {masses}")
     first, second, third = (part / 2**53 for part in parts)
     return first, second, third
