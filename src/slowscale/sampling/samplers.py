@@ -121,12 +121,12 @@ def build_envelope(
     right_rate = -slope(x) * (1 - 1e-9)
     right = max(x - drop(x) / right_rate, 0.0)
     left, left_rate = 0.0, 0.0
-    if mode > 0 and drop(0.0) > 1:
+    if drop(0.0) > 1:
         x = _where_dropped(drop, mode, -mode)
         rate = slope(x) * (1 - 1e-9)
-        start = x + drop(x) / rate if x > 0 else 0.0
+        start = x + drop(x) / rate
         # A left tail with negligible mass is left out: the flat top then reaches down to 0.
-        if start > 0 and 1 / rate > 2.0**-30 * (right + 1 / right_rate):
+        if 1 / rate > 2.0**-30 * (right + 1 / right_rate):
             left, left_rate, right = start, rate, max(right, start)
     masses = (1 / left_rate if left_rate else 0.0, right - left, 1 / right_rate)
     probabilities = _shares(masses)
