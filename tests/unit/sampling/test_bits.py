@@ -149,7 +149,9 @@ def test_a_key_gives_as_many_bytes_as_stated_and_no_more(monkeypatch):
 
 def test_a_key_is_used_for_at_most_64_mebibytes():
     """Of so few blocks, the chance to tell them from random ones is at most n²/2^129 = 2^-85."""
-    assert bits.REKEY_AFTER == 64 * 2**20
+    source = bits.SecretBits()
+    source.words(2)
+    assert source._local.left == 64 * 2**20 - 16
 
 
 def test_discarded_keys_are_not_used_again(monkeypatch):

@@ -132,13 +132,21 @@ def test_the_first_decision_ends_the_doubling():
         assert seen == [128, 256]
 
 
-@pytest.mark.parametrize("margin", [lambda u, lift: [lift(0)], lambda u, lift: [u], lambda u, lift: [-u]])
-def test_a_margin_that_may_be_zero_decides_nothing(margin):
+@pytest.mark.parametrize(
+    ("word", "margin"),
+    [
+        (2**62, lambda u, lift: [lift(0)]),
+        (2**62, lambda u, lift: [lift(1), lift(0)]),
+        (0, lambda u, lift: [u]),
+        (0, lambda u, lift: [-u]),
+    ],
+)
+def test_a_margin_that_may_be_zero_decides_nothing(word, margin):
     """It is exactly 0, or it may be 0 because all bits of the uniform are."""
     sampler = Uniform(acceptance=0.5, margins=margin)
     for decide in (
-        lambda: exact.exact_acceptance(sampler, streams(0, source=Stuck(0))),
-        lambda: exact.exact_floors(Scaled(sampler), streams(0, source=Stuck(0)), 1.0, [], 0),
+        lambda: exact.exact_acceptance(sampler, streams(word, source=Stuck(word))),
+        lambda: exact.exact_floors(Scaled(sampler), streams(word, source=Stuck(word)), 1.0, [], 0),
     ):
         with pytest.raises(ss.SlowscaleError, match="does not appear to be random"):
             decide()

@@ -1,4 +1,4 @@
-"""A ball holds the truth and little more, also where numbers underflow, where radii are wide and at the ends of domains."""
+"""A ball holds the truth and little more, also where numbers underflow, radii are wide, or a domain ends."""
 
 import math
 from fractions import Fraction
@@ -95,19 +95,19 @@ def test_a_power_of_two_costs_no_rounding(factor):
 
 def test_other_factors_cost_one_rounding():
     for factor in (3.0, -1.5, 0.75, -0.1):
-        assert (Ball(np.array([0.7])) * factor).rad[0] == pytest.approx(EPS * 0.7 * abs(factor), rel=1e-6)
+        assert (Ball(np.array([0.7])) * factor).rad[0] == pytest.approx(EPS * 0.7 * abs(factor), rel=1e-6, abs=0)
 
 
 def test_inverses_hold_both_ends():
     balls = signed_balls(4, 600)
-    result = 1.0 / balls
+    result = balls.inverse()
     for a, r, mid, rad in zip(balls.mid, balls.rad, result.mid, result.rad, strict=True):
         if a == 0 or r >= abs(a):
             assert not rad < math.inf
         else:
             truths = [1 / x for x in ends(a, r)]
             # the farther end is r/(|a|·(|a| − r)) away, which is what is charged
-            assert_encloses(mid, rad, truths, truths[1], 1.001, 3)
+            assert_encloses(mid, rad, truths, truths[1], 1.001, 1.5)
 
 
 FUNCTIONS = {
@@ -191,26 +191,28 @@ def test_a_ball_that_reaches_the_end_of_a_domain_has_no_finite_radius(wide):
 
 
 def test_the_errors_that_are_charged_are_the_stated_ones():
-    """Twice the largest error of an arithmetic operation, 8 units for a function, and 40 for a cosine with its angle."""
+    """Twice the largest error of an arithmetic operation, 8 units for a function, 40 for a cosine with its angle."""
 
     def charged(ball):
         return float(ball.rad[0]) / (EPS * abs(float(ball.mid[0])))
 
     x, y = Ball(np.array([3.7])), Ball(np.array([0.3]))
     for result in (x + y, x - y, x * y, x.inverse()):
-        assert charged(result) == pytest.approx(1, rel=1e-6)
+        assert charged(result) == pytest.approx(1, rel=1e-6, abs=0)
     for result in (x.log(), x.exp(), x.sqrt(), x.log1p(), x.expm1(), y.log(), (-y).exp()):
-        assert charged(result) == pytest.approx(8, rel=1e-6)
-    assert y.cos_pi().rad == pytest.approx(40 * EPS, rel=1e-6)
+        assert charged(result) == pytest.approx(8, rel=1e-6, abs=0)
+    assert y.cos_pi().rad == pytest.approx(40 * EPS, rel=1e-6, abs=0)
     for k in (3, 7):
         # 8 units of the logarithm, 1 of its product with 1/k, 2 of 1/k itself; and 8 of the exponential function
-        assert charged(x.root(k)) == pytest.approx((8 + 1 + 2) * math.log(3.7) / k + 8, rel=1e-6)
-        assert charged(y.root(k)) == pytest.approx((8 + 1 + 2) * -math.log(0.3) / k + 8, rel=1e-6)
+        assert charged(x.root(k)) == pytest.approx((8 + 1 + 2) * math.log(3.7) / k + 8, rel=1e-6, abs=0)
+        assert charged(y.root(k)) == pytest.approx((8 + 1 + 2) * -math.log(0.3) / k + 8, rel=1e-6, abs=0)
 
 
 def test_before_a_decision_the_radius_grows_by_its_own_error():
-    assert float(Ball(np.array([-3.0])).inflated()[0]) == pytest.approx(4 * EPS * 3, rel=1e-12)
-    assert float(Ball(np.array([0.0]), np.array([0.5])).inflated()[0]) == pytest.approx(0.5 * (1 + 1e-9), rel=1e-14)
+    assert float(Ball(np.array([-3.0])).inflated()[0]) == pytest.approx(4 * EPS * 3, rel=1e-12, abs=0)
+    assert float(Ball(np.array([0.0]), np.array([0.5])).inflated()[0]) == pytest.approx(
+        0.5 * (1 + 1e-9), rel=1e-14, abs=0
+    )
     assert float(Ball(np.array([0.0])).inflated()[0]) == UNDERFLOW
 
 

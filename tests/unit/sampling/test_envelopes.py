@@ -72,8 +72,8 @@ def test_tails_are_slightly_flatter_than_the_density_where_it_is_exponential():
         e = TwoSided(mode, left, right).envelope()
         assert 1 - 2e-9 < e.left_rate / left < 1
         assert 1 - 2e-9 < e.right_rate / right < 1
-        assert e.left == pytest.approx(mode, rel=1e-8)
-        assert e.right == pytest.approx(mode, rel=1e-8)
+        assert e.left == pytest.approx(mode, rel=1e-8, abs=0)
+        assert e.right == pytest.approx(mode, rel=1e-8, abs=0)
         assert e.right >= e.left
 
 
@@ -162,7 +162,7 @@ def test_shares_of_impossible_masses_are_refused(masses):
 @pytest.mark.parametrize("rate", [1e-12, 1e-3, 0.3, 1.0, 7.0, 1e6, 1e17])
 def test_the_point_to_the_right_where_the_density_has_dropped_by_one(rate):
     density = TwoSided(0.0, 1.0, rate)
-    assert _where_dropped(density.drop, 0.0, math.inf) == pytest.approx(1 / rate, rel=1e-8)
+    assert _where_dropped(density.drop, 0.0, math.inf) == pytest.approx(1 / rate, rel=1e-8, abs=0)
     assert min(density.asked) > 0
 
 
@@ -170,7 +170,7 @@ def test_the_point_to_the_right_where_the_density_has_dropped_by_one(rate):
 @pytest.mark.parametrize("at", [0.05, 0.5, 0.952, 0.9999])  # the distance of the point, as a share of the mode
 def test_the_point_to_the_left_where_the_density_has_dropped_by_one(mode, at):
     density = TwoSided(mode, 1 / (at * mode), 1.0)
-    assert _where_dropped(density.drop, mode, -mode) == pytest.approx(mode * (1 - at), rel=1e-8)
+    assert _where_dropped(density.drop, mode, -mode) == pytest.approx(mode * (1 - at), rel=1e-8, abs=0)
     assert 0 <= min(density.asked) <= max(density.asked) < mode
 
 
