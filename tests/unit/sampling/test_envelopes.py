@@ -183,6 +183,17 @@ def test_the_point_is_found_however_steep_the_density_is():
             assert (point - 1) * room > 0
 
 
+@pytest.mark.parametrize("length", [1.0, 1 / 3, 1e-9 * 2**10, 1e-9 * 2**30])
+def test_the_point_is_the_last_one_before_the_density_has_dropped_by_one(length):
+    """Also if the drop is exactly 1 at one of the points that the search tries first, 1e-9 times a power of two."""
+
+    def drop(x):
+        return x / length
+
+    point = _where_dropped(drop, 0.0, math.inf)
+    assert drop(point) < 1 <= drop(math.nextafter(point, math.inf))
+
+
 @pytest.mark.parametrize("mode", [1.0, 1e10, 1e300])
 def test_the_search_is_short_at_any_scale(mode):
     density = TwoSided(mode, 3 / mode, 3 / mode)
