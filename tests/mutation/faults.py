@@ -76,7 +76,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
     """Every mutant of a module, except in annotations and where only a type checker looks."""
     source = path.read_text()
     tree = ast.parse(source)
-    idle, functions = _idle(tree), _functions(tree)
+    idle, stubs, functions = _idle(tree), _stubs(tree), _functions(tree)
     nodes, lines, ranks = list(ast_nodes(get_ast(source))), source.splitlines(), Counter[tuple[str, ...]]()
     for name in OPERATORS:
         places = (place for node in nodes for place in _operator(name).mutation_positions(node))
@@ -86,7 +86,8 @@ def mutants(path: Path) -> Iterator[Mutant]:
                 text = lines[start[0] - 1].strip()
                 ranks[function, name, text] += 1
                 rank = ranks[function, name, text]
-                yield Mutant(str(path), name, occurrence, start[0], function, first, text, rank)
+                if start[0] not in stubs:
+                    yield Mutant(str(path), name, occurrence, start[0], function, first, text, rank)
 
 
 def _span(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -109,6 +110,17 @@ def _idle(tree: ast.Module) -> list[tuple[tuple[int, int], tuple[int, int]]]:
             case ast.Call(func=ast.Name(id="isinstance" | "cast"), args=[_, kind]):
                 spans.append(_span(kind))
     return spans
+
+
+def _stubs(tree: ast.Module) -> set[int]:
+    """The lines of overloads, which only a type checker reads."""
+    return {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(decorator, ast.Name) and decorator.id == "overload" for decorator in node.decorator_list)
+        for line in range(node.lineno, node.end_lineno + 1)
+    }
 
 
 def _is_alias(name: str, value: ast.BinOp) -> bool:

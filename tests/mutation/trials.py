@@ -7,6 +7,7 @@ import importlib.abc
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import time
 import types
@@ -79,6 +80,8 @@ def run_trials(waiting: list[Mutant], records: Records, processes: int, cold: bo
 
     A mutant is doubtful where its line has its effect on import: it needs a trial in a fresh import.
     """
+    if cold:
+        _import_dependencies()
     functions = {} if cold else _collect_all(records)
     running: dict[int, tuple[Mutant, float]] = {}
     todo, begun = list(waiting), time.monotonic()
@@ -158,6 +161,20 @@ def _collect_all(records: Records) -> dict[tuple[str, str, int], list[types.Func
     gc.collect()
     gc.freeze()
     return found
+
+
+def _import_dependencies() -> None:
+    """Import what the package imports from elsewhere, so that a fresh import of the package itself is quick."""
+    listing = (
+        "import importlib, pkgutil, sys, slowscale\n"
+        "for module in pkgutil.walk_packages(slowscale.__path__, 'slowscale.'):\n"
+        "    if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"
+        "print(*[name for name in sys.modules if not name.startswith(('slowscale', '__'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    for name in [*done.stdout.split(), "pandas", "polars", "scipy.stats", "scipy.integrate", "scipy.optimize"]:
+        with contextlib.suppress(Exception):  # a module may refuse to be imported under its own name
+            importlib.import_module(name)
 
 
 def _fork(mutant: Mutant, tests: list[str], live: list[types.FunctionType]) -> int:

@@ -25,8 +25,6 @@ from slowscale.sampling.samplers import Lift, Number, Sampler
 T = TypeVar("T")
 Integers = npt.NDArray[Any]  # int64, or object if a number does not fit
 
-# Floors beyond this are left to tier 2: floats can no longer distinguish neighbouring whole numbers.
-LARGEST_FLOOR = 2.0**52
 # Up to this many values, starting up arrays takes longer than tier 2.
 FEW_VALUES = 4
 # With a fair source, every decision is reached long before this many bits are used.
@@ -70,7 +68,8 @@ def _draw_rows(
     for number, floors in zip(numbers, out, strict=True):
         radius = number.inflated()
         floor = np.floor(number.mid - radius)
-        certain &= (floor == np.floor(number.mid + radius)) & (np.abs(floor) < LARGEST_FLOOR) & (radius >= 0)
+        # From 2^50 on the radius is at least 1, so that such floors are left to tier 2.
+        certain &= (floor == np.floor(number.mid + radius)) & (radius >= 0)
         floors[rows[0] : rows[-1] + 1] = floor  # uncertain floors are replaced below
     for i in np.flatnonzero(~certain).tolist():
         streams = drawn.streams(i)

@@ -121,12 +121,12 @@ def build_envelope(
     right_rate = -slope(x) * (1 - 1e-9)
     right = max(x - drop(x) / right_rate, 0.0)
     left, left_rate = 0.0, 0.0
-    if mode > 0 and drop(0.0) > 1:
+    if drop(0.0) > 1:
         x = _where_dropped(drop, mode, -mode)
         rate = slope(x) * (1 - 1e-9)
-        start = x + drop(x) / rate if x > 0 else 0.0
+        start = x + drop(x) / rate
         # A left tail with negligible mass is left out: the flat top then reaches down to 0.
-        if start > 0 and 1 / rate > 2.0**-30 * (right + 1 / right_rate):
+        if 1 / rate > 2.0**-30 * (right + 1 / right_rate):
             left, left_rate, right = start, rate, max(right, start)
     masses = (1 / left_rate if left_rate else 0.0, right - left, 1 / right_rate)
     probabilities = _shares(masses)
@@ -139,7 +139,7 @@ def _shares(masses: tuple[float, float, float]) -> tuple[float, float, float]:
     """Return probabilities proportional to the masses, as multiples of 2^-53: 0 for no mass, otherwise more than 0."""
     parts = [max(1, round(mass / sum(masses) * 2**53)) if mass > 0 else 0 for mass in masses]
     parts[parts.index(max(parts))] += 2**53 - sum(parts)
-    if min(parts) < 0 or not all(part > 0 or mass == 0 for part, mass in zip(parts, masses, strict=True)):
+    if not all(part > 0 or mass == 0 for part, mass in zip(parts, masses, strict=True)):
         raise SlowscaleError(f"no envelope can be built from pieces with the masses {masses}")
     first, second, third = (part / 2**53 for part in parts)
     return first, second, third

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from helpers.bitsources import Crafted
 
 import slowscale as ss
 from slowscale.sampling import bits
@@ -110,6 +112,58 @@ def test_keys_are_replaced(monkeypatch):
     assert large.size == np.unique(large).size
 
 
+class Entropy:
+    """Stands in for the operating system: gives known bytes, and remembers them."""
+
+    def __init__(self, monkeypatch):
+        self.given = []
+        monkeypatch.setattr(bits.os, "urandom", self.urandom)
+
+    def urandom(self, count):
+        self.given.append(bytes((37 * len(self.given) + k) % 256 for k in range(count)))
+        return self.given[-1]
+
+    @property
+    def keys(self):
+        return [given for given in self.given if len(given) == 32]
+
+
+def test_words_are_the_key_stream_of_aes_256_in_counter_mode(monkeypatch):
+    """Byte by byte, without gaps between calls or within large ones."""
+    entropy, source = Entropy(monkeypatch), bits.SecretBits()
+    drawn = b"".join(source.words(count).tobytes() for count in (1, 3, 8192, 20_001, 1))
+    (key,), (nonce,) = entropy.keys, [given for given in entropy.given if len(given) == 16]
+    cipher = Cipher(algorithms.AES(key), modes.CTR(nonce)).encryptor()
+    same = drawn == cipher.update(bytes(len(drawn)))
+    assert same  # without a comparison of so many bytes in the message
+
+
+def test_a_key_gives_as_many_bytes_as_stated_and_no_more(monkeypatch):
+    entropy, source = Entropy(monkeypatch), bits.SecretBits()
+    monkeypatch.setattr(bits, "REKEY_AFTER", 1600)
+    used = []
+    for _ in range(5):
+        source.words(100)  # 800 bytes
+        used.append(len(entropy.keys))
+    assert used == [1, 1, 2, 2, 3]
+
+
+def test_a_key_is_used_for_at_most_64_mebibytes():
+    """Of so few blocks, the chance to tell them from random ones is at most n²/2^129 = 2^-85."""
+    source = bits.SecretBits()
+    source.words(2)
+    assert source._local.left == 64 * 2**20 - 16
+
+
+def test_discarded_keys_are_not_used_again(monkeypatch):
+    entropy, source = Entropy(monkeypatch), bits.SecretBits()
+    for count in (1, 2, 3):
+        source.words(5)
+        source.words(5)
+        assert len(set(entropy.keys)) == len(entropy.keys) == count
+        source._discard_keys()
+
+
 @pytest.mark.parametrize("count", [0, 1, 7, 8192, 8193, 100_001])
 def test_any_number_of_words(count):
     words = bits.SECRET.words(count)
@@ -131,3 +185,11 @@ def test_streams_remember_their_bits():
     value, count = stream.known(65)
     assert (value >> 64, count) == (5, 128)
     assert stream.known(100) == (value, 128)
+
+
+def test_a_stream_draws_no_more_words_than_it_needs():
+    source = Crafted([11, 22, 33, 44])
+    stream = bits.Stream(5, source)
+    assert stream.known(129) == ((5 << 64 | 11) << 64 | 22, 192)
+    assert stream.known(193) == (((5 << 64 | 11) << 64 | 22) << 64 | 33, 256)
+    assert source.words(1).tolist() == [44]
