@@ -28,6 +28,7 @@ PLAN_WORDS = (
     (r"\b\w+\.calibrate needs (\w+)=…", r"give \1"),
     (r"(`slowscale ledger raise-cap`) or Ledger\.raise_cap", r"\1"),
     (r"\bcaps must be those", "[ledger.caps] must be those"),
+    (r"^loss must be from", "--loss must be from"),
     (r"\bin caps\b", "in [ledger.caps]"),
 )
 
@@ -75,14 +76,20 @@ def main() -> None:
     try:
         sys.exit(app(prog_name="slowscale", standalone_mode=False))
     except typer.Exit as stopped:
+        if isinstance(stopped.__cause__, KeyboardInterrupt):  # Typer turns it into an exit
+            _report_interrupt()
         sys.exit(stopped.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
+        _report_interrupt()
         sys.exit(130)
     except Exception as error:
         if debug:
             raise
         sys.exit(_report_error(error))
+
+
+def _report_interrupt() -> None:
+    typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
 
 
 def _report_error(error: Exception) -> int:

@@ -45,22 +45,21 @@ def study(
         raise ParameterError("--value and --by need --data")
     if data is not None and not (value and by):
         raise ParameterError("--data needs --value and --by: the columns to sum, and those that form the cells")
-    if any(not 0 < one < float("inf") for one in loss or ()):
-        raise ParameterError(f"--loss must be a number > 0, got {min(loss or ())}")
     attributes = None
     if data is not None:
-        attributes = given_attributes(data, value or [], [name.strip() for name in (by or "").split(",")])
+        columns = list(dict.fromkeys(value or []))
+        attributes = given_attributes(data, columns, [name.strip() for name in (by or "").split(",")])
         typer.echo(
             f"warning: the results are CONFIDENTIAL: they show exact facts about the records of {data}", err=True
         )
-    found = run_study(
-        out,
-        attributes,
-        repetitions or (QUICK_REPETITIONS if quick else REPETITIONS),
-        loss or LOSSES,
-        None if data is None else str(data),
-        overwrite,
-    )
+    releases = repetitions or (QUICK_REPETITIONS if quick else REPETITIONS)
+    try:
+        found = run_study(
+            out, attributes, releases, loss or LOSSES, None if data is None else str(data), overwrite=overwrite
+        )
+    except KeyboardInterrupt:
+        typer.echo("\ninterrupted: run the same command again, and the study continues where it stopped", err=True)
+        raise typer.Exit(130) from None
     counts = Counter(finding.verdict for _, finding in found.claims)
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     typer.echo(f"{len(found.claims)} claims of the paper: {verdicts}")

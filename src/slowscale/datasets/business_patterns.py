@@ -27,6 +27,7 @@ SUMMARIES = {
 }
 # How far a column strays from another one of the same establishment, as noise on its place in the ranking.
 STRAY = {"emp": (None, 0.0), "payann": ("emp", 0.2), "payqtr1": ("payann", 0.05)}
+PAPER_GROUPS = 1_095
 # Counties: a state and an odd number, five digits.
 COUNTIES = [f"{state:02}{number:03}" for state in range(1, 57) for number in range(1, 120, 2)]
 # Three-digit industries (NAICS 2017).
@@ -44,7 +45,7 @@ ESTABLISHMENT_SCHEMA = pa.schema(
 )
 
 
-def establishments(records: int = 323_402, groups: int = 1_095, seed: int = 2024) -> pa.Table:
+def establishments(records: int = 323_402, groups: int | None = None, seed: int = 2024) -> pa.Table:
     """Return a table of simulated establishments, like the County Business Patterns extract of the paper.
 
     The columns are county, naics3 (industry), emp (employees), and payqtr1 and payann (payroll of the first quarter
@@ -55,7 +56,8 @@ def establishments(records: int = 323_402, groups: int = 1_095, seed: int = 2024
     Parameters
     ----------
     records, groups
-        How many establishments, in how many combinations of county and industry.
+        How many establishments, in how many combinations of county and industry; 1,095 by default, or as many as there
+        are records.
     seed
         Of the ordinary random numbers that spread them.
 
@@ -84,7 +86,9 @@ def establishments(records: int = 323_402, groups: int = 1_095, seed: int = 2024
     return pa.Table.from_batches(_batches(records, groups, seed, 1))
 
 
-def establishment_batches(records: int = 323_402, groups: int = 1_095, seed: int = 2024) -> Iterator[pa.RecordBatch]:
+def establishment_batches(
+    records: int = 323_402, groups: int | None = None, seed: int = 2024
+) -> Iterator[pa.RecordBatch]:
     """Yield simulated establishments in record batches of about a million rows, for any number of records.
 
     All batches together have the summary of `establishments`. Up to 1,048,576 records there is one batch, with the
@@ -101,7 +105,7 @@ def establishment_batches(records: int = 323_402, groups: int = 1_095, seed: int
 def write_establishments(
     path: str | os.PathLike[str],
     records: int = 323_402,
-    groups: int = 1_095,
+    groups: int | None = None,
     seed: int = 2024,
     *,
     overwrite: bool = False,
@@ -136,8 +140,9 @@ def write_establishments(
         return write_files({target: write}, overwrite=overwrite)
 
 
-def _check(records: int, groups: int, seed: int) -> tuple[int, int, int]:
-    records, groups = check_whole("records", records, at_least=1), check_whole("groups", groups, at_least=1)
+def _check(records: int, groups: int | None, seed: int) -> tuple[int, int, int]:
+    records = check_whole("records", records, at_least=1)
+    groups = min(PAPER_GROUPS, records) if groups is None else check_whole("groups", groups, at_least=1)
     if groups > records:
         raise ParameterError(f"groups must be at most the number of records, {records:,}, got {groups:,}")
     if groups > len(COUNTIES) * len(INDUSTRIES):

@@ -132,17 +132,21 @@ def _attribute(
     if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
         raise DataError(f"{column!r} must be a column of numbers, got {dtype}")
     kept = table.filter(pc.is_valid(table[column]))
-    values = kept[column].cast(pa.float64()).to_numpy()
+    values = kept[column].cast(pa.float64(), safe=False).to_numpy()
     if len(values) < 5 or not np.isfinite(values).all() or values.min() < 0 or not np.median(values) > 0:
         raise DataError(
             f"{column!r} cannot be studied: it must have at least 5 values, all finite, none below 0, and their median "
             "must be greater than 0, because the mechanisms are calibrated to it"
         )
     cells = _cells(kept, by)
-    count = int(cells.max()) + 1
-    if count < 5:
-        raise DataError(f"{column!r} has {count} cells: the study compares quintiles, and needs at least 5 cells")
-    by_size = np.argsort(np.bincount(cells, values), kind="stable")
+    sums = np.bincount(cells, values)
+    count, positive = len(sums), int((sums > 0).sum())
+    if positive < 5:
+        raise DataError(
+            f"{column!r} has {positive} cells whose sum is greater than 0: the study compares quintiles, and needs at "
+            "least 5"
+        )
+    by_size = np.argsort(sums, kind="stable")
     place = np.empty_like(by_size)
     place[by_size] = np.arange(count)
     order = np.argsort(place[cells], kind="stable")

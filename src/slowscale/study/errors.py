@@ -7,6 +7,7 @@ there are, and give every percentile with a relative accuracy of 0.2 %.
 import hashlib
 import json
 import math
+import zipfile
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -72,9 +73,13 @@ class Experiment:
 
     @cached_property
     def unit(self) -> Fraction:
-        """The grid of the released values: so fine that rounding does not matter, as the paper does not round."""
+        """The grid of the released values: so fine that rounding does not matter, as the paper does not round.
+
+        The largest sum still has at most 2⁵² units, which floats can count.
+        """
         low, high = self.mechanism.prediction_interval(float(self.sums.min()), 0.5)
-        return Fraction(10) ** math.floor(math.log10((high - low) / UNITS_PER_ERROR))
+        finest = math.log2(float(self.sums.max())) - 52
+        return Fraction(2) ** math.ceil(max(math.log2((high - low) / UNITS_PER_ERROR), finest))
 
     @property
     def key(self) -> str:
@@ -133,12 +138,27 @@ class Store:
     def counts(self, experiment: Experiment) -> Integers:
         """Return the counts of an experiment; it is run if it has not been run before."""
         path = self.path(experiment)
-        if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
+        count = _load(path, experiment)
+        if count is None:
             count = experiment.run()
             write_files({path: lambda place: _save(place, count)}, overwrite=True)
+        return count
+
+    def remove(self) -> None:
+        """Remove the experiments."""
+        for path in self.folder.glob("*.npz"):
+            path.unlink(missing_ok=True)
+
+
+def _load(path: Path, experiment: Experiment) -> Integers | None:
+    """Return the counts in a file, or None if there is no such file or it is damaged."""
+    try:
         with np.load(path) as file:
-            return np.asarray(file["count"])
+            count = np.asarray(file["count"])
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
+    groups = int(experiment.groups.max()) + 1
+    return count if count.shape == (groups, BINS) and count.sum() == experiment.draws else None
 
 
 def _save(path: Path, count: Integers) -> None:

@@ -91,11 +91,12 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
             yield Drawing(
                 f"relative-errors{label}",
                 "errors",
-                "Absolute relative error of the released sums by quintile of the cells.",
+                "Absolute relative error of the released sums by quintile of the cells. Boxes: 25th, 50th and 75th "
+                "percentile; whiskers: 5th and 95th.",
                 {"": table},
                 figures.relative_errors(table),
             )
-    chosen = [s for s in subjects if s.name in ("EMP", "Cattle")] or list(subjects)
+    chosen = [s for s in subjects if s.name in ("EMP", "Cattle") or s.attribute.source == "given"]
     table = tables.stds(chosen)
     yield Drawing(
         "stds",

@@ -8,6 +8,7 @@ from slowscale.report.page import Html, Section, caption, cell, head, joined, pa
 from slowscale.study.attributes import PRINTED_SUMMARIES
 from slowscale.study.claims import Claim, Finding
 from slowscale.study.claims_about_loss import percent
+from slowscale.study.gains import CLIPPED_BY_SIZE
 from slowscale.study.parameters import parameter_table
 from slowscale.study.results import Gains, Subject
 from slowscale.study.tables import tail_weights
@@ -42,7 +43,7 @@ def study_page(
         ]
 
     sections = [
-        Section("claims", "Claims", "What the paper says, and what was measured", _claims(found)),
+        Section("claims", "Claims", "What the paper says, and what was measured", _claims(found, subjects)),
         Section("gains", "What it buys", "The same loss for the largest record", [*_gains(subjects), *drawn("gains")]),
         Section("data", "Data", "The data", [_summaries(subjects), *drawn("data")]),
         Section("mechanisms", "Mechanisms", "The mechanisms", [*_parameters(subjects), *drawn("mechanisms")]),
@@ -57,7 +58,8 @@ def study_page(
         "slowscale study",
         _lead(subjects, repetitions, given),
         sections,
-        "Every figure is also in the folder figures (SVG and PNG), and its numbers are in the folder data (CSV).",
+        "Every figure is also in the folder figures (SVG and PNG). The numbers of all figures and tables are in the "
+        "folder data (CSV).",
         "CONFIDENTIAL: this page shows exact facts about the records of " + given if given else "",
     )
 
@@ -80,7 +82,7 @@ def _lead(subjects: Sequence[Subject], repetitions: int, given: str | None) -> l
     ]
 
 
-def _claims(found: Sequence[tuple[Claim, Finding]]) -> list[Html]:
+def _claims(found: Sequence[tuple[Claim, Finding]], subjects: Sequence[Subject]) -> list[Html]:
     counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in VERDICTS}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     rows = [
@@ -93,7 +95,12 @@ def _claims(found: Sequence[tuple[Claim, Finding]]) -> list[Html]:
         for claim, finding in found
     ]
     heads = row(*map(head, ("Place in the paper", "Claim, in our words", "Measured here", "Verdict")))
-    intro = paragraph(f"{len(found)} claims: {words}.")
+    given = any(subject.attribute.source == "given" for subject in subjects)
+    own = "The paper says this of its own data, CBP or cattle; the measurements are of yours. " if given else ""
+    intro = paragraph(
+        f"{len(found)} claims: {words}. {own}Numbers such as E02 refer to the list of errors in the paper, in "
+        "docs/paper.md. Verdicts about errors depend on the cells; those of the paper's data are not public."
+    )
     return [intro, table(caption("Table 1", "Claims of the paper"), [heads], [tag("tbody", *rows)], "Claims")]
 
 
@@ -162,9 +169,10 @@ def _gains(subjects: Sequence[Subject]) -> Iterable[Html]:
         "same loss under every mechanism; how wrong are the cells then? The last column shows what the median record "
         "loses: a mechanism can be precise because it protects small records less. Clipping reduces every larger "
         "record to a threshold and adds Gaussian noise. Its threshold was chosen with hindsight, so that its median "
-        "error over all cells is as small as possible; no curator could do that without a look at the records. "
-        "Clipping is biased: the sum of all cells is too small by the percentage given. All other mechanisms have no "
-        "bias."
+        "error over all cells is as small as possible; no curator could do that without a look at the records. In the "
+        "last row every size class even has a threshold of its own, which suits it best; no single release can do "
+        "that. Clipping is biased: the sum of all cells is too small by the percentage given. All other mechanisms "
+        "have no bias."
     )
     number = 0
     for subject in subjects:
@@ -183,7 +191,12 @@ def _gain_table(subject: Subject, found: Gains, number: int) -> Html:
         )
         for one in found.contenders
     ]
-    sizes = (head(joined([one.words, tag("br"), f"({one.cells:,} cell{'s' * (one.cells > 1)})"]), numeric=True) for one in found.classes)
+    best = map(cell, map(percent, found.clipped_by_size))
+    rows.append(row(head(CLIPPED_BY_SIZE, "row"), *best, cell("not one release"), cell("")))
+    sizes = (
+        head(joined([one.words, tag("br"), f"({one.cells:,} cell{'s' * (one.cells > 1)})"]), numeric=True)
+        for one in found.classes
+    )
     ends = (head(text, numeric=True) for text in ("Bias of the total", "Loss of the median record"))
     heads = row(head("Mechanism"), *sizes, *ends)
     title = caption(

@@ -40,16 +40,18 @@ class Parameter:
 
     @property
     def agrees(self) -> bool:
-        """Whether the printed value differs from the found one by at most one unit of its last digit."""
+        """Whether the printed value is the found one, rounded."""
         digits = f"{self.printed:g}"
         places = len(digits.partition(".")[2])
-        return abs(self.printed - self.found) <= 10.0**-places * (1 + 1e-9)
+        return abs(self.printed - self.found) <= 0.5 * 10.0**-places * (1 + 1e-9)
 
 
 def parameter_table(attribute: Attribute, mechanisms: dict[str, ss.Mechanism]) -> list[Parameter]:
     """Return the parameters of an attribute of the paper, found and printed; none for other attributes."""
     rows = []
-    for name, printed in zip(NAMES, PRINTED_PARAMETERS.get(attribute.name, ()), strict=False):
+    if attribute.source == "given":
+        return []
+    for name, printed in zip(NAMES, PRINTED_PARAMETERS[attribute.name], strict=True):
         mechanism, free = mechanisms[name], FREE[name]
         as_printed = ss.Mechanism.from_dict({**mechanism.to_dict(), free: printed})
         rows.append(

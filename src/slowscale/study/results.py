@@ -11,7 +11,14 @@ import slowscale as ss
 from slowscale.parameters import Array
 from slowscale.study.attributes import Attribute
 from slowscale.study.errors import PERCENTILES, Experiment, Integers, Store, percentiles
-from slowscale.study.gains import Contender, SizeClass, contenders, gain_experiments, size_classes
+from slowscale.study.gains import (
+    Contender,
+    SizeClass,
+    contenders,
+    experiments_by_size,
+    gain_experiments,
+    size_classes,
+)
 from slowscale.study.losses import LossDistribution
 from slowscale.study.parameters import experiment_mechanisms
 
@@ -26,12 +33,15 @@ class Gains:
     ----------
     medians
         The median relative error: by contender, one number per size class.
+    clipped_by_size
+        The median relative error of clipping with the best threshold for each size class.
     """
 
     loss: float
     classes: list[SizeClass]
     contenders: list[Contender]
     medians: dict[str, Array]
+    clipped_by_size: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,18 +83,29 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False)
+class GainPlan:
+    """The experiments at one loss of the largest record."""
+
+    loss: float
+    contenders: list[Contender]
+    experiments: dict[str, Experiment]
+    by_size: list[Experiment]
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """The experiments on one attribute, before they are run."""
 
     attribute: Attribute
     mechanisms: dict[str, ss.Mechanism]
     errors: dict[str, Experiment]
-    gains: list[tuple[float, list[Contender], dict[str, Experiment]]]
+    gains: list[GainPlan]
 
     @property
     def draws(self) -> int:
         """How many values are released in all experiments."""
-        return sum(e.draws for es in (self.errors, *(found for *_, found in self.gains)) for e in es.values())
+        gains = [one for gain in self.gains for one in (*gain.experiments.values(), *gain.by_size)]
+        return sum(one.draws for one in (*self.errors.values(), *gains))
 
 
 def plan_experiments(attribute: Attribute, repetitions: int, losses: Sequence[float]) -> Plan:
@@ -96,24 +117,34 @@ def plan_experiments(attribute: Attribute, repetitions: int, losses: Sequence[fl
     gains = []
     for loss in losses:
         found = contenders(attribute, loss)
-        gains.append((loss, found, gain_experiments(attribute, found, repetitions)))
+        experiments = gain_experiments(attribute, found, repetitions)
+        gains.append(GainPlan(loss, found, experiments, experiments_by_size(attribute, loss, repetitions)))
     return Plan(attribute, mechanisms, errors, gains)
 
 
 def carry_out(plan: Plan, store: Store, advance: Advance) -> Subject:
     """Run the experiments of a plan; those in the store are not run again."""
 
-    def counts(experiments: dict[str, Experiment]) -> Iterator[tuple[str, Integers]]:
-        for name, experiment in experiments.items():
-            yield name, store.counts(experiment)
-            advance(experiment.draws)
+    def counts(experiment: Experiment) -> Integers:
+        found = store.counts(experiment)
+        advance(experiment.draws)
+        return found
+
+    def median(experiment: Experiment) -> Array:
+        return percentiles(counts(experiment), (50,))[:, 0]
 
     sums = plan.attribute.sums
-    errors = {name: percentiles(count) for name, count in counts(plan.errors)}
+    errors = {name: percentiles(counts(experiment)) for name, experiment in plan.errors.items()}
     classes, _ = size_classes(sums[sums > 0])
     gains = [
-        Gains(loss, classes, found, {name: percentiles(count, (50,))[:, 0] for name, count in counts(experiments)})
-        for loss, found, experiments in plan.gains
+        Gains(
+            one.loss,
+            classes,
+            one.contenders,
+            {name: median(experiment) for name, experiment in one.experiments.items()},
+            np.concatenate([median(experiment) for experiment in one.by_size]),
+        )
+        for one in plan.gains
     ]
     return Subject(plan.attribute, plan.mechanisms, errors, gains, int((sums == 0).sum()))
 

@@ -1,7 +1,8 @@
 """Carries out a study: experiments, claims, figures, tables and the page, in one folder."""
 
-import shutil
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow.csv
 from slowscale.errors import ParameterError
 from slowscale.files import write_files
 from slowscale.report.charts import check_tools
+from slowscale.study import tables
 from slowscale.study.attributes import Attribute, paper_attributes
 from slowscale.study.checking import check_claims
 from slowscale.study.claims import Claim, Finding
@@ -22,6 +24,7 @@ from slowscale.study.results import Subject, carry_out, plan_experiments, progre
 
 REPETITIONS, QUICK_REPETITIONS = 1000, 100
 LOSSES = (10.0, 50.0)  # of the largest record, where mechanisms are compared at the same loss
+LEAST_LOSS, MOST_LOSS = 0.1, 10_000.0
 
 
 @dataclass(frozen=True)
@@ -54,40 +57,114 @@ def run_study(
     repetitions
         How often each table is released.
     losses
-        The losses of the largest record at which mechanisms are compared.
+        The losses of the largest record at which mechanisms are compared, each from 0.1 to 10,000.
     given
-        The name of the user's own data, whose results are confidential.
+        The name of the user's own data. Only the owner may then read the files, because they are confidential.
     overwrite
         Whether to replace the results of an earlier study.
     """
     check_tools()
-    path = folder / "study.html"
-    if folder.exists() and not folder.is_dir():
-        raise ParameterError(f"{folder} is a file: choose another folder")
-    if path.exists() and not overwrite:
-        raise ParameterError(f"{path} exists: choose another folder, or pass overwrite=True")
-    store = Store(folder / "unfinished")
-    plans = [plan_experiments(one, repetitions, losses) for one in attributes or paper_attributes()]
-    with progress(sum(plan.draws for plan in plans)) as advance:
-        subjects = [carry_out(plan, store, advance) for plan in plans]
-    found = check_claims(subjects)
-    drawn = list(_draw(subjects, folder))
-    text = study_page(subjects, found, drawn, repetitions, given)
-    write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
-    shutil.rmtree(store.folder, ignore_errors=True)
-    return Study(subjects, found, path)
+    for loss in losses:
+        if not LEAST_LOSS <= loss <= MOST_LOSS:
+            raise ParameterError(f"loss must be from {LEAST_LOSS:g} to {MOST_LOSS:g}, got {loss:g}")
+    output = _Output(folder, given is not None)
+    output.check(overwrite)
+    store = Store(output.unfinished)
+    with output.locked():
+        plans = [
+            plan_experiments(one, repetitions, list(dict.fromkeys(losses))) for one in attributes or paper_attributes()
+        ]
+        with progress(sum(plan.draws for plan in plans)) as advance:
+            subjects = [carry_out(plan, store, advance) for plan in plans]
+        found = check_claims(subjects)
+        output.remove_earlier()
+        for name, table in tables.listed(subjects, found).items():
+            output.write_csv(name, table)
+        drawn = list(_draw(subjects, output))
+        text = study_page(subjects, found, drawn, repetitions, given)
+        output.write("study.html", text)
+        store.remove()
+    with suppress(OSError):  # it may hold files of others
+        output.unfinished.rmdir()
+    return Study(subjects, found, output.page)
 
 
-def _draw(subjects: Sequence[Subject], folder: Path) -> Iterator[Figure]:
+def _draw(subjects: Sequence[Subject], output: "_Output") -> Iterator[Figure]:
     """Write every figure with its numbers, and yield it for the page."""
     for one in drawings(subjects):
         for suffix, table in one.data.items():
-            _write_csv(folder / "data" / f"{one.name}{suffix}.csv", table)
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-        svg, _ = save(one.chart, folder / "figures" / one.name, overwrite=True)
+            output.write_csv(f"{one.name}{suffix}", table)
+        svg = output.write_chart(one.name, one.chart)
         yield Figure(one.name, one.section, one.words, svg.read_text(encoding="utf-8"))
 
 
-def _write_csv(path: Path, table: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_files({path: lambda place: pyarrow.csv.write_csv(table, place)}, overwrite=True)
+class _Output:
+    """The folder of a study. `files.txt` lists what was written, so that another study can replace it."""
+
+    def __init__(self, folder: Path, confidential: bool) -> None:
+        self.folder, self.confidential = folder, confidential
+        self.page, self.list = folder / "study.html", folder / "files.txt"
+        self.figures, self.data, self.unfinished = (folder / name for name in ("figures", "data", "unfinished"))
+        self.written: list[str] = []
+
+    def check(self, overwrite: bool) -> None:
+        """Make the folders, or raise an error that says why that is not possible."""
+        if self.page.exists() and not overwrite:
+            raise ParameterError(f"{self.page} exists: choose another folder, or pass overwrite=True")
+        for folder in (self.folder, self.figures, self.data, self.unfinished):
+            if folder.exists() and not folder.is_dir():
+                raise ParameterError(f"{folder} is a file: choose another folder")
+            try:
+                folder.mkdir(0o700 if self.confidential else 0o777, parents=True, exist_ok=True)
+            except OSError as error:
+                raise ParameterError(f"{folder} cannot be made: {error.strerror}. Choose another folder") from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other studies out of the folder while the block runs."""
+        path = self.unfinished / "lock"  # SQLite's locks work on every system, and end with the process
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                raise ParameterError(f"another study is running in {self.folder}: choose another folder") from None
+            yield
+            path.unlink(missing_ok=True)
+
+    def remove_earlier(self) -> None:
+        """Remove the files of an earlier study."""
+        names = self.list.read_text(encoding="utf-8").splitlines() if self.list.exists() else []
+        for name in names:
+            path = self.folder / name
+            if path.resolve().is_relative_to(self.folder.resolve()):
+                path.unlink(missing_ok=True)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a text file, and note it."""
+        self._note(name)
+        path = self.folder / name
+        return write_files(
+            {path: lambda place: place.write_text(text, encoding="utf-8")},
+            overwrite=True,
+            confidential=self.confidential,
+        )
+
+    def write_csv(self, name: str, table: pa.Table) -> None:
+        """Write a table to the folder `data`."""
+        self._note(f"data/{name}.csv")
+        write_files(
+            {self.data / f"{name}.csv": lambda place: pyarrow.csv.write_csv(table, place)},
+            overwrite=True,
+            confidential=self.confidential,
+        )
+
+    def write_chart(self, name: str, chart: object) -> Path:
+        """Write a chart to the folder `figures`, and return its SVG file."""
+        self._note(f"figures/{name}.svg", f"figures/{name}.png")
+        return save(chart, self.figures / name, overwrite=True, confidential=self.confidential)[0]
+
+    def _note(self, *names: str) -> None:
+        """Add names to the list of files. It is written first, so that no file is forgotten."""
+        self.written += names
+        text = "\n".join([*self.written, ""])
+        write_files({self.list: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=True)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import slowscale as ss
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.parameters import Array
+from slowscale.study.claims import Claim, Finding
 from slowscale.study.errors import PERCENTILES
-from slowscale.study.parameters import KINDS
+from slowscale.study.parameters import KINDS, parameter_table
 from slowscale.study.results import Gains, Subject
 
 POINTS = 241  # per line
@@ -189,7 +190,7 @@ def variances(sigmas: Sequence[float] = (5, 10, 20)) -> pa.Table:
 
 
 def neighbour_policies() -> pa.Table:
-    """Return policies for a record's presence, and for a change of its value by 10 %; each is 1 for a record of 100."""
+    """Return policies for a record's presence, which are 1 for a record of 100, and for a change of it by 10 %."""
     x = np.geomspace(1, 1e6, POINTS)
     rows = []
     for name, m in _unit_loss().items():
@@ -204,9 +205,15 @@ def gains(subject: Subject, found: Gains) -> pa.Table:
     cells = np.array([one.cells for one in found.classes])
     order = np.arange(len(words))
     return _long(
-        ("attribute", "loss", "cells", "cells_order", "number_of_cells", "mechanism", "median_error"),
         (
-            (subject.name, found.loss, words, order, cells, one.name, found.medians[one.name])
+            *("attribute", "loss", "cells", "cells_order", "number_of_cells", "mechanism", "median_error"),
+            *("total_bias", "median_record_loss"),
+        ),
+        (
+            (
+                *(subject.name, found.loss, words, order, cells, one.name, found.medians[one.name]),
+                *(one.total_bias, one.median_loss),
+            )
             for one in found.contenders
         ),
     )
@@ -229,3 +236,32 @@ def tail_weights() -> pa.Table:
             for name, m in density_mechanisms()["equal loss"].items()
         ),
     )
+
+
+def listed(subjects: Sequence[Subject], found: Sequence[tuple[Claim, Finding]]) -> dict[str, pa.Table]:
+    """Return the tables of the page that no figure is drawn from, by name."""
+    claims = [
+        {"place": claim.place, "claim": claim.text, "measured": finding.measured, "verdict": finding.verdict}
+        for claim, finding in found
+    ]
+    parameters = [
+        {"attribute": subject.name, "mechanism": name, "calibrated": str(mechanism), **_printed(subject, name)}
+        for subject in subjects
+        for name, mechanism in subject.mechanisms.items()
+    ]
+    summaries = [{"attribute": subject.name, **subject.attribute.summary} for subject in subjects]
+    rows = {"claims": claims, "records": summaries, "parameters": parameters}
+    return {name: pa.Table.from_pylist(table) for name, table in rows.items()} | {"tail-weights": tail_weights()}
+
+
+def _printed(subject: Subject, mechanism: str) -> dict[str, object]:
+    printed = {one.mechanism: one for one in parameter_table(subject.attribute, subject.mechanisms)}
+    if mechanism not in printed:
+        return {}
+    one = printed[mechanism]
+    return {
+        "parameter": one.name,
+        "printed": one.printed,
+        "found": one.found,
+        "std_ratio": one.printed_std / one.target_std,
+    }

@@ -77,6 +77,17 @@ def test_too_few_cells_are_refused(tmp_path):
         given_attributes(path, ["x"], ["g"])
 
 
+def test_cells_with_the_sum_zero_do_not_count(tmp_path):
+    path = table(tmp_path / "t.parquet", g=list("abcdefgg"), x=[0, 0, 0, 1, 2, 3, 4, 5])
+    with pytest.raises(DataError, match="4 cells whose sum is greater than 0"):
+        given_attributes(path, ["x"], ["g"])
+
+
+def test_integers_that_floats_cannot_hold_are_rounded(tmp_path):
+    path = table(tmp_path / "t.parquet", g=list("abcde"), x=[2**60 + i for i in range(5)])
+    assert given_attributes(path, ["x"], ["g"])[0].largest == 2.0**60
+
+
 @pytest.mark.parametrize(("value", "by"), [("y", "g"), ("x", "k")])
 def test_a_column_that_is_not_there_is_named(tmp_path, value, by):
     path = table(tmp_path / "t.parquet", g=list("abcde"), x=[1, 2, 3, 4, 5])

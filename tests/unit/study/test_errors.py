@@ -64,10 +64,33 @@ def test_the_grid_is_fine_compared_to_the_noise():
 
 
 def test_a_finished_experiment_is_read_and_not_run_again(tmp_path, monkeypatch):
-    store, one = Store(tmp_path / "parts"), experiment()
+    store, one = Store(tmp_path), experiment()
     first = store.counts(one)
     monkeypatch.setattr(Experiment, "run", lambda self: pytest.fail("it was run again"))
     assert (store.counts(experiment()) == first).all()
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_a_damaged_experiment_is_run_again(tmp_path, damage):
+    store, one = Store(tmp_path), experiment()
+    first = store.counts(one)
+    path = store.path(one)
+    if damage is None:
+        np.savez(path, count=np.zeros((2, 7), np.int64))
+    else:
+        path.write_bytes(damage)
+    assert (store.counts(one) == first).all()
+
+
+@pytest.mark.parametrize("size", [1e13, 1e17])
+def test_sums_beyond_what_floats_count_have_a_coarser_grid(size):
+    sums = SUMS * size
+    one = Experiment(ss.ExponentialPolylog.calibrate(loss=1000, at=size), sums, GROUPS, 200)
+    low, high = one.mechanism.prediction_interval(0.0, 0.5)
+    typical = (high - low) / 2 / sums
+    expected = [typical[0], float(np.median(typical[1:]))]
+    assert percentiles(one.run(), (50,))[0, 0] == pytest.approx(expected[0], rel=0.5)
+    assert float(sums.max()) / float(one.unit) <= 2**52
 
 
 def test_seeded_bits_are_marked_as_not_private():

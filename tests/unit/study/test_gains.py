@@ -5,7 +5,17 @@ import pytest
 
 import slowscale as ss
 from slowscale.study.attributes import Attribute
-from slowscale.study.gains import CLIPPED, MATCHED, clipped, contenders, gain_experiments, size_classes
+from slowscale.study.errors import percentiles
+from slowscale.study.gains import (
+    CLIPPED,
+    MATCHED,
+    best_threshold,
+    clipped,
+    contenders,
+    experiments_by_size,
+    gain_experiments,
+    size_classes,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +54,20 @@ def test_clipping_has_the_loss_at_its_threshold_and_the_smallest_error_of_all_th
 
     others = [error(threshold * factor) for factor in (1 / 8, 8)]
     assert error(threshold) < min(others)
+
+
+def test_a_threshold_for_each_size_is_at_least_as_good_as_one_for_all(attribute):
+    one = clipped(attribute, 10)
+    [experiment] = [x for name, x in gain_experiments(attribute, [one], 300).items()]
+    single = percentiles(experiment.run(), (50,))[:, 0]
+    by_size = [percentiles(each.run(), (50,))[0, 0] for each in experiments_by_size(attribute, 10, 300)]
+    assert np.all(by_size < 1.15 * single)  # 15 %: the errors are measured with 300 releases
+
+
+def test_thresholds_below_one_are_found():
+    values = np.concatenate([np.full(500, 1e-6), [1e-2]])
+    attribute = Attribute("x", "", "given", values, np.arange(0, 500, 10))
+    assert best_threshold(attribute, 10, np.arange(len(attribute.sums))) < 1e-4
 
 
 def test_size_classes_are_powers_of_ten():

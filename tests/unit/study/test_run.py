@@ -11,7 +11,7 @@ import pytest
 from slowscale.errors import ParameterError
 from slowscale.study.attributes import given_attributes
 from slowscale.study.errors import Experiment
-from slowscale.study.run import run_study
+from slowscale.study.run import _Output, run_study
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,8 @@ def test_every_figure_has_its_pictures_and_its_numbers(study):
     names = {path.stem for path in (folder / "figures").glob("*.svg")}
     assert names == {"gains-10", "distributions", "loss-cdfs", "relative-errors", "stds", "policies"}
     assert {path.stem for path in (folder / "figures").glob("*.png")} == names
-    assert names <= {path.stem for path in (folder / "data").glob("*.csv")}
+    numbers = {path.stem for path in (folder / "data").glob("*.csv")}
+    assert numbers == names | {"distributions-quartiles", "claims", "records", "parameters", "tail-weights"}
     numbers = pyarrow.csv.read_csv(folder / "data" / "relative-errors.csv")
     assert set(numbers["quintile"].to_pylist()) == {1, 2, 3, 4, 5}
 
@@ -85,3 +86,68 @@ def test_an_interrupted_study_continues(attributes, tmp_path, monkeypatch):
     run_study(tmp_path, attributes, repetitions=5, losses=())
     assert len(done) == len(set(done)) == 5
     assert not (tmp_path / "unfinished").exists()
+
+
+def test_files_about_own_data_are_for_their_owner_only(study):
+    folder = study.page.parent
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "files.txt"]
+    assert len(paths) > 10
+    assert {path.stat().st_mode & 0o077 for path in paths} == {0}
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    monkeypatch.setattr("slowscale.study.run.drawings", lambda subjects: [])
+
+
+@pytest.mark.usefixtures("undrawn")
+class TestFolders:
+    """What happens to files that are there already."""
+
+    def test_files_of_others_stay(self, attributes, tmp_path):
+        (tmp_path / "unfinished").mkdir()
+        mine = [tmp_path / "unfinished" / "thesis.txt", tmp_path / "figures.txt"]
+        for path in mine:
+            path.write_text("mine")
+        run_study(tmp_path, attributes, repetitions=1, losses=())
+        run_study(tmp_path, attributes, repetitions=1, losses=(), overwrite=True)
+        assert [path.read_text() for path in mine] == ["mine", "mine"]
+
+    def test_files_of_an_earlier_study_go(self, attributes, tmp_path):
+        run_study(tmp_path, attributes, repetitions=1, losses=())
+        listed = tmp_path / "files.txt"
+        (tmp_path / "data" / "gains-7.csv").write_text("confidential")
+        listed.write_text(listed.read_text() + "data/gains-7.csv\n../outside.txt\n")
+        (tmp_path.parent / "outside.txt").write_text("mine")
+        run_study(tmp_path, attributes, repetitions=1, losses=(), overwrite=True)
+        assert not (tmp_path / "data" / "gains-7.csv").exists()
+        assert (tmp_path.parent / "outside.txt").read_text() == "mine"
+
+    @pytest.mark.parametrize("name", ["figures", "data", "unfinished"])
+    def test_a_file_in_the_place_of_a_folder(self, attributes, tmp_path, name):
+        (tmp_path / name).write_text("")
+        with pytest.raises(ParameterError, match=f"{name} is a file: choose another folder"):
+            run_study(tmp_path, attributes, repetitions=1, losses=())
+
+    def test_a_folder_that_cannot_be_made(self, attributes, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ParameterError, match="Choose another folder"):
+            run_study(tmp_path / "file" / "study", attributes, repetitions=1, losses=())
+
+    def test_a_second_study_in_the_same_folder_is_refused(self, attributes, tmp_path):
+        output = _Output(tmp_path, False)
+        output.check(False)
+        with output.locked(), pytest.raises(ParameterError, match="another study is running"):
+            run_study(tmp_path, attributes, repetitions=1, losses=())
+        run_study(tmp_path, attributes, repetitions=1, losses=())
+
+    @pytest.mark.parametrize("loss", [0.0, -1.0, 0.01, 1e5, float("nan")])
+    def test_a_loss_out_of_range(self, attributes, tmp_path, loss):
+        with pytest.raises(ParameterError, match="loss must be from"):
+            run_study(tmp_path, attributes, repetitions=1, losses=(5.0, loss))
+
+    @pytest.mark.parametrize("loss", [0.1, 1e4])
+    def test_extreme_losses(self, attributes, tmp_path, loss):
+        study = run_study(tmp_path, attributes, repetitions=3, losses=(loss,))
+        [gains] = study.subjects[0].gains
+        assert all(np.isfinite(medians).all() and (medians > 0).all() for medians in gains.medians.values())

@@ -13,7 +13,9 @@ from slowscale.report.charts import render, tools
 PIXELS = 2  # per unit of length in a PNG, so that it is sharp on screens of high resolution
 
 
-def save(chart: Any, stem: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, Path]:
+def save(
+    chart: Any, stem: str | os.PathLike[str], *, overwrite: bool = False, confidential: bool = False
+) -> tuple[Path, Path]:
     """Write a chart to `stem`.svg and `stem`.png, and return these two paths.
 
     Either both files are written or none. The title and the description of the chart are in the SVG for screen readers.
@@ -26,6 +28,8 @@ def save(chart: Any, stem: str | os.PathLike[str], *, overwrite: bool = False) -
         The path without its ending. The folder must exist.
     overwrite
         Whether to replace existing files.
+    confidential
+        Whether only the owner may read the files.
     """
     alt, _ = tools()
     if not isinstance(chart, alt.TopLevelMixin):
@@ -42,6 +46,7 @@ def save(chart: Any, stem: str | os.PathLike[str], *, overwrite: bool = False) -
             png: lambda path: path.write_bytes(pixels),
         },
         overwrite=overwrite,
+        confidential=confidential,
     )
     return svg, png
 

@@ -40,7 +40,7 @@ HALF_WIDTH = 0.42  # of a violin, where the distance between violins is 1
 GROUP = 0.84  # the width of the boxes of a quintile together, where the distance between quintiles is 1
 REFERENCES = {1.0: ("100 %", "#2F6FDE"), 0.1: ("10 %", "#E07B00")}
 PLAIN_AXIS = {"grid": False, "ticks": False, "labelOverlap": False}  # of groups, with a label for each
-PERCENTILES = ("p5", "p25", "p50", "p75", "p95")
+BOX_COLUMNS = ("p5", "p25", "p50", "p75", "p95")
 
 
 def distributions(
@@ -202,15 +202,15 @@ def relative_errors(
     title, note
         The title, and a note below it.
     """
-    rows = read(table, ("attribute", "kind", "mechanism", "quintile", *PERCENTILES))
-    rows = [row for row in rows if all(row[p] is not None and not math.isnan(row[p]) for p in PERCENTILES)]
+    rows = read(table, ("attribute", "kind", "mechanism", "quintile", *BOX_COLUMNS))
+    rows = [row for row in rows if all(row[p] is not None and not math.isnan(row[p]) for p in BOX_COLUMNS)]
     if not rows:
         return empty(title, note)
     for value, words in (
         (0, "Errors of 0 are drawn at the lower"),
         (math.inf, "Infinite errors are drawn at the upper"),
     ):
-        if any(row[p] == value for row in rows for p in PERCENTILES):
+        if any(row[p] == value for row in rows for p in BOX_COLUMNS):
             note = f"{note} {words} end of the axis.".strip()
     kinds, attributes = distinct(rows, "kind"), distinct(rows, "attribute")
     names = {kind: [name for name in LOOKS if select(rows, kind=kind, mechanism=name)] for kind in kinds}
@@ -218,7 +218,7 @@ def relative_errors(
     charts = []
     for i, attribute in enumerate(attributes):
         here = select(rows, attribute=attribute)
-        values = [*(row[p] for row in here for p in PERCENTILES), *REFERENCES]
+        values = [*(row[p] for row in here for p in BOX_COLUMNS), *REFERENCES]
         y = log_axis("absolute relative error", values, 9, percent=True, margin=1.5)
         for j, kind in enumerate(kinds):
             heading = f"{attribute}: {KIND_TITLES.get(kind, kind)}"
@@ -254,7 +254,7 @@ def _boxes(
     values = []
     for row in rows:
         middle = row["quintile"] - GROUP / 2 + slot * (names.index(row["mechanism"]) + 0.5)
-        ends = {p: min(max(row[p], low), high) for p in PERCENTILES}
+        ends = {p: min(max(row[p], low), high) for p in BOX_COLUMNS}
         sides = {"x": middle, "left": middle - 0.4 * slot, "right": middle + 0.4 * slot}
         values.append({"mechanism": row["mechanism"], **sides, **ends})
     x = {
