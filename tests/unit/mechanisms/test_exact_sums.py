@@ -136,7 +136,15 @@ def test_whole_units_of_small_counts_are_64_bits_wide():
 
 
 def test_only_types_that_imply_whole_units_count_as_on_the_grid():
-    integers = [5, np.int32(5), [5, 6], ([5], [6]), np.array([5]), np.array([5], np.uint8), np.array([5, 10**30], object)]
+    integers = [
+        5,
+        np.int32(5),
+        [5, 6],
+        ([5], [6]),
+        np.array([5]),
+        np.array([5], np.uint8),
+        np.array([5, 10**30], object),
+    ]
     for q in integers:
         assert Sums.of(q, Fraction(1)).on_grid
         assert Sums.of(q, Fraction(1, 100)).on_grid

@@ -90,7 +90,9 @@ def test_largest_error_is_the_largest_over_all_places(sigma):
         return max(-best.fun, error(near))
 
     assert found.bias == pytest.approx(largest(lambda place: abs(at(noise, 1, place)[0][0])), rel=5e-8)
-    assert found.rmse == pytest.approx(largest(lambda place: math.hypot(*(e[0] for e in at(noise, 1, place)))), rel=5e-8)
+    assert found.rmse == pytest.approx(
+        largest(lambda place: math.hypot(*(e[0] for e in at(noise, 1, place)))), rel=5e-8
+    )
 
 
 def test_sums_on_the_grid_have_no_bias():
