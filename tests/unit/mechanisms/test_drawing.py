@@ -58,7 +58,7 @@ def test_additive_noise_is_scaled_added_and_rounded_to_nearest(unit):
         (ss.Log(0.5, a=3), lambda x: math.log(x + 3), lambda v: math.exp(v - 0.125) - 3),
         (ss.Log(0.5, a=3, estimator="median"), lambda x: math.log(x + 3), lambda v: max(math.exp(v), 3) - 3),
     ],
-    ids=str,
+    ids=["square root", "cube root", "identity", "median of the cube root", "log", "median of the log"],
 )
 def test_transformed_sums_get_the_noise_before_they_are_transformed_back(m, f, g, unit):
     """A mean estimate is rounded by a uniform; a median estimate and the transformed value are rounded to nearest."""

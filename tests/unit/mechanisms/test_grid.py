@@ -31,7 +31,7 @@ def kind_of(numbers):
     return np.int64 if all(-(2**63) <= n < 2**63 for n in numbers) else object
 
 
-@pytest.mark.parametrize("kinds", itertools.product([np.int64, object], repeat=2))
+@pytest.mark.parametrize("kinds", list(itertools.product([np.int64, object], repeat=2)))
 def test_sums_of_whole_numbers_are_exact_and_as_narrow_as_the_result(kinds):
     for one, two in itertools.product(EDGES, repeat=2):
         total = add(np.array([one, 0], kinds[0]), np.array([two, 0], kinds[1]))
