@@ -302,7 +302,7 @@ class TransformationMechanism(Mechanism):
         def error(q: Array) -> Array:
             known = np.isfinite(q)
             std = np.where(known, self._std(np.where(known, q, 0.0)), np.inf)
-            return np.hypot(np.maximum(std, empty), half_unit)
+            return np.asarray(np.hypot(np.maximum(std, empty), half_unit))
 
         return evaluate("q", q, error, low=0, finite=False)
 
