@@ -13,7 +13,7 @@ from slowscale.sampling.exact import lift_arb
 
 UNITS = [Fraction(1), Fraction(2), Fraction(10**18 - 1), Fraction(1, 100), Fraction(7, 3), Fraction(1, 3)]
 GIVEN = {
-    "small integers": np.array([0, 1, -1, 7, 249, -250]),
+    "small integers": np.array([0, 1, -1, 7, 249, -250, 2**52 + 1, 2**53 - 1]),
     "unsigned integers": np.array([0, 5, 2**64 - 1], np.uint64),
     "large integers": np.array([0, 2**62 - 1, 2**62, 2**63 - 1, -(2**63), 2**53 + 1, -(2**53) - 1, 2**60 + 1]),
     "large integers that fit": np.array([0, 2**61 - 2, 2**61 + 3, -(2**61) - 1, 2**53 + 1, 2**58 + 12345]),

@@ -263,7 +263,7 @@ def test_variances_of_large_roots_are_those_of_exact_arithmetic(k):
         assert m.variance_estimate(0.0) == pytest.approx(true, rel=1e-9)
 
 
-@pytest.mark.parametrize("sigma", [1e-5, 0.01, 0.99, 1.0, 1.01, 1.5, 2.5])
+@pytest.mark.parametrize("sigma", [1e-7, 0.01, 0.99, 1.0, 1.01, 1.5, 2.5])
 def test_median_moments_of_the_log_do_not_cancel(sigma):
     """Both ways to compute them, by quadrature and in closed form, against a sum over the noise."""
     m, n = ss.Log(sigma, a=3, estimator="median"), np.linspace(-20, 20, 400_001)
