@@ -11,8 +11,10 @@ from slowscale.mechanisms.exact_sums import Exact, Sums
 from slowscale.sampling.balls import Ball, lift_ball
 from slowscale.sampling.exact import lift_arb
 
-UNITS = [Fraction(1), Fraction(2), Fraction(10**18 - 1), Fraction(1, 100), Fraction(7, 3), Fraction(1, 3)]
+UNITS = [*map(Fraction, ("1", "2", "999999999999999999", "1/100", "7/3", "1/3", "1e-30"))]
 GIVEN = {
+    "zeros and ones": np.array([0, 1, 0]),
+    "zeros": np.zeros(3, np.int64),
     "small integers": np.array([0, 1, -1, 7, 249, -250, 2**52 + 1, 2**53 - 1]),
     "unsigned integers": np.array([0, 5, 2**64 - 1], np.uint64),
     "large integers": np.array([0, 2**62 - 1, 2**62, 2**63 - 1, -(2**63), 2**53 + 1, -(2**53) - 1, 2**60 + 1]),
