@@ -40,8 +40,9 @@ def inside(value, ball, row):
     return rad == np.inf or abs(Fraction(mid) - value) <= Fraction(rad)
 
 
-def check(sums, true):
+def check(sums, true, unit):
     """All that is read from sums against the exact numbers."""
+    assert sums.unit == unit
     rows = np.arange(len(true))
     for row, value in enumerate(true):
         rest = sums.exact_rest(row)
@@ -73,7 +74,7 @@ def check(sums, true):
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 @pytest.mark.parametrize("name", GIVEN)
 def test_every_number_is_split_exactly(name, unit):
-    check(Sums.of(GIVEN[name], unit), exactly(GIVEN[name]))
+    check(Sums.of(GIVEN[name], unit), exactly(GIVEN[name]), unit)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
@@ -84,10 +85,10 @@ def test_sums_that_are_given_in_grains_are_split_exactly(counts, grain, parts, u
     fits = max(map(abs, counts)) < 2**63
     array = np.array(counts, np.int64 if fits else object)
     if parts is None:
-        return check(Sums.of(Exact(array, grain), unit), [n * grain for n in counts])
+        return check(Sums.of(Exact(array, grain), unit), [n * grain for n in counts], unit)
     rest = np.array([[0, 1, parts - 1, parts // 2][i % 4] for i in range(len(counts))])
     true = [(n + Fraction(int(r), parts)) * grain for n, r in zip(counts, rest, strict=True)]
-    check(Sums.of(Exact(array, grain, rest, parts), unit), true)
+    check(Sums.of(Exact(array, grain, rest, parts), unit), true, unit)
 
 
 def test_products_close_to_64_bits_do_not_wrap_around():
@@ -98,8 +99,8 @@ def test_products_close_to_64_bits_do_not_wrap_around():
         rest = np.array([0, parts - 1, parts // 2, 1, parts - 2])
         true = [(int(n) + Fraction(int(r), parts)) * grain for n, r in zip(counts, rest, strict=True)]
         for unit in (Fraction(1), grain, Fraction(1, 3**18)):
-            check(Sums.of(Exact(counts, grain, rest, parts), unit), true)
-            check(Sums.of(Exact(counts, grain), unit), [int(n) * grain for n in counts])
+            check(Sums.of(Exact(counts, grain, rest, parts), unit), true, unit)
+            check(Sums.of(Exact(counts, grain), unit), [int(n) * grain for n in counts], unit)
 
 
 def test_rests_of_denominators_beyond_floats_lie_in_their_balls():

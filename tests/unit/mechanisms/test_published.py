@@ -280,6 +280,20 @@ def test_an_empty_sum_far_below_1_has_an_interval_from_0():
     assert noisy.high.tolist() == [1, 1, 1]
 
 
+def test_no_interval_starts_below_0():
+    """Neither where the inverse is computed exactly nor where the user's is too small by a rounding error."""
+    noisy = ss.Root(2, 1e-12, a=0.3).release([0, 0, 0], bits=Recorded(2))
+    assert noisy.low.tolist() == [0, 0, 0]
+    a = next(a for a in np.arange(1, 99) / 10 if np.exp(np.log(a)) < a)
+    m = ss.Transformation(np.log, np.exp, 0.5, a)
+    assert noisy_at(m, round((math.log(a) - 2) / fine_step(0.5)), Fraction(1)).low == 0
+
+
+def test_errors_of_negative_sums_are_refused():
+    with pytest.raises(ss.ParameterError, match=r"q must be >= 0, got -0\.5"):
+        ss.Root(2, 1)._error_at(-0.5, Fraction(1), False)
+
+
 @pytest.mark.parametrize("m", [ss.Log(0.5), ss.Root(100, 1e-6), ss.Root(100, 1e-6, estimator="median")], ids=str)
 def test_a_sum_beyond_floats_lies_in_its_interval(m):
     for noisy in (m.release(10**400, bits=Recorded(2)), m.release([10**400] * 2, bits=Recorded(2))):

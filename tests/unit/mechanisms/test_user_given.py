@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import slowscale as ss
+from slowscale.formulas import probes
 from slowscale.mechanisms.user_given import _turning_points
 
 
@@ -39,6 +40,7 @@ def test_turning_points_are_found_and_refined():
     assert _turning_points(lambda v: np.where(v < 0, -v, 0.0), 0.0, 5.0) == []  # flat is no turn
     (small,) = _turning_points(lambda v: (v - 3e-7) ** 2, 0.0, 1e-6)
     assert small == pytest.approx(3e-7, rel=1e-6)
+    assert _turning_points(lambda v: (v - 0.9995) ** 2, 0.0, 1.0) == pytest.approx([0.9995])  # in the last cell
 
 
 def test_no_sums_have_no_intervals():
@@ -58,3 +60,6 @@ def test_the_first_value_that_is_not_inverted_is_named():
 def test_the_transformed_value_that_no_sum_has_is_named():
     with pytest.raises(ss.ParameterError, match=r"f must grow without bound .* but inverse\(1\.5\) = -3: no sum has"):
         ss.Transformation(lambda x: x / (1 + x), lambda y: y / (1 - y), 0.5, 0)
+    x = probes(0.0)[-1]
+    with pytest.raises(ss.ParameterError, match=r"but inverse\(1\.2\) = -6e\+15: no sum has that transformed value"):
+        ss.Transformation(lambda q: q / (x + q), lambda y: x * y / (1 - y), 0.7, 0)
