@@ -173,3 +173,18 @@ def test_what_cannot_be_met_is_said(call, error, words):
 def test_the_result_is_an_ordinary_mechanism(name):
     m = ss.GeneralizedGaussian.calibrate(**{name: 2.0}, at=3.0, p=0.5)
     assert m == ss.GeneralizedGaussian(m.sigma, 0.5)
+
+
+def test_a_target_at_the_very_end_of_a_range_is_met():
+    laplace = ss.GeneralizedGaussian(6, 1)
+    assert ss.GeneralizedGaussian.calibrate(std=laplace.std(), sigma=6, free="p") == laplace
+
+
+@pytest.mark.parametrize("std", [1e-6, 1e4])
+def test_both_ends_of_what_can_be_met_are_named(std):
+    """From the largest p that the offset allows, 1 + ln a, to p = 1, a power law."""
+    cls, a = ss.ExponentialPolylog, 100.0
+    ends = [cls(5, a=a, p=p).std() for p in (1 + math.log(a) * (1 - 1e-12), 1)]
+    words = f"the std can be from {ends[0]:.6g} to {ends[1]:.6g}$"
+    with pytest.raises(ss.CalibrationError, match=words):
+        cls.calibrate(std=std, free="p", d=5, a=a)

@@ -63,3 +63,12 @@ def test_the_transformed_value_that_no_sum_has_is_named():
     x = probes(0.0)[-1]
     with pytest.raises(ss.ParameterError, match=r"but inverse\(1\.2\) = -6e\+15: no sum has that transformed value"):
         ss.Transformation(lambda q: q / (x + q), lambda y: x * y / (1 - y), 0.7, 0)
+
+
+@pytest.mark.parametrize("limit", [np.minimum, np.maximum])
+def test_an_estimator_that_stays_at_a_limit_is_covered_there(limit):
+    """Half of the noise gives exactly the limit, which is one end of the interval: only the other tail is outside."""
+    m = ss.Transformation(np.sqrt, np.square, 1, 0, estimator=lambda v: limit(v, 3.0))
+    low, high = m.prediction_interval(9.0)
+    assert sorted([low, high])[limit is np.minimum] == pytest.approx(3.0)
+    assert m.coverage(9.0) == pytest.approx(0.975)
