@@ -186,9 +186,13 @@ def test_tiny_errors_are_those_of_the_nearest_unit():
     """A sum 0.1 below a whole unit has the error of one 0.1 above, with the other sign."""
     m = ss.Gaussian(0.04)
     for rest in (0.1, 0.3, 0.45):
-        assert m.std(Fraction(7) - Fraction(rest), unit=1) == pytest.approx(m.std(Fraction(rest), unit=1), rel=1e-9)
-        assert m.bias(Fraction(7) - Fraction(rest), unit=1) == pytest.approx(-m.bias(Fraction(rest), unit=1), rel=1e-9)
-    assert m.std(0.1, unit=1) == pytest.approx(math.sqrt(m.noise.sf(0.4)), rel=1e-6)
+        assert m.std(Fraction(7) - Fraction(rest), unit=1) == pytest.approx(
+            m.std(Fraction(rest), unit=1), rel=1e-9, abs=0
+        )
+        assert m.bias(Fraction(7) - Fraction(rest), unit=1) == pytest.approx(
+            -m.bias(Fraction(rest), unit=1), rel=1e-9, abs=0
+        )
+    assert m.std(0.1, unit=1) == pytest.approx(math.sqrt(m.noise.sf(0.4)), rel=1e-6, abs=0)
 
 
 def test_noise_of_exp_10000_is_the_largest():
