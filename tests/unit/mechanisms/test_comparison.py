@@ -158,4 +158,4 @@ def test_thirty_crossovers_are_shown(count, more):
     found = ss.compare({"a": ss.Gaussian(1), "b": ss.Log(1)}, within=(0.1, 100))
     many = replace(found, crossovers=(ss.compare({"a": ss.Gaussian(1), "b": ss.Root(4, 0.2)}).crossovers[0],) * count)
     assert str(many).count("  loss ") == min(count, 30)
-    assert ("… and 1 more" in str(many)) == more
+    assert ("… and 1 more: see .crossovers" in str(many)) == ("more: see" in str(many)) == more
