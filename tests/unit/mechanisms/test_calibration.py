@@ -134,8 +134,8 @@ def test_user_given_transformation():
         (
             lambda: ss.ExponentialPolylog.calibrate(std=1e6, p=1),
             ss.CalibrationError,
-            "between two neighbouring values of d it jumps, and 1000066.579 is the nearest. Solve for another parameter "
-            "with free=…, one of sigma, a, p$",
+            "between two neighbouring values of d it jumps, and 1000066.579 is the nearest. Solve for another "
+            "parameter with free=…, one of sigma, a, p$",
         ),
         (
             lambda: ss.Log.calibrate(std=10, at=1000, sigma=1),

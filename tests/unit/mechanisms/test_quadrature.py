@@ -15,6 +15,7 @@ def test_the_rule_integrates_the_normal_density():
         assert weights @ (nodes**power * density) == pytest.approx(moment, abs=1e-12)
     assert weights @ np.exp(-((nodes - 30) ** 2) / 2) == pytest.approx(1)  # far out, too
     assert (np.diff(nodes) > 0).all()
+    assert (nodes[0], nodes[-1]) == pytest.approx((-45, 45), abs=0.01)  # as far out as the squares of errors count
 
 
 def test_moments_with_a_kink():
