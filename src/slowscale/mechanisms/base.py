@@ -136,13 +136,13 @@ class Mechanism(Declared, ABC):
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         """Return the result of `release`, without warnings."""
 
+    @abstractmethod
     def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
         """Return the largest bias that rounding to the unit adds; `on_grid` if all sums are whole numbers of units."""
-        return 0.0
 
+    @abstractmethod
     def _unit_warning(self, unit: Fraction, on_grid: bool) -> str | None:
         """Return a warning if the unit is so coarse that rounding biases the results, otherwise None."""
-        return None
 
     def _coarse_unit_text(self, unit: Fraction, bias: float) -> str:
         return (

@@ -80,8 +80,8 @@ class Sums:
     def _of_integers(flat: Any, ratio: Fraction, unit: Fraction, shape: tuple[int, ...], on_grid: bool) -> "Sums":
         """Split integers of `ratio` units each, all small enough for 64-bit arithmetic."""
         whole, over = np.divmod(flat.astype(np.int64) * ratio.numerator, ratio.denominator)
-        rest = over / ratio.denominator
-        ball = Ball(rest, ROUNDING * rest) if over.any() else None
+        rest = over / ratio.denominator  # beyond 2⁵³, both are rounded before they are divided
+        ball = Ball(rest, 2 * ROUNDING * rest) if over.any() else None
         return Sums(unit, whole, ball, lambda row: Fraction(int(over[row]), ratio.denominator), shape, on_grid)
 
     @staticmethod
@@ -125,7 +125,8 @@ class Sums:
             ball = ball + self.rest[rows]
         if self.unit != 1:
             scaled = ball * lift(self.unit)
-            ball = Ball(scaled.mid, np.where(ball.mid == 0, ball.rad, scaled.rad))  # an empty sum stays exactly 0
+            empty = (ball.mid == 0) & (ball.rad == 0)
+            ball = Ball(scaled.mid, np.where(empty, 0.0, scaled.rad))  # an empty sum stays exactly 0
         return ball
 
 

@@ -298,7 +298,13 @@ class TransformationMechanism(Mechanism):
 
     def _error_at(self, q: Any, unit: Fraction, on_grid: bool) -> Any:
         empty, half_unit = self._std(np.zeros(1))[0], float(unit) / 2
-        return evaluate("q", q, lambda q: np.hypot(np.maximum(self._std(q), empty), half_unit), low=0, finite=False)
+
+        def error(q: Array) -> Array:
+            known = np.isfinite(q)
+            std = np.where(known, self._std(np.where(known, q, 0.0)), np.inf)
+            return np.asarray(np.hypot(np.maximum(std, empty), half_unit))
+
+        return evaluate("q", q, error, low=0, finite=False)
 
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
         if self.estimator != "mean":
@@ -341,7 +347,7 @@ class TransformationMechanism(Mechanism):
         half = self._half_width(level) + MARGIN * np.abs(v)
         with np.errstate(over="ignore"):
             low, high = (self._invert(v + side * half) * (1 + side * MARGIN) / float(unit) for side in (-1, 1))
-        return floors(np.maximum(low, 0)), ceilings(high)
+        return floors(np.clip(low, 0, np.finfo(float).max)), ceilings(high)  # an endless interval has a start
 
     def _half_width(self, level: float) -> float:
         """Return the half-width of an interval around the published transformed value."""
@@ -387,9 +393,8 @@ class TransformationMechanism(Mechanism):
             v = self._transform(q)
             low, high = self._extremes(v, half)
             turns, far = self._turns(v), NOISE_SPAN * self.sigma
-            left, right = np.clip(turns, None, (v - half)[:, None]), np.clip(turns, (v + half)[:, None], None)
-            below = _with_ends(left, v - (far + half) / 2, (far - half) / 2)
-            above = _with_ends(right, v + (far + half) / 2, (far - half) / 2)
+            below = _with_ends(turns, v - (far + half) / 2, (far - half) / 2)
+            above = _with_ends(turns, v + (far + half) / 2, (far - half) / 2)
             outside = [exact_coverage(self._estimate, ends, v, self.sigma, low, high) for ends in (below, above)]
             return 1 - 2 * tail + outside[0] + outside[1]
 

@@ -98,7 +98,7 @@ class Transformation(TransformationMechanism):
         if self.estimator == "median":
             return super()._turns(v)
         found = [_turning_points(self._estimate, float(middle), NOISE_SPAN * self.sigma) for middle in v]
-        width = max(map(len, found), default=0)
+        width = max(map(len, found))
         return np.array([points + [math.inf] * (width - len(points)) for points in found]).reshape(v.size, width)
 
 

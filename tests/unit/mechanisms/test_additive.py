@@ -3,9 +3,11 @@
 import math
 import pickle
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.bitsources import Recorded
 from helpers.strategies import additive_mechanisms, mechanisms
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,3 +97,151 @@ def test_bad_input_names_the_argument_the_value_and_the_range(make, words):
     with pytest.raises((ValueError, TypeError), match=words) as caught:
         make()
     assert isinstance(caught.value, ss.SlowscaleError)
+
+
+def test_ends_of_ideal_intervals_beyond_exact_floats_keep_what_is_left_of_a_unit():
+    m = ss.Gaussian(1)
+    half = Fraction(m.prediction_interval(0.0)[1])
+    for q in (
+        2**53 + Fraction(97, 100),
+        2**53 - Fraction(3, 100),
+        2**60 + Fraction(1, 3),
+        -(2**53) - Fraction(97, 100),
+    ):
+        for low, high in (m.prediction_interval(q), [end[0] for end in m.prediction_interval([q, q])]):
+            assert Fraction(low) <= q - half < Fraction(math.nextafter(low, math.inf))
+            assert Fraction(math.nextafter(high, -math.inf)) < q + half <= Fraction(high)
+
+
+@pytest.mark.parametrize(("twice", "low", "high"), [(5, -3, 3), (1, -1, 1), (2_000_001, -1_000_001, 1_000_001)])
+def test_an_end_halfway_between_two_units_is_moved_outwards(twice, low, high):
+    """The quantile is a float: which side of halfway its exact value is on cannot be told."""
+    m = ss.Gaussian(1)
+    half = m.prediction_interval(0.0)[1]
+    unit = Fraction(half) * 2 / twice
+    assert [round(Fraction(end) / unit) for end in m.prediction_interval(0, unit=unit)] == [low, high]
+    assert [m._half_steps(unit, 0.95, on_grid) for on_grid in (True, False)] == [high, high + 1]
+
+
+def test_an_end_halfway_between_two_units_is_moved_outwards_for_narrow_noise_too():
+    generator = np.random.default_rng(2)
+    for sigma in 10.0 ** -generator.uniform(3, 9, 300):
+        m = ss.Gaussian(sigma)
+        half = Fraction(m.prediction_interval(0.0)[1])
+        q = Fraction(1, 2) - half  # q + half is halfway
+        assert m.prediction_interval(q, unit=1)[1] == 1
+        assert m.prediction_interval(-q, unit=1)[0] == -1
+
+
+@pytest.mark.parametrize("unit", [Fraction(3), Fraction(1, 100), Fraction(7, 3), Fraction(50)])
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_intervals_are_as_narrow_as_rounding_allows(unit, level):
+    for m in (ss.Gaussian(4.0), ss.GeneralizedGaussian(1, 0.5)):
+        half = Fraction(m.prediction_interval(0.0, level)[1])
+        # the published value is within half a unit of q + Z, and |Z| <= half with the probability of the level
+        steps = m._half_steps(unit, level, False)
+        assert (steps - 1) * unit < half + unit / 2 <= steps * unit
+        on_grid = m._half_steps(unit, level, True)
+        assert (on_grid - Fraction(1, 2)) * unit < half <= (on_grid + Fraction(1, 2)) * unit
+        noisy = m.release(np.array([5.3]), unit)
+        assert noisy.low[0] == pytest.approx(float((int(noisy.units[0]) - m._half_steps(unit, 0.95, False)) * unit))
+        # P(low <= published <= high), cell by cell
+        for q in (0, 0.3, -7.7, Fraction(1, 2)):
+            low, high = (round(Fraction(end) / unit) for end in m.prediction_interval(q, level, unit))
+            n = np.arange(low, high + 1)
+            u, place = float(unit), float(Fraction(q) / unit)
+            cells = m.noise.cdf(u * (n + 0.5 - place)) - m.noise.cdf(u * (n - 0.5 - place))
+            assert m.coverage(q, level, unit) == pytest.approx(cells.sum(), rel=1e-9)
+            assert m.coverage(q, level, unit) >= level - 1e-12
+
+
+def test_coverage_without_a_sum_is_that_of_whole_units():
+    m = ss.Gaussian(3)
+    assert m.coverage(unit=10) == m.coverage(20, unit=10) != m.coverage(21, unit=10)
+
+
+def test_ends_of_published_intervals_beyond_exact_floats_are_rounded_outwards():
+    unit, m = Fraction(1, 10), ss.Gaussian(1)
+    for q in (10**17 + 1, 10**17 + 3, 10**17 + 10, -(10**17) - 7):
+        for low, high in (
+            m.prediction_interval(q, unit=unit),
+            [e[0] for e in m.prediction_interval([q] * 2, unit=unit)],
+        ):
+            assert Fraction(low) <= q - Fraction(19, 10)
+            assert Fraction(high) >= q + Fraction(19, 10)
+            assert high - low <= 64
+        noisy = m.release(q, unit, bits=Recorded(1))
+        assert Fraction(noisy.low) <= noisy.ends[0] * unit < noisy.ends[1] * unit <= Fraction(noisy.high)
+
+
+def test_endless_intervals_have_two_ends():
+    noisy = ss.ExponentialPolylog(d=1.001, p=1).release([5, 6])
+    assert noisy.low.tolist() == [-math.inf] * 2
+    assert noisy.high.tolist() == [math.inf] * 2
+    one = ss.ExponentialPolylog(d=1.001, p=1).release(5)
+    assert (one.low, one.high) == (-math.inf, math.inf)
+
+
+def test_tiny_errors_are_those_of_the_nearest_unit():
+    """A sum 0.1 below a whole unit has the error of one 0.1 above, with the other sign."""
+    m = ss.Gaussian(0.04)
+    for rest in (0.1, 0.3, 0.45):
+        assert m.std(Fraction(7) - Fraction(rest), unit=1) == pytest.approx(
+            m.std(Fraction(rest), unit=1), rel=1e-9, abs=0
+        )
+        assert m.bias(Fraction(7) - Fraction(rest), unit=1) == pytest.approx(
+            -m.bias(Fraction(rest), unit=1), rel=1e-9, abs=0
+        )
+    assert m.std(0.1, unit=1) == pytest.approx(math.sqrt(m.noise.sf(0.4)), rel=1e-6, abs=0)
+
+
+def test_noise_of_exp_10000_is_the_largest():
+    from slowscale.mechanisms.additive import _check_noise_size
+
+    _check_noise_size(10_000)
+    with pytest.raises(ss.ParameterError, match=r"of size exp\(1e\+04\), too large to be released"):
+        _check_noise_size(10_000.5)
+
+
+def test_ranges_of_a_polylog_end_where_its_parameters_are_refused():
+    cls = ss.ExponentialPolylog
+    for p in (1.5, 2.0, 4.0):
+        low, _ = cls._range("a", {"p": p})
+        assert cls(1.5, a=low, p=p).a == low
+        with pytest.raises(ss.ParameterError, match="a must be at least"):
+            cls(1.5, a=low * (1 - 1e-9), p=p)
+    assert cls._range("a", {})[0] == cls._range("a", {"p": 2.0})[0] == pytest.approx(math.e)
+    for a in (math.e, 5.0, 100.0):
+        low, high = cls._range("p", {"a": a})
+        assert cls(1.5, a=a, p=high * (1 - 1e-12)).p == pytest.approx(high)
+        with pytest.raises(ss.ParameterError, match="a must be at least"):
+            cls(1.5, a=a, p=high + 1e-6)
+        assert low == 1
+    assert cls._range("d", {"p": 1})[0] == 1.0
+
+
+def test_a_coarse_unit_is_warned_of_where_release_is_called():
+    for m in (ss.Gaussian(0.1), ss.Root(2, 0.01, estimator="median")):
+        with pytest.warns(ss.UnitWarning) as caught:
+            m.release(140.5, unit=100)
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_results_differ_if_anything_about_them_differs():
+    def made(q=5, level=0.95):
+        return ss.Gaussian(1).release(q, 1, level, bits=Recorded(3))
+
+    assert made() == made()
+    assert made() != made(level=0.9)
+    assert made(q=[5]) != made()
+    zero = [ss.Gaussian(sigma).release(5, 1000, bits=Recorded(3)) for sigma in (1.0, 2.0)]
+    assert zero[0].units == zero[1].units == 0
+    assert zero[0] != zero[1]
+    assert zero[0] != ss.Gaussian(1.0).release(5, 2000, bits=Recorded(3))
+    assert made().units == made(q=5.0).units
+    assert made() != made(q=5.0)  # it is not known to be on the grid
+
+
+def test_results_are_shown_with_four_digits_of_their_error():
+    noisy = ss.Gaussian(12.3456).release(1000, bits=Recorded(3))
+    assert repr(noisy) == f"<NOT PRIVATE (drawn from test bits): {noisy.value} ± 12.35 by Gaussian(sigma=12.3456)>"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
+from slowscale.mechanisms.calibration import _crossings, _decades
 
 targets = log_uniform(1e-6, 1e15)
 STD_CASES = [
@@ -133,7 +134,8 @@ def test_user_given_transformation():
         (
             lambda: ss.ExponentialPolylog.calibrate(std=1e6, p=1),
             ss.CalibrationError,
-            "between two neighbouring values of d it jumps, and 1000066.579 is the nearest. Solve for another",
+            "between two neighbouring values of d it jumps, and 1000066.579 is the nearest. Solve for another "
+            "parameter with free=…, one of sigma, a, p$",
         ),
         (
             lambda: ss.Log.calibrate(std=10, at=1000, sigma=1),
@@ -173,3 +175,39 @@ def test_what_cannot_be_met_is_said(call, error, words):
 def test_the_result_is_an_ordinary_mechanism(name):
     m = ss.GeneralizedGaussian.calibrate(**{name: 2.0}, at=3.0, p=0.5)
     assert m == ss.GeneralizedGaussian(m.sigma, 0.5)
+
+
+def test_a_target_at_the_very_end_of_a_range_is_met():
+    laplace = ss.GeneralizedGaussian(6, 1)
+    assert ss.GeneralizedGaussian.calibrate(std=laplace.std(), sigma=6, free="p") == laplace
+
+
+@pytest.mark.parametrize("std", [1e-6, 1e4])
+def test_both_ends_of_what_can_be_met_are_named(std):
+    """From the largest p that the offset allows, 1 + ln a, to p = 1, a power law."""
+    cls, a = ss.ExponentialPolylog, 100.0
+    ends = [cls(5, a=a, p=p).std() for p in (1 + math.log(a) * (1 - 1e-12), 1)]
+    words = f"the std can be from {ends[0]:.6g} to {ends[1]:.6g}$"
+    with pytest.raises(ss.CalibrationError, match=words):
+        cls.calibrate(std=std, free="p", d=5, a=a)
+
+
+@pytest.mark.parametrize("room", [1e-3, 1.0, 9.0, 1e10, 3e50, 1e300, math.inf])
+def test_a_whole_range_is_searched_in_steps(room):
+    """From 1e-300 to the end: half-decades around 1, and at most five decades further out."""
+    found = np.array(_decades(room)) / math.log(10)
+    assert found[0] == pytest.approx(-300)
+    assert found[-1] == pytest.approx(min(math.log10(room), 300))
+    steps = np.diff(found)
+    assert (steps > 0).all()
+    assert steps.max() <= 5 + 1e-9
+    assert steps[np.abs(found[1:]) < 40].max() <= 0.5 + 1e-9
+
+
+def test_crossings_near_1_are_tried_first():
+    at = [-4.0, -2.0, -1.0, 0.0, 1.5, 3.0]
+    assert list(_crossings(lambda x: (-1) ** at.index(x), at)) == [(-1, 0), (0, 1.5), (-2, -1), (1.5, 3), (-4, -2)]
+    assert list(_crossings(lambda x: x + 4.0, at)) == [(-4, -4)]  # met exactly at an end
+    assert list(_crossings(lambda x: x - 3.0, at)) == [(3, 3)]
+    assert list(_crossings(lambda x: x - 1.0, at)) == [(0, 1.5)]
+    assert list(_crossings(lambda x: x + 5.0, at)) == []

@@ -144,3 +144,18 @@ def test_unit_splitting_jumps_are_crossovers_too():
 def test_bad_input(call, words):
     with pytest.raises((ValueError, TypeError), match=words):
         call()
+
+
+def test_the_first_size_that_is_refused_is_named():
+    with pytest.raises(ss.ParameterError, match="influences must be record sizes, finite and > 0, got -1"):
+        ss.compare([ss.Gaussian(1), ss.Log(1)], influences=[5, -1, 7, -2])
+
+
+@pytest.mark.parametrize(("count", "more"), [(29, False), (30, False), (31, True)])
+def test_thirty_crossovers_are_shown(count, more):
+    from dataclasses import replace
+
+    found = ss.compare({"a": ss.Gaussian(1), "b": ss.Log(1)}, within=(0.1, 100))
+    many = replace(found, crossovers=(ss.compare({"a": ss.Gaussian(1), "b": ss.Root(4, 0.2)}).crossovers[0],) * count)
+    assert str(many).count("  loss ") == min(count, 30)
+    assert ("… and 1 more: see .crossovers" in str(many)) == ("more: see" in str(many)) == more

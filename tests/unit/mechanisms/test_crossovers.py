@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 import slowscale as ss
+from slowscale.mechanisms.crossovers import _Difference, _equal_edges, _minimum, _refined
 
 SPANS = [(1e-3, 1e6), (1, 1e4), (0.01, 100), (0.5, 2), (3e-7, 7e11)]
 
@@ -276,3 +277,44 @@ def test_losses_too_small_or_too_large_for_a_float(one, two, crossings):
     assert found.searched == (1e-320, 1e308)
     for c in found.crossovers:
         assert 1e-6 < c.influence < 1e6
+
+
+def difference_of(one):
+    """A function of the size against the constant 1."""
+    return _Difference(one, np.ones_like, np.zeros_like)
+
+
+def test_the_least_difference_is_found_between_two_sizes():
+    places = np.array([1.3, 2.345, 4.9])
+    difference = difference_of(lambda x: 1 + (x - places) ** 2)
+    found = _minimum(difference, np.ones(3, np.int8), np.ones(3), np.full(3, 5.0))
+    assert found == pytest.approx(places, abs=1e-6)
+    turned = difference_of(lambda x: 1 - (x - places) ** 2 / 99)
+    assert _minimum(turned, -np.ones(3, np.int8), np.ones(3), np.full(3, 5.0)) == pytest.approx(places, abs=1e-6)
+
+
+@pytest.mark.parametrize("place", [2.345, 2.71, 3.9])
+def test_the_grid_is_refined_where_two_losses_cross_or_touch(place):
+    coarse = np.arange(1.0, 7.0)
+    crossed = _refined(difference_of(lambda x: 1 + (x - place) / 9), coarse)
+    after = np.searchsorted(crossed, place)
+    assert crossed[after] - crossed[after - 1] <= 1 / 32**2 * (1 + 1e-9)
+    assert set(coarse) <= set(crossed)
+    touched = _refined(difference_of(lambda x: 1 + (x - place) ** 2 / 99), coarse)
+    assert np.abs(touched - place).min() < 1e-6
+
+
+def test_stretches_of_equal_losses_begin_and_end_where_they_do():
+    grid = np.linspace(1.05, 5.05, 41)
+    equal = difference_of(lambda x: 1 + np.maximum(2 - x, 0) + np.maximum(x - 3, 0))
+    assert _equal_edges(equal, grid) == pytest.approx([2, 3], abs=1e-9)
+    assert _equal_edges(difference_of(lambda x: 1 + x), grid).size == 0
+
+
+def test_differences_too_small_for_a_float_are_no_differences():
+    tiny = _Difference(lambda x: 0 * x + 5e-324, lambda x: 0 * x + 1e-323, np.zeros_like)
+    assert tiny.signs(np.ones(3)).tolist() == [0, 0, 0]
+    clear = _Difference(lambda x: 0 * x + 1e-300, lambda x: 0 * x + 2e-300, np.zeros_like)
+    assert clear.signs(np.ones(2)).tolist() == [-1, -1]
+    infinite = difference_of(lambda x: x)
+    assert infinite.relative(np.array([math.inf, 1.0, 0.5])).tolist() == [1, 0, -0.5]

@@ -1,6 +1,7 @@
 """Transformation mechanisms against plain quadrature over their noise."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -239,3 +240,36 @@ def test_large_k_and_extreme_scales():
     assert ss.Root(4, 1e-3).std(1e15) == pytest.approx(4 * 1e-3 * (1e15) ** 0.75, rel=1e-6)
     assert ss.Log(40.0).std(1.0) == math.inf
     assert ss.Root(3, 1e-6).std([0.0, 1e15]) == pytest.approx([math.sqrt(6) * 1e-18, 3 * 1e-6 * 1e10], rel=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 4, 49, 50, 51, 60, 200])
+def test_coefficients_of_the_variance_are_exact(k):
+    """C(k, i)²·(k − i)!, against whole numbers; up to 50 the logarithm is that of the exact number."""
+    found = ss.Root(k, 1.0)._log_coefficients()
+    exact = [math.log(math.comb(k, i) ** 2 * math.factorial(k - i)) for i in range(k)]
+    assert found == pytest.approx(exact, rel=1e-15 if k <= 50 else 1e-12, abs=0 if k <= 50 else 1e-10)
+
+
+@pytest.mark.parametrize("k", [2, 5, 60])
+def test_variances_of_large_roots_are_those_of_exact_arithmetic(k):
+    """Σ C(k, i)²·(k − i)!·σ^(2(k−i))·v^(2i), and its unbiased estimate at He_2i's known value at 0."""
+    m, v = ss.Root(k, 0.5), Fraction(3, 2)
+    terms = [math.comb(k, i) ** 2 * math.factorial(k - i) * Fraction(1, 2) ** (2 * (k - i)) for i in range(k)]
+    true = sum(term * v ** (2 * i) for i, term in enumerate(terms))
+    assert m.variance(float(v**k)) == pytest.approx(float(true), rel=1e-9)
+    if k < 60:  # where the terms of the estimate do not cancel: σ^2i·He_2i(0) = (2i−1)!!·(−σ²)^i
+        at_0 = [math.prod(range(1, 2 * i, 2)) * Fraction(-1, 4) ** i for i in range(k)]
+        true = float(sum(term * value for term, value in zip(terms, at_0, strict=True)))
+        assert m.variance_estimate(0.0) == pytest.approx(true, rel=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [1e-7, 0.01, 0.99, 1.0, 1.01, 1.5, 2.5])
+def test_median_moments_of_the_log_do_not_cancel(sigma):
+    """Both ways to compute them, by quadrature and in closed form, against a sum over the noise."""
+    m, n = ss.Log(sigma, a=3, estimator="median"), np.linspace(-20, 20, 400_001)
+    weights = np.exp(-(n**2) / 2) / np.exp(-(n**2) / 2).sum()
+    for q in (0.0, 1.0, 50.0):
+        error = np.maximum((q + 3) * np.expm1(sigma * n), -q)
+        bias = weights @ error
+        assert m.bias(q) == pytest.approx(bias, rel=1e-4, abs=1e-6 * sigma * (q + 3))
+        assert m.std(q) == pytest.approx(math.sqrt(weights @ (error - bias) ** 2), rel=1e-4)
