@@ -137,3 +137,13 @@ def test_scales_too_small_for_a_fine_grid_are_refused():
         with pytest.raises(ss.ParameterError, match="sigma must be larger than 1e-280 for a release, got 1e-"):
             m.release(5)
     assert ss.Root(2, 1.1e-280).release(5).units == 5
+
+
+@pytest.mark.parametrize(("d", "drawn"), [(1.0001, False), (1.0009, False), (1.001, True)])
+def test_a_power_law_whose_draws_have_too_many_digits_is_refused_before_anything_is_drawn(d, drawn):
+    mechanism = ss.ExponentialPolylog(d=d, sigma=1, a=3, p=1)
+    if drawn:
+        assert mechanism.release(np.zeros(50)).units.shape == (50,)
+    else:
+        with pytest.raises(ss.ParameterError, match="too large to be released"):
+            mechanism.release(np.zeros(50))
