@@ -19,7 +19,8 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.tables.engines import engine_errors
+from slowscale.tables import private
+from slowscale.tables.engines import PrivateDuckDB, engine_errors, engine_of
 from slowscale.tables.sources import open_source, open_table
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
@@ -312,6 +313,23 @@ def test_temporary_files_are_private_and_are_removed():
     del session, connection
     gc.collect()
     assert not os.path.exists(folder)
+
+
+def test_temporary_files_are_removed_by_the_process_that_made_them(tmp_path):
+    """A forked child shares the folder with its parent, which may still need it."""
+    folder = tmp_path / "spilled"
+    folder.mkdir()
+    (folder / "records").touch()
+    private._remove(str(folder), os.getpid() + 1)
+    assert (folder / "records").exists()
+    private._remove(str(folder), os.getpid())
+    assert not folder.exists()
+    private._remove(str(folder), os.getpid())  # removed already, which is no error
+
+
+def test_the_private_duckdb_is_marked():
+    assert private.private_duckdb().is_private is True
+    assert isinstance(engine_of(open_table(pa.table({"x": [1]}))), PrivateDuckDB)
 
 
 def test_an_interrupted_query_is_an_interrupt():
