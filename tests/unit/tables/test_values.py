@@ -107,7 +107,7 @@ def test_times_of_one_type():
 
 @pytest.mark.parametrize("kinds", [("t", "i"), ("b", "i"), ("day", "f"), ("b", "t")])
 def test_values_of_different_kinds_are_not_mixed(kinds):
-    with pytest.raises(values.RefusedError, match="mixes values of type .* and .*: cast them to one type"):
+    with pytest.raises(values.RefusedError, match=r"mixes values of type .* and .*: cast them to one type"):
         values.to_common_type(DUCKDB, [T[name] for name in kinds], compared=True)
 
 
