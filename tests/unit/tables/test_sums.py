@@ -18,7 +18,7 @@ from helpers import engines
 import slowscale as ss
 from slowscale import Keys
 from slowscale.tables import sums
-from slowscale.tables.engines import PostgreSQL, PrivateDuckDB, fetch
+from slowscale.tables.engines import PostgreSQL, PrivateDuckDB, engine_of, fetch
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import (
     GRAIN_BITS,
@@ -412,6 +412,13 @@ def test_sums_of_floats_of_every_size_are_exact(power, count):
     assert fractions(found) == [Fraction(count * total, 2**30) for total in totals]
     alone = [fractions(by_record("private", [1.0], pa.float64(), with_sums([total]))) for total in totals[:2]]
     assert alone == [[Fraction(total, 2**30)] for total in totals[:2]]
+
+
+def test_a_sum_of_64_bit_integers_has_room_for_38_digits():
+    """That is enough for 2**63 records; one digit less would not be."""
+    table = opened("private", {"x": [1]})
+    assert sums._sum(engine_of(table), table.x).type() == dt.Decimal(38, 0)
+    assert 10**37 < 2**63 * 2**63 < 10**38
 
 
 def test_a_sum_that_the_engine_could_not_represent_is_refused():
