@@ -53,6 +53,11 @@ def is_integer(*values: ir.Value) -> bool:
     return all(value.type().is_integer() for value in values)
 
 
+def is_common_integer(dtype: dt.DataType) -> bool:
+    """Return whether every engine has an integer type; PostgreSQL has none of 8 bits and none that is unsigned."""
+    return bool(dtype.is_int16() or dtype.is_int32() or dtype.is_int64())
+
+
 def as_float(value: ir.Value) -> ir.Value:
     """Return a number as a 64-bit float."""
     return value.cast("float64")
@@ -234,6 +239,8 @@ def cast(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
     was, kind = value.type(), kind_of(value)
     if was == to or (kind == "text" and to.is_string()):
         return value
+    if to.is_integer() and not is_common_integer(to):
+        raise RefusedError(f"casts to {to}, which not every engine has: use smallint, integer or bigint")
     if kind == "null":
         return ibis.null(to)
     if kind == "text":

@@ -8,9 +8,12 @@ import ibis
 import ibis.expr.datatypes as dt
 import pyarrow as pa
 import pytest
+from helpers import engines
 
+from slowscale.errors import ParameterError
 from slowscale.tables import values
 from slowscale.tables.dialects import DIALECTS
+from slowscale.tables.rowwise import bind
 from slowscale.tables.sources import open_table
 
 DUCKDB, POSTGRES, SQLITE = (DIALECTS[name] for name in ("duckdb", "postgres", "sqlite"))
@@ -243,3 +246,16 @@ def test_a_cast_of_integers_to_decimals_needs_19_digits_before_the_point(to):
     assert str(values.cast(DUCKDB, T.small, dt.dtype(to)).type()) == to
     with pytest.raises(values.RefusedError, match=r"^casts int32 to decimal"):
         values.cast(SQLITE, T.small, dt.dtype(to))
+
+
+@pytest.mark.parametrize("to", ["tinyint", "utinyint", "usmallint", "uinteger", "ubigint"])
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+def test_integers_that_not_every_engine_has_are_refused(engine, to):
+    """PostgreSQL would keep 200 in a cast to tinyint, because its smallest integer has 16 bits."""
+    records = open_table(engines.load(engine, pa.table({"i": [200, -1], "s": ["200", "-1"], "b": [True, False]})))
+    for sql in (f"cast(i as {to})", f"cast(b as {to})", f"cast(null as {to})", f"try_cast(s as {to})"):
+        with pytest.raises(ParameterError, match="which not every engine has: use smallint, integer or bigint"):
+            bind(records, sql, "derive")
+    for kept in ("smallint", "integer", "bigint"):
+        assert found(records, bind(records, f"cast(i as {kept})", "derive")) == [200, -1]
+        assert found(records, bind(records, f"try_cast(s as {kept})", "derive")) == [200, -1]
