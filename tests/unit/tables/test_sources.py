@@ -19,8 +19,9 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.tables import private
+from slowscale.tables import private, sources
 from slowscale.tables.engines import PrivateDuckDB, engine_errors, engine_of
+from slowscale.tables.outlines import outline
 from slowscale.tables.sources import open_source, open_table
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
@@ -300,6 +301,36 @@ def test_other_engines_are_refused_by_name():
     polars = ibis.polars.connect({"t": pl.DataFrame({"a": [1]})})
     with pytest.raises(ss.ParameterError, match=r"on the engine 'polars', which is not supported.*DuckDB, PostgreSQL"):
         ss.Session(polars.table("t"))
+
+
+@pytest.mark.parametrize(
+    ("address", "options"),
+    [
+        ("postgres://db.org/census", {"database": "census", "host": "db.org"}),
+        ("postgres://db.org:6543/census", {"database": "census", "host": "db.org", "port": 6543}),
+        (
+            "postgres://ann:p%40ss@db.org/a%20b",
+            {"database": "a b", "host": "db.org", "user": "ann", "password": "p@ss"},
+        ),
+        ("postgres:///census", {"database": "census"}),
+        ("postgres://db.org", {"database": None, "host": "db.org"}),
+    ],
+)
+def test_the_parts_of_a_postgresql_address(monkeypatch, address, options):
+    monkeypatch.setattr(ibis.postgres, "connect", lambda **given: given)
+    assert sources._connect_postgres(sources.Address.of(address), "public") == (options, "public")
+    assert sources._connect_postgres(sources.Address.of(address), "")[1] is None
+
+
+def test_the_outline_of_files_with_different_headers_is_refused(tmp_path):
+    for name, header in (("a.csv", "x,y"), ("b.csv", "x,y"), ("c.csv", "y,x")):
+        (tmp_path / name).write_text(f"{header}\n1,2\n")
+    first, second, third = (str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv"))
+    with outline([first, second]) as given:
+        assert open_table(given["data"], csv=given["csv"]).to_pyarrow().to_pydict() == {"x": [], "y": []}
+    with pytest.raises(ss.ParameterError) as caught, outline([first, second, third]):
+        pass
+    assert f"data: {first} and {third} have different headers" in str(caught.value)
 
 
 def test_temporary_files_are_private_and_are_removed():
