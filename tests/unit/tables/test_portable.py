@@ -1,6 +1,6 @@
 """Ibis expressions: constants, positions and times that every engine reads in the same way, and what is refused."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import ibis
@@ -106,3 +106,18 @@ def test_a_float_that_does_not_fit_in_64_bits_has_no_integer(how):
     numbers = open_table(pa.table({"x": [2.0**63, -(2.0**63), 2.0**63 - 1024, 1024 - 2.0**63, 0.5]}))
     whole = {"floor": 0, "ceil": 1, "round": 1}[how]
     assert found(numbers, f"{how}(x)") == [None, None, 2**63 - 1024, 1024 - 2**63, whole]
+
+
+def test_every_month_is_in_its_quarter():
+    months = open_table(pa.table({"d": [date(2021, month, 15) for month in range(1, 13)]}))
+    assert found(months, "quarter(d)") == found(months, _.d.quarter()) == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    first = [date(2021, month, 1) for month in (1, 4, 7, 10) for _ in range(3)]
+    assert found(months, "date_trunc('quarter', d)") == first
+    names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    assert found(months, "strftime(d, '%b %m')") == [f"{name} {month:02}" for month, name in enumerate(names, 1)]
+
+
+def test_only_years_of_four_digits_are_written():
+    days = pa.array([-719162, -719163, 2932896, 2932897], pa.int32()).cast(pa.date32())  # the years 1, 0, 9999, 10000
+    table = open_table(pa.table({"d": days}))
+    assert found(table, "strftime(d, '%Y-%m-%d')") == ["0001-01-01", None, "9999-12-31", None]
