@@ -121,3 +121,17 @@ def test_only_years_of_four_digits_are_written():
     days = pa.array([-719162, -719163, 2932896, 2932897], pa.int32()).cast(pa.date32())  # the years 1, 0, 9999, 10000
     table = open_table(pa.table({"d": days}))
     assert found(table, "strftime(d, '%Y-%m-%d')") == ["0001-01-01", None, "9999-12-31", None]
+
+
+def test_numbers_side_by_side_need_all_their_digits():
+    """Otherwise 1022020 could be the 1st of February or the 10th of a month 2."""
+    texts = open_table(pa.table({"s": ["01022020", "1022020", "10022020"]}))
+    assert found(texts, "strptime(s, '%d%m%Y')") == [datetime(2020, 2, 1), None, datetime(2020, 2, 10)]
+
+
+def test_integers_of_64_bits_in_sql_text(table):
+    assert found(table, "-9223372036854775808")[0] == -(2**63)
+    assert found(table, "9223372036854775807")[0] == 2**63 - 1
+    for number in ("-9223372036854775809", "9223372036854775808"):
+        with pytest.raises(ParameterError, match=f"has the integer {number}, which does not fit in 64 bits"):
+            bind(table, number, "derive")

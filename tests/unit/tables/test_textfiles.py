@@ -283,3 +283,10 @@ def test_the_first_line_may_have_any_length(length):
     stream = io.BytesIO(b"\xef\xbb\xbf" + b"h" * length + b"\nsecond\nthird\n")
     assert textfiles.first_line_of(stream, CsvFormat(), "a.csv", "data") == "h" * length
     assert textfiles.first_line_of(io.BytesIO(b"h" * length), CsvFormat(), "a.csv", "data") == "h" * length
+
+
+def test_only_single_ascii_characters_separate_fields():
+    assert CsvFormat.of({"delimiter": "\x7f"}).delimiter == "\x7f"
+    for wrong in ("\x80", "\n", "\r", "ab", ""):
+        with pytest.raises((ss.ParameterError, ss.ParameterTypeError)):
+            CsvFormat.of({"delimiter": wrong})
