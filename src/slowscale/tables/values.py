@@ -78,8 +78,6 @@ def time_literal(text: str, stamped: bool) -> ir.Value:
             f"uses {text!r} as a {wanted}, which may depend on the clock or on the engine: write an ISO literal such "
             f"as {example}"
         )
-    if stamped and not isinstance(found, datetime):
-        found = datetime(found.year, found.month, found.day)
     return ibis.literal(found, "timestamp" if stamped else "date")
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import slowscale as ss
-from slowscale.tables.conversion import INTEGERS, check_types, converted, value_text
+from slowscale.tables.conversion import INTEGERS, Source, check_types, converted, value_text
 from slowscale.tables.private import private_duckdb
 from slowscale.tables.sources import open_source
 
@@ -145,6 +145,7 @@ def test_a_failed_reading_does_not_quote_records(connection):
 
 def test_what_is_known_of_a_source():
     source = open_source(pa.table({"x": [1]}))
+    assert not any((Source(source.table).text_numbers, Source(source.table).view, Source(source.table).filtered))
     assert (source.text_numbers, source.view, source.filtered) == (False, False, False)
     with pytest.raises(dataclasses.FrozenInstanceError):
         source.filtered = True
