@@ -67,7 +67,9 @@ def value_text(value: Any) -> str | None:
 
     Whole numbers are written without a decimal point, dates and times in ISO format.
     """
-    value = value.item() if isinstance(value, np.generic) and not isinstance(value, np.datetime64) else value
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else str(value)
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value):
         return None
     if isinstance(value, bool):

@@ -52,7 +52,7 @@ def _set(backend: Any, name: str, value: bool) -> None:
 
 @contextmanager
 def progress_bar(label: str, share: Callable[[], float | None]) -> Iterator[None]:
-    """Show a bar on a terminal while the block runs, if it takes longer than `PATIENCE`.
+    """Show a bar on a terminal while the block runs, if it takes longer than `LONG_SCAN`.
 
     Parameters
     ----------

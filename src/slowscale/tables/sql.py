@@ -249,10 +249,9 @@ _SECTIONS: dict[str, dict[Any, Rule]] = {
             Translator.cast,
             {"this", "to"},
             "cast(x as type), x::type",
-            "From integers to bigint, smaller integers (a value that does not fit is an error), double, decimal(p, s) "
-            "with 19 digits or more before the point, varchar and boolean; from decimals to double; from booleans to "
-            "integers; "
-            "between dates and timestamps; and from ISO literals, as in date '2022-01-31'.",
+            "From integers to bigint, integer and smallint (a value that does not fit is an error), double, "
+            "decimal(p, s) with 19 digits or more before the point, varchar and boolean; from decimals to double; from "
+            "booleans to integers; between dates and timestamps; and from ISO literals, as in date '2022-01-31'.",
         ),
         sg.TryCast: Rule(
             Translator.try_cast,

@@ -374,6 +374,8 @@ class Translator:
         """Read text as a value of another type; NULL if it is not spelled as one."""
         text, to, dialect = self.text(node.this), _dtype(node.to), self.dialect
         if to.is_integer():
+            if not values.is_common_integer(to):
+                raise RefusedError(f"has try_cast to {to}, which not every engine has: use smallint, integer or bigint")
             return functions.read_integer(dialect, text, to)
         if to.is_float64():
             return functions.read_float(dialect, text)

@@ -53,6 +53,11 @@ def is_integer(*values: ir.Value) -> bool:
     return all(value.type().is_integer() for value in values)
 
 
+def is_common_integer(dtype: dt.DataType) -> bool:
+    """Return whether every engine has an integer type; PostgreSQL has none of 8 bits and none that is unsigned."""
+    return bool(dtype.is_int16() or dtype.is_int32() or dtype.is_int64())
+
+
 def as_float(value: ir.Value) -> ir.Value:
     """Return a number as a 64-bit float."""
     return value.cast("float64")
@@ -73,8 +78,6 @@ def time_literal(text: str, stamped: bool) -> ir.Value:
             f"uses {text!r} as a {wanted}, which may depend on the clock or on the engine: write an ISO literal such "
             f"as {example}"
         )
-    if stamped and not isinstance(found, datetime):
-        found = datetime(found.year, found.month, found.day)
     return ibis.literal(found, "timestamp" if stamped else "date")
 
 
@@ -234,6 +237,8 @@ def cast(dialect: Dialect, value: ir.Value, to: dt.DataType) -> ir.Value:
     was, kind = value.type(), kind_of(value)
     if was == to or (kind == "text" and to.is_string()):
         return value
+    if to.is_integer() and not is_common_integer(to):
+        raise RefusedError(f"casts to {to}, which not every engine has: use smallint, integer or bigint")
     if kind == "null":
         return ibis.null(to)
     if kind == "text":

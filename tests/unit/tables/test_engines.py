@@ -361,3 +361,18 @@ def test_ctrl_c_in_a_query_is_an_interrupt(connection, quote):
 def test_other_errors_are_no_interrupts():
     with pytest.raises(ss.EngineError, match="the query failed: disk"), engine_errors("the query failed"):
         raise RuntimeError("disk")
+
+
+@pytest.mark.parametrize(
+    ("name", "wide_sums", "strict_casts", "has_decimals", "has_quantiles", "has_nan"),
+    [
+        ("duckdb", True, True, True, True, True),
+        ("postgres", True, True, True, True, True),  # the sum of bigint is numeric
+        ("pyspark", False, False, True, True, True),
+        ("sqlite", False, False, False, False, False),
+    ],
+)
+def test_what_an_engine_can_do(name, wide_sums, strict_casts, has_decimals, has_quantiles, has_nan):
+    engine = ENGINES[name]
+    assert (engine.wide_sums, engine.strict_casts) == (wide_sums, strict_casts)
+    assert (engine.has_decimals, engine.has_quantiles, engine.has_nan) == (has_decimals, has_quantiles, has_nan)

@@ -3,7 +3,9 @@
 import datetime
 import gzip
 from decimal import Decimal
+from types import SimpleNamespace
 
+import ibis.expr.datatypes as dt
 import openpyxl
 import pandas as pd
 import polars as pl
@@ -226,3 +228,22 @@ VALUE = st.one_of(
 @given(st.lists(VALUE, min_size=1, max_size=6))
 def test_a_proposed_type_reads_every_value(tmp_path_factory, values):
     column(tmp_path_factory.mktemp("guess"), values)
+
+
+def test_a_failed_reading_of_floats_does_not_quote_records():
+    def execute(query):
+        raise RuntimeError("a confidential value")
+
+    backend = SimpleNamespace(con=SimpleNamespace(execute=execute))
+    table = SimpleNamespace(schema=lambda: {"x": dt.float64}, get_name=lambda: "t", get_backend=lambda: backend)
+    with pytest.raises(ss.EngineError) as caught:
+        guessing._from_stored(table)
+    assert str(caught.value).startswith("data could not be read: RuntimeError")
+    assert "confidential" not in str(caught.value)
+
+
+def test_files_in_two_encodings_are_refused(tmp_path):
+    for name, encoding in (("a.csv", "utf-8"), ("b.csv", "latin-1")):
+        (tmp_path / name).write_bytes("x\né\n".encode(encoding))
+    with pytest.raises(ss.DataError, match="data must be files in one encoding, got latin-1, utf-8; convert them"):
+        guess_types([tmp_path / "a.csv", tmp_path / "b.csv"])

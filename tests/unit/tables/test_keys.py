@@ -1,6 +1,7 @@
 """Keys: made from public data of any kind, combined, typed, and never changed silently."""
 
 import ast
+import dataclasses
 import re
 from datetime import date
 
@@ -130,6 +131,32 @@ def test_keys_are_equal_only_with_the_same_labels_and_assumption():
     assert given != Keys.cross({"a": ["y", "x"]})
     assert given != [("x",), ("y",)]
     assert (given.from_data, taken.from_data) == (False, True)
+
+
+@pytest.mark.parametrize("labels", [["b", "a"], [2, 1], [True, False], [date(2020, 2, 29), date(1, 1, 1)]], ids=str)
+def test_labels_may_be_given_in_any_collection(labels):
+    forms = [tuple(labels), iter(labels), dict.fromkeys(labels), pa.array(labels), pd.Series(labels)]
+    forms += [] if isinstance(labels[0], date) else [np.array(labels)]
+    for form in forms:
+        assert Keys.cross({"k": form}) == Keys.cross({"k": labels})
+    assert list(Keys.cross({"k": labels})) == [(label,) for label in labels]
+
+
+@pytest.mark.parametrize("collect", [list, tuple, iter])
+def test_labels_of_several_types_are_refused_in_any_collection(collect):
+    for labels, words in (([1, "a"], "must be labels of one type, got int and str"), ([1.0, 2.0], "got floats")):
+        with pytest.raises(ss.ParameterTypeError, match=words):
+            Keys.cross({"k": collect(labels)})
+    with pytest.raises(ss.ParameterTypeError, match="must be labels of one type, got bool and int"):
+        Keys.cross({"k": collect([1, True])})
+
+
+def test_keys_neither_change_nor_are_hashed():
+    keys = Keys.cross({"k": ["a"]})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        keys.table = keys.table
+    with pytest.raises(TypeError, match="unhashable type: 'Keys'"):
+        hash(keys)
 
 
 def test_a_notebook_shows_the_first_ten_keys():

@@ -1,12 +1,19 @@
-"""Policies as expressions for an engine have the same values as the policies."""
+"""Policies as expressions for an engine have the same values as the policies, and so have the losses of records."""
+
+import dataclasses
+import math
+from fractions import Fraction
 
 import ibis
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from helpers import engines
 from helpers.bitsources import Recorded
 
 import slowscale as ss
+from slowscale.accounting.record import Parallel
 from slowscale.policy import (
     POLICY_KINDS,
     ConstantPolicy,
@@ -21,7 +28,10 @@ from slowscale.policy import (
     TransformationPolicy,
     UnitSplittingPolicy,
 )
-from slowscale.tables.losses import expression
+from slowscale.tables import losses as losses_module
+from slowscale.tables.losses import expression, loss_expression, record_losses
+from slowscale.tables.sources import open_table
+from slowscale.tables.sums import Column
 
 SIZES = np.concatenate([[0.0], np.geomspace(0.01, 1e12, 29)])
 POLICIES = [
@@ -78,3 +88,127 @@ def test_entities_are_counted_in_words():
     records = pd.DataFrame({"firm": ["a", "a", "b"], "x": [1, 2, 3]})
     session = ss.Session(records, protect="firm", bits=Recorded(1))
     assert "losses of 2 different values of firm" in repr(session.losses(session.sum({"x": ss.Gaussian(1)})))
+
+
+LINEAR = ss.RecordPolicy((("x", PowerPolicy(1, 1)),))
+
+
+def opened(engine, **columns):
+    """Return a table on an engine; "private" is the DuckDB that files and frames are read into."""
+    data = pa.table(columns)
+    return open_table(data if engine == "private" else engines.load(engine, data))
+
+
+def of_records(engine, values, policy=LINEAR):
+    """Return the distribution of the losses of records with these values."""
+    table = opened(engine, x=pa.array(values, pa.int64()))
+    return record_losses(table, policy, {"x": Column("x", Fraction(1))}, None)
+
+
+@pytest.mark.parametrize("engine", ["private", "sqlite"])
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 150, 1000, 10_000])
+def test_the_distribution_of_the_losses(engine, count):
+    """Compared with the policy at every value: quantiles, shares at the thresholds, and the largest by rank."""
+    values = [(-1) ** k * (k * 37 % count) for k in range(count)]
+    found = of_records(engine, values)
+    expected = np.sort(LINEAR({"x": np.abs(values)}))
+    assert found.records == count
+    assert list(found.quantiles) == [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999]
+    assert list(found.quantiles.values()) == pytest.approx(np.quantile(expected, list(found.quantiles)), rel=1e-9)
+    assert list(found.largest) == [rank for rank in (1, 10, 100, 1000, 10_000) if rank <= count]
+    assert list(found.largest.values()) == pytest.approx([expected[-rank] for rank in found.largest], rel=1e-9)
+    assert found.cdf == {at: np.mean(expected <= at) for at in found.cdf}
+
+
+@pytest.mark.parametrize("engine", ["private", "sqlite"])
+def test_a_loss_equal_to_a_threshold_is_at_most_the_threshold(engine):
+    found = of_records(engine, [3, 4], ss.RecordPolicy(((None, ConstantPolicy(1.0)),)))
+    assert found.cdf == {at: float(at >= 1) for at in found.cdf}
+
+
+def test_the_shares_are_given_at_four_losses_per_factor_of_ten():
+    found = of_records("private", [1])
+    assert list(found.cdf) == pytest.approx(np.geomspace(1e-4, 1e6, 41), rel=5e-3)
+    assert {1e-4, 0.1, 1.0, 1.78, 10.0, 1e6} <= set(found.cdf)
+    assert repr(found).startswith("CONFIDENTIAL: for the curator only, never to be published\nlosses of 1 records\n")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.records = 2
+
+
+def test_only_single_rows_of_results_leave_the_engine(monkeypatch):
+    """Losses of single records would be as confidential as the records."""
+    rows = []
+
+    def fetch(query):
+        found = real(query)
+        rows.append(found.num_rows)
+        return found
+
+    real = losses_module.fetch
+    monkeypatch.setattr(losses_module, "fetch", fetch)
+    of_records("private", list(range(50)))
+    assert rows == [1, 1]
+
+
+def test_a_failure_does_not_quote_records(monkeypatch):
+    def fetch(query):
+        raise RuntimeError("a confidential value")
+
+    monkeypatch.setattr(losses_module, "fetch", fetch)
+    with pytest.raises(ss.EngineError) as caught:
+        of_records("private", [1])
+    assert str(caught.value).startswith("the engine could not compute the losses: RuntimeError")
+    assert "confidential value" not in str(caught.value)
+
+
+def test_losses_of_no_records_are_an_error():
+    with pytest.raises(ss.DataError, match="no record is part of the release, so there are no losses"):
+        of_records("private", [])
+
+
+def test_the_ranks_in_words():
+    shown = repr(of_records("private", list(range(1, 1001))))
+    assert "  the largest loss is " in shown
+    for rank in ("10th", "100th", "1,000th"):
+        assert f"  the {rank} largest loss is " in shown
+    assert shown.count(" largest loss is ") == 4
+
+
+@pytest.mark.parametrize("engine", ["private", "sqlite"])
+def test_losses_of_entities_add_up_over_the_cells(engine):
+    """Removing a firm changes each cell by its total there, and the count of records by its number of records."""
+    table = opened(engine, firm=["a", "a", "a", "b", "c", "c"], k=[1, 1, 2, 1, 1, 3], x=[1, 2, 4, -8, 16, 32])
+    policy = ss.RecordPolicy((("x", RootPolicy(1, 5)), ("n", RootPolicy(2, 0.3)), (None, ConstantPolicy(0.25))))
+    found = record_losses(table, policy, {"x": Column("x", Fraction(1))}, ss.Keys.cross({"k": [1, 2]}), "firm")
+    cells = {"a": [(3, 2), (4, 1)], "b": [(8, 1)], "c": [(16, 1)]}  # k = 3 is not among the keys
+    expected = sorted(sum(policy({"x": x, "n": n}) for x, n in cell) for cell in cells.values())
+    assert (found.records, found.protects) == (3, "firm")
+    assert found.largest == {1: pytest.approx(expected[-1], rel=1e-12)}
+    assert found.quantiles[0.5] == pytest.approx(expected[1], rel=1e-12)
+    assert found.quantiles[0.01] == pytest.approx(np.quantile(expected, 0.01), rel=1e-12)
+
+
+def test_losses_of_releases_in_parallel_are_the_largest_of_the_parts():
+    first = ss.RecordPolicy((("x", RootPolicy(1, 20)),))
+    second = ss.RecordPolicy((("y", RootPolicy(2, 4)), (None, ConstantPolicy(0.5))))
+    policy = ss.RecordPolicy(
+        (("x", RootPolicy(1, 50)), (None, ConstantPolicy(0.25))), (Parallel("state", (("IA", first), ("TX", second))),)
+    )
+    values = {"x": [0, 1, -50, 3], "y": [0, 70, 2, -3]}
+    table = opened("private", **values)
+    found = table.select(loss=loss_expression(policy, table)).to_pyarrow()["loss"].to_pylist()
+    assert found == pytest.approx(policy({name: np.array(column) for name, column in values.items()}), rel=1e-12)
+
+
+def test_a_table_without_a_column_of_the_policy_is_refused():
+    with pytest.raises(ss.ParameterError, match="table must have the columns x; it has y, z"):
+        loss_expression(LINEAR, opened("private", y=[1], z=[2]))
+
+
+def test_the_difference_of_logarithms_is_computed_without_cancellation():
+    """ln(x + a) - ln(a) would be wrong by the rounding of ln(a), which is 16 times that of a number near 1."""
+    a, sizes = 1e6, np.arange(1.0, 200.0)
+    table = ibis.memtable({"size": sizes.tolist()})
+    loss = ibis.duckdb.connect().to_pyarrow(table.select(loss=expression(LogPolicy(1.0, a), table.size)))["loss"]
+    rises = [math.sqrt(2 * value) for value in loss.to_pylist()]
+    assert max(abs(rise - math.log1p(size / a)) for rise, size in zip(rises, sizes, strict=True)) < 2**-51

@@ -1,7 +1,15 @@
-"""The engine's own progress bar is never printed into a program's output."""
+"""A progress bar is shown in a terminal; the engine's own bar is never printed into a program's output."""
 
+import io
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from slowscale.tables import progress
+from slowscale.tables.private import private_duckdb
 
 CODE = """
 import duckdb, slowscale as ss
@@ -10,8 +18,10 @@ duckdb.execute("COPY (SELECT range AS x FROM range(3000000)) TO '{path}' (FORMAT
 session = ss.Session("{path}")
 connection = session.table.get_backend()
 (shown,) = connection.con.execute("SELECT current_setting('enable_progress_bar')").fetchone()
+connection.con.execute("SET enable_progress_bar_print = false")  # or a slow SET would be shown with a bar
 connection.con.execute("SET progress_bar_time = 1")  # this also turns the bar on
 connection.con.execute(f"SET enable_progress_bar = {{shown}}")
+connection.con.execute("SET enable_progress_bar_print = true")
 {bar}
 release = session.sum({{"x": ss.Gaussian(1)}}, where="x % 3 = 1 and sqrt(x) > 2")
 session.losses(release)
@@ -30,3 +40,54 @@ def test_nothing_is_printed_without_a_terminal(tmp_path):
 def test_duckdb_would_print_its_own_bar(tmp_path):
     silent = "import slowscale.tables.progress as p; p._set = lambda *given: None"
     assert "%" in output(tmp_path, f"{silent}; connection.con.execute('SET enable_progress_bar = true')")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (0.5, True)])
+def test_a_bar_is_shown_in_a_terminal_for_a_long_scan(monkeypatch, seconds, shown):
+    terminal, asked = Terminal(), []
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "LONG_SCAN", 0.05)
+    with progress.progress_bar("summing", lambda: asked.append(1) or (None if len(asked) == 1 else 0.5)):
+        time.sleep(seconds)
+    assert ("summing" in terminal.getvalue()) is shown
+    assert bool(asked) is shown
+
+
+def test_no_bar_is_shown_without_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "LONG_SCAN", 0.0)
+    with progress.progress_bar("summing", lambda: 0.5):
+        time.sleep(0.05)
+    assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("percent", "share"), [(0, 0.0), (25, 0.25), (100, 1.0), (-1, None), (-0.5, None), (100.5, None)]
+)
+def test_the_share_that_is_done(percent, share):
+    backend = SimpleNamespace(name="duckdb", con=SimpleNamespace(query_progress=lambda: percent))
+    assert progress._share_done(backend)() == share
+    assert progress._share_done(SimpleNamespace(name="sqlite"))() is None
+
+
+def settings(backend):
+    asked = "SELECT current_setting('enable_progress_bar'), current_setting('enable_progress_bar_print')"
+    return backend.con.execute(asked).fetchone()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_duckdb_reports_its_progress_to_a_terminal_but_does_not_print_it(monkeypatch, terminal):
+    backend = private_duckdb()
+    before = settings(backend)
+    assert before == (False, True)
+    monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())
+    with progress.query_progress(backend, "summing"):
+        assert settings(backend) == (terminal, False)
+    assert settings(backend) == before

@@ -24,6 +24,14 @@ from slowscale.tables.regex import END, PatternError, compile_pattern, escaped
         ("a|^b$|", r"a|\Ab\Z|"),
         ("é😀", "é😀"),
         ("a-b,c", r"a\-b\,c"),
+        (".b", r"[^\n]b"),
+        (r"a\tb\nc", "a\tb\nc"),
+        ("[a-]b", r"[a\-]b"),
+        ("[-a]b", r"[\-a]b"),
+        ("[a-a]b", "[a-a]b"),
+        ("a{2,}b{0,3}", "a{2,}b{0,3}"),
+        ("a{255}", "a{255}"),
+        ("a{1,255}", "a{1,255}"),
     ],
 )
 def test_spelling(pattern, spelled):
@@ -43,6 +51,8 @@ def test_spelling(pattern, spelled):
         ("a$b", "must be written"),
         ("a{3,2}", "the bounds must be in order"),
         ("a{256}", "at most 255"),
+        ("a{1,256}", "at most 255"),
+        ("a{256,}", "at most 255"),
         ("a{0}", "the bounds must be in order"),
         ("a{,2}", "must be written"),
         ("[a", "has a \\[ without a closing \\]"),
@@ -63,7 +73,20 @@ def test_other_patterns_are_refused(pattern, message):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "empty"), [("a*", True), ("^$", True), ("a*b", False), ("a|b?", True), ("a|b", False)]
+    ("pattern", "empty"),
+    [
+        ("a*", True),
+        ("^$", True),
+        ("a*b", False),
+        ("a|b?", True),
+        ("a|b", False),
+        ("a+", False),
+        ("a{0,2}", True),
+        ("a{1,2}", False),
+        ("a{2,}", False),
+        ("a?", True),
+        ("[a]", False),
+    ],
 )
 def test_patterns_that_match_an_empty_text_are_known(pattern, empty):
     assert compile_pattern(pattern).matches_empty is empty

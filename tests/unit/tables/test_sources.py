@@ -19,7 +19,9 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.tables.engines import engine_errors
+from slowscale.tables import private, sources
+from slowscale.tables.engines import PrivateDuckDB, engine_errors, engine_of
+from slowscale.tables.outlines import outline
 from slowscale.tables.sources import open_source, open_table
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
@@ -301,6 +303,36 @@ def test_other_engines_are_refused_by_name():
         ss.Session(polars.table("t"))
 
 
+@pytest.mark.parametrize(
+    ("address", "options"),
+    [
+        ("postgres://db.org/census", {"database": "census", "host": "db.org"}),
+        ("postgres://db.org:6543/census", {"database": "census", "host": "db.org", "port": 6543}),
+        (
+            "postgres://ann:p%40ss@db.org/a%20b",
+            {"database": "a b", "host": "db.org", "user": "ann", "password": "p@ss"},
+        ),
+        ("postgres:///census", {"database": "census"}),
+        ("postgres://db.org", {"database": None, "host": "db.org"}),
+    ],
+)
+def test_the_parts_of_a_postgresql_address(monkeypatch, address, options):
+    monkeypatch.setattr(ibis.postgres, "connect", lambda **given: given)
+    assert sources._connect_postgres(sources.Address.of(address), "public") == (options, "public")
+    assert sources._connect_postgres(sources.Address.of(address), "")[1] is None
+
+
+def test_the_outline_of_files_with_different_headers_is_refused(tmp_path):
+    for name, header in (("a.csv", "x,y"), ("b.csv", "x,y"), ("c.csv", "y,x")):
+        (tmp_path / name).write_text(f"{header}\n1,2\n")
+    first, second, third = (str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv"))
+    with outline([first, second]) as given:
+        assert open_table(given["data"], csv=given["csv"]).to_pyarrow().to_pydict() == {"x": [], "y": []}
+    with pytest.raises(ss.ParameterError) as caught, outline([first, second, third]):
+        pass
+    assert f"data: {first} and {third} have different headers" in str(caught.value)
+
+
 def test_temporary_files_are_private_and_are_removed():
     session = ss.Session(pa.table({"a": [1]}))
     connection = session.table.get_backend()
@@ -312,6 +344,23 @@ def test_temporary_files_are_private_and_are_removed():
     del session, connection
     gc.collect()
     assert not os.path.exists(folder)
+
+
+def test_temporary_files_are_removed_by_the_process_that_made_them(tmp_path):
+    """A forked child shares the folder with its parent, which may still need it."""
+    folder = tmp_path / "spilled"
+    folder.mkdir()
+    (folder / "records").touch()
+    private._remove(str(folder), os.getpid() + 1)
+    assert (folder / "records").exists()
+    private._remove(str(folder), os.getpid())
+    assert not folder.exists()
+    private._remove(str(folder), os.getpid())  # removed already, which is no error
+
+
+def test_the_private_duckdb_is_marked():
+    assert private.private_duckdb().is_private is True
+    assert isinstance(engine_of(open_table(pa.table({"x": [1]}))), PrivateDuckDB)
 
 
 def test_an_interrupted_query_is_an_interrupt():

@@ -18,12 +18,13 @@ from helpers import engines
 import slowscale as ss
 from slowscale import Keys
 from slowscale.tables import sums
-from slowscale.tables.engines import PostgreSQL, PrivateDuckDB, fetch
+from slowscale.tables.engines import PostgreSQL, PrivateDuckDB, engine_of, fetch
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import (
     GRAIN_BITS,
     Column,
     Counted,
+    Sum,
     _join_limbs,
     _unit_exponent,
     as_integers,
@@ -374,7 +375,12 @@ def test_no_records_give_zero(engine, dtype):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("values", "dtype"),
-    [([2**63 - 1, -5], pa.int64()), ([0.75, -(2.0**32) - 0.75], pa.float64()), ([2.0**54, -0.75], pa.float64())],
+    [
+        ([3, -5], pa.int64()),
+        ([2**63 - 1, -5], pa.int64()),
+        ([0.75, -(2.0**32) - 0.75], pa.float64()),
+        ([2.0**54, -0.75], pa.float64()),
+    ],
 )
 def test_groups_that_belong_to_one_key_are_added_up(engine, values, dtype):
     def run(query):
@@ -412,6 +418,21 @@ def test_sums_of_floats_of_every_size_are_exact(power, count):
     assert fractions(found) == [Fraction(count * total, 2**30) for total in totals]
     alone = [fractions(by_record("private", [1.0], pa.float64(), with_sums([total]))) for total in totals[:2]]
     assert alone == [[Fraction(total, 2**30)] for total in totals[:2]]
+
+
+def test_the_grain_of_a_float_and_the_parts_of_a_sum():
+    assert counted(opened("private", {"x": [0.5]}), Column("x", Fraction(1))).grain == Fraction(1, 2**30)
+    whole = Sum(np.array([3, -4]), Fraction(1, 4))
+    assert (whole.parts, whole.floats().tolist()) == (1, [0.75, -1.0])
+    parts = Sum(np.array([3, -4]), Fraction(2), np.array([1, 3]), 4)
+    assert parts.floats().tolist() == [6.5, -6.5]
+
+
+def test_a_sum_of_64_bit_integers_has_room_for_38_digits():
+    """That is enough for 2**63 records; one digit less would not be."""
+    table = opened("private", {"x": [1]})
+    assert sums._sum(engine_of(table), table.x).type() == dt.Decimal(38, 0)
+    assert 10**37 < 2**63 * 2**63 < 10**38
 
 
 def test_a_sum_that_the_engine_could_not_represent_is_refused():

@@ -1,6 +1,8 @@
 """CSV files are read by declared rules: no record changes how another one is read."""
 
 import gzip
+import io
+import itertools
 import math
 from datetime import date
 from decimal import Decimal
@@ -9,7 +11,9 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
+from slowscale.tables import textfiles
 from slowscale.tables.sources import open_source, open_table
+from slowscale.tables.textfiles import CsvFormat
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
 
@@ -238,3 +242,51 @@ def test_the_file_is_parsed_once(write):
     path.unlink()
     assert session.sum({"emp": TINY}).table["emp"].to_pylist() == [3]
     assert not math.isnan(session.sum({"emp": TINY}).table["emp_se"][0].as_py())
+
+
+def is_refused(text):
+    """Return whether a line of a text has an odd number of quotes, or line ends are of several kinds."""
+    lines = text.split("\n")
+    kinds = {line.endswith("\r") for line in lines[:-1]}
+    inner = [line.removesuffix("\r") for line in lines]
+    return any(line.count('"') % 2 for line in lines) or len(kinds) > 1 or any("\r" in line for line in inner)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+def test_every_line_is_one_record_in_chunks_of_any_size(size):
+    """All texts of up to five characters that matter."""
+    for text in ("".join(letters) for length in range(6) for letters in itertools.product('a"\r\n', repeat=length)):
+        chunks = (text[start : start + size].encode() for start in range(0, len(text), size))
+        try:
+            textfiles._check_lines(chunks, CsvFormat(), "a.csv", "data")
+            refused = False
+        except ss.DataError:
+            refused = True
+        assert refused == is_refused(text), repr(text)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize("bad", [1, 2, 4])
+def test_the_line_with_an_open_quote_is_named(size, bad):
+    text = "".join('"b"' + '"' * (line == bad) + "c\n" for line in range(1, 6)).encode()
+    chunks = (text[start : start + size] for start in range(0, len(text), size))
+    with pytest.raises(ss.DataError, match=f"data: line {bad} of a.csv has a quote that is not closed in that line"):
+        textfiles._check_lines(chunks, CsvFormat(), "a.csv", "data")
+
+
+def test_without_quotes_a_quote_is_an_ordinary_character():
+    textfiles._check_lines(iter([b'a"\n', b'"\n']), CsvFormat(quote=""), "a.csv", "data")
+
+
+@pytest.mark.parametrize("length", [1, 5, 4095, 4096, 4097, 9000])
+def test_the_first_line_may_have_any_length(length):
+    stream = io.BytesIO(b"\xef\xbb\xbf" + b"h" * length + b"\nsecond\nthird\n")
+    assert textfiles.first_line_of(stream, CsvFormat(), "a.csv", "data") == "h" * length
+    assert textfiles.first_line_of(io.BytesIO(b"h" * length), CsvFormat(), "a.csv", "data") == "h" * length
+
+
+def test_only_single_ascii_characters_separate_fields():
+    assert CsvFormat.of({"delimiter": "\x7f"}).delimiter == "\x7f"
+    for wrong in ("\x80", "\n", "\r", "ab", ""):
+        with pytest.raises((ss.ParameterError, ss.ParameterTypeError)):
+            CsvFormat.of({"delimiter": wrong})

@@ -1,0 +1,137 @@
+"""Ibis expressions: constants, positions and times that every engine reads in the same way, and what is refused."""
+
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import ibis
+import pyarrow as pa
+import pytest
+from ibis import _
+
+from slowscale.errors import ParameterError
+from slowscale.tables.rowwise import bind
+from slowscale.tables.sources import open_table
+
+LARGE = 10**36
+
+
+@pytest.fixture(scope="module")
+def table():
+    return open_table(
+        pa.table(
+            {
+                "s": ["abc", ""],
+                "i": [5, -(2**63)],
+                "d": pa.array([Decimal(LARGE + 1), Decimal(LARGE)], pa.decimal128(38, 0)),
+                "at": [datetime(2020, 2, 29, 12), datetime(2020, 2, 29)],
+                "zone": pa.array([1582977600, 0], pa.timestamp("s", "America/New_York")),
+                "month": [datetime(2020, month, 1) for month in (6, 12)],
+            }
+        )
+    )
+
+
+def found(table, expression):
+    return table.select(x=bind(table, expression, "derive")).to_pyarrow()["x"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (_.s.substr(1), ["bc", ""]),
+        (_.s.substr(0, 0), ["", ""]),
+        (_.s.substr(1, 1), ["b", ""]),
+        (_.s.right(0), ["", ""]),
+        (_.s.right(2), ["bc", ""]),
+        (_.s.replace("b", ""), ["ac", ""]),
+        (_.i == -(2**63), [False, True]),
+        (_.i < 2**63 - 1, [True, True]),
+        (_.i.cast("float64") + ibis.literal(5).cast("float64"), [10.0, 5.0 - 2.0**63]),
+        (_.s.cases(("abc", 1), else_=2), [1, 2]),
+        (_.i.cases((5, "five"), (6, "six"), else_="other"), ["five", "other"]),
+        (_.d.isin([Decimal(f"{LARGE}.0")]), [False, True]),
+        (_.d.between(Decimal(f"{LARGE}.0"), Decimal(f"{LARGE}.0")), [False, True]),
+        (_.at == datetime(2020, 2, 29, 14, tzinfo=timezone(timedelta(hours=2))), [True, False]),
+        (_.at == datetime(2020, 2, 29), [False, True]),
+        (_.zone == datetime(2020, 2, 29, 12), [True, False]),
+        (_.month.quarter(), [2, 4]),
+        ("quarter(month)", [2, 4]),
+        ("abs(null) is null", [True, True]),
+        ("substr(s, 1, 0)", ["", ""]),
+        ("substr(s, 2)", ["bc", ""]),
+    ],
+    ids=str,
+)
+def test_values(table, expression, expected):
+    assert found(table, expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        (_.s.substr(-1), "has a negative position or length"),
+        (_.s.substr(0, -1), "has a negative position or length|length"),
+        (_.s.right(-1), "has a negative length"),
+        (_.s.replace("", "x"), "replaces an empty text"),
+        (_.i < ibis.literal(2**63, "uint64"), "which not every engine can represent"),
+        (_.s.substr(_.i), "has a position that is not a constant"),
+        ("try_cast(s as decimal(38, 2))", "give a decimal fewer than 38 digits"),
+        ("substr(s, 1, -1)", "position or length '-1'"),
+        ("split_part(s, ',', 0)", "position or length '0'"),
+        ("strptime(s, '%Y %y')", "it must have a year, and each part at most once"),
+        ("strptime(s, '%m')", "it must have a year, and each part at most once"),
+    ],
+    ids=str,
+)
+def test_refusals(table, expression, words):
+    with pytest.raises(ParameterError, match=words):
+        bind(table, expression, "derive")
+
+
+@pytest.mark.parametrize("expression", ["zone", _.zone, "at", _.at])
+def test_times_have_no_zone(table, expression):
+    assert bind(table, expression, "derive").type().timezone is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "dtype"),
+    [("abs(null)", "int64"), ("upper(null)", "string"), ("strftime(null, '%Y')", "string"), ("year(null)", "int32")],
+)
+def test_null_is_of_every_kind(table, sql, dtype):
+    assert str(bind(table, sql, "derive").type()) == dtype
+
+
+@pytest.mark.parametrize("how", ["floor", "ceil", "round"])
+def test_a_float_that_does_not_fit_in_64_bits_has_no_integer(how):
+    numbers = open_table(pa.table({"x": [2.0**63, -(2.0**63), 2.0**63 - 1024, 1024 - 2.0**63, 0.5]}))
+    whole = {"floor": 0, "ceil": 1, "round": 1}[how]
+    assert found(numbers, f"{how}(x)") == [None, None, 2**63 - 1024, 1024 - 2**63, whole]
+
+
+def test_every_month_is_in_its_quarter():
+    months = open_table(pa.table({"d": [date(2021, month, 15) for month in range(1, 13)]}))
+    assert found(months, "quarter(d)") == found(months, _.d.quarter()) == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    first = [date(2021, month, 1) for month in (1, 4, 7, 10) for _ in range(3)]
+    assert found(months, "date_trunc('quarter', d)") == first
+    names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    assert found(months, "strftime(d, '%b %m')") == [f"{name} {month:02}" for month, name in enumerate(names, 1)]
+
+
+def test_only_years_of_four_digits_are_written():
+    days = pa.array([-719162, -719163, 2932896, 2932897], pa.int32()).cast(pa.date32())  # the years 1, 0, 9999, 10000
+    table = open_table(pa.table({"d": days}))
+    assert found(table, "strftime(d, '%Y-%m-%d')") == ["0001-01-01", None, "9999-12-31", None]
+
+
+def test_numbers_side_by_side_need_all_their_digits():
+    """Otherwise 1022020 could be the 1st of February or the 10th of a month 2."""
+    texts = open_table(pa.table({"s": ["01022020", "1022020", "10022020"]}))
+    assert found(texts, "strptime(s, '%d%m%Y')") == [datetime(2020, 2, 1), None, datetime(2020, 2, 10)]
+
+
+def test_integers_of_64_bits_in_sql_text(table):
+    assert found(table, "-9223372036854775808")[0] == -(2**63)
+    assert found(table, "9223372036854775807")[0] == 2**63 - 1
+    for number in ("-9223372036854775809", "9223372036854775808"):
+        with pytest.raises(ParameterError, match=f"has the integer {number}, which does not fit in 64 bits"):
+            bind(table, number, "derive")
