@@ -30,6 +30,13 @@ def medians_of(subjects: Sequence[Subject], name: str) -> str:
     return each(subjects, lambda s: listed(s.percentile(name, 50)))
 
 
+def _errors_fall(subjects: Sequence[Subject]) -> Finding:
+    return Finding(
+        judged(falls(s.percentile(name, 50)) for s in subjects for name in ADDITIVE),
+        "Medians by quintile with the polylog: " + medians_of(subjects, POLYLOG),
+    )
+
+
 @claim(
     SECTION_ERRORS,
     "CBP: with additive mechanisms the relative error falls clearly from quintile to quintile.",
@@ -37,10 +44,7 @@ def medians_of(subjects: Sequence[Subject], name: str) -> str:
     certain=True,
 )
 def _(subjects: Sequence[Subject]) -> Finding:
-    return Finding(
-        judged(falls(s.percentile(name, 50)) for s in subjects for name in ADDITIVE),
-        "Medians by quintile with the polylog: " + medians_of(subjects, POLYLOG),
-    )
+    return _errors_fall(subjects)
 
 
 @claim(
@@ -169,10 +173,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 @claim(SECTION_ERRORS, "Cattle: with additive mechanisms the relative error falls from quintile to quintile.", "cattle")
 def _(subjects: Sequence[Subject]) -> Finding:
-    return Finding(
-        judged(falls(s.percentile(name, 50)) for s in subjects for name in ADDITIVE),
-        "Medians by quintile with the polylog: " + medians_of(subjects, POLYLOG),
-    )
+    return _errors_fall(subjects)
 
 
 @claim(

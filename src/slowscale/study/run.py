@@ -111,6 +111,8 @@ class _Output:
         """Make the folders, or raise an error that says why that is not possible."""
         if self.page.exists() and not overwrite:
             raise ParameterError(f"{self.page} exists: choose another folder, or pass overwrite=True")
+        if not overwrite:
+            self._check_strangers()
         for folder in (self.folder, self.figures, self.data, self.unfinished):
             if folder.exists() and not folder.is_dir():
                 raise ParameterError(f"{folder} is a file: choose another folder")
@@ -118,6 +120,20 @@ class _Output:
                 folder.mkdir(0o700 if self.confidential else 0o777, parents=True, exist_ok=True)
             except OSError as error:
                 raise ParameterError(f"{folder} cannot be made: {error.strerror}. Choose another folder") from None
+
+    def _check_strangers(self) -> None:
+        """Raise if a file that no study has written might be replaced."""
+        known = set(self._earlier())
+        for folder in (self.figures, self.data):
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if f"{folder.name}/{path.name}" not in known:
+                    raise ParameterError(
+                        f"{path} is not from a study: choose another folder, or pass overwrite=True to replace it"
+                    )
+
+    def _earlier(self) -> list[str]:
+        """Return the names of the files of an earlier study."""
+        return self.list.read_text(encoding="utf-8").splitlines() if self.list.exists() else []
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -133,8 +149,7 @@ class _Output:
 
     def remove_earlier(self) -> None:
         """Remove the files of an earlier study."""
-        names = self.list.read_text(encoding="utf-8").splitlines() if self.list.exists() else []
-        for name in names:
+        for name in self._earlier():
             path = self.folder / name
             if path.resolve().is_relative_to(self.folder.resolve()):
                 path.unlink(missing_ok=True)

@@ -123,6 +123,13 @@ class TestFolders:
         assert not (tmp_path / "data" / "gains-7.csv").exists()
         assert (tmp_path.parent / "outside.txt").read_text() == "mine"
 
+    def test_a_file_that_might_be_replaced_is_named(self, attributes, tmp_path):
+        (tmp_path / "figures").mkdir()
+        (tmp_path / "figures" / "stds.svg").write_text("mine")
+        with pytest.raises(ParameterError, match=r"stds\.svg is not from a study"):
+            run_study(tmp_path, attributes, repetitions=1, losses=())
+        assert (tmp_path / "figures" / "stds.svg").read_text() == "mine"
+
     @pytest.mark.parametrize("name", ["figures", "data", "unfinished"])
     def test_a_file_in_the_place_of_a_folder(self, attributes, tmp_path, name):
         (tmp_path / name).write_text("")
