@@ -277,27 +277,6 @@ def test_a_study_of_own_data(tmp_path):
     assert "claims of the paper: " in done.stdout
     assert (tmp_path / "study" / "figures" / "gains-5.png").exists()
     assert "exists: choose another folder, or pass --overwrite" in run(*command, folder=tmp_path, code=2).stderr
-    run(*command, "--overwrite", folder=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("--quick", "--repetitions", "5"), 2, "--quick or --repetitions"),
-        (("--value", "x"), 2, "need --data"),
-        (("--data", "t.csv"), 2, "--data needs --value and --by"),
-        (("--data", "t.csv", "--value", "y", "--by", "g"), 2, "value must name columns of the data, got 'y': g, x"),
-        (("--data", "t.csv", "--value", "x", "--by", "g"), 3, "none below 0"),
-        (("--data", "no.csv", "--value", "x", "--by", "g"), 2, "no.csv"),
-        (("--loss", "5", "--loss", "0"), 2, "--loss must be from 0.1 to 10000, got 0"),
-        (("--loss", "nan"), 2, "--loss must be from 0.1 to 10000, got nan"),
-        (("--out", "t.csv"), 2, "t.csv is a file"),
-    ],
-)
-def test_a_study_that_cannot_be_made(tmp_path, arguments, code, words):
-    (tmp_path / "t.csv").write_text("g,x\na,1\nb,2\nc,-3\nd,4\ne,5\n")
-    assert words in run("study", *arguments, folder=tmp_path, code=code).stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
 
 
 def test_a_cap_refuses(folder):

@@ -14,6 +14,7 @@ from slowscale.cli.plans import check, release
 from slowscale.cli.starting import demo, init, schema
 from slowscale.cli.study import study
 
+INTERRUPTED = 130
 EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}  # any other SlowscaleError: 2
 # The library's errors name Python arguments. These patterns turn them into what a plan file says.
 PLAN_WORDS = (
@@ -74,22 +75,18 @@ def main() -> None:
         sys.argv.remove("--debug")
     warnings.showwarning = lambda message, *_: typer.echo(f"warning: {message}", err=True)
     try:
-        sys.exit(app(prog_name="slowscale", standalone_mode=False))
+        code = app(prog_name="slowscale", standalone_mode=False)
     except typer.Exit as stopped:
-        if isinstance(stopped.__cause__, KeyboardInterrupt):  # Typer turns it into an exit
-            _report_interrupt()
-        sys.exit(stopped.exit_code)
+        code = stopped.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        _report_interrupt()
-        sys.exit(130)
+        code = INTERRUPTED
     except Exception as error:
         if debug:
             raise
-        sys.exit(_report_error(error))
-
-
-def _report_interrupt() -> None:
-    typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
+        code = _report_error(error)
+    if code == INTERRUPTED:  # Typer returns this code, too, instead of raising KeyboardInterrupt
+        typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
+    sys.exit(code)
 
 
 def _report_error(error: Exception) -> int:

@@ -58,8 +58,8 @@ def study(
             out, attributes, releases, loss or LOSSES, None if data is None else str(data), overwrite=overwrite
         )
     except KeyboardInterrupt:
-        typer.echo("\ninterrupted: run the same command again, and the study continues where it stopped", err=True)
-        raise typer.Exit(130) from None
+        typer.echo("\nRun the same command again, and the study continues where it stopped.", err=True)
+        raise
     counts = Counter(finding.verdict for _, finding in found.claims)
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     typer.echo(f"{len(found.claims)} claims of the paper: {verdicts}")
