@@ -25,6 +25,12 @@ def falls(numbers: Array) -> bool:
     return bool(np.all(np.diff(numbers) < 0))
 
 
+def fall(subject: Subject, name: str) -> float:
+    """Return by what factor the median error falls from the first quintile to the last one."""
+    first, *_, last = subject.percentile(name, 50)
+    return float(first / last)
+
+
 def medians_of(subjects: Sequence[Subject], name: str) -> str:
     """Return the medians of the relative error of a mechanism, by attribute and quintile."""
     return each(subjects, lambda s: listed(s.percentile(name, 50)))
@@ -115,15 +121,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     certain=True,
 )
 def _(subjects: Sequence[Subject]) -> Finding:
-    def gain(s: Subject, name: str) -> float:
-        first, *_, last = s.percentile(name, 50)
-        return float(first / last)
-
-    slower = [gain(s, name) < gain(s, GAUSS) for s in subjects for name in (ROOT, LOG)]
+    slower = [fall(s, name) < fall(s, GAUSS) for s in subjects for name in (ROOT, LOG)]
     return Finding(
         judged(slower),
         "From the first to the last quintile the median error falls by a factor of (identity, fourth root, log): "
-        + each(subjects, lambda s: ", ".join(f"{gain(s, name):.3g}" for name in (GAUSS, ROOT, LOG))),
+        + each(subjects, lambda s: ", ".join(f"{fall(s, name):.3g}" for name in (GAUSS, ROOT, LOG))),
     )
 
 
@@ -257,14 +259,10 @@ def _(subjects: Sequence[Subject]) -> Finding:
     certain=True,
 )
 def _(subjects: Sequence[Subject]) -> Finding:
-    def ratio(s: Subject, name: str) -> float:
-        first, *_, last = s.percentile(name, 50)
-        return float(first / last)
-
     return Finding(
-        judged(ratio(s, name) > 10 for s in subjects for name in ADDITIVE),
+        judged(fall(s, name) > 10 for s in subjects for name in ADDITIVE),
         "The median error of the first quintile, divided by that of the last (Gaussian, generalized Gaussian, "
-        "polylog): " + each(subjects, lambda s: ", ".join(figure(ratio(s, name)) for name in ADDITIVE)),
+        "polylog): " + each(subjects, lambda s: ", ".join(figure(fall(s, name)) for name in ADDITIVE)),
     )
 
 
@@ -290,15 +288,12 @@ def _(subjects: Sequence[Subject]) -> Finding:
         low, high = np.quantile(s.attribute.sums, [0.1, 0.9])
         return float(high / low)
 
-    def gain(s: Subject) -> float:
-        return float(s.percentile(ROOT, 50)[0] / s.percentile(ROOT, 50)[4])
-
     return Finding(
-        judged(ratio(s) < 100 and gain(s) < 4 for s in subjects),
+        judged(ratio(s) < 100 and fall(s, ROOT) < 4 for s in subjects),
         "The 90th percentile of the sums is so many times the 10th: "
         + each(subjects, lambda s: figure(ratio(s)))
         + "; the median error falls from the first to the last quintile by a factor of "
-        + each(subjects, lambda s: f"{gain(s):.2g}"),
+        + each(subjects, lambda s: f"{fall(s, ROOT):.2g}"),
     )
 
 

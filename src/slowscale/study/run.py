@@ -1,7 +1,7 @@
 """Carries out a study: experiments, claims, figures, tables and the page, in one folder."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,7 @@ def run_study(
             output.write_csv(name, table)
         drawn = list(_draw(subjects, output))
         text = study_page(subjects, found, drawn, repetitions, given)
-        output.write("study.html", text)
+        output.write_page(text)
         store.remove()
     with suppress(OSError):  # it may hold files of others
         output.unfinished.rmdir()
@@ -154,24 +154,17 @@ class _Output:
             if path.resolve().is_relative_to(self.folder.resolve()):
                 path.unlink(missing_ok=True)
 
-    def write(self, name: str, text: str) -> Path:
-        """Write a text file, and note it."""
-        self._note(name)
-        path = self.folder / name
-        return write_files(
-            {path: lambda place: place.write_text(text, encoding="utf-8")},
-            overwrite=True,
-            confidential=self.confidential,
-        )
+    def write_page(self, text: str) -> None:
+        """Write the page."""
+        self._write(self.page.name, lambda place: place.write_text(text, encoding="utf-8"))
 
     def write_csv(self, name: str, table: pa.Table) -> None:
         """Write a table to the folder `data`."""
-        self._note(f"data/{name}.csv")
-        write_files(
-            {self.data / f"{name}.csv": lambda place: pyarrow.csv.write_csv(table, place)},
-            overwrite=True,
-            confidential=self.confidential,
-        )
+        self._write(f"data/{name}.csv", lambda place: pyarrow.csv.write_csv(table, place))
+
+    def _write(self, name: str, content: Callable[[Path], object]) -> None:
+        self._note(name)
+        write_files({self.folder / name: content}, overwrite=True, confidential=self.confidential)
 
     def write_chart(self, name: str, chart: object) -> Path:
         """Write a chart to the folder `figures`, and return its SVG file."""
