@@ -132,6 +132,20 @@ def test_a_decimal_without_a_scale():
     assert Engine().truncated_decimal(value, 12).type() == dt.Decimal(38, 12)
 
 
+def test_the_properties_of_the_engines():
+    """They decide how numbers are split and checked; a wrong one would let a sum overflow or a check be left out."""
+    names = ("wide_sums", "strict_casts", "has_decimals", "has_quantiles", "has_nan")
+    yes, no = True, False
+    assert {name: tuple(getattr(engine, name) for name in names) for name, engine in ENGINES.items()} == {
+        "duckdb": (yes, yes, yes, yes, yes),
+        "postgres": (yes, yes, yes, yes, yes),
+        "pyspark": (no, no, yes, yes, yes),
+        "sqlite": (no, no, no, no, no),
+    }
+    private = engine_of(opened("private", {"x": [1]}))
+    assert [getattr(private, name) for name in names] == [yes] * 5
+
+
 def test_every_connection_has_its_engine():
     assert engine_of(opened("private", {"x": [1]})) is PRIVATE
     assert engine_of(opened("duckdb", {"x": [1]})) is ENGINES["duckdb"]

@@ -1,5 +1,6 @@
 """Ibis expressions: constants, positions and times that every engine reads in the same way, and what is refused."""
 
+import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -26,6 +27,9 @@ def table():
                 "at": [datetime(2020, 2, 29, 12), datetime(2020, 2, 29)],
                 "zone": pa.array([1582977600, 0], pa.timestamp("s", "America/New_York")),
                 "month": [datetime(2020, month, 1) for month in (6, 12)],
+                "x": [0.5, -2.5],
+                "cents": pa.array([None, Decimal("1.25")], pa.decimal128(5, 2)),
+                "mills": pa.array([Decimal("0.125"), Decimal("-2000000.001")], pa.decimal128(10, 3)),
             }
         )
     )
@@ -54,6 +58,16 @@ def found(table, expression):
         (_.at == datetime(2020, 2, 29, 14, tzinfo=timezone(timedelta(hours=2))), [True, False]),
         (_.at == datetime(2020, 2, 29), [False, True]),
         (_.zone == datetime(2020, 2, 29, 12), [True, False]),
+        (_.at.date() == ibis.literal("2020-02-29").cast("date"), [True, True]),
+        (_.at == ibis.literal("2020-02-29 12:00:00").cast("timestamp"), [True, False]),
+        (_.at.cast("date"), [date(2020, 2, 29)] * 2),
+        (_.at.cast("date").cast("timestamp"), [datetime(2020, 2, 29)] * 2),
+        (ibis.greatest(_.x, 0.0) + ibis.least(_.x, 1.0) * 10, [5.5, -25.0]),
+        ("x > -1.5", [True, False]),
+        ("x = -25e-1", [False, True]),
+        ("cast(5 as double) + cast(s = 'abc' as integer)", [6.0, 5.0]),
+        ("coalesce(null, i)", [5, -(2**63)]),
+        ("length(lpad(s, 10000, 'x'))", [10000, 10000]),
         (_.month.quarter(), [2, 4]),
         ("quarter(month)", [2, 4]),
         ("abs(null) is null", [True, True]),
@@ -76,7 +90,20 @@ def test_values(table, expression, expected):
         (_.i < ibis.literal(2**63, "uint64"), "which not every engine can represent"),
         (_.s.substr(_.i), "has a position that is not a constant"),
         ("try_cast(s as decimal(38, 2))", "give a decimal fewer than 38 digits"),
-        ("substr(s, 1, -1)", "position or length '-1'"),
+        (ibis.literal("5").cast("int64") > 1, "casts text to int64"),
+        (ibis.literal("2020-02-29").cast("string").cast("int64") > 1, "casts text to int64"),
+        ("lpad(s, 10001, 'x')", "pads to 10001 characters: the most is 10000"),
+        ("my_function(s, '%Y')", r"uses .*MY_FUNCTION.*, which is not allowed in SQL text"),
+        ("try_strptime(s)", r"uses .*TRY_STRPTIME.*, which is not allowed in SQL text"),
+        ("try_strptime(s, '%Y', '%m')", r"uses .*TRY_STRPTIME.*, which is not allowed in SQL text"),
+        ("i between null and 5", "compares with NULL, which is never true: use IS NULL"),
+        ("nullif(i, null)", "compares with NULL, which is never true: use IS NULL"),
+        ("substr(s, 1.5)", "position or length '1.5': give a whole number >= 1"),
+        ("substr(s, 1, '1')", "position or length \"'1'\": give a whole number >= 0"),
+        ("substr(s, 1, -1)", "position or length '-1': give a whole number >= 0"),
+        ("left(s, -1)", "position or length '-1': give a whole number >= 0"),
+        ("right(s, -1)", "position or length '-1': give a whole number >= 0"),
+        ("lpad(s, -1, 'x')", "position or length '-1': give a whole number >= 0"),
         ("split_part(s, ',', 0)", "position or length '0'"),
         ("strptime(s, '%Y %y')", "it must have a year, and each part at most once"),
         ("strptime(s, '%m')", "it must have a year, and each part at most once"),
@@ -88,7 +115,12 @@ def test_refusals(table, expression, words):
         bind(table, expression, "derive")
 
 
-@pytest.mark.parametrize("expression", ["zone", _.zone, "at", _.at])
+NOON = datetime(2020, 2, 29, 14, tzinfo=timezone(timedelta(hours=2)))
+
+
+@pytest.mark.parametrize(
+    "expression", ["zone", _.zone, "at", _.at, ibis.literal(NOON), ibis.literal(datetime(2020, 1, 1))]
+)
 def test_times_have_no_zone(table, expression):
     assert bind(table, expression, "derive").type().timezone is None
 
@@ -99,6 +131,77 @@ def test_times_have_no_zone(table, expression):
 )
 def test_null_is_of_every_kind(table, sql, dtype):
     assert str(bind(table, sql, "derive").type()) == dtype
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (ibis.ifelse(_.i > 0, _.mills, _.cents), ["0.125", "1.250"]),
+        (ibis.ifelse(_.i < 0, _.cents, _.mills), ["0.125", "1.250"]),
+        (ibis.cases((_.i < 0, _.cents), else_=_.mills), ["0.125", "1.250"]),
+        (ibis.coalesce(_.cents, _.mills), ["0.125", "1.250"]),
+        (ibis.greatest(_.cents, _.mills), ["0.125", "1.250"]),
+        (ibis.least(_.cents, _.mills), ["0.125", "-2000000.001"]),
+        ("if(i < 0, cents, mills)", ["0.125", "1.250"]),
+        ("coalesce(cents, mills)", ["0.125", "1.250"]),
+        ("least(cents, mills)", ["0.125", "-2000000.001"]),
+    ],
+    ids=str,
+)
+def test_one_of_several_decimals_keeps_all_its_digits(table, expression, expected):
+    """Ibis would give the result the type of the first of them, and so round it."""
+    assert str(bind(table, expression, "derive").type()) == "decimal(10, 3)"
+    assert found(table, expression) == [Decimal(number) for number in expected]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (_.whole == _.parts, [False, True]),
+        (_.whole.between(_.parts, _.parts), [False, True]),
+        (_.whole.isin([_.parts]), [False, True]),
+        (_.whole.cases((_.parts, 1), else_=2), [2, 1]),
+        (_.whole.nullif(_.parts).isnull(), [False, True]),
+        ("whole = parts", [False, True]),
+        ("whole between parts and parts", [False, True]),
+        ("whole in (parts)", [False, True]),
+        ("case whole when parts then 1 else 2 end", [2, 1]),
+        ("nullif(whole, parts) is null", [False, True]),
+    ],
+    ids=str,
+)
+def test_decimals_are_compared_exactly_although_no_type_holds_all_of_them(expression, expected):
+    """A decimal of 38 digits with 3 of them after the point has fewer before it; as floats, these would be equal."""
+    large = 10**30
+    columns = {
+        "whole": pa.array([Decimal(large + 1), Decimal(large)], pa.decimal128(38, 0)),
+        "parts": pa.array([Decimal(large)] * 2, pa.decimal128(38, 3)),
+    }
+    assert found(open_table(pa.table(columns)), expression) == expected
+
+
+def test_constants_are_exact_beside_exact_numbers_only(table):
+    """Alone or beside floats they are floats, whatever their number of digits; a decimal has at most 38."""
+    many = "0." + "1" * 40
+    for sql in ("1.25 + 2.5", f"{many} + 1.5", f"x + {many}", "x + 1.25"):
+        assert str(bind(table, sql, "derive").type()) == "float64"
+    assert found(table, f"x < {many}") == [False, True]
+    assert found(table, "i + 0.001") == [Decimal("5.001"), Decimal(-(2**63)) + Decimal("0.001")]
+    with pytest.raises(ParameterError, match="which has more than 38 digits"):
+        bind(table, f"cents < {many}", "derive")
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("i +", r"Required keyword: 'expression' missing for .*\. Line 1, Col: 3\."),
+        ("(i\n> 3", r"Expecting \)\. Line 2, Col: 3\."),
+    ],
+)
+def test_the_error_of_the_parser_is_one_line(table, sql, problem):
+    with pytest.raises(ParameterError) as caught:
+        bind(table, sql, "where")
+    assert re.fullmatch(re.escape(f"where must be a SQL expression, got {sql!r}: ") + problem, str(caught.value))
 
 
 @pytest.mark.parametrize("how", ["floor", "ceil", "round"])
@@ -127,6 +230,8 @@ def test_numbers_side_by_side_need_all_their_digits():
     """Otherwise 1022020 could be the 1st of February or the 10th of a month 2."""
     texts = open_table(pa.table({"s": ["01022020", "1022020", "10022020"]}))
     assert found(texts, "strptime(s, '%d%m%Y')") == [datetime(2020, 2, 1), None, datetime(2020, 2, 10)]
+    pairs = open_table(pa.table({"s": ["0102/2020", "012/2020", "102/2020"]}))
+    assert found(pairs, "strptime(s, '%d%m/%Y')") == [datetime(2020, 2, 1), None, None]
 
 
 def test_integers_of_64_bits_in_sql_text(table):

@@ -1,5 +1,6 @@
 """Patterns of the common subset are expanded, and everything else is refused."""
 
+import dataclasses
 import re
 
 import pytest
@@ -30,6 +31,8 @@ from slowscale.tables.regex import END, PatternError, compile_pattern, escaped
         ("[-a]b", r"[\-a]b"),
         ("[a-a]b", "[a-a]b"),
         ("a{2,}b{0,3}", "a{2,}b{0,3}"),
+        ("a$|b", r"a\Z|b"),
+        ("a{0,}b{1}c{0,1}d{1,1}", "a{0,}b{1}c{0,1}d{1,1}"),
         ("a{255}", "a{255}"),
         ("a{1,255}", "a{1,255}"),
     ],
@@ -49,7 +52,7 @@ def test_spelling(pattern, spelled):
         ("*a", "must be written"),
         ("a^b", "must be written"),
         ("a$b", "must be written"),
-        ("a{3,2}", "the bounds must be in order"),
+        ("a{3,2}", r"has the repeat '\{3,2\}'; the bounds must be in order and at most 255"),
         ("a{256}", "at most 255"),
         ("a{1,256}", "at most 255"),
         ("a{256,}", "at most 255"),
@@ -62,6 +65,7 @@ def test_spelling(pattern, spelled):
         ("[[:alpha:]]", "in a class"),
         ("[a&&b]", "in a class"),
         (r"\b", "not mean the same on every engine"),
+        (r"a\bcd", r"has '\\\\b', which does not mean the same on every engine"),
         (r"\1", "not mean the same on every engine"),
         ("a\\", "not mean the same on every engine"),
         ("a\0", "NUL"),
@@ -82,6 +86,7 @@ def test_other_patterns_are_refused(pattern, message):
         ("a|b", False),
         ("a+", False),
         ("a{0,2}", True),
+        ("a{0,}", True),
         ("a{1,2}", False),
         ("a{2,}", False),
         ("a?", True),
@@ -90,6 +95,11 @@ def test_other_patterns_are_refused(pattern, message):
 )
 def test_patterns_that_match_an_empty_text_are_known(pattern, empty):
     assert compile_pattern(pattern).matches_empty is empty
+
+
+def test_a_pattern_does_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        compile_pattern("a").matches_empty = True
 
 
 @given(st.text(st.characters(exclude_characters="\0"), max_size=20))
