@@ -109,7 +109,7 @@ def to_common_type(dialect: Dialect, values: Sequence[ir.Value], compared: bool)
     if kinds != {"number"}:
         return list(values)
     values = to_floats_if_any(values)
-    return values if compared else to_one_number_type(dialect, values)
+    return _side_by_side(dialect, values) if compared else to_one_number_type(dialect, values)
 
 
 def _as_time(value: ir.Value, stamped: bool) -> ir.Value:
@@ -133,6 +133,15 @@ def to_one_number_type(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.
         return list(values)
     size = _common_size(types) if dialect.has_decimals else None
     return [value.cast("float64" if size is None else dt.Decimal(*size)) for value in values]
+
+
+def _side_by_side(dialect: Dialect, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Return numbers that Ibis takes side by side; it refuses decimals of which neither type holds the other."""
+    types = {value.type() for value in values if kind_of(value) == "number"}
+    accepted = all(left.castable(right) or right.castable(left) for left in types for right in types)
+    if accepted or (dialect.has_decimals and _common_size(types) is None):
+        return list(values)
+    return to_one_number_type(dialect, values)
 
 
 def _common_size(types: Any) -> tuple[int, int] | None:
@@ -175,6 +184,7 @@ def add(dialect: Dialect, left: ir.Value, right: ir.Value, minus: bool = False) 
     if size is None or size[0] == MOST_DIGITS:
         left, right = as_float(left), as_float(right)
         return left - right if minus else left + right
+    left, right = _side_by_side(dialect, [left, right])
     return (left - right if minus else left + right).cast(dt.Decimal(size[0] + 1, size[1]))
 
 

@@ -171,6 +171,25 @@ def test_the_type_of_a_sum_holds_every_result(left, right, dtype, minus):
         assert str(values.add(DUCKDB, T[first], T[second], minus).type()) == dtype
 
 
+def test_decimals_of_which_neither_type_holds_the_other(table):
+    """Ibis refuses them side by side, such as 1.25 and 0.001, until they have a common type."""
+    fine = ibis.table({"x": "decimal(4, 3)"}, name="u").x
+    for numbers in ([T.d5, fine], [fine, T.i, T.d5]):
+        whole = 21 if len(numbers) == 3 else 5
+        size = f"decimal({whole + 1}, 3)"
+        assert types_of(values.to_common_type(DUCKDB, numbers, compared=True)) == [size] * len(numbers)
+        assert types_of(values.to_common_type(SQLITE, numbers, compared=True)) == ["float64"] * len(numbers)
+    both = [fine, T.d38]  # no decimal holds both, and floats would not be exact
+    assert types_of(values.to_common_type(DUCKDB, both, compared=True)) == types_of(both)
+    for minus in (False, True):
+        assert str(values.add(DUCKDB, T.d5, fine, minus).type()) == "decimal(7, 3)"
+    assert found(table, bind(table, "d5 + 0.001", "derive")) == decimals("1.251 -999.989 0.001 -")
+    assert found(table, bind(table, "0.001 - d5", "derive")) == decimals("-1.249 999.991 0.001 -")
+    assert found(table, bind(table, "d5 > 0.001", "where")) == [True, False, False, None]
+    assert found(table, bind(table, "d5 between 1.249 and 1.251", "where")) == [True, False, False, None]
+    assert found(table, bind(table, "case d5 when 1.250 then 1 else 2 end", "derive")) == [1, 2, 2, 2]
+
+
 def test_decimals_are_not_added_where_they_are_floats():
     for left, right in ((T.d5, T.d10), (T.i, T.d5)):
         with pytest.raises(values.RefusedError, match="adds or subtracts decimals, which SQLite stores as floats"):
