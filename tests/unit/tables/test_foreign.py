@@ -1,15 +1,19 @@
 """Files of Excel, Stata, SPSS and SAS, written by other libraries and read through a session."""
 
+from dataclasses import FrozenInstanceError
 from datetime import date, datetime, time
+from types import SimpleNamespace
 
 import numpy as np
 import openpyxl
 import pandas as pd
+import pyarrow as pa
 import pyreadstat
 import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
+from slowscale.tables import foreign
 from slowscale.tables.sources import open_source, open_table
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
@@ -265,3 +269,15 @@ def test_the_first_row_of_excel_is_the_header_even_if_it_is_empty(tmp_path):
     made.save(tmp_path / "a.xlsx")
     with pytest.raises(ss.ParameterError, match=r"the first row of .* must have a different name for every column"):
         ss.Session(tmp_path / "a.xlsx")
+
+
+def test_what_a_file_declares_cannot_be_changed():
+    meta = SimpleNamespace(
+        column_names=["emp", "opened"],
+        readstat_variable_types={"emp": "double", "opened": "int32"},
+        original_variable_types={"emp": "%10.0g", "opened": "%td"},
+    )
+    declared = foreign.declared_types("read_dta", meta)
+    assert [column.dtype for column in declared.values()] == [pa.float64(), pa.date32()]
+    with pytest.raises(FrozenInstanceError):
+        declared["emp"].dtype = pa.int64()
