@@ -153,15 +153,15 @@ def _guess_csv(files: Sequence[str], csv: Mapping[str, Any] | None) -> Guess:
         notes = {"encoding": note, **notes}
     if form.header is None and all(name.strip().replace(".", "", 1).isdigit() for name in guess.types):
         notes["header"] = 'the first line may be a record; if it is, name the columns with csv={"header": [...]}'
-    return Guess(guess.types, _changed_settings(form, files[0]) or None, notes)
+    return Guess(guess.types, _changed_settings(form, files) or None, notes)
 
 
-def _changed_settings(form: CsvFormat, file: str) -> dict[str, Any]:
+def _changed_settings(form: CsvFormat, files: Sequence[str]) -> dict[str, Any]:
     """Return the settings that differ from the defaults."""
     default = CsvFormat()
     changed = {item.name: getattr(form, item.name) for item in fields(form)}
     changed = {name: value for name, value in changed.items() if value != getattr(default, name)}
-    if changed.get("delimiter") == default.separator(file):
+    if {changed.get("delimiter")} == {default.separator(file) for file in files}:
         del changed["delimiter"]
     return {name: list(value) if name == "header" else value for name, value in changed.items()}
 

@@ -1,15 +1,19 @@
 """Files of Excel, Stata, SPSS and SAS, written by other libraries and read through a session."""
 
+from dataclasses import FrozenInstanceError
 from datetime import date, datetime, time
+from types import SimpleNamespace
 
 import numpy as np
 import openpyxl
 import pandas as pd
+import pyarrow as pa
 import pyreadstat
 import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
+from slowscale.tables import foreign
 from slowscale.tables.sources import open_source, open_table
 
 TINY = ss.Gaussian(1e-9)  # so little noise that the result shows the exact sum
@@ -226,3 +230,54 @@ def test_two_files_of_another_program_are_refused(tmp_path):
         (tmp_path / f"{name}.dta").write_bytes(b"")
     with pytest.raises(ss.ParameterError, match="data must be one Stata, SPSS or SAS file, got 2"):
         ss.Session(tmp_path / "*.dta")
+
+
+@pytest.mark.parametrize(
+    ("ending", "form", "since", "per_day"),
+    [(".dta", "%td", date(1960, 1, 1), 1), (".sav", "DATE11", date(1582, 10, 14), 86_400)],
+)
+def test_only_the_days_of_python_are_dates(tmp_path, ending, form, since, per_day):
+    """The first and the last of them are read; the days beside them are missing."""
+    first, last = (day.toordinal() - since.toordinal() for day in (date.min, date.max))
+    numbers = [per_day * float(day) for day in (first - 1, first, last, last + 1)]
+    path = written(tmp_path, ending, pd.DataFrame({"x": numbers}), variable_format={"x": form})
+    assert open_table(path).to_pyarrow()["x"].to_pylist() == [None, date.min, date.max, None]
+
+
+def test_numbers_written_as_text_are_counted_only_if_the_file_has_no_types(book, tmp_path):
+    frame = pd.DataFrame({"emp": ["3", "4"]})
+    with pytest.raises(ss.ParameterTypeError, match="column 'emp' must hold numbers"):
+        session(written(tmp_path, ".dta", frame)).sum({"emp": TINY})
+    path = book(["emp"], ["3"], ["4"])
+    assert session(path).sum({"emp": TINY}).table["emp"].to_pylist() == [7]
+
+
+def test_one_record_of_excel(book):
+    assert open_table(book(["county", "emp"], ["01001", 3])).to_pyarrow().to_pylist() == [
+        {"county": "01001", "emp": "3"}
+    ]
+
+
+def test_the_first_row_of_excel_is_the_header_even_if_it_is_empty(tmp_path):
+    """Otherwise the first record that has a cell would decide which row is the header."""
+    made = openpyxl.Workbook()
+    made.active["A2"], made.active["A3"] = "emp", 3
+    made.save(tmp_path / "a.xlsx")
+    with pytest.raises(ss.ParameterError, match=r"the first row of .* must have a different name for every column"):
+        ss.Session(tmp_path / "a.xlsx")
+    made.active["B1"] = "emp"
+    made.save(tmp_path / "a.xlsx")
+    with pytest.raises(ss.ParameterError, match=r"the first row of .* must have a different name for every column"):
+        ss.Session(tmp_path / "a.xlsx")
+
+
+def test_what_a_file_declares_cannot_be_changed():
+    meta = SimpleNamespace(
+        column_names=["emp", "opened"],
+        readstat_variable_types={"emp": "double", "opened": "int32"},
+        original_variable_types={"emp": "%10.0g", "opened": "%td"},
+    )
+    declared = foreign.declared_types("read_dta", meta)
+    assert [column.dtype for column in declared.values()] == [pa.float64(), pa.date32()]
+    with pytest.raises(FrozenInstanceError):
+        declared["emp"].dtype = pa.int64()

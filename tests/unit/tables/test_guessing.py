@@ -2,9 +2,11 @@
 
 import datetime
 import gzip
+from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from types import SimpleNamespace
 
+import ibis
 import ibis.expr.datatypes as dt
 import openpyxl
 import pandas as pd
@@ -40,6 +42,8 @@ def column(tmp_path, values, csv=None):
     ("values", "dtype", "note"),
     [
         (["1", "-20", "+3", ""], "int64", None),
+        (["7"], "int64", None),
+        (["2020-01-31"], "date", None),
         (["1.0", "2."], "int64", None),
         (["9223372036854775807", "1"], "int64", None),
         (["9223372036854775808", "1"], "decimal(38, 0)", None),
@@ -47,7 +51,10 @@ def column(tmp_path, values, csv=None):
         (["0.123456", "1"], "decimal(18, 6)", None),
         (["0.1234567", "1"], "float64", None),
         (["1e3", "2"], "float64", None),
+        (["1234567890123456.25", "1"], "decimal(18, 2)", None),
         (["12345678901234567.25", "1"], "decimal(38, 2)", None),
+        (["1" * 32 + ".123456", "1"], "decimal(38, 6)", None),
+        (["1" * 33 + ".123456", "1"], "float64", None),
         (["01", "2"], "string", "start with 0"),
         (["0", "2"], "int64", None),
         (["0.5", "-0.25"], "decimal(18, 2)", None),
@@ -68,6 +75,9 @@ def column(tmp_path, values, csv=None):
         (["1,234", "5,678"], "string", "may separate thousands"),
         (["1.234", "5.678"], "decimal(18, 3)", '"." may separate thousands'),
         (["1"] * 20 + ["NA"], "string", "most values are numbers, but some are not"),
+        (["1"] * 10 + ["NA"], "string", "most values are numbers, but some are not"),
+        (["1"] * 9 + ["NA"], "string", None),
+        (["2020-01-31"] * 10 + ["NA"], "string", "most values are dates, but some are not"),
         (["nan", "1"], "string", None),
         (["", " "], "string", "there are no values"),
         (["TX", "IA"], "string", None),
@@ -94,6 +104,78 @@ def test_the_format_of_a_file(tmp_path):
     assert guessed(tmp_path, 'pipe,n\n5" pipe,1\n').csv == {"quote": ""}
     assert guessed(tmp_path, gzip.compress(b"a;b\n1;2\n"), "data.csv.gz").csv == {"delimiter": ";"}
     assert "may be a record" in guessed(tmp_path, "1,2\n3,4\n").notes["header"]
+
+
+def test_the_encoding_of_every_byte(tmp_path):
+    """The bytes of control characters in latin-1 mean Windows, if Windows has a character for them."""
+    path = tmp_path / "data.csv"
+    for byte in range(1, 256):
+        path.write_bytes(b"a\n" + bytes([byte]) + b"\xe9\n")  # the second byte is not UTF-8 before a line end
+        try:
+            in_windows = bytes([byte]).decode("cp1252") != chr(byte)
+        except UnicodeDecodeError:
+            in_windows = False
+        assert guessing._file_encoding(str(path)) == ("cp1252" if in_windows else "latin-1"), byte
+    path.write_bytes(b"a\n\x92\x81\n")
+    assert guessing._file_encoding(str(path)) == "latin-1"
+
+
+def test_the_most_frequent_delimiter_of_the_first_line_is_tried_first(tmp_path):
+    assert guessed(tmp_path, "a,b;c;d\nv,w;x;y\n").csv == {"delimiter": ";"}
+    assert guessed(tmp_path, "a,b,c;d\nv,w,x;y\n").csv is None
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "noted"),
+    [
+        ("1,2\n3,4\n", None, True),
+        ("1.5, 2\n3,4\n", None, True),
+        ("1.2.3,2\n3,4\n", None, False),
+        ("a,2\n3,4\n", None, False),
+        ("a,b\n3,4\n", None, False),
+        ("1,2\n3,4\n", ["1", "2"], False),
+        ("1,2\n3,4\n", ["a", "b"], False),
+    ],
+)
+def test_a_first_line_of_numbers_may_be_a_record(tmp_path, text, header, noted):
+    guess = guessed(tmp_path, text, csv=header and {"header": header})
+    assert set(guess.notes) == ({"header"} if noted else set())
+
+
+def test_files_of_several_endings_have_one_delimiter(tmp_path):
+    """A tab is the default of .tsv files only, so it is stated if another file needs it."""
+    for text, delimiter in (("a\tb\n1\t2\n", "\t"), ("a,b\n1,2\n", ","), ("a\n1\n", ",")):
+        files = [tmp_path / "1.csv", tmp_path / "2.tsv"]
+        for file in files:
+            file.write_text(text)
+        for order in (files, files[::-1]):
+            guess = guess_types(order)
+            assert len(open_source(order, guess, guess.csv).table.columns) == len(guess)
+            assert text == "a\n1\n" or guess.csv == {"delimiter": delimiter}
+        assert guess_types(files).csv == {"delimiter": delimiter}
+
+
+def test_a_given_format_of_dates_that_is_not_tried(tmp_path):
+    assert column(tmp_path, ["x"], csv={"dates": "%d %b %Y"}) == ("string", None)
+
+
+def test_a_given_quote_is_kept(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text('pipe,n\n5" pipe,1\n')
+    with pytest.raises(ss.DataError, match=r"line 2 of .* has a quote that is not closed"):
+        guess_types(path, {"quote": '"'})
+    path.write_text('a,b\n"x",1\n')
+    assert guess_types(path, {"quote": ""}).csv == {"quote": ""}
+
+
+def test_a_proposal_cannot_be_changed(tmp_path):
+    guess = guessed(tmp_path, "a\n1\n")
+    with pytest.raises(FrozenInstanceError):
+        guess.types = {"a": "string"}
+    with pytest.raises(FrozenInstanceError):
+        guessing.Settings().decimal = ","
+    with pytest.raises(FrozenInstanceError):
+        guessing.Summary({}).numbers = {"values": 1}
 
 
 def test_given_settings_are_kept(tmp_path):
@@ -194,8 +276,22 @@ def test_objects_of_pandas():
         "holes": "int64",
     }
     assert "several types" in guess.notes["mixed"]
+    assert "start with 0" in guess.notes["text"]
+    assert set(guess.notes) == {"mixed", "text", "holes"}  # 10000 and 20000 are integers, not codes
     assert not open_source(frame, guess).unreadable
     assert dict(guess_types(frame[["whole"]])) == {"whole": "int64"}
+
+
+def test_a_missing_value_among_objects_is_no_value():
+    frame = pd.DataFrame({"n": pd.Series([1, float("nan"), 20, None, pd.NaT], dtype=object)})
+    guess = guess_types(frame)
+    assert dict(guess) == {"n": "int64"}
+    assert not guess.notes
+
+
+def test_frames_of_any_module_of_pandas():
+    kind = type("DataFrame", (pd.DataFrame,), {"__module__": "pandas.core.frame"})
+    assert dict(guess_types(kind({"day": pd.Series(["2020-01-31"], dtype=object)}))) == {"day": "date"}
 
 
 def test_a_value_without_text_does_not_stop_the_guess():
@@ -206,6 +302,18 @@ def test_a_value_without_text_does_not_stop_the_guess():
 def test_decimals_of_pandas():
     frame = pd.DataFrame({"money": pd.Series([Decimal("1.50"), Decimal(2), None], dtype=object)})
     assert dict(guess_types(frame)) == {"money": "decimal(18, 1)"}
+
+
+class SparkFrame:
+    """An object that seems to be a Spark DataFrame."""
+
+    __module__ = "pyspark.sql.dataframe"
+
+
+@pytest.mark.parametrize("data", [ibis.memtable({"x": [1.0]}), SparkFrame()], ids=["ibis", "spark"])
+def test_tables_of_engines_declare_their_types(data):
+    with pytest.raises(ss.ParameterTypeError, match="a database table or a Spark DataFrame, whose types are declared"):
+        guess_types(data)
 
 
 @pytest.mark.parametrize("data", ["postgresql://host/db#t", 3, None])
@@ -230,16 +338,17 @@ def test_a_proposed_type_reads_every_value(tmp_path_factory, values):
     column(tmp_path_factory.mktemp("guess"), values)
 
 
-def test_a_failed_reading_of_floats_does_not_quote_records():
+def test_a_failed_reading_does_not_quote_records():
     def execute(query):
         raise RuntimeError("a confidential value")
 
     backend = SimpleNamespace(con=SimpleNamespace(execute=execute))
     table = SimpleNamespace(schema=lambda: {"x": dt.float64}, get_name=lambda: "t", get_backend=lambda: backend)
-    with pytest.raises(ss.EngineError) as caught:
-        guessing._from_stored(table)
-    assert str(caught.value).startswith("data could not be read: RuntimeError")
-    assert "confidential" not in str(caught.value)
+    for read in (guessing._from_stored, lambda table: guessing._summarize(table, "x")):
+        with pytest.raises(ss.EngineError) as caught:
+            read(table)
+        assert str(caught.value).startswith("data could not be read: RuntimeError")
+        assert "confidential" not in str(caught.value)
 
 
 def test_files_in_two_encodings_are_refused(tmp_path):

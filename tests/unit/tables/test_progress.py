@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -91,3 +92,53 @@ def test_duckdb_reports_its_progress_to_a_terminal_but_does_not_print_it(monkeyp
     with progress.query_progress(backend, "summing"):
         assert settings(backend) == (terminal, False)
     assert settings(backend) == before
+
+
+class Waits:
+    """An event that is set after some waits, whose lengths it keeps."""
+
+    def __init__(self, count):
+        self.seconds, self.count = [], count
+
+    def wait(self, seconds):
+        self.seconds.append(seconds)
+        return len(self.seconds) >= self.count
+
+
+def test_the_bar_shows_the_share_when_it_is_known_and_is_removed_at_the_end(monkeypatch):
+    updates, options = [], {}
+
+    class Bar:
+        def __init__(self, *columns, **given):
+            options.update(given)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def add_task(self, label, total):
+            return label, total
+
+        def update(self, task, **given):
+            updates.append((task, given))
+
+    monkeypatch.setattr("rich.progress.Progress", Bar)
+    shares, done = iter([None, 0.25, None, 1.0]), Waits(6)
+    progress._watch("summing", lambda: next(shares), done)
+    task = ("summing", None)
+    assert updates == [(task, {"total": 1.0, "completed": 0.25}), (task, {"total": 1.0, "completed": 1.0})]
+    assert options["transient"] is True
+    assert options["console"].stderr is True
+    assert done.seconds[0] == progress.LONG_SCAN
+    assert all(0 < seconds < 1 for seconds in done.seconds)  # neither busy nor standing still
+
+
+def test_a_bar_does_not_keep_the_program_alive(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    before = set(threading.enumerate())
+    with progress.progress_bar("summing", lambda: None):
+        (watcher,) = set(threading.enumerate()) - before
+        assert watcher.daemon
+    assert not watcher.is_alive()

@@ -7,6 +7,8 @@ import sqlite3
 import stat
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError
 from decimal import Decimal
 
 import duckdb
@@ -20,7 +22,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.tables import private, sources
-from slowscale.tables.engines import PrivateDuckDB, engine_errors, engine_of
+from slowscale.tables.engines import ENGINES, PrivateDuckDB, engine_errors, engine_of
 from slowscale.tables.outlines import outline
 from slowscale.tables.sources import open_source, open_table
 
@@ -169,10 +171,59 @@ def test_a_polars_query_that_fails_on_a_record_is_an_error_of_the_data(tmp_path)
     assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt"]
 
 
+def test_columns_after_one_of_an_unsupported_type_are_kept():
+    frame = pd.DataFrame({"odd": [complex(1)], "emp": [1], "odder": [complex(1)], "last": [2]})
+    source = open_source(frame)
+    assert source.table.to_pyarrow().to_pydict() == {"emp": [1], "last": [2]}
+    assert source.unusable == {"odd": "complex128", "odder": "complex128"}
+    half = pa.array([1.5], pa.float16())
+    source = open_source(
+        pa.table({"odd": half, "emp": [1], "odder": half, "large": pa.array([1], pa.decimal256(50, 2))})
+    )
+    assert source.table.to_pyarrow().to_pydict() == {"emp": [1]}
+    assert source.unusable == {"odd": "halffloat", "odder": "halffloat", "large": "decimal256(50, 2)"}
+
+
+def test_missing_numbers_of_pandas_are_missing():
+    frame = pd.DataFrame({"x": [1.5, float("nan")], "y": pd.array([1, None], "Int64")})
+    assert open_table(frame).to_pyarrow().to_pydict() == {"x": [1.5, None], "y": [1, None]}
+
+
+def test_categories_of_several_types_are_text():
+    """Arrow has no type for them, but every value has a text."""
+    source = open_source(pd.DataFrame({"k": pd.Categorical([1, "TX", None, 2.5])}))
+    assert source.table.to_pyarrow()["k"].to_pylist() == ["1", "TX", None, "2.5"]
+    assert source.not_text == frozenset()
+
+
+def test_empty_text_among_objects_is_missing_whatever_the_other_values_are():
+    for odd in ("IA", "\ud800"):
+        source = open_source(pd.DataFrame({"k": pd.Series(["TX", "", odd], dtype=object)}))
+        assert source.table.to_pyarrow()["k"].to_pylist()[:2] == ["TX", None]
+
+
+def test_two_stars_match_folders_of_any_depth(tmp_path):
+    for i, folder in enumerate((tmp_path, tmp_path / "a", tmp_path / "a" / "b")):
+        folder.mkdir(exist_ok=True)
+        pa.parquet.write_table(pa.table(ROWS).slice(i, 1), folder / f"part{i}.parquet")
+    assert rows(tmp_path / "**" / "part*.parquet") == TRUTH
+
+
+def test_a_partitioned_folder_of_one_file(tmp_path):
+    (tmp_path / "state=TX").mkdir()
+    pa.parquet.write_table(pa.table({"emp": [2]}), tmp_path / "state=TX" / "a.parquet")
+    assert rows(tmp_path) == [{"emp": 2, "state": "TX"}]
+
+
 def test_parquet_files_of_different_types_are_not_mixed(tmp_path):
     pa.parquet.write_table(pa.table({"emp": [1]}), tmp_path / "1.parquet")
     pa.parquet.write_table(pa.table({"emp": [1.5]}), tmp_path / "2.parquet")
-    with pytest.raises(ss.ParameterError, match="must have the same columns, of the same types, but differ"):
+    with pytest.raises(ss.ParameterError) as caught:
+        ss.Session(tmp_path / "*.parquet")
+    first, second = tmp_path / "1.parquet", tmp_path / "2.parquet"
+    assert f"{first} and {second} must have the same columns, of the same types, but differ" in str(caught.value)
+    pa.parquet.write_table(pa.table({"emp": [2]}), tmp_path / "3.parquet")
+    with pytest.raises(ss.ParameterError, match=f"{first} and {second} must have the same columns"):
         ss.Session(tmp_path / "*.parquet")
 
 
@@ -197,6 +248,8 @@ def test_tables_that_are_not_the_same_each_time_are_refused():
         (["README.md"], "must be a file that ends in"),
         (3, "data must be a path of Parquet, .* got int"),
         (None, "got NoneType"),
+        (pd.Series([1]), "data must be a path of .* got Series"),
+        (pl.Series([1]), "data must be a path of .* got Series"),
         ([], "got list"),
         ({"a": [1]}, "got dict"),
         (ibis.table({"a": "int64"}, name="t"), "an Ibis table of one connected engine"),
@@ -297,6 +350,62 @@ def test_sqlite_files_by_address(tmp_path):
         ss.Session(f"sqlite://{path}#none")
 
 
+def test_a_sqlite_file_is_read_only_and_serves_several_threads(tmp_path):
+    path = tmp_path / "a.sqlite"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE t AS SELECT 2 AS emp")
+    file.close()
+    session = ss.Session(f"sqlite://{path}#main.t", bits=Recorded(1))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(session.sum, {"emp": TINY}).result().table["emp"].to_pylist() == [2]
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        session.table.get_backend().con.execute("DELETE FROM t")
+    with pytest.raises(ss.EngineError, match=r"the table other\.t in .* does not exist or cannot be read"):
+        ss.Session(f"sqlite://{path}#other.t")
+
+
+def test_sqlite_is_asked_to_read_the_address_as_a_uri(tmp_path, monkeypatch):
+    """Some builds of SQLite do so unasked; others would take the URI for the name of a file."""
+    path, asked, connect = tmp_path / "a.sqlite", [], sqlite3.connect
+    path.touch()
+    monkeypatch.setattr(sqlite3, "connect", lambda uri, **options: asked.append((uri, options)) or connect(path))
+    sources._connect_sqlite(sources.Address.of(f"sqlite://{path}"), "")
+    ((uri, options),) = asked
+    assert uri == f"file://{path}?mode=ro"
+    assert options["uri"] is True
+
+
+def test_labels_of_a_duckdb_file_are_compared_by_their_bytes(tmp_path):
+    """The columns of a file may have collations, so the file is not read as the private DuckDB is."""
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as file:
+        file.execute("CREATE TABLE t (k VARCHAR COLLATE NOCASE, emp BIGINT)")
+        file.execute("INSERT INTO t VALUES ('tx', 1), ('TX', 2)")
+    session = ss.Session(f"duckdb://{path}#t", bits=Recorded(1))
+    assert not isinstance(engine_of(session.table), PrivateDuckDB)
+    assert session.sum({"emp": TINY}, keys=ss.Keys.cross({"k": ["TX", "tx"]})).table["emp"].to_pylist() == [2, 1]
+
+
+def test_a_failed_check_of_a_database_quotes_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "a.sqlite"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE t AS SELECT 2 AS emp")
+    file.close()
+
+    def check(backend):
+        raise RuntimeError("a confidential value")
+
+    monkeypatch.setattr(ENGINES["sqlite"], "check", check)
+    with pytest.raises(ss.EngineError, match="data could not be read: RuntimeError") as caught:
+        ss.Session(f"sqlite://{path}#t")
+    assert "confidential" not in str(caught.value)
+
+
+def test_an_address_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        sources.Address.of("postgres://db.org/census").place = "elsewhere"
+
+
 def test_other_engines_are_refused_by_name():
     polars = ibis.polars.connect({"t": pl.DataFrame({"a": [1]})})
     with pytest.raises(ss.ParameterError, match=r"on the engine 'polars', which is not supported.*DuckDB, PostgreSQL"):
@@ -314,6 +423,8 @@ def test_other_engines_are_refused_by_name():
         ),
         ("postgres:///census", {"database": "census"}),
         ("postgres://db.org", {"database": None, "host": "db.org"}),
+        ("postgres://db.org/census?sslmode=require", {"database": "census", "host": "db.org", "sslmode": "require"}),
+        ("postgres://ann:p?ss@db.org/a", {"database": "a", "host": "db.org", "user": "ann", "password": "p?ss"}),
     ],
 )
 def test_the_parts_of_a_postgresql_address(monkeypatch, address, options):

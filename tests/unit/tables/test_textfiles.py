@@ -4,9 +4,12 @@ import gzip
 import io
 import itertools
 import math
+from dataclasses import FrozenInstanceError
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
 
+import duckdb
 import pytest
 from helpers.bitsources import Recorded
 
@@ -230,8 +233,9 @@ def test_mistakes_in_a_header(write, text):
 def test_files_of_one_table_have_one_header(write):
     write("a,b\n1,2\n", "1.csv")
     path = write("b,a\n1,2\n", "2.csv")
-    with pytest.raises(ss.ParameterError, match="have different headers"):
+    with pytest.raises(ss.ParameterError) as caught:
         ss.Session(path.parent / "*.csv")
+    assert f"data: {path.parent / '1.csv'} and {path} have different headers" in str(caught.value)
     path.write_text("a,b\n3,4\n")
     assert sorted(row["a"] for row in read(path.parent / "*.csv")) == ["1", "3"]
 
@@ -290,3 +294,48 @@ def test_only_single_ascii_characters_separate_fields():
     for wrong in ("\x80", "\n", "\r", "ab", ""):
         with pytest.raises((ss.ParameterError, ss.ParameterTypeError)):
             CsvFormat.of({"delimiter": wrong})
+
+
+def test_files_after_the_one_with_another_header_are_not_named(write):
+    paths = [write(f"{header}\n1,2\n", name) for header, name in (("a,b", "1.csv"), ("b,a", "2.csv"), ("a,b", "3.csv"))]
+    with pytest.raises(ss.ParameterError) as caught:
+        ss.Session(paths)
+    assert f"data: {paths[0]} and {paths[1]} have different headers" in str(caught.value)
+
+
+@pytest.mark.parametrize("rest", [b"\xff\n", b"x" * 5000 + b"\xff\n", b"x\n" * 3000 + b"\xff"])
+@pytest.mark.parametrize("first", [b"", b"h", b"a,b"])
+def test_bytes_after_the_first_line_do_not_matter_to_it(first, rest):
+    found = textfiles.first_line_of(io.BytesIO(first + b"\n" + rest), CsvFormat(), "a.csv", "data")
+    assert found == first.decode()
+
+
+def test_a_file_that_ends_within_a_character_is_refused(write):
+    whole = "a,b\n1,2\n".encode("utf-16")
+    assert read(write(whole), encoding="utf-16") == [{"a": "1", "b": "2"}]
+    with pytest.raises(ss.DataError, match="is not encoded in utf-16; declare its encoding"):
+        read(write(whole + b"3"), encoding="utf-16")
+
+
+def failing(error):
+    def execute(sql):
+        raise error
+
+    return SimpleNamespace(con=SimpleNamespace(execute=execute))
+
+
+def test_an_interrupt_while_a_file_is_read_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        textfiles._load(failing(duckdb.InterruptException("Interrupted!")), "SELECT 1", "a.csv", "data")
+
+
+@pytest.mark.parametrize("error", [duckdb.IOException, RuntimeError])
+def test_the_message_of_the_engine_is_not_quoted(error):
+    with pytest.raises(ss.EngineError) as caught:
+        textfiles._load(failing(error("a confidential value")), "SELECT 1", "a.csv", "data")
+    assert str(caught.value) == f"data could not be read (a.csv): {error.__name__}"
+
+
+def test_a_format_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        CsvFormat().delimiter = ";"

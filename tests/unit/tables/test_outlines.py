@@ -1,0 +1,89 @@
+"""An outline has the columns and the types of the data, and no record is read for it."""
+
+import duckdb
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pyreadstat
+import pytest
+
+import slowscale as ss
+from slowscale.tables.outlines import outline
+from slowscale.tables.sources import open_table
+
+
+@pytest.fixture
+def stata(tmp_path):
+    path = tmp_path / "a.dta"
+    pyreadstat.write_dta(pd.DataFrame({"county": ["01001"], "emp": [3.0]}), path)
+    return str(path)
+
+
+def test_two_files_with_different_headers(tmp_path):
+    for name, header in (("a.csv", "x,y"), ("b.csv", "y,x")):
+        (tmp_path / name).write_text(f"{header}\n1,2\n")
+    first, second = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    with pytest.raises(ss.ParameterError) as caught, outline([first, second]):
+        pass
+    assert f"data: {first} and {second} have different headers" in str(caught.value)
+
+
+def test_settings_of_csv_are_refused_for_other_kinds(tmp_path, stata):
+    pa.parquet.write_table(pa.table({"emp": [1]}), tmp_path / "a.parquet")
+    for path, kind in ((str(tmp_path / "a.parquet"), "Parquet"), (stata, "Stata, SPSS or SAS")):
+        with (
+            pytest.raises(ss.ParameterError, match=f"for CSV files only, got {kind} files"),
+            outline(path, csv={"delimiter": ";"}),
+        ):
+            pass
+
+
+def test_files_without_a_separate_header_have_no_outline(tmp_path, stata):
+    openpyxl.Workbook().save(tmp_path / "a.xlsx")
+    with outline(str(tmp_path / "a.xlsx")) as given:
+        assert given is None
+    with outline([stata, stata]) as given:  # reading two such files is refused, by the session
+        assert given is None
+    with outline([stata, str(tmp_path / "a.xlsx")], csv={"delimiter": ";"}) as given:
+        assert given is None
+
+
+def test_no_record_of_a_stata_file_is_read(stata, monkeypatch):
+    rows, real = [], pyreadstat.read_dta
+
+    def read(*given, **options):
+        frame, meta = real(*given, **options)
+        rows.append(len(frame))
+        return frame, meta
+
+    monkeypatch.setattr(pyreadstat, "read_dta", read)
+    with outline(stata) as given:
+        assert given["data"].schema == pa.schema({"county": pa.string(), "emp": pa.float64()})
+        assert given["data"].num_rows == 0
+    assert rows == [0]
+
+
+def test_a_failed_reading_quotes_no_record(stata, monkeypatch):
+    def read(*given, **options):
+        raise RuntimeError("a confidential value")
+
+    monkeypatch.setattr(pyreadstat, "read_dta", read)
+    with (
+        pytest.raises(ss.EngineError, match=r"data could not be read \(.*a\.dta\): RuntimeError") as caught,
+        outline(stata),
+    ):
+        pass
+    assert "confidential" not in str(caught.value)
+
+
+def test_the_types_of_parquet_files_are_those_of_the_first_as_in_a_release(tmp_path):
+    """To Arrow, intervals are 12 bytes, like those of the other file; DuckDB takes its types from the first file."""
+    first, second = str(tmp_path / "1.parquet"), str(tmp_path / "2.parquet")
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY (SELECT 1 AS emp, INTERVAL 1 DAY AS span) TO '{first}' (FORMAT parquet)")
+    emp, span = pa.array([1], pa.int32()), pa.array([b"x" * 12], pa.binary(12))
+    pa.parquet.write_table(pa.table({"emp": emp, "span": span}), second)
+    for files in ([first, second], [second, first]):
+        with outline(files) as given:
+            assert open_table(given["data"]).schema() == open_table(files).schema()
