@@ -149,8 +149,29 @@ def test_null_is_of_every_kind(table, sql, dtype):
     ids=str,
 )
 def test_one_of_several_decimals_keeps_all_its_digits(table, expression, expected):
-    """Ibis would give the result the type of the first of them, and so round it."""
     assert str(bind(table, expression, "derive").type()) == "decimal(10, 3)"
+    assert found(table, expression) == [Decimal(number) for number in expected]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (ibis.ifelse(_.i > 0, _.i, _.cents), ["5", "1.25"]),
+        (ibis.cases((_.i < 0, _.cents), else_=_.i), ["5", "1.25"]),
+        (_.i.cases((5, _.i), else_=_.cents), ["5", "1.25"]),
+        (ibis.coalesce(_.cents, _.i), ["5", "1.25"]),
+        (ibis.greatest(_.cents, _.i), ["5", "1.25"]),
+        (ibis.least(_.cents, _.i), ["5", str(-(2**63))]),
+        ("if(i < 0, cents, i)", ["5", "1.25"]),
+        ("coalesce(cents, i)", ["5", "1.25"]),
+        ("greatest(cents, i)", ["5", "1.25"]),
+        ("least(cents, i)", ["5", str(-(2**63))]),
+    ],
+    ids=str,
+)
+def test_an_integer_or_a_decimal_has_room_for_every_integer(table, expression, expected):
+    """Ibis would give the result the type of the decimal, which has three digits before the point."""
+    assert str(bind(table, expression, "derive").type()) == "decimal(21, 2)"
     assert found(table, expression) == [Decimal(number) for number in expected]
 
 
