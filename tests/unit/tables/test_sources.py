@@ -368,10 +368,10 @@ def test_sqlite_is_asked_to_read_the_address_as_a_uri(tmp_path, monkeypatch):
     """Some builds of SQLite do so unasked; others would take the URI for the name of a file."""
     path, asked, connect = tmp_path / "a.sqlite", [], sqlite3.connect
     path.touch()
-    monkeypatch.setattr(sqlite3, "connect", lambda uri, **options: asked.append((uri, options)) or connect(path))
+    monkeypatch.setattr(sqlite3, "connect", lambda name, **options: asked.append((name, options)) or connect(path))
     sources._connect_sqlite(sources.Address.of(f"sqlite://{path}"), "")
-    ((uri, options),) = asked
-    assert uri == f"file://{path}?mode=ro"
+    ((name, options),) = asked
+    assert name == f"file://{path}?mode=ro"
     assert options["uri"] is True
 
 
