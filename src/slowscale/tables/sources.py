@@ -371,7 +371,10 @@ class Address:
     def of(text: str) -> "Address":
         """Parse an address; the password may contain any character."""
         scheme, _, rest = text.partition("://")
-        rest, _, query = rest.partition("?") if "@" not in rest.partition("?")[2].partition("=")[0] else (rest, "", "")
+        before, _, after = rest.partition("?")
+        # A question mark before the host, whose "@" comes later, belongs to the password.
+        owned = "@" in after.partition("=")[0] or ("@" in after and "/" not in before and "@" not in before)
+        rest, query = (rest, "") if owned else (before, after)
         owner, at, place = rest.rpartition("@")
         user, _, password = owner.partition(":")
         secret = unquote(password) if password else None
@@ -381,7 +384,8 @@ class Address:
         """Return the address without its password, or only its scheme if a part of it may be a misplaced secret."""
         if self.scheme in ("duckdb", "sqlite"):
             return f"{self.scheme}://{self.place}"
-        if not re.fullmatch(r"[\w.%-]*(:\d+)?(/[\w.%-]*)*", self.place):
+        plain = re.fullmatch(r"[\w.%+@-]*", self.user or "")
+        if not plain or not re.fullmatch(r"[\w.%-]*(:\d+)?(/[\w.%-]*)*", self.place):
             return f"{self.scheme}://…"
         return f"{self.scheme}://{self.user}@{self.place}" if self.user else f"{self.scheme}://{self.place}"
 

@@ -425,12 +425,29 @@ def test_other_engines_are_refused_by_name():
         ("postgres://db.org", {"database": None, "host": "db.org"}),
         ("postgres://db.org/census?sslmode=require", {"database": "census", "host": "db.org", "sslmode": "require"}),
         ("postgres://ann:p?ss@db.org/a", {"database": "a", "host": "db.org", "user": "ann", "password": "p?ss"}),
+        ("postgres://ann:p?a=b@db.org/c", {"database": "c", "host": "db.org", "user": "ann", "password": "p?a=b"}),
+        (
+            "postgres://db.org/c?user=ann&password=p@ss",
+            {"database": "c", "host": "db.org", "user": "ann", "password": "p@ss"},
+        ),
     ],
 )
 def test_the_parts_of_a_postgresql_address(monkeypatch, address, options):
     monkeypatch.setattr(ibis.postgres, "connect", lambda **given: given)
     assert sources._connect_postgres(sources.Address.of(address), "public") == (options, "public")
     assert sources._connect_postgres(sources.Address.of(address), "")[1] is None
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgres://ann:12?a=b@db.org/c", "postgres://ann@db.org/c"),
+        ("postgres://db.org?password=p@ss", "postgres://…"),
+        ("postgres://db.org/c?password=p@ss", "postgres://db.org/c"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address, shown):
+    assert str(sources.Address.of(address)) == shown
 
 
 def test_the_outline_of_files_with_different_headers_is_refused(tmp_path):
