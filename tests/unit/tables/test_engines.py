@@ -40,6 +40,7 @@ from slowscale.tables.engines import (
     first_line,
     restricted_to_keys,
 )
+from slowscale.tables.private import private_duckdb
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import Column, exact_sums
 
@@ -144,6 +145,14 @@ def test_the_properties_of_the_engines():
     }
     private = engine_of(opened("private", {"x": [1]}))
     assert [getattr(private, name) for name in names] == [yes] * 5
+
+
+def test_the_private_duckdb_loads_no_extensions_by_itself():
+    """An extension could come from the network, and could add functions that the checks do not know."""
+    connection = private_duckdb()
+    for action in ("autoinstall", "autoload"):
+        query = f"SELECT current_setting('{action}_known_extensions')"
+        assert connection.con.execute(query).fetchone() == (False,)
 
 
 def test_every_connection_has_its_engine():
