@@ -374,11 +374,15 @@ def test_keys_taken_from_the_data_quote_no_records(monkeypatch):
 @pytest.mark.parametrize("quote", [True, False])
 def test_ctrl_c_in_a_query_is_an_interrupt(connection, quote):
     """DuckDB raises a RuntimeError then, which must not be reported as an error of the engine."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore the signal
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt), engine_errors("the query failed", quote=quote):
-        connection.con.sql("SELECT sum(a.range * b.range) FROM range(3_000_000) a, range(3_000) b").to_arrow_table()
-    timer.join()
+    try:
+        with pytest.raises(KeyboardInterrupt), engine_errors("the query failed", quote=quote):
+            connection.con.sql("SELECT sum(a.range * b.range) FROM range(3_000_000) a, range(3_000) b").to_arrow_table()
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_other_errors_are_no_interrupts():
