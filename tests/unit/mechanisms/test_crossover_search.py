@@ -55,7 +55,7 @@ def levels(*pairs):
     ],
 )
 def test_the_span_without_sizes_is_where_the_losses_rise(policy, span):
-    assert default_span(NO_SIZES, [policy]) == pytest.approx(span, rel=1e-12)
+    assert default_span(NO_SIZES, [policy]) == pytest.approx(span, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("size", [1e302, 1e305, 1e-305])
@@ -98,6 +98,14 @@ def test_every_jump_that_is_a_crossover_is_found_up_to_both_ends(swapped):
         for high in (end for end in ends if end > low):
             inside = expected[(expected >= low * (1 - 1e-13)) & (expected <= high * (1 + 1e-13))]
             assert places(one, two, low, high) == pytest.approx(inside, rel=1e-12)
+
+
+@pytest.mark.parametrize("names", [("split", "Gaussian"), ("Gaussian", "split")])
+def test_the_least_loss_changes_at_every_jump_that_is_a_crossover(names):
+    both = {"split": ss.UnitSplitting(1, 1), "Gaussian": ss.Gaussian(0.98431)}
+    best = ss.compare({name: both[name] for name in names}, within=(0.5, 62.5)).best
+    assert [name for *_, name in best] == ["Gaussian", "split"] * 63
+    assert [start for start, *_ in best][2::2] == pytest.approx(np.arange(1, 63), rel=1e-12)
 
 
 def test_the_jumps_of_two_policies_are_all_compared():
@@ -192,10 +200,10 @@ def test_the_least_difference_is_sought_between_the_two_sizes_only():
 @pytest.mark.parametrize("noise", [-2e-15, 0, 2e-15])
 def test_after_equal_losses_the_change_is_at_their_end_whatever_the_rounding(sign, noise):
     def excess(x):
-        return sign * np.where(x < 2, (2 - x) / 9, np.where(x > 3, (3 - x) / 9, noise))
+        return sign * np.where(x < 2, (2 - x) / 9, np.where(x > 2.4, (2.4 - x) / 9, noise))
 
     found, before = _sign_changes(difference_of(excess), np.linspace(1.03, 5.03, 9))
-    assert found == pytest.approx([3], rel=1e-9)
+    assert found == pytest.approx([2.4], rel=1e-9)
     assert before.tolist() == [sign]
 
 
@@ -212,7 +220,7 @@ def test_equal_losses_that_begin_or_end_in_the_outer_cells(begin, end):
 
 
 def test_bisection_ends_with_neighbouring_floats():
-    turns = np.array([1.3, 1.9, 0.3051, 1e-300 * math.pi])
+    turns = np.array([1.3, np.nextafter(2.0, 0.0), 0.3051, 1e-300 * math.pi])
     low, high = np.array([1.0, 1.0, 0.3, 1e-300]), np.array([2.0, 2.0, 0.31, 1e-299])
     last, first = _bisect(lambda x: x <= turns, low, high)
     assert last.tolist() == turns.tolist()
