@@ -225,3 +225,7 @@ def test_an_end_far_from_the_target_is_not_named(value):
     near = math.log(1e11)
     assert _attainable(target, two, near).startswith("the std can be from ")
     assert _attainable(target, -near, -two).startswith("the std can be from ")
+
+
+def test_a_least_value_of_0_is_not_named_even_for_a_target_next_to_the_smallest_float():
+    assert _attainable(_Target("loss", 1e-320, 1.0, False), -700.0, -1.0).startswith("the largest loss possible is ")
