@@ -74,8 +74,8 @@ def default_span(sizes: Array, policies: Iterable[Policy]) -> tuple[float, float
         starts.append(int(exponents[np.argmax(above)]) - 1 if above.any() else 0)
         beyond = losses >= SEARCHED_LOSSES[1]
         ends.append(int(exponents[np.argmax(beyond)]) if beyond.any() else int(exponents[-1]))
-    start = max(min(starts), -300)
-    return 10.0**start, 10.0 ** min(max(*ends, start + 1), 300)
+    start = min(starts)
+    return 10.0**start, 10.0 ** max(*ends, start + 1)
 
 
 def find_crossovers(p: Policy, q: Policy, low: float, high: float) -> PairCrossovers:
@@ -90,8 +90,8 @@ def find_crossovers(p: Policy, q: Policy, low: float, high: float) -> PairCrosso
     end = high
     if p.step is not None or q.step is not None:
         jumps, end = _possible_jumps(p, q, grid, high)
-        if end < high:
-            grid = grid[grid < end]
+        if end < high:  # otherwise a jump beyond the end shows whether the order changes exactly there
+            grid, jumps = grid[grid < end], jumps[jumps <= end]
         eps = np.finfo(float).eps
         grid = np.unique(np.concatenate([grid, jumps * (1 - 4 * eps), jumps * (1 + 4 * eps)]))
     else:
@@ -166,15 +166,13 @@ def _refined(difference: _Difference, grid: Array) -> Array:
     """Return the grid with more points where the sign changes, or where the difference dips towards 0."""
     inside = np.arange(1, 32) / 32
     for _ in range(2):
-        cells = np.zeros(grid.size - 1, bool)
         signs = difference.signs(grid)
         changes = np.asarray(signs[:-1] * signs[1:] < 0)
         dips = _dips(difference.relative(grid), signs)
-        for cell in (changes, dips[:-1], dips[1:]):
-            cells |= cell
-        # The neighbouring cells are refined as well, because the difference can pass through 0 three times.
-        cells[1:] |= (changes | dips[1:])[:-1]
-        cells[:-1] |= (changes | dips[:-1])[1:]
+        cells = changes | dips[:-1] | dips[1:]
+        # The cells beside a change are refined as well, because the difference can pass through 0 three times.
+        cells[1:] |= changes[:-1]
+        cells[:-1] |= changes[1:]
         left, width = grid[:-1][cells], np.diff(grid)[cells]
         grid = np.unique(np.concatenate([grid, (left[:, None] + width[:, None] * inside).ravel()]))
     signs = difference.signs(grid)
@@ -275,5 +273,4 @@ def _possible_jumps(p: Policy, q: Policy, grid: Array, high: float) -> tuple[Arr
                 end = min(end, last * step)
             found.append(step * np.arange(first, last + 1))
     jumps = np.unique(np.concatenate(found))
-    jumps = jumps[(jumps > grid[0]) & (jumps < grid[-1])]
-    return jumps[jumps <= end], end
+    return jumps[(jumps > grid[0]) & (jumps < grid[-1])], end

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.mechanisms.calibration import _crossings, _decades
+from slowscale.mechanisms.calibration import _attainable, _crossings, _decades, _Target
 
 targets = log_uniform(1e-6, 1e15)
 STD_CASES = [
@@ -109,6 +109,7 @@ def test_user_given_transformation():
         (lambda: ss.Gaussian.calibrate(), TypeError, "give one target: std=… or loss=…"),
         (lambda: ss.Gaussian.calibrate(std=1, loss=1, at=1), TypeError, "give one target"),
         (lambda: ss.Gaussian.calibrate(std=0), ValueError, "std must be a finite number > 0, got 0"),
+        (lambda: ss.Gaussian.calibrate(std=math.inf), ValueError, "std must be a finite number > 0, got inf"),
         (lambda: ss.Gaussian.calibrate(std=math.nan), ValueError, "std must be a finite number > 0, got nan"),
         (lambda: ss.Gaussian.calibrate(std="75"), TypeError, "std must be a finite number > 0, got '75' of type str"),
         (lambda: ss.Gaussian.calibrate(loss=1), TypeError, "at must be given: the record value that is to have this"),
@@ -211,3 +212,20 @@ def test_crossings_near_1_are_tried_first():
     assert list(_crossings(lambda x: x - 3.0, at)) == [(3, 3)]
     assert list(_crossings(lambda x: x - 1.0, at)) == [(0, 1.5)]
     assert list(_crossings(lambda x: x + 5.0, at)) == []
+
+
+@pytest.mark.parametrize("value", [1e-9, 1.0, 1e9])
+def test_an_end_far_from_the_target_is_not_named(value):
+    """More than twelve powers of ten away from the target, an end says nothing to the reader."""
+    target = _Target("std", value, None, False)
+    two, far = math.log(2), math.log(1e13)
+    assert _attainable(target, two, far) == f"the smallest std possible is {2 * value:g}"
+    assert _attainable(target, -far, -two) == f"the largest std possible is {value / 2:g}"
+    assert _attainable(target, two, two + 1e-30) == f"the only std possible is {2 * value:g}"
+    near = math.log(1e11)
+    assert _attainable(target, two, near).startswith("the std can be from ")
+    assert _attainable(target, -near, -two).startswith("the std can be from ")
+
+
+def test_a_least_value_of_0_is_not_named_even_for_a_target_next_to_the_smallest_float():
+    assert _attainable(_Target("loss", 1e-320, 1.0, False), -700.0, -1.0).startswith("the largest loss possible is ")

@@ -1,5 +1,6 @@
 """The comparison of mechanisms: its numbers are the mechanisms' own, and no crossover is missed."""
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -138,12 +139,32 @@ def test_unit_splitting_jumps_are_crossovers_too():
         (lambda: ss.compare([ss.Gaussian(1)], influences={"big": "9"}), r"influences\['big'\] must be a finite number"),
         (lambda: ss.compare([ss.Gaussian(1)], influences={}), "at least one size"),
         (lambda: ss.compare([ss.Gaussian(1)], queries=["a"]), "queries must be"),
+        (lambda: ss.compare([ss.Gaussian(1)], queries=[-0.5]), "queries must be finite and >= 0, got -0.5"),
+        (lambda: ss.compare([ss.Gaussian(1)], within=(0, 1)), r"0 < low < high, got \(0, 1\)"),
+        (lambda: ss.compare([ss.Gaussian(1)], within=(-0.5, 1)), r"0 < low < high, got \(-0.5, 1\)"),
+        (lambda: ss.compare([ss.Gaussian(1)], within=(1, 1)), r"0 < low < high, got \(1, 1\)"),
+        (lambda: ss.compare([ss.Gaussian(1)], within=(1, float("inf"))), r"0 < low < high, got \(1, inf\)"),
         (lambda: ss.compare([ss.Gaussian(1)], within=(5, 1)), "within must be two finite numbers 0 < low < high"),
     ],
 )
 def test_bad_input(call, words):
     with pytest.raises((ValueError, TypeError), match=words):
         call()
+
+
+def test_sums_from_0_on_are_allowed():
+    root = ss.Root(2, 1)
+    assert ss.compare([root], queries=[0, 0.5]).stds[0] == pytest.approx(root.std([0, 0.5]))
+
+
+def test_a_comparison_is_complete_unless_said_otherwise_and_cannot_be_changed():
+    found = ss.compare([ss.Gaussian(1)], within=(1, 2))
+    assert found.complete
+    plain = ss.Comparison(*(getattr(found, f.name) for f in dataclasses.fields(found)[:-1]))
+    assert plain.complete
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.complete = False
+    assert found != dataclasses.replace(found)  # arrays have no single truth value, so that only identity counts
 
 
 def test_the_first_size_that_is_refused_is_named():
@@ -153,9 +174,9 @@ def test_the_first_size_that_is_refused_is_named():
 
 @pytest.mark.parametrize(("count", "more"), [(29, False), (30, False), (31, True)])
 def test_thirty_crossovers_are_shown(count, more):
-    from dataclasses import replace
-
     found = ss.compare({"a": ss.Gaussian(1), "b": ss.Log(1)}, within=(0.1, 100))
-    many = replace(found, crossovers=(ss.compare({"a": ss.Gaussian(1), "b": ss.Root(4, 0.2)}).crossovers[0],) * count)
+    many = dataclasses.replace(
+        found, crossovers=(ss.compare({"a": ss.Gaussian(1), "b": ss.Root(4, 0.2)}).crossovers[0],) * count
+    )
     assert str(many).count("  loss ") == min(count, 30)
     assert ("… and 1 more: see .crossovers" in str(many)) == ("more: see" in str(many)) == more
