@@ -126,10 +126,7 @@ def log_axis(
     margin
         The factor by which the axis goes beyond the smallest and the largest value.
     """
-    shown = [v for v in values if v is not None and 0 < v < math.inf] or [1.0, 10.0]
-    low, high = (min(max(math.log10(end), -LARGEST_POWER), LARGEST_POWER) for end in (min(shown), max(shown)))
-    wider = math.log10(margin) if high > low else math.log10(3)
-    low, high = low - wider, high + wider
+    low, high = _log_span(values, margin)
     steps = (1, 2, 5) if high - low < 2 else (1,)
     marks = [(k, m) for k in range(math.floor(low) - 1, math.ceil(high) + 2) for m in steps]
     inside = _between(marks, low, high)
@@ -149,6 +146,14 @@ def log_axis(
     if not all(label.isascii() for label in labels):
         axis["labelFont"] = SUPERSCRIPT_FONT
     return {"scale": {"type": "log", "domain": [10.0**low, 10.0**high], "nice": False}, "axis": axis}
+
+
+def _log_span(values: Iterable[float | None], margin: float) -> tuple[float, float]:
+    """Return the decimal logarithms of the ends of an axis that shows the values."""
+    shown = [v for v in values if v is not None and 0 < v < math.inf] or [1.0, 10.0]
+    low, high = (min(max(math.log10(end), -LARGEST_POWER), LARGEST_POWER) for end in (min(shown), max(shown)))
+    wider = math.log10(margin) if high > low else math.log10(3)
+    return low - wider, high + wider
 
 
 def _between(marks: Iterable[tuple[int, int]], low: float, high: float) -> list[tuple[int, int]]:

@@ -225,16 +225,22 @@ def relative_errors(
             edges = {"last_row": i == len(attributes) - 1, "last_column": j == len(kinds) - 1}
             boxes = select(here, kind=kind)
             charts.append(_boxes(boxes, names[kind], outer_only(y, j == 0), heading, width, **edges))
-    about = "Box plots of the absolute relative error by quintile of the true sum. "
-    for attribute in attributes:
-        for kind in kinds:
+    about = f"Box plots of the absolute relative error by quintile of the true sum. {_medians(rows)}"
+    legends = [legend(names[kind], width, boxes=True, words=KIND_NAMES.get(kind)) for kind in kinds]
+    return titled(grid(charts, len(kinds), legends), title, note, about.strip())
+
+
+def _medians(rows: list[Row]) -> str:
+    """Return the medians of all boxes in words."""
+    words = ""
+    for attribute in distinct(rows, "attribute"):
+        for kind in distinct(rows, "kind"):
             here = select(rows, attribute=attribute, kind=kind)
             for name in distinct(here, "mechanism"):
                 own = sorted(select(here, mechanism=name), key=lambda row: row["quintile"])
                 medians = ", ".join(f"{figure(100 * row['p50'])} %" for row in own)
-                about += f"{attribute}, {kind}, {name}: medians {medians}. "
-    legends = [legend(names[kind], width, boxes=True, words=KIND_NAMES.get(kind)) for kind in kinds]
-    return titled(grid(charts, len(kinds), legends), title, note, about.strip())
+                words += f"{attribute}, {kind}, {name}: medians {medians}. "
+    return words
 
 
 def _boxes(
