@@ -58,6 +58,8 @@ def spark_session():
         builder = SparkSession.builder.master("local[2]").appName("slowscale tests")
         builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
         builder = builder.config("spark.driver.memory", "2g").config("spark.log.level", "ERROR")
+        # Short jobs: compiling them well takes longer than they run.
+        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         session = builder.config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="slowscale-spark-")).getOrCreate()
     atexit.register(session.stop)
     return session

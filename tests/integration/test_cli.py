@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from helpers.commands import run_command
 
 import slowscale as ss
 from slowscale.accounting import Loss, best_epsilon, certainty, posterior
@@ -25,11 +26,8 @@ from slowscale.figures import figure, share
 COMMAND = Path(sys.executable).with_name("slowscale")
 
 
-def run(*arguments, folder, code=0, **options):
-    done = subprocess.run(
-        [COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120,
-        stdin=subprocess.DEVNULL, **options,
-    )  # fmt: skip
+def run(*arguments, folder, code=0, env=None):
+    done = run_command(arguments, folder, env)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -141,6 +141,8 @@ def test_floats_that_are_not_numbers(engine):
     values = [math.inf, -math.inf, math.nan, 1.0]
     records = open_table(engines.load(engine, pa.table({"id": range(4), "x": values})))
     found = fetched(records, ["floor(x)", "round(x)", "ceil(x)", "x > 5", "greatest(x, 2)", "sqrt(x) > 5", "x / 0"])
+    missing = engine == "sqlite"
+    assert fetched(records, ["x is null", "not x is not null"]) == [[False, False, missing, False]] * 2
     nan = None if engine == "sqlite" else math.nan
     above = None if engine == "sqlite" else True
     assert found[:3] == [[None, None, None, 1]] * 3

@@ -36,6 +36,11 @@ def forced_cast(value: ir.Value, dtype: str) -> ir.Value:
     return ops.Cast(value, dt.dtype(dtype)).to_expr()
 
 
+def is_null(value: ir.Value) -> ir.Value:
+    """Return whether a value is NULL; Ibis alone would count NaN, too, on Spark."""
+    return (value == value).isnull() if value.type().is_floating() else value.isnull()
+
+
 class Dialect:
     """The operations as DuckDB, PostgreSQL and Spark have them in common."""
 

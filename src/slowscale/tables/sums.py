@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from slowscale.arrays import key_positions, to_arrow, to_numpy
 from slowscale.errors import DataError, EngineError, ParameterError, ParameterTypeError
-from slowscale.tables.dialects import forced_cast
+from slowscale.tables.dialects import forced_cast, is_null
 from slowscale.tables.engines import Engine, engine_errors, engine_of, fetch, grouped
 from slowscale.tables.keys import Keys, label_kind
 
@@ -167,7 +167,7 @@ def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir
     if dtype.is_string() and column.text:
         return ibis.cases((raw.re_search(NUMBER_TEXT), raw.try_cast("float64"))), raw.isnull() | (raw.strip() == "")
     if dtype.is_floating() or (dtype.is_decimal() and not engine.has_decimals):
-        return forced_cast(raw, dt.float64), raw.isnull()
+        return forced_cast(raw, dt.float64), is_null(raw)
     if dtype.is_integer() or dtype.is_decimal():
         return raw, raw.isnull()
     hint = "; declare its type with types=" if dtype.is_string() else "; choose another column"
@@ -439,7 +439,7 @@ def _explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run
     engine, raw = engine_of(table), table[column.name]
     value, missing = _number(engine, column, raw)
     facts = {"missing": missing} if column.nulls == "error" else {}
-    facts["unreadable"] = value.isnull() & ~missing
+    facts["unreadable"] = is_null(value) & ~missing
     if (stored := engine.has_declared_type(raw)) is not None:
         facts["unreadable"] = ~stored & ~missing
     if value.type().is_floating():

@@ -16,7 +16,7 @@ import ibis.expr.types as ir
 import sqlglot.expressions as sg
 
 from slowscale.tables import functions, regex, values
-from slowscale.tables.dialects import Dialect
+from slowscale.tables.dialects import Dialect, is_null
 from slowscale.tables.values import RefusedError, kind_of
 
 MANY_ROWS = {
@@ -172,7 +172,7 @@ class Translator:
         """Compare with NULL, TRUE or FALSE; the result is never NULL."""
         subject, other = self.value(node.this), node.expression
         if isinstance(other, sg.Null):
-            return subject.isnull()
+            return is_null(subject)
         if not isinstance(other, sg.Boolean) or not subject.type().is_boolean():
             raise RefusedError(f"uses {_shown(node)}: IS must be followed by NULL or, for booleans, by TRUE or FALSE")
         return subject.fill_null(not other.this) == ibis.literal(bool(other.this))
