@@ -139,10 +139,13 @@ def test_random_patterns(engine):
 def test_floats_that_are_not_numbers(engine):
     """SQLite has no NaN: it stores NULL."""
     values = [math.inf, -math.inf, math.nan, 1.0]
-    records = open_table(engines.load(engine, pa.table({"id": range(4), "x": values})))
+    columns = {"id": range(4), "x": values, "h": pa.array(values, pa.float32())}
+    records = open_table(engines.load(engine, pa.table(columns)))
     found = fetched(records, ["floor(x)", "round(x)", "ceil(x)", "x > 5", "greatest(x, 2)", "sqrt(x) > 5", "x / 0"])
     missing = engine == "sqlite"
-    assert fetched(records, ["x is null", "not x is not null"]) == [[False, False, missing, False]] * 2
+    nulls = ["x is null", "not x is not null", _.x.isnull(), ~_.x.notnull(), (_.x + 1).isnull()]
+    nulls += [_.h.isnull(), ~_.h.notnull(), ibis.cases((_.x.isnull(), True), else_=False), _.x.fill_null(-1.5) == -1.5]
+    assert fetched(records, nulls) == [[False, False, missing, False]] * len(nulls)
     nan = None if engine == "sqlite" else math.nan
     above = None if engine == "sqlite" else True
     assert found[:3] == [[None, None, None, 1]] * 3

@@ -16,7 +16,7 @@ import ibis.expr.operations as ops
 import ibis.expr.types as ir
 
 from slowscale.tables import functions, values
-from slowscale.tables.dialects import Dialect
+from slowscale.tables.dialects import Dialect, is_null
 from slowscale.tables.values import RefusedError
 
 USE_SQL_TEXT = "write it as SQL text, which has one meaning on every engine (docs/sql.md)"
@@ -175,8 +175,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     ops.Or: _unchanged,
     ops.Not: _unchanged,
     ops.Xor: _unchanged,
-    ops.IsNull: _unchanged,
-    ops.NotNull: _unchanged,
+    ops.IsNull: lambda dialect, arg: is_null(arg),
+    ops.NotNull: lambda dialect, arg: ~is_null(arg),
     ops.StringLength: _unchanged,
     ops.StringConcat: _unchanged,
     ops.Equals: _compare("="),

@@ -4,13 +4,26 @@ from types import SimpleNamespace
 
 import ibis
 import pytest
+from ibis import _
 
 from slowscale.errors import ParameterError
-from slowscale.tables.dialects import DIALECTS, check_spark
+from slowscale.tables.dialects import DIALECTS, check_spark, is_null
+from slowscale.tables.portable import portable
 from slowscale.tables.regex import compile_pattern
 
+SPARK = ibis.pyspark  # loads the options that Ibis reads when it writes floats for Spark; no Spark is started
 T = ibis.table(
-    {"s": "string", "i": "int64", "j": "int64", "k": "int32", "d": "date", "ts": "timestamp", "z": "timestamp('UTC')"},
+    {
+        "s": "string",
+        "i": "int64",
+        "j": "int64",
+        "k": "int32",
+        "d": "date",
+        "ts": "timestamp",
+        "z": "timestamp('UTC')",
+        "x": "float64",
+        "h": "float32",
+    },
     name="t",
 )
 
@@ -103,6 +116,37 @@ def test_a_remainder_never_overflows_and_is_null_for_a_divisor_of_0(engine):
     """The smallest integer modulo -1 overflows on some engines; the remainder is that of 1."""
     case = "IF(j = -1, 1, j)" if engine == "pyspark" else "CASE WHEN j = -1 THEN 1 ELSE j END"
     assert sql(engine, lambda d: d.modulo(T.i, T.j)) == f"i % NULLIF({case}, 0)"
+
+
+@pytest.mark.parametrize("engine", ["postgres", "pyspark"])
+@pytest.mark.parametrize("name", ["x", "h"])
+def test_only_null_is_missing(engine, name):
+    """Ibis writes ISNAN beside IS NULL for Spark, which would count NaN as missing on that engine only."""
+    assert "ISNAN" in sql("pyspark", lambda d: T[name].isnull())
+    assert sql(engine, lambda d: is_null(T[name])) == f"( {name} = {name} ) IS NULL"
+    derived, written = T[name] + T.i, f"{name} + i"
+    assert sql(engine, lambda d: is_null(derived)) == f"( ( {written} ) = ( {written} ) ) IS NULL"
+    assert sql(engine, lambda d: is_null(T.i)) == "i IS NULL"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        _.x.isnull(),
+        _.h.notnull(),
+        ~_.x.notnull(),
+        (_.x * _.x).isnull(),
+        ibis.cases((_.x.isnull(), 1), else_=0),
+        _.h.isnull().ifelse(_.i, 0),
+        _.x.fill_null(_.h),
+        ibis.coalesce(_.x, _.h).notnull(),
+    ],
+    ids=str,
+)
+def test_only_null_is_missing_in_ibis_expressions(expression):
+    written = sql("pyspark", lambda d: portable(expression.resolve(T), d))
+    assert "ISNAN" not in written
+    assert "IS NULL" in written or "COALESCE" in written
 
 
 def test_which_engines_have_decimals():
