@@ -32,7 +32,7 @@ from slowscale.policy import (
     RootPolicy,
     SumPolicy,
     TanhPolicy,
-    TimesPolicy,  # noqa: F401 - a repr may name it
+    TimesPolicy,
     TransformationPolicy,
     UnitSplittingPolicy,
 )
@@ -560,6 +560,13 @@ def test_the_worst_order_of_the_polylog_is_below_the_closed_form():
         )
         assert -worst.fun == pytest.approx(exact, rel=2e-5)
         assert m.policy(1) == pytest.approx(1, rel=1e-12)
+
+
+@given(policies, influences, st.integers(2, 1000))
+def test_a_policy_is_the_sum_of_its_shapes(p, x, count):
+    for policy in (p, TimesPolicy(count, p), TimesPolicy(count, TimesPolicy(2, p)), TimesPolicy(count, p) + p):
+        total = sum(times * shape(x) for shape, times in policy.shapes().items())
+        assert total == pytest.approx(policy(x), rel=1e-9, abs=1e-300)
 
 
 def test_combined_policies_are_flat():

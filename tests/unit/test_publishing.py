@@ -71,6 +71,35 @@ def test_errors_of_additive_noise_are_rounded_to_nearest():
     assert _published_columns(noisy, False, None)["_se"].to_pylist() == [1.414] * 3
 
 
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+def test_only_a_record_counts_as_1():
+    """An entity may have many records in a cell, so its loss grows with their number."""
+    frame = pd.DataFrame({"firm": ["a", "a", "b"], "x": [1, 2, 3]})
+    query = ss.Query({"x": ss.GeneralizedGaussian(3, 1)}, count=ss.GeneralizedGaussian(3, 1))
+    records, _ = ss.Session(frame)._bind(query)
+    entities, _ = ss.Session(frame, protect="firm")._bind(query)
+    for name in ("policy", "pure_policy", "pure_columns"):
+        assert [column for column, _ in getattr(records, name).terms] == ["x", None]
+        assert [column for column, _ in getattr(entities, name).terms] == ["x", "count"]
+    assert entities.pure_policy({"x": 0, "count": 12}) == 4
+
+
+def test_a_pure_policy_is_that_of_all_columns():
+    frame = pd.DataFrame({"x": [1], "y": [2]})
+    laplace, gaussian = ss.GeneralizedGaussian(3, 1), ss.Gaussian(3)
+    for columns, named in [
+        ({"x": laplace, "y": laplace}, ["x", "y"]),
+        ({"x": laplace, "y": gaussian}, ["x"]),
+        ({"x": gaussian}, None),
+    ]:
+        bound, _ = ss.Session(frame)._bind(ss.Query(columns))
+        found = bound.pure_columns
+        assert (found and [column for column, _ in found.terms]) == named
+        assert (bound.pure_policy is None) == (gaussian in columns.values())
+
+
 # --- facts of columns ------------------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,11 @@
 
 import math
 import re
+import sqlite3
 import subprocess
 import sys
 import warnings
+from contextlib import closing
 from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from fractions import Fraction
@@ -413,6 +415,78 @@ def test_a_table_that_combines_or_filters_rows_is_known_to():
         assert records.is_stored("cattle") == (not combines)
         with pytest.raises(FrozenInstanceError):
             records.filtered = False
+
+
+@pytest.mark.parametrize("where", [None, "cattle > 5"])
+@pytest.mark.parametrize("table_filters", [False, True])
+def test_a_policy_knows_that_records_are_filtered_by_the_query_or_by_the_table(where, table_filters):
+    """A change of value may then move a record in or out, and it loses what a removed record loses."""
+    table = ibis.memtable(RECORDS[["state", "cattle"]])
+    session = ss.Session(table.filter(table.cattle > 5) if table_filters else table, bits=Recorded(1))
+    policy = session.sum({"cattle": ss.Gaussian(10)}, where=where).policy
+    assert policy.filtered == (table_filters or where is not None)
+
+
+# --- the order of reading and charging -----------------------------------------------------------------------------
+
+
+def _must_not_be_read(*arguments):
+    raise AssertionError("the records were read")
+
+
+def test_records_are_read_only_if_the_charge_can_be_written(tmp_path, monkeypatch):
+    """Otherwise an error that depends on the records could be seen again and again, and never be recorded."""
+    monkeypatch.setattr("slowscale.accounting.storage.LOCK_TIMEOUT", 0.1)
+    path = tmp_path / "l"
+    session = ss.Session(RECORDS, path, bits=Forbidden())
+    monkeypatch.setattr("slowscale.session.session.exact_sums", _must_not_be_read)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM entries").fetchall()
+        with pytest.raises(ss.LedgerError, match="could not be written: another program kept it locked"):
+            session.sum({"cattle": TINY})
+
+
+@pytest.mark.parametrize("kind", [ss.DataError, ss.EngineError])
+def test_errors_that_can_depend_on_the_records_are_recorded(tmp_path, monkeypatch, kind):
+    def fail(*arguments):
+        raise kind("a word about the records")
+
+    session = ss.Session(RECORDS, tmp_path / "l", bits=Forbidden())
+    monkeypatch.setattr("slowscale.session.session.exact_sums", fail)
+    with pytest.raises(kind):
+        session.sum({"cattle": TINY})
+    monkeypatch.setattr("slowscale.session.session.open_source", fail)
+    with pytest.raises(kind):
+        ss.Session(RECORDS, tmp_path / "l")
+    entries = ss.Ledger(tmp_path / "l").history()
+    assert [entry["kind"] for entry in entries] == ["created", "attempt", "attempt"]
+    assert [entry["error"]["type"] for entry in entries[1:]] == [kind.__name__] * 2
+
+
+def test_an_overflow_in_the_engine_is_recorded(tmp_path):
+    session = ss.Session(pa.table({"x": [2**63 - 1]}), tmp_path / "l", bits=Forbidden())
+    with pytest.raises(ss.EngineError):
+        session.sum({"more": TINY}, derive={"more": "x + 1"})
+    assert [entry["kind"] for entry in session.ledger.history()] == ["created", "attempt"]
+
+
+def test_records_are_opened_only_if_the_ledger_is_of_their_data_set(tmp_path, monkeypatch):
+    ledger = ss.Ledger(tmp_path / "l", dataset="cbp-2024")
+    monkeypatch.setattr("slowscale.session.session.open_source", _must_not_be_read)
+    for dataset in (None, "cbp-2023"):
+        with pytest.raises(ss.LedgerError, match="belongs to the data set 'cbp-2024'"):
+            ss.Session(RECORDS, ledger, dataset=dataset)
+    assert [entry["kind"] for entry in ledger.history()] == ["created"]
+
+
+def test_values_that_are_not_of_their_declared_type_are_an_error_and_recorded(tmp_path):
+    """They would count as missing otherwise, and a filter would leave them out without a word."""
+    (tmp_path / "farms.csv").write_text("n,x\n1,1\nX,2\n")
+    session = ss.Session(tmp_path / "farms.csv", tmp_path / "l", types={"n": "int64", "x": "int64"}, bits=Forbidden())
+    with pytest.raises(ss.DataError, match="column 'n' has values that are not int64, its declared type"):
+        session.sum({"x": TINY}, where="n > 0")
+    assert [entry["kind"] for entry in session.ledger.history()] == ["created", "attempt"]
 
 
 # --- checks before anything is drawn -------------------------------------------------------------------------------

@@ -1137,6 +1137,25 @@ def test_a_ledger_that_was_changed_is_not_ready(path):
         ledger.ready()
 
 
+def test_every_commit_is_flushed_to_the_disk_with_its_folder(path):
+    """Otherwise a power loss could undo a charge whose noise is published: synchronous = EXTRA, in SQLite's words."""
+    for ledger in (ss.Ledger(path), ss.Ledger(path)):  # a new one, and one that exists
+        assert ledger._file.connection().execute("PRAGMA synchronous").fetchone() == (3,)
+
+
+def test_a_ledger_that_is_moved_during_a_charge_raises_before_noise_is_drawn(path):
+    """The charge is in the moved file, but the next session would create a new one without it."""
+    ledger = ss.Ledger(path)
+
+    def move(statement):
+        if statement == "COMMIT":  # at the first write, SQLite itself would notice
+            path.rename(path.with_name("elsewhere.ledger"))
+
+    ledger._file.connection().set_trace_callback(move)
+    with pytest.raises(ss.LedgerError, match="was moved, removed or replaced while it was open"):
+        ledger.charge(asked())
+
+
 def test_a_hard_link_is_refused(path):
     """Under a second name SQLite would not find the journal that a crashed writer left under the first name."""
     ledger = filled(path, 1)

@@ -47,6 +47,25 @@ def test_additive_noise_is_scaled_added_and_rounded_to_nearest(unit):
         )
 
 
+@pytest.mark.parametrize("unit", [Fraction(1, 100), Fraction(7, 3)])
+def test_the_scale_of_additive_noise_is_exact(unit):
+    """Rounded to a float, it would move results by more than the balls say, and tier 2 could not correct them."""
+    sigma = Fraction(0.1)
+    task = AdditiveTask(ss.Gaussian(0.1)._sampler, 0.1, Sums.of(SUMS, unit))
+    scale = sigma / unit
+    assert Fraction(float(scale)) != scale  # otherwise nothing is tested
+    for row, rest in enumerate(SUMS):
+        exact = scale + rest / unit - int(task.sums.whole[row]) + Fraction(1, 2)
+        before, ctx.prec = ctx.prec, 300
+        try:
+            (number,) = task.finish(arb(1), [], row, lift_arb)
+            assert number.contains(lift_arb(exact))
+        finally:
+            ctx.prec = before
+        (ball,) = task.finish(Ball(np.ones(1)), [], np.array([row]), lift_ball)
+        assert abs(Fraction(ball.mid[0]) - exact) <= Fraction(ball.inflated()[0])
+
+
 @pytest.mark.parametrize("unit", [Fraction(1), Fraction(1, 100), Fraction(7, 3)])
 @pytest.mark.parametrize(
     ("m", "f", "g"),

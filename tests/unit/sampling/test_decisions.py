@@ -267,6 +267,22 @@ def test_draws_are_gathered_until_there_are_enough():
         assert float(Fraction(bits, 2**known)) == pytest.approx(drawn.variate.mid[i], rel=1e-15)
 
 
+def test_the_bits_that_decided_an_acceptance_stay_with_their_draw(monkeypatch):
+    """Also those of later rounds: with bits drawn anew, a result would not be that of the accepted candidate."""
+    decided = {}
+
+    def accept_even_words(sampler, streams):
+        decided[streams[0].word] = streams
+        return streams[0].word % 2 == 0
+
+    monkeypatch.setattr(exact, "exact_acceptance", accept_even_words)
+    sampler = Uniform(acceptance=0.999, margins=lambda u, lift: [u * lift(0.0)])  # tier 1 never decides
+    with np.errstate(all="ignore"):
+        drawn = exact._AcceptedDraws(sampler, 300, Recorded())
+    assert (drawn._words[0] % 2 == 0).all()
+    assert all(drawn.streams(i) is decided[int(word)] for i, word in enumerate(drawn._words[0]))
+
+
 def test_a_task_must_return_as_many_numbers_as_it_states():
     task = Scaled(Uniform())
     task.outputs = 2

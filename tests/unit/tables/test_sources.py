@@ -335,6 +335,17 @@ def test_duckdb_files_are_opened_read_only_and_without_their_macros(tmp_path):
     own.disconnect()
 
 
+@pytest.mark.parametrize("kind", ["", "TEMP"])
+def test_macros_that_replace_built_in_functions_are_refused(kind):
+    own = ibis.duckdb.connect()
+    own.raw_sql(f"CREATE TABLE t AS SELECT -45 AS emp; CREATE {kind} MACRO mine(x) AS x * 10")
+    ss.Session(own.table("t")).sum({"emp": TINY})
+    own.raw_sql(f"CREATE {kind} MACRO abs(x) AS x * 10")
+    with pytest.raises(ss.ParameterError, match=r"macros that replace built-in functions \(abs\)"):
+        ss.Session(own.table("t")).sum({"emp": TINY})
+    own.disconnect()
+
+
 def test_sqlite_files_by_address(tmp_path):
     path = tmp_path / "a b.sqlite"
     with sqlite3.connect(path) as file:
