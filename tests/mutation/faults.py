@@ -1,4 +1,4 @@
-"""The mutants of a module: Cosmic Ray's operators, and where a change would mean nothing."""
+"""The mutants of a module: Cosmic Ray's operators, one of our own, and where a change would mean nothing."""
 
 import ast
 from collections import Counter
@@ -9,7 +9,10 @@ from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Example, Operator
 from cosmic_ray.plugins import get_operator
+from parso.python.tree import Keyword
+from parso.tree import NodeOrLeaf
 
 # Cosmic Ray can replace every operator by every other. These are the replacements that look like a slip of the pen.
 OPERATORS = [
@@ -35,7 +38,32 @@ OPERATORS = [
     "ReplaceContinueWithBreak",
     "NumberReplacer",
     "ZeroIterationForLoop",
+    "DeleteCall",
 ]  # fmt: skip
+
+
+class DeleteCall(Operator):
+    """Deletes a statement that is only a call, such as a check: `pass` stands in its place."""
+
+    def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """Yield the place of a statement that is only a call."""
+        if node.type in ("atom_expr", "power") and node.parent is not None and node.parent.type == "simple_stmt":
+            last = node.children[-1]
+            if last.type == "trailer" and last.children[0] == "(":
+                yield node.start_pos, node.end_pos
+
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:
+        """Return `pass`, with empty lines after it so that no other line moves."""
+        (first, _), (last, _) = node.start_pos, node.end_pos
+        return Keyword("pass" + "\n" * (last - first), node.start_pos, node.get_first_leaf().prefix)
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """Return a change as an example."""
+        return (Example("check(x)", "pass"),)
+
+
+OWN_OPERATORS = {"DeleteCall": DeleteCall}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +97,7 @@ class Mutant:
 
 @cache
 def _operator(name: str) -> object:
-    return get_operator(f"core/{name}")()
+    return OWN_OPERATORS[name]() if name in OWN_OPERATORS else get_operator(f"core/{name}")()
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
