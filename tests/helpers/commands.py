@@ -70,12 +70,20 @@ def become_command(arguments, folder, env, files):
     try:
         main()
     except SystemExit as done:
-        code = done.code or 0
+        code = _exit_code(done)
     except BaseException:
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)  # the end of the interpreter would wait for threads of the server, which a fork does not copy
+
+
+def _exit_code(done):
+    """Return the exit code that the interpreter would end with: a text is printed, and the code is 1."""
+    if done.code is None or isinstance(done.code, int):
+        return done.code or 0
+    print(done.code, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -33,6 +33,15 @@ def run(*arguments, folder, code=0, env=None):
     return done
 
 
+def run_program(*arguments, folder):
+    """Run the installed program itself: unlike `run`, it has imported nothing before."""
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
     """A folder with the example plan, its data and its public cells, made once and copied for each test."""
@@ -70,6 +79,39 @@ def test_the_whole_path(folder):
     assert "emp by ExponentialPolylog" in run("ledger", "history", "census.ledger", folder=folder).stdout
     verified = run("ledger", "verify", "census.ledger", "--against", "published.csv", folder=folder).stdout
     assert verified.strip() == "the ledger is as it was written"
+
+
+def test_every_command_imports_what_it_needs(tmp_path):
+    """The other tests fork a process that has imported the library, which could hide a missing import."""
+    from slowscale.cli.app import app, ledger_app
+
+    (tmp_path / "farms.csv").write_text("state,cattle\nIA,120\nTX,31000\n")
+    (tmp_path / "plan.toml").write_text(
+        '[data]\npath = "farms.csv"\n[keys]\ncross = { state = ["IA", "TX"] }\n[ledger]\npath = "l"\n'
+        '[ledger.caps.cattle]\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
+        '[[sums]]\ncolumn = "cattle"\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
+        '[output]\ncsv = "out.csv"\nparquet = "out.parquet"\nreport = "out.html"\n'
+    )
+    commands = [
+        "init farms.csv other.toml",
+        "check plan.toml",
+        "release plan.toml --yes --confidential-report losses.html",
+        "explain out.csv --value cattle=12",
+        "compare --std 75 --at 106 --chart chart.svg",
+        "calibrate root --std 5 --at 100 --param k=4",
+        "demo demo",
+        "schema",
+        "ledger show l",
+        "ledger history l",
+        "ledger verify l --against out.parquet",
+        "ledger raise-cap l cattle --mechanism root --param k=4 --param sigma=0.5 --times 2 --reason more --yes",
+    ]
+    for command in commands:
+        assert run_program(*command.split(), folder=tmp_path).stdout
+    names = {(command.name or command.callback.__name__).replace("_", "-") for command in app.registered_commands}
+    names |= {f"ledger {command.callback.__name__.replace('_', '-')}" for command in ledger_app.registered_commands}
+    tried = {" ".join(command.split()[: 2 if command.startswith("ledger") else 1]) for command in commands}
+    assert tried == names - {"study"}  # test_a_study_of_own_data runs the program, too
 
 
 def test_a_csv_file_of_the_user(tmp_path):
@@ -270,7 +312,7 @@ def test_a_study_of_own_data(tmp_path):
         "--loss",
         "5",
     )
-    done = run(*command, folder=tmp_path)
+    done = run_program(*command, folder=tmp_path)
     assert "CONFIDENTIAL" in done.stderr
     assert "claims of the paper: " in done.stdout
     assert (tmp_path / "study" / "figures" / "gains-5.png").exists()
