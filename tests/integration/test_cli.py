@@ -562,7 +562,8 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
     [
         (["check", "none.toml"], 2, "none.toml cannot be read"),
         (["ledger", "show", "none.ledger"], 5, "there is no ledger none.ledger"),
-        (["ledger", "show", "cells.csv"], 5, "could not be opened: file is not a database"),
+        (["ledger", "show", "cells.csv"], 5, "cells.csv' is not a ledger: give the path of a ledger, or another path"),
+        (["demo", "/proc/x"], 2, "cannot write to the folder /proc/x (No such file or directory): choose another"),
         (["explain", "cells.csv", "--value", "emp=1"], 2, "there is no file"),
         (["explain", "plan.toml", "--value", "emp"], 2, "such as emp=12, got 'emp'"),
         (["explain", "plan.toml", "--value", "emp=1"], 2, "such as --value payann=12; missing: payann"),

@@ -298,6 +298,11 @@ class LedgerFile:
             if isinstance(error, SlowscaleError):
                 raise
             reason = str(error)
+            if "not a database" in reason:
+                raise LedgerError(
+                    f"{str(self.path)!r:.200} is not a ledger: give the path of a ledger, or another path for a new "
+                    "one; if it was a ledger, it is damaged: restore it from a backup"
+                ) from error
             if "locked" in reason:
                 reason = (
                     f"another program kept it locked for {LOCK_TIMEOUT:g} seconds; close that program, and try again"

@@ -120,9 +120,13 @@ def demo(
     for file in (data, plan):
         if file.exists() and not overwrite:
             raise ParameterError(f"{file} exists: choose another folder, or --overwrite")
-    folder.mkdir(parents=True, exist_ok=True)
-    table = establishments()
-    pyarrow.parquet.write_table(table, data)
-    plan.write_bytes(files("slowscale.cli").joinpath("demo.toml").read_bytes())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        table = establishments()
+        pyarrow.parquet.write_table(table, data)
+        plan.write_bytes(files("slowscale.cli").joinpath("demo.toml").read_bytes())
+    except OSError as error:
+        reason = error.strerror or error
+        raise ParameterError(f"cannot write to the folder {folder} ({reason}): choose another folder") from None
     typer.echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
     show_release(*run_plan(read_plan(plan), overwrite))

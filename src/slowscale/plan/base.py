@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
-from typing import Annotated
+from datetime import date, time
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -31,7 +31,28 @@ def mistake_at(field: list[str | int], message: str) -> PydanticCustomError:
     return PydanticCustomError("value_error", "{message}", {"message": message, "field": field})
 
 
+def given_words(value: Any) -> str:
+    """Return what a plan gives: a number, boolean or date itself, and otherwise only its kind.
+
+    Text is not shown, because it may be a password.
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float() | date() | time():
+            return str(value)
+        case str():
+            return "text" if value.strip() else "an empty text"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+    return type(value).__name__
+
+
 def _check_local(path: str) -> str:
+    if not path.strip():
+        raise ValueError("must be the path of a file, got an empty text")
     if "://" in path:
         raise ValueError("must be a file on this machine, not an address")
     return path

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from slowscale.plan.base import FilePath, Label, PlanPart, Types, as_value_errors
+from slowscale.plan.base import FilePath, Label, PlanPart, Types, as_value_errors, given_words
 
 DATABASE_FILES = ("duckdb://", "sqlite://")  # addresses of databases that are a file
 
@@ -69,7 +69,12 @@ class DataPlan(PlanPart):
         # One check for both types: pydantic would report a mistake once for each type that the field may have.
         paths = path if isinstance(path, list) else [path]
         if not all(isinstance(item, str) for item in paths):
-            raise ValueError("must be a path, or a list of paths")
+            wrong = next(item for item in paths if not isinstance(item, str))
+            got = given_words(wrong) if path is wrong else f"a list with {given_words(wrong)} in it"
+            raise ValueError(f"must be a path, or a list of paths, got {got}")
+        if not paths or not all(item.strip() for item in paths):
+            got = "an empty path" if paths else "an empty list"
+            raise ValueError(f'must be a path such as "farms.csv", or a list of paths, got {got}')
         if any("://" in item for item in paths):
             raise ValueError('must be files; for a database table use database = "postgresql://host/database#table"')
         return path

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, create_model, field_validator, model_validator
 
-from slowscale.errors import ParameterError
+from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import Domain, domains
-from slowscale.plan.base import Finite, NotNegative, PlanPart, Positive, as_value_errors
+from slowscale.plan.base import Finite, NotNegative, PlanPart, Positive, as_value_errors, given_words
 from slowscale.policy import ConstantPolicy, Policy
 
 # The mechanisms that a plan can name: all whose parameters are numbers, apart from the estimator.
@@ -138,8 +138,11 @@ class SumPlan(MechanismPlan):
     def _check_unit(cls, unit: Any) -> Any:
         if isinstance(unit, float) and not unit.is_integer():
             raise ValueError(f'must be a whole number such as 1, or text such as "0.1"; write unit = "{unit}"')
-        with as_value_errors():
+        try:
             as_unit(unit)
+        except (SlowscaleError, OverflowError, ValueError):
+            got = repr(unit) if isinstance(unit, str) else given_words(unit)
+            raise ValueError(f'must be a whole number > 0 such as 1, or text such as "0.01", got {got}') from None
         return unit
 
 

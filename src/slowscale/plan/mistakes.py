@@ -11,10 +11,19 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from slowscale.plan.base import given_words
 from slowscale.plan.models import Plan
 
 # An address, which may hold a password; but not the example that errors give.
 ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
+# What pydantic's kinds of mistakes mean, in the words of a plan.
+WORDS = {
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be text",
+    "list_type": "must be a list",
+}
 CHOICES = ("mechanism", "estimator", "nulls", "negatives")  # fields whose value is one of a few names
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
 
@@ -48,15 +57,21 @@ def _describe(mistake: Any, field: list[Any]) -> str:
         return f"still to be chosen: {words}"
     if given == "" and kind == "string_too_short":
         return "still to be chosen"
+    if kind == "missing":
+        is_table = len(field) == 1 and _model_in(Plan.model_fields[field[0]].annotation) is not None
+        return f"is missing: add {f'the table [{field[0]}]' if is_table else f'a line {field[-1]} = …'}"
     if kind in ("model_type", "dict_type"):
-        return f"must be a table such as {field[-1] if field else 'plan'} = {{ … }}"
-    if kind not in ("missing", "value_error") and _can_be_shown(field, given):
-        return f"{words}, got {given!r:.60}{_nearest_choice(mistake)}"
-    return words
+        return f"must be a table such as {field[-1] if field else 'plan'} = {{ … }}, got {given_words(given)}"
+    if kind == "value_error":
+        return words
+    shown = isinstance(given, str) and bool(field) and field[-1] in CHOICES
+    return f"{words}, got {repr(given)[:60] if shown else given_words(given)}{_nearest_choice(mistake)}"
 
 
 def plain_words(mistake: Any) -> str:
     """Return the message of one of pydantic's mistakes in the words of this library's errors."""
+    if mistake["type"] in WORDS:
+        return WORDS[mistake["type"]]
     words: str = mistake["msg"].removeprefix("Value error, ")
     return re.sub(r"^Input should (be|have)\b", r"must \1", words)
 
@@ -66,13 +81,10 @@ def _nearest_choice(mistake: Any) -> str:
     if mistake["type"] != "literal_error":
         return ""
     names = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
-    near = difflib.get_close_matches(str(mistake["input"]), names, n=1)
+    given = str(mistake["input"])
+    # "polylog" is a part of "exponential-polylog", although "log" is closer by its letters.
+    near = [name for name in names if given in name.split("-")] or difflib.get_close_matches(given, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _can_be_shown(field: list[Any], given: Any) -> bool:
-    """Whether a value cannot hold a password: a number, or the value of a field that has a few names to choose from."""
-    return isinstance(given, int | float) or (isinstance(given, str) and bool(field) and field[-1] in CHOICES)
 
 
 def _suggestion(field: list[Any]) -> str:

@@ -278,9 +278,26 @@ def parse(table: ir.Table, text: str, argument: str) -> ir.Value:
     try:
         tree = sqlglot.parse_one(text, read="duckdb")
     except sqlglot.errors.SqlglotError as error:
-        problem = str(error).splitlines()[0]
-        raise ParameterError(f"{argument} must be a SQL expression, got {text!r}: {problem}") from None
+        raise ParameterError(f"{argument} must be a SQL expression, got {text!r}: {_problem(error)}") from None
     return Translator(table, prepared(table), _RULES).value(tree)
+
+
+def _problem(error: sqlglot.errors.SqlglotError) -> str:
+    """Return what the parser found, in words that do not name its classes."""
+    if isinstance(error, sqlglot.errors.TokenError):
+        return "a quote or a comment is not closed; a quote inside a text is written twice, as in 'farmer''s'"
+    found = getattr(error, "errors", None)
+    if not found:
+        return "it is empty"
+    what, near = str(found[0]["description"]), found[0]["highlight"]
+    place = f"line {found[0]['line']}, column {found[0]['col']}"
+    if what.startswith("Required keyword"):
+        return f"it is incomplete: something is missing near {near!r} ({place})"
+    if what in ("Expecting )", "Expected ]"):
+        return f"it is incomplete: {what[-1]!r} is missing after {near!r} ({place})"
+    if "Unexpected token" in what:
+        return f"{near!r} cannot stand there ({place})"
+    return f"{what} ({place})"
 
 
 def prepared(table: ir.Table) -> Dialect:

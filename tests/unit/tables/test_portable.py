@@ -1,6 +1,5 @@
 """Ibis expressions: constants, positions and times that every engine reads in the same way, and what is refused."""
 
-import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -14,6 +13,7 @@ from slowscale.tables.rowwise import bind
 from slowscale.tables.sources import open_table
 
 LARGE = 10**36
+UNCLOSED = "a quote or a comment is not closed; a quote inside a text is written twice, as in 'farmer''s'"
 
 
 @pytest.fixture(scope="module")
@@ -215,14 +215,23 @@ def test_constants_are_exact_beside_exact_numbers_only(table):
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
-        ("i +", r"Required keyword: 'expression' missing for .*\. Line 1, Col: 3\."),
-        ("(i\n> 3", r"Expecting \)\. Line 2, Col: 3\."),
+        ("i +", "it is incomplete: something is missing near '+' (line 1, column 3)"),
+        ("i >", "it is incomplete: something is missing near '>' (line 1, column 3)"),
+        ("i > 3 and", "it is incomplete: something is missing near 'and' (line 1, column 9)"),
+        ("(i\n> 3", "it is incomplete: ')' is missing after '3' (line 2, column 3)"),
+        ("i > 3)", "')' cannot stand there (line 1, column 6)"),
+        ("s = 'a", UNCLOSED),
+        ("s = 'farmer's'", UNCLOSED),
+        ('"s = 3', UNCLOSED),
+        ("i > 3 /* why", UNCLOSED),
+        ("", "it is empty"),
+        ("case when i > 3 then 1", "Expected END after CASE (line 1, column 22)"),
     ],
 )
-def test_the_error_of_the_parser_is_one_line(table, sql, problem):
+def test_the_error_of_the_parser_is_one_plain_line(table, sql, problem):
     with pytest.raises(ParameterError) as caught:
         bind(table, sql, "where")
-    assert re.fullmatch(re.escape(f"where must be a SQL expression, got {sql!r}: ") + problem, str(caught.value))
+    assert str(caught.value) == f"where must be a SQL expression, got {sql!r}: {problem}"
 
 
 @pytest.mark.parametrize("how", ["floor", "ceil", "round"])
