@@ -59,8 +59,26 @@ digits. `strftime` uses the same directives.
 |---|---|"""
 
 ENGINES = """
+## NaN
+
+On DuckDB, PostgreSQL and Spark, and in Parquet files, Arrow and polars tables, a float can be NaN ("not a number"):
+
+- NaN is not NULL. `x is null` is false, and `coalesce(x, 0)` is NaN.
+- NaN equals itself, and it is larger than every number, infinity included: `x > 5` is true for NaN. To leave it out,
+  write `x < 1e308`, which leaves out NULL and infinity, too.
+- Arithmetic with NaN gives NaN, and so do `inf * 0` and `inf - inf`. `round`, `floor` and `ceil` give NULL.
+- A NaN in a summed column is a data error, whatever `nulls` says.
+
+In two sources, NaN is a missing value, like NULL:
+
+- pandas: the float columns of numpy (`float64`) and pandas (`Float64`). A column of an Arrow type keeps its NaN.
+- SQLite, which stores NULL instead. There `inf * 0` and `inf - inf` are NULL as well.
+
+CSV and Excel files have no NaN: the text `NaN` is not a number.
+
 ## Differences between engines
 
+- SQLite has no NaN: see above.
 - SQLite stores decimals as floats. `try_cast` to a decimal and sums of decimals are refused there.
 - PostgreSQL raises an error if a float overflows or underflows. The other engines continue with infinity or zero.
 - A Spark session must have `spark.sql.ansi.enabled` set to true and the time zone UTC.

@@ -139,7 +139,7 @@ def test_random_patterns(engine):
 def test_floats_that_are_not_numbers(engine):
     """SQLite has no NaN: it stores NULL."""
     values = [math.inf, -math.inf, math.nan, 1.0]
-    columns = {"id": range(4), "x": values, "h": pa.array(values, pa.float32())}
+    columns = {"id": range(4), "x": values, "h": pa.array(values, pa.float32()), "most": [math.inf] * 4}
     records = open_table(engines.load(engine, pa.table(columns)))
     found = fetched(records, ["floor(x)", "round(x)", "ceil(x)", "x > 5", "greatest(x, 2)", "sqrt(x) > 5", "x / 0"])
     missing = engine == "sqlite"
@@ -152,6 +152,11 @@ def test_floats_that_are_not_numbers(engine):
     assert found[3] == [True, False, above, False]
     assert repr(found[4]) == repr([math.inf, 2.0, 2.0 if engine == "sqlite" else nan, 2.0])
     assert found[5:] == [[True, None, above, False], [None] * 4]
+    # NaN equals itself and is larger than infinity. A computed NaN is NaN, too, or NULL on SQLite.
+    same, larger, *computed = fetched(records, ["x = x", "x > most", "x * 0 is null", "x - x is null"])
+    assert same == [True, True, None if missing else True, True]
+    assert larger == [False, False, None if missing else True, False]
+    assert computed == [[missing, missing, missing, False]] * 2
 
 
 def test_text_is_ordered_by_code_point_independently_of_the_collation():

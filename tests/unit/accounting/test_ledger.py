@@ -1156,6 +1156,16 @@ def test_a_ledger_that_is_moved_during_a_charge_raises_before_noise_is_drawn(pat
         ledger.charge(asked())
 
 
+def test_a_file_that_is_not_a_ledger_is_refused(path):
+    path.write_text("state,cattle\nIA,120\n")
+    words = r"census.ledger' is not a ledger: give the path of a ledger, or another path for a new one; if it was"
+    with pytest.raises(ss.LedgerError, match=words):
+        ss.Ledger(path)
+    with pytest.raises(ss.LedgerError, match=words):
+        ss.Session(RECORDS, path)
+    assert path.read_text() == "state,cattle\nIA,120\n"
+
+
 def test_a_hard_link_is_refused(path):
     """Under a second name SQLite would not find the journal that a crashed writer left under the first name."""
     ledger = filled(path, 1)
