@@ -1,4 +1,4 @@
-"""The command as a new user runs it: the real program, in an empty folder."""
+"""The command as a new user runs it, in an empty folder: a process for each run, and each command as the program."""
 
 import json
 import math
