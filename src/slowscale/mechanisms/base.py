@@ -54,6 +54,15 @@ class Mechanism(Declared, ABC):
     def pure_policy(self) -> Policy | None:
         """The PRDP policy, or None if the mechanism has none."""
 
+    @property
+    def tight_policy(self) -> Policy:
+        """The smallest PRzCDP policy that is known: for transformations and Gaussian noise, `policy` itself."""
+        return self.policy
+
+    def tight_loss(self, influence: float) -> float:
+        """Return the tight loss of one record size, with more digits than `tight_policy` has."""
+        return self.tight_policy(influence)
+
     @overload
     def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
 

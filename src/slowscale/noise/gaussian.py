@@ -25,6 +25,10 @@ class GaussianNoise(Scale, SymmetricNoise):
         return (z / self.sigma) ** 2 / 2
 
     @property
+    def _concave_from(self) -> float:
+        return math.inf
+
+    @property
     def _log_peak(self) -> float:
         return -math.log(self.sigma) - 0.5 * math.log(2 * math.pi)
 

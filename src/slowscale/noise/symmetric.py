@@ -27,6 +27,28 @@ class SymmetricNoise(Declared, ABC):
     def _drop(self, z: Array) -> Array:
         """Return f(0) − f(z), by how much the log-density falls from 0 to z."""
 
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        """Return drop(z + t) − drop(z) for z, t >= 0. Families whose digits would cancel override it."""
+        return self._drop(z + t) - self._drop(z)
+
+    def _bends(self, z: Array) -> tuple[Array, Array]:
+        """Return bounds on the second and the third derivative of `_drop` at every point from z on, between kinks.
+
+        The bounds are on absolute values, and do not increase with z. They are infinite if nothing is known.
+        """
+        unknown = np.full_like(z, math.inf)
+        return unknown, unknown
+
+    @property
+    def _kinks(self) -> tuple[float, ...]:
+        """The points z > 0 at which the derivative of `_drop` jumps."""
+        return ()
+
+    @property
+    def _concave_from(self) -> float:
+        """The point from which on `_drop` is concave: 0 for the noises of the paper, infinite for the Gaussian."""
+        return 0.0
+
     @property
     @abstractmethod
     def _log_peak(self) -> float:
