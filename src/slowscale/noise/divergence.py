@@ -27,7 +27,7 @@ from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array
 
 # A bound on the relative rounding error of an exponent: 64 units in the last place of its largest term.
-ROUNDING = 2.0**-46
+EXPONENT_ROUNDING = 2.0**-46
 # The noise beyond the quantile with this tail is bounded as a whole.
 FAR_TAIL = 1e-16
 # The ratio of neighbouring ends of the cells before these are split.
@@ -82,7 +82,7 @@ class _Cells:
         """
         width = np.diff(t)
         ends, densities = np.stack([loss[:-1], loss[1:]]), np.stack([density[:-1], density[1:]])
-        curved = bend * width**2 / 8 + ROUNDING * loss[0]
+        curved = bend * width**2 / 8 + EXPONENT_ROUNDING * loss[0]
         # Where L falls, it lies between its values at the two ends.
         flat = falls & ~(2 * curved < ends[0] - ends[1])
         upper = np.where(flat, ends[0], ends + curved)
@@ -96,13 +96,13 @@ class _Cells:
         value, slope = _log_g(middle, order)
         half = slope * (self.upper[0] - self.upper[1]) / 2
         size = (1.0 + order) * middle + np.abs(half) + np.abs(self.density).max(axis=0)
-        value = value + ROUNDING * size
+        value = value + EXPONENT_ROUNDING * size
         return self._log_integral(value + half + self.density[0], value - half + self.density[1])
 
     def log_lower(self, order: Array) -> Array:
         """Return ln of a lower bound on the integral over each cell, for a column of orders α − 1."""
         size = (1.0 + order) * self.lower.max(axis=0) + np.abs(self.density).max(axis=0)
-        below = self.density_gap + ROUNDING * size
+        below = self.density_gap + EXPONENT_ROUNDING * size
         with np.errstate(divide="ignore", invalid="ignore"):
             left, right = (
                 _log_g(loss, order)[0] + density - below
@@ -150,7 +150,7 @@ class _Integrals:
         inner = self._with_kinks(_geometric(min(first, half / 4), half))
         self._cells = [self._outer(np.concatenate([[0.0], outer])), self._inner(np.concatenate([[0.0], inner]))]
         end = outer[-1:]
-        self._tail_loss = noise._drop_rise(end, np.array([influence])) * (1 + ROUNDING)
+        self._tail_loss = noise._drop_rise(end, np.array([influence])) * (1 + EXPONENT_ROUNDING)
         self._log_tail = float(noise._log_tail(end + influence)[0]) - math.log(2)
         self.largest = max(float(cells.upper.max()) for cells in self._cells)
 
@@ -258,14 +258,14 @@ class _Orders:
     @property
     def values(self) -> Array:
         """ψ(α)/(α(α − 1)) at the orders."""
-        return np.asarray(np.logaddexp(0.0, self.logs) * (1 + ROUNDING) / (self.orders * (self.orders + 1)))
+        return np.asarray(np.logaddexp(0.0, self.logs) * (1 + EXPONENT_ROUNDING) / (self.orders * (self.orders + 1)))
 
     def suprema(self) -> tuple[Array, Array]:
         """Return bounds on the supremum below the first order, between neighbouring ones and beyond the last.
 
         The second array says where each chord has its supremum.
         """
-        x, psi = np.append(0.0, self.orders), np.append(0.0, np.logaddexp(0.0, self.logs) * (1 + ROUNDING))
+        x, psi = np.append(0.0, self.orders), np.append(0.0, np.logaddexp(0.0, self.logs) * (1 + EXPONENT_ROUNDING))
         slopes = np.append(np.diff(psi) / np.diff(x), self.largest)
         ends = np.append(self.orders, np.inf)
         # A chord is slope·(x − root), x = α − 1. Divided by x(x + 1), it is largest at root + √(root² + root).
@@ -275,7 +275,7 @@ class _Orders:
             chords = slopes * (at - root) / (at * (at + 1))
         chords[0], at[0] = slopes[0], self.orders[0]
         with np.errstate(over="ignore"):
-            rises = np.append(np.exp(self.logs) / (self.orders * (self.orders + 1)) * (1 + ROUNDING), np.inf)
+            rises = np.append(np.exp(self.logs) / (self.orders * (self.orders + 1)) * (1 + EXPONENT_ROUNDING), np.inf)
         return np.fmin(chords, rises), at
 
     def close(self, precision: float) -> None:
@@ -325,6 +325,6 @@ def tight_loss(
     orders = _Orders.of(integrals, orders.orders)
     orders.close(precision)
     best = orders.orders[[orders.values.argmax()]]
-    lower = float((np.logaddexp(0.0, integrals.log_lower(best)) / (best * (best + 1)))[0]) * (1 - ROUNDING)
+    lower = float((np.logaddexp(0.0, integrals.log_lower(best)) / (best * (best + 1)))[0]) * (1 - EXPONENT_ROUNDING)
     upper = float(orders.suprema()[0].max())
     return TightLoss(influence, upper, lower, float(1 + best[0]), integrals.count, orders.orders.size)

@@ -14,7 +14,7 @@ Influences are in units of the scale of the noise.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +23,15 @@ from slowscale.noise.divergence import TightLoss, far_end, tight_loss
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
-FIRST, LAST = 1e-9, 1e15
-# The influence from which the loss is extrapolated by group privacy, as a share of FIRST.
+FIRST_INFLUENCE, LAST_INFLUENCE = 1e-9, 1e15
+# The influence from which the loss is extrapolated by group privacy, as a share of FIRST_INFLUENCE.
 SEED_SHARE = 1e-4
 # Which shares of the precision go to the step of the grid, to merging its lines, and to the bounds at the nodes.
 STEP_SHARE, MERGE_SHARE, BOUND_SHARE = 0.65, 0.2, 0.05
-NODES_PER_STEP = 2  # where the loss grows with the square of the influence, it grows by one step from node to node
+# From this loss on, the other bound is compared: it may also be close where the loss is small, and then leave again.
+LARGE_LOSS = 20.0
+MOST_NODES_SKIPPED = 256
+NODES_PER_STEP = 4  # nodes are this much closer than a step, so that a step can be chosen between them
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,35 @@ class TightCurve:
         return out
 
 
+    def lies_above(self, bounds: Sequence[TightLoss]) -> bool:
+        """Return whether the curve does not fall, and lies above the tight loss wherever bounds prove it.
+
+        From one bound to the next, the loss is at most the next bound, or (Δ/x + 1)² times the bound at the smallest
+        influence x, by group privacy.
+        """
+        if not all(np.isfinite(knots).all() for knots in (self.log_sizes, self.log_losses)):
+            return False
+        if not ((np.diff(self.log_sizes) > 0).all() and (np.diff(self.log_losses) >= 0).all()):
+            return False
+        seed, *rest = sorted(bounds, key=lambda bound: bound.influence)
+        first, last = math.exp(self.log_sizes[0]), math.exp(self.log_sizes[-1])
+        at = np.array([bound.influence for bound in rest])
+        if not (seed.influence < first and at[0] <= first * (1 + 1e-9) and at[-1] >= last * (1 - 1e-9)):
+            return False
+        upper = np.array([bound.upper for bound in rest])
+        starts = np.clip(at[:-1], first, last)
+        unproven = self(starts) < upper[1:] * (1 - 1e-9)
+        if not unproven.any():
+            return True
+        # On these axes (Δ/x + 1)² is convex, so a line that lies above it at both ends lies above it between them.
+        stretch = np.flatnonzero(unproven)
+        low, high = starts[stretch[0]], at[stretch[-1] + 1]
+        knots = np.exp(self.log_sizes)
+        checked = np.concatenate([knots[(knots > low) & (knots < high)], [low, min(high, last)]])
+        by_group = (checked / seed.influence + 1) ** 2 * seed.upper
+        return bool((self(checked) >= by_group * (1 - 1e-9)).all())
+
+
 def _node_width(precision: float) -> float:
     return STEP_SHARE * precision / NODES_PER_STEP
 
@@ -103,8 +135,8 @@ def build_curve(
         Called with the share of the work that is done.
     """
     width = _node_width(precision)
-    count = math.ceil(math.log(LAST / FIRST) / width)
-    logs = math.log(FIRST) + width * np.arange(count + 1)
+    count = math.ceil(math.log(LAST_INFLUENCE / FIRST_INFLUENCE) / width)
+    logs = math.log(FIRST_INFLUENCE) + width * np.arange(count + 1)
     upper = np.full(count + 1, np.inf)  # bounds on the loss at the nodes
     seen: list[TightLoss] = []
     last = far_end(noise)
@@ -113,34 +145,32 @@ def build_curve(
         seen.append(tight_loss(noise, influence, BOUND_SHARE * precision, last))
         return seen[-1].upper
 
-    node = _by_group_privacy(noise, bound, logs, upper, precision)
-    slope = 2.0
+    node = _by_group_privacy(bound, logs, upper, precision)
+    slope, before = 2.0, node - 1
     while node <= count:
         upper[node] = bound(math.exp(logs[node]))
-        if other(np.exp(logs[[node]]))[0] <= upper[node] * (1 + precision / 2) and slope < 1.05:
-            break
-        done = np.flatnonzero(np.isfinite(upper[:node]))
-        if done.size:
-            slope = math.log(upper[node] / upper[done[-1]]) / (logs[node] - logs[done[-1]])
+        if before >= 0:
+            slope = math.log(upper[node] / upper[before]) / (logs[node] - logs[before])
         if progress is not None:
             progress(node / count)
-        node += min(max(1, int(STEP_SHARE * precision / (max(slope, 0.05) * width))), 64)
-    if node > count and not np.isfinite(upper[count]):
-        upper[count] = bound(math.exp(logs[count]))
-    end = min(node, count)
-    return TightCurve(*_merged(logs[: end + 1], _corners(upper[: end + 1]), precision), precision, tuple(seen))
+        closed = float(other(np.exp(logs[[node]]))[0])
+        if node == count or (closed > LARGE_LOSS and closed <= upper[node] * (1 + precision / 2)):
+            break
+        step = int(STEP_SHARE * precision / (max(slope, 1e-3) * width))
+        before, node = node, min(node + min(max(step, 1), MOST_NODES_SKIPPED), count)
+    known = np.flatnonzero(np.isfinite(upper))
+    knots = _merged(logs[known], _corners(upper[known]), precision)
+    return TightCurve(*knots, precision, tuple(seen))
 
 
-def _by_group_privacy(
-    noise: SymmetricNoise, bound: Callable[[float], float], logs: Array, upper: Array, precision: float
-) -> int:
+def _by_group_privacy(bound: Callable[[float], float], logs: Array, upper: Array, precision: float) -> int:
     """Fill in the nodes where the loss grows with the square of the influence; return the first other node."""
-    seed = FIRST * SEED_SHARE
+    seed = FIRST_INFLUENCE * SEED_SHARE
     at_seed = bound(seed)
     quadratic = np.ceil(np.exp(logs) / seed) ** 2 * at_seed
     close = 1 + 2 * BOUND_SHARE * precision + 4 * SEED_SHARE
     low, high = 0, logs.size  # the last node that is close, and the first that is not, by bisection
-    if quadratic[0] > bound(FIRST) * close:
+    if quadratic[0] > bound(FIRST_INFLUENCE) * close:
         return 0
     while high - low > 1:
         middle = (low + high) // 2
@@ -150,9 +180,9 @@ def _by_group_privacy(
 
 
 def _corners(upper: Array) -> Array:
-    """Return at each node a bound on the log of the loss up to the next node that was computed."""
-    known = np.minimum.accumulate(upper[::-1])[::-1]  # the loss does not decrease
-    return np.log(np.append(known[1:], known[-1]))
+    """Return for each node a bound on the log of the loss up to the next node."""
+    least = np.minimum.accumulate(upper[::-1])[::-1]  # the loss does not decrease, so later bounds hold here too
+    return np.log(np.append(least[1:], least[-1]))
 
 
 def _merged(logs: Array, corners: Array, precision: float) -> tuple[Array, Array]:
@@ -166,8 +196,7 @@ def _merged(logs: Array, corners: Array, precision: float) -> tuple[Array, Array
         runs = logs[ahead] - start
         least = np.maximum.accumulate((corners[ahead] - height) / runs)
         most = np.minimum.accumulate((corners[ahead] + room - height) / runs)
-        # Do not fall, and end within the room, so that the next line can start.
-        good = np.flatnonzero((most >= np.maximum(least, 0.0)) & (least <= most))
+        good = np.flatnonzero(most >= np.maximum(least, 0.0))
         reach = int(good[-1]) if good.size else 0
         slope = max((least[reach] + most[reach]) / 2, least[reach], 0.0)
         losses.append(float(height + slope * runs[reach]))
