@@ -12,6 +12,7 @@ from slowscale.policy.tree import (
     KthRoot,
     Logarithm,
     Max,
+    Min,
     Number,
     Power,
     Product,
@@ -20,11 +21,15 @@ from slowscale.policy.tree import (
     Shift,
     Sum,
     Symbol,
+    Tabulated,
     Tanh,
     Times,
     contains,
     per_piece,
 )
+
+# The nodes that are losses, or combinations of losses.
+LossNode = HalfSquare | Tanh | Times | Sum | Max | Min | Tabulated
 
 
 def number(x: float) -> str:
@@ -34,7 +39,7 @@ def number(x: float) -> str:
 
 def text(formula: Formula) -> str:
     """Return a formula as text."""
-    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+    if isinstance(formula, LossNode):
         return _text_of_loss(formula)
     match formula:
         case Number(value):
@@ -66,7 +71,7 @@ def text(formula: Formula) -> str:
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
-def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+def _text_of_loss(formula: LossNode) -> str:
     """Return a loss, or a combination of losses, as text."""
     match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
@@ -86,6 +91,10 @@ def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
             return f"max{f' over {by}' if by else ''} of [{'; '.join(map(text, terms))}]"
         case Max(terms):
             return f"max({'; '.join(map(text, terms))})"
+        case Min(terms):
+            return f"min({'; '.join(map(text, terms))})"
+        case Tabulated(base, _, _, name):
+            return f"tight({text(base)}; {name})"
 
 
 def _signed(by: float) -> str:
@@ -111,7 +120,7 @@ def _atom(formula: Formula) -> str:
 
 def latex(formula: Formula) -> str:
     """Return a formula in LaTeX."""
-    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+    if isinstance(formula, LossNode):
         return _latex_of_loss(formula)
     match formula:
         case Number(value):
@@ -143,7 +152,7 @@ def latex(formula: Formula) -> str:
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
-def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+def _latex_of_loss(formula: LossNode) -> str:
     """Return a loss, or a combination of losses, in LaTeX."""
     match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
@@ -160,10 +169,19 @@ def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
             return " + ".join(f"\\left({latex(term)}\\right)" for term in terms)
         case Max(terms):
             return f"\\max\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
+        case Min(terms):
+            return f"\\min\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
+        case Tabulated(base, _, _, name):
+            return f"\\operatorname{{tight}}\\left({latex(base)};\\ \\text{{{_latex_plain(name)}}}\\right)"
 
 
 def _latex_pieces(base: Formula, step: float) -> str:
     return f"\\left\\lceil \\frac{{{latex(base)}}}{{{number(step)}}} \\right\\rceil"
+
+
+def _latex_plain(words: str) -> str:
+    """Return words for LaTeX's text mode, without the characters that have a meaning there."""
+    return "".join(f"\\{letter}" if letter in "#$%&_{}" else letter for letter in words)
 
 
 def _latex_factor(formula: Formula) -> str:

@@ -17,6 +17,7 @@ from slowscale.policy.tree import (
     KthRoot,
     Logarithm,
     Max,
+    Min,
     Number,
     Power,
     Product,
@@ -25,6 +26,7 @@ from slowscale.policy.tree import (
     Shift,
     Sum,
     Symbol,
+    Tabulated,
     Tanh,
     Times,
     per_piece,
@@ -35,6 +37,7 @@ Row = list[str]
 EQUALS, PLUS, MINUS = "<mo>&#x0003D;</mo>", "<mo>&#x0002B;</mo>", "<mo>&#x02212;</mo>"
 TIMES, DOT, SLASH, COMMA = "<mo>&#x000D7;</mo>", "<mo>&#x000B7;</mo>", "<mo>&#x0002F;</mo>", "<mo>&#x0002C;</mo>"
 OPEN, CLOSE = '<mo stretchy="false">&#x00028;</mo>', '<mo stretchy="false">&#x00029;</mo>'
+SEMICOLON = "<mo>&#x0003B;</mo>"
 EPSILON, SPACE = "<mi>&#x003B5;</mi>", '<mspace width="0.167em" />'
 WITH = "<mtext>&#x000A0;with&#x000A0;</mtext>"
 ROUND, SQUARE, CURLY = ("&#x00028;", "&#x00029;"), ("[", "]"), ("&#x0007B;", "&#x0007D;")
@@ -101,6 +104,10 @@ def _loss_row(formula: Formula) -> Row:
             return _separated([[_fenced(ROUND, row(term))] for term in terms], PLUS)
         case Max(terms):
             return ["<mo>max</mo>", _fenced(CURLY, _separated([row(term) for term in terms], COMMA))]
+        case Min(terms):
+            return ["<mo>min</mo>", _fenced(CURLY, _separated([row(term) for term in terms], COMMA))]
+        case Tabulated(base, _, _, name):
+            return ["<mi>tight</mi>", _fenced(ROUND, [*row(base), SEMICOLON, f"<mtext>{escape(name)}</mtext>"])]
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 

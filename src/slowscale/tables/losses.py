@@ -3,6 +3,7 @@
 The engine evaluates the policy as an expression, so no record leaves it: only quantiles and shares are returned.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from slowscale.policy.tree import (
     KthRoot,
     Logarithm,
     Max,
+    Min,
     Number,
     Power,
     Product,
@@ -33,6 +35,7 @@ from slowscale.policy.tree import (
     Shift,
     Sum,
     Symbol,
+    Tabulated,
     Tanh,
     Times,
     contains,
@@ -216,4 +219,25 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
             return sum(map(of, terms), ibis.literal(0.0))
         case Max(terms):
             return ibis.greatest(*map(of, terms))
+        case Min(terms):
+            return ibis.least(*map(of, terms))
+        case Tabulated(base, log_sizes, log_losses):
+            return _interpolated(of(base), log_sizes, log_losses)
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
+
+
+def _interpolated(size: Any, log_sizes: Sequence[float], log_losses: Sequence[float]) -> ir.Value:
+    """Return the loss that a table gives at a size: a binary search, as nested CASE expressions."""
+    first, last = math.exp(log_sizes[0]), math.exp(log_sizes[-1])
+    at = ibis.greatest(size, ibis.literal(first)).ln()  # the logarithm of 0 is an error on some engines
+
+    def within(low: int, high: int) -> ir.Value:
+        """Return ln(loss) between two knots."""
+        if high - low > 1:
+            middle = (low + high) // 2
+            return ibis.ifelse(size <= math.exp(log_sizes[middle]), within(low, middle), within(middle, high))
+        slope = (log_losses[high] - log_losses[low]) / (log_sizes[high] - log_sizes[low])
+        return (at - log_sizes[low]) * slope + log_losses[low]
+
+    inside = within(0, len(log_sizes) - 1).exp()
+    return ibis.cases((size <= 0.0, ibis.literal(0.0)), (size > last, ibis.literal(math.inf)), else_=inside)
