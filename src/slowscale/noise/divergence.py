@@ -22,12 +22,17 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array
 
+Flags = npt.NDArray[np.bool_]
+
 # A bound on the relative rounding error of an exponent: 64 units in the last place of its largest term.
 EXPONENT_ROUNDING = 2.0**-46
+# A bound on the error of the log of the density's normalising constant.
+NORMALISING_ERROR = 1e-12
 # The noise beyond the quantile with this tail is bounded as a whole.
 FAR_TAIL = 1e-16
 # The ratio of neighbouring ends of the cells before these are split.
@@ -36,6 +41,8 @@ COARSE_RATIO = 1.4
 FIRST_ORDER = 2.0**-12
 # Orders are first searched with this precision, on the coarse cells.
 COARSE_PRECISION = 0.05
+# Orders whose value is at least this share of the largest one are computed on the fine cells.
+MATTERING_SHARE = 0.9
 MOST_PARTS = 400
 MOST_ROUNDS = 60
 
@@ -74,7 +81,7 @@ class _Cells:
     density_gap: Array  # how far that line may lie above it
 
     @classmethod
-    def of(cls, t: Array, loss: Array, bend: Array, falls: Array, density: Array, lift: Array, bow: Array) -> Self:
+    def of(cls, t: Array, loss: Array, bend: Array, falls: Flags, density: Array, lift: Array, bow: Array) -> Self:
         """Return cells from the values of L and ln p(z − Δ) at their ends.
 
         `bend` bounds |L''|, and `bow` the second derivative of ln p(z − Δ), on each cell. `falls` says where L is known
@@ -96,17 +103,16 @@ class _Cells:
         value, slope = _log_g(middle, order)
         half = slope * (self.upper[0] - self.upper[1]) / 2
         size = (1.0 + order) * middle + np.abs(half) + np.abs(self.density).max(axis=0)
-        value = value + EXPONENT_ROUNDING * size
+        value = value + (EXPONENT_ROUNDING * size + NORMALISING_ERROR)
         return self._log_integral(value + half + self.density[0], value - half + self.density[1])
 
     def log_lower(self, order: Array) -> Array:
         """Return ln of a lower bound on the integral over each cell, for a column of orders α − 1."""
         size = (1.0 + order) * self.lower.max(axis=0) + np.abs(self.density).max(axis=0)
-        below = self.density_gap + EXPONENT_ROUNDING * size
+        below = self.density_gap + EXPONENT_ROUNDING * size + NORMALISING_ERROR
         with np.errstate(divide="ignore", invalid="ignore"):
             left, right = (
-                _log_g(loss, order)[0] + density - below
-                for loss, density in zip(self.lower, self.density, strict=True)
+                _log_g(loss, order)[0] + density - below for loss, density in zip(self.lower, self.density, strict=True)
             )
             parts = self._log_integral(left, right)
         return np.where(np.isfinite(parts), parts, -np.inf)
@@ -120,7 +126,7 @@ class _Cells:
         shape[small] = 0.0
         return np.asarray(np.maximum(left, right) + np.log(self.width) + shape)
 
-    def split(self, parts: Array) -> Array:
+    def split(self, parts: npt.NDArray[np.intp]) -> Array:
         """Return ends that split each cell into a number of parts, in a geometric sequence; the first cell stays."""
         ends, parts = self.t[1:], parts[1:]
         first = np.cumsum(parts) - parts
@@ -211,7 +217,7 @@ class _Integrals:
         # The gap of n parts is 1/n² of that of the cell, so n ∝ gap^(1/3) needs the fewest cells.
         scale = math.sqrt(sum(float(root.sum()) for root in roots) / precision)
         ends = [
-            cells.split(np.clip(np.ceil(root * scale).astype(int), 1, MOST_PARTS))
+            cells.split(np.clip(np.ceil(root * scale).astype(np.intp), 1, MOST_PARTS))
             for cells, root in zip(self._cells, roots, strict=True)
         ]
         self._cells = [self._outer(ends[0]), self._inner(ends[1])]
@@ -320,9 +326,9 @@ def tight_loss(
     most = max(64.0, 64 / integrals.largest)
     orders = _Orders.of(integrals, np.append(FIRST_ORDER, np.geomspace(0.25, most, 3 + math.ceil(math.log(most) / 2))))
     orders.close(COARSE_PRECISION)
-    values = orders.values
-    integrals.split(orders.orders[values > 0.9 * values.max()], precision)
-    orders = _Orders.of(integrals, orders.orders)
+    matter = orders.values > MATTERING_SHARE * orders.values.max()
+    integrals.split(orders.orders[matter], precision)
+    orders.logs[matter] = integrals.log_upper(orders.orders[matter])  # elsewhere, the coarse bounds are good enough
     orders.close(precision)
     best = orders.orders[[orders.values.argmax()]]
     lower = float((np.logaddexp(0.0, integrals.log_lower(best)) / (best * (best + 1)))[0]) * (1 - EXPONENT_ROUNDING)

@@ -1,9 +1,9 @@
 """Tight curves kept for the next time: in memory, and in files of the user's cache folder.
 
-A curve takes seconds to compute and depends only on the shape of the noise and on the precision, so it is computed once.
-The folder is that of the operating system for caches, or the one that the environment variable SLOWSCALE_CACHE names.
-A file is used only if its checksum is right and some of its bounds, chosen at random, are computed again with the same
-result. This finds damaged files. It is no protection against somebody who can write to the folder.
+A curve takes seconds to compute and depends only on the shape of the noise and on the precision. The folder is that of
+the operating system for caches, or the one that the environment variable SLOWSCALE_CACHE names. A file is used only if
+its checksum is right and some of its bounds, chosen at random, are computed again with the same result. This finds
+damaged files. It is no protection against somebody who can write to the folder.
 """
 
 import hashlib
@@ -108,7 +108,8 @@ def _read(path: Path, noise: SymmetricNoise, precision: float) -> TightCurve | N
     if description != _description(noise, precision) or checksum != _checksum(description, *arrays):
         return None
     bounds = tuple(
-        TightLoss(*(float(value) for value in row[:4]), int(row[4]), int(row[5])) for row in arrays[2].reshape(-1, 6)
+        TightLoss(float(at), float(upper), float(lower), float(order), int(cells), int(orders))
+        for at, upper, lower, order, cells, orders in arrays[2].reshape(-1, 6)
     )
     curve = TightCurve(arrays[0], arrays[1], precision, bounds)
     places = np.random.default_rng().integers(len(bounds), size=RECOMPUTED)

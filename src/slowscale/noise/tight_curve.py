@@ -81,7 +81,6 @@ class TightCurve:
             out[logs > self.log_sizes[-1]] = np.inf
         return out
 
-
     def lies_above(self, bounds: Sequence[TightLoss]) -> bool:
         """Return whether the curve does not fall, and lies above the tight loss wherever bounds prove it.
 
@@ -136,7 +135,7 @@ def build_curve(
     """
     width = _node_width(precision)
     count = math.ceil(math.log(LAST_INFLUENCE / FIRST_INFLUENCE) / width)
-    logs = math.log(FIRST_INFLUENCE) + width * np.arange(count + 1)
+    logs = math.log(FIRST_INFLUENCE) + width * np.arange(count + 1.0)
     upper = np.full(count + 1, np.inf)  # bounds on the loss at the nodes
     seen: list[TightLoss] = []
     last = far_end(noise)
@@ -182,7 +181,7 @@ def _by_group_privacy(bound: Callable[[float], float], logs: Array, upper: Array
 def _corners(upper: Array) -> Array:
     """Return for each node a bound on the log of the loss up to the next node."""
     least = np.minimum.accumulate(upper[::-1])[::-1]  # the loss does not decrease, so later bounds hold here too
-    return np.log(np.append(least[1:], least[-1]))
+    return np.asarray(np.log(np.append(least[1:], least[-1])))
 
 
 def _merged(logs: Array, corners: Array, precision: float) -> tuple[Array, Array]:

@@ -91,7 +91,8 @@ class TightPolicy(Policy):
             return closed
         name = f"{type(self.noise).__name__.removesuffix('Noise')}, certified within {number(100 * self.precision)} %"
         knots = (tuple(self._curve.log_sizes.tolist()), tuple(self._curve.log_losses.tolist()))
-        return Min((Tabulated(Quotient(x, self.noise.sigma), *knots, name), closed))
+        ratio = x if self.noise.sigma == 1 else Quotient(x, self.noise.sigma)
+        return Min((Tabulated(ratio, *knots, name), closed))
 
     def _group_anywhere(self, values: Array) -> float:
         return min(super()._group_anywhere(values), self.closed._group_anywhere(values))
@@ -133,7 +134,7 @@ class Certificate:
         return verify_curve(self.noise._standard(), self.curve)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row per bound: the influence, the bounds on the loss, the best order, and the size of the grids."""
+        """Return one row per influence: the bounds on the loss, the best order, and the size of the grids."""
         scale = self.noise.sigma
         return [
             {
