@@ -152,7 +152,8 @@ class _Integrals:
         self._noise, self._influence = noise, influence
         first = _first_end(noise, influence)
         half = influence / 2
-        outer = self._with_kinks(_geometric(first, max(last, 4 * first)))
+        # Beyond both ends p(z − Δ) falls as fast as p(z), so that the tail can be bounded as a whole.
+        outer = self._with_kinks(_geometric(first, max(last, influence)))
         inner = self._with_kinks(_geometric(min(first, half / 4), half))
         self._cells = [self._outer(np.concatenate([[0.0], outer])), self._inner(np.concatenate([[0.0], inner]))]
         end = outer[-1:]

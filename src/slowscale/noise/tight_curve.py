@@ -98,16 +98,18 @@ class TightCurve:
             return False
         upper = np.array([bound.upper for bound in rest])
         starts = np.clip(at[:-1], first, last)
-        unproven = self(starts) < upper[1:] * (1 - 1e-9)
-        if not unproven.any():
-            return True
+        unproven = np.flatnonzero((self(starts) < upper[1:] * (1 - 1e-9)) & (starts < last * (1 - 1e-9)))
+        return all(self._follows_from(seed, float(starts[i]), upper[i + 1]) for i in unproven)
+
+    def _follows_from(self, seed: TightLoss, start: float, bound: float) -> bool:
+        """Return whether group privacy proves the curve from an influence on, up to where it reaches a bound."""
+        log_start = math.log(start)
+        log_end = max(log_start, float(np.interp(math.log(bound), self.log_losses, self.log_sizes)))
+        knots = self.log_sizes[(self.log_sizes > log_start) & (self.log_sizes < log_end)]
+        at = np.exp(np.concatenate([[log_start], knots, [log_end]]))
         # On these axes (Δ/x + 1)² is convex, so a line that lies above it at both ends lies above it between them.
-        stretch = np.flatnonzero(unproven)
-        low, high = starts[stretch[0]], at[stretch[-1] + 1]
-        knots = np.exp(self.log_sizes)
-        checked = np.concatenate([knots[(knots > low) & (knots < high)], [low, min(high, last)]])
-        by_group = (checked / seed.influence + 1) ** 2 * seed.upper
-        return bool((self(checked) >= by_group * (1 - 1e-9)).all())
+        proved = (at / seed.influence + 1) ** 2 * seed.upper
+        return bool((self(at * (1 - 1e-12)) >= proved * (1 - 1e-9)).all())
 
 
 def _node_width(precision: float) -> float:
