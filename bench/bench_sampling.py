@@ -3,7 +3,8 @@
 Targets:
 
 - At most this multiple of the time of `numpy.random.Generator.normal`: 12 for the Gaussian, 25 for the generalized
-  Gaussian 1/2, the exponential polylog 2 and the arsinh-normal, 40 for the fourth root and the log, 60 for the exponential polylog 3.
+  Gaussian 1/2, the exponential polylog 2 and the arsinh-normal, 40 for the fourth root and the log, 60 for the
+  exponential polylog 3.
 - Per draw, at least 150 times faster than the sampler of the same noise in tmlt.core, and 90 times faster than OpenDP's
   Gaussian on vectors of 100,000.
 - Less than 1 GB for ten million draws, and less than 300 µs for a single draw.

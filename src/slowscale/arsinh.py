@@ -26,9 +26,9 @@ import numpy as np
 from slowscale.parameters import Array
 
 # The table of best places: its step in the coordinate arsinh(Δ/2), and its end, beyond which z* is negligible.
-STEP, END = 1 / 256, 20.0
+TABLE_STEP, TABLE_END = 1 / 256, 20.0
 # More than the relative rounding error of a rise.
-MARGIN = 1e-13
+RISE_ERROR = 1e-13
 # How far the place of the largest rise may be from its computed place, relatively; the table is checked to this.
 PLACE_ERROR = 1e-9
 
@@ -87,7 +87,7 @@ def steepest_point(shape: float) -> float:
 @lru_cache(maxsize=1024)
 def steepest(shape: float) -> float:
     """Return the largest ψ', rounded up."""
-    return float(slope(np.array([steepest_point(shape)]), shape)[0]) * (1 + MARGIN)
+    return float(slope(np.array([steepest_point(shape)]), shape)[0]) * (1 + RISE_ERROR)
 
 
 def _best_place(x: Array, shape: float) -> Array:
@@ -114,7 +114,7 @@ class _Places(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _places(shape: float) -> _Places:
-    v = STEP * np.arange(round(END / STEP) + 2)
+    v = TABLE_STEP * np.arange(round(TABLE_END / TABLE_STEP) + 2)
     x = 2 * np.sinh(v[1:])
     place = _best_place(x, shape)
     low, high = place * (1 - PLACE_ERROR), place * (1 + PLACE_ERROR)
@@ -135,7 +135,7 @@ def largest_rise(x: Array, scale: float, shape: float) -> Array:
     """
     with np.errstate(over="ignore"):
         distance = x / scale
-    far = distance > math.exp(END)
+    far = distance > math.exp(TABLE_END)
     if far.all():
         return _far_rise(x, scale, shape)
     if far.any():
@@ -148,14 +148,14 @@ def largest_rise(x: Array, scale: float, shape: float) -> Array:
 
 def _far_rise(x: Array, scale: float, shape: float) -> Array:
     # There ψ'(Δ) and z* are below 1e-6, so ψ(z* + Δ) − ψ(z*) exceeds ψ(Δ) by less than 1e-14 of it.
-    return drop(arsinh_ratio(x, scale), shape) * (1 + 2 * MARGIN)
+    return drop(arsinh_ratio(x, scale), shape) * (1 + 2 * RISE_ERROR)
 
 
 def _near_rise(x: Array, shape: float) -> Array:
     places, top = _places(shape), steepest_point(shape)
     half = x / 2
     growth = half + np.sqrt(1 + half * half)  # exp(arsinh(x/2))
-    position = np.log(growth) / STEP
+    position = np.log(growth) / TABLE_STEP
     cell = position.astype(np.intp)
     part = position - cell
     left, right = places.scaled.take(cell), places.scaled.take(cell + 1)
@@ -164,7 +164,7 @@ def _near_rise(x: Array, shape: float) -> Array:
     z = np.clip((left + part * (right - left)) / growth, low, high)
     tilt = slope(z + x, shape) - slope(z, shape)
     bound = rise(z, x, shape) + np.where(tilt > 0, tilt * (high - z), tilt * (low - z))
-    bound *= 1 + MARGIN
+    bound *= 1 + RISE_ERROR
     return np.minimum(bound, steepest(shape) * x, out=bound)
 
 

@@ -29,6 +29,16 @@ CASES = {
         [{"x": ss.ExponentialPolylog(0.2)}],
         {"x": ss.ExponentialPolylog(0.5)},
     ),
+    "arsinh-normal, scale": (
+        {"x": ss.ArsinhNormal(20, 1.6).policy},
+        [],
+        {"x": ss.ArsinhNormal(10, 1.6)},
+    ),
+    "arsinh-normal, shape": (
+        {"x": 2 * ss.ArsinhNormal(20, 2).policy},
+        [],
+        {"x": ss.ArsinhNormal(20, 1.2)},
+    ),
     "unit splitting": ({"x": ss.UnitSplitting(10, 50).policy}, [], {"x": ss.UnitSplitting(10, 20)}),
     "count": ({"count": 2 * TEN.policy}, [{"count": TEN}], {"count": ss.Gaussian(3)}),
     "one of two columns": ({"*": 2 * TEN.policy}, [{"y": TEN}], {"x": TEN, "y": ss.Gaussian(8)}),

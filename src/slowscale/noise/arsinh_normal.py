@@ -53,13 +53,14 @@ class ArsinhNormalNoise(ArsinhNormalFamily, SymmetricNoise):
 
         With T = tanh y, κ = 1/τ² and lengths in units of s, the derivatives are (κ(1 − yT) + 1 − 2T²)/cosh² y and
         (−κ(3T + y/cosh² y − 2yT²) + 8T³ − 6T)/cosh³ y. Here |1 − yT| <= max(1, y − 1) and |1 − 2T²| <= 1. The bracket
-        in the third one lies between −2y and 3 + 0.45, and 8T³ − 6T is twice a Chebyshev polynomial, so at most 2. The
-        bounds fall with y: (y − 1)/cosh² y does for y >= 2, and y/cosh³ y for y >= 1.
+        in the third one is at most 1.75 (near y = 0.73) and at least T(3 − 2yT) >= −max(0, 2y − 3), and 8T³ − 6T is
+        twice a Chebyshev polynomial, so at most 2. The bounds fall with y, because (y − 1)/cosh² y and (2y − 3)/cosh³ y
+        do where they exceed the constants, for y >= 2.
         """
         y = arsinh.arsinh_ratio(z, self.scale)
         curve, root = 1 / self.shape**2, np.exp(-arsinh.drop(y, math.inf))  # 1/cosh y
         second = (curve * np.maximum(1.0, y - 1) + 1) * root**2 / self.scale / self.scale
-        third = (curve * np.maximum(3.45, 2 * y) + 2) * root**3 / self.scale / self.scale / self.scale
+        third = (curve * np.maximum(1.75, 2 * y - 3) + 2) * root**3 / self.scale / self.scale / self.scale
         return second * (1 + 1e-12), third * (1 + 1e-12)
 
     @property
