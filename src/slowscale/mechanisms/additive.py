@@ -385,6 +385,8 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     words = "Exponential polylogarithmic noise is added to the sum."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"exponential polylog 2": {"p": 2}}
     _free = ("d", "sigma", "a", "p")
+    # The policy tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
+    _coarser: ClassVar[Mapping[str, bool]] = {"sigma": True, "d": False}
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:

@@ -14,7 +14,13 @@ PRzCDP-group). The influence of a record is the absolute change that it makes to
 
 from slowscale.policy.base import POLICY_KINDS, PURE, ZCDP, Function, Policy, function_name
 from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
-from slowscale.policy.families import ConstantPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
+from slowscale.policy.families import (
+    ArsinhNormalPolicy,
+    ConstantPolicy,
+    PolylogPolicy,
+    PowerPolicy,
+    UnitSplittingPolicy,
+)
 from slowscale.policy.tight import Certificate, TightPolicy
 from slowscale.policy.transforming import (
     PROBES,
@@ -30,6 +36,7 @@ __all__ = [
     "PROBES",
     "PURE",
     "ZCDP",
+    "ArsinhNormalPolicy",
     "Certificate",
     "ConstantPolicy",
     "Function",
