@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, create_model, field_validator, model_va
 from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
-from slowscale.mechanisms.charged import CLOSED, charged_policy
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import Domain, domains
 from slowscale.plan.base import Finite, NotNegative, PlanPart, Positive, as_value_errors, given_words
@@ -152,7 +152,7 @@ class CapPlan(MechanismPlan):
 
     times: int = Field(1, ge=1, le=10**9, description="The number of such releases that the cap has room for.")
     accounting: Literal["closed", "tight"] = Field(
-        CLOSED,
+        "closed",
         description='Whether the cap is made of the formula of the mechanism\'s policy ("closed"), or of the smallest '
         'policy that is known ("tight"). It does not depend on the accounting of the releases.',
     )

@@ -9,7 +9,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.columns import ColumnPolicy, column_policies, record_policy
 from slowscale.errors import SlowscaleError
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.charged import CLOSED, charged_policy
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.grid import as_unit
 from slowscale.plan.base import FilePath, PlanPart, as_value_errors, mistake_at
 from slowscale.plan.inputs import DataPlan, KeysPlan
@@ -96,7 +96,7 @@ class OptionsPlan(PlanPart):
         description='What root and log do with negative values: refuse them ("error"), or count them as 0 ("zero").',
     )
     accounting: Literal["closed", "tight"] = Field(
-        CLOSED,
+        "closed",
         description='Which policy of each mechanism is charged: its formula ("closed"), or the smallest policy that is '
         'known ("tight"), which is never larger. The noise is the same.',
     )
