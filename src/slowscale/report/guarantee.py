@@ -117,11 +117,12 @@ def _policy_chart(scope: Scope) -> Html:
     low, high = size_span(scope.columns, scope.sizes)
     sizes = np.union1d(np.geomspace(low, high, 141), sorted(values))
     with np.errstate(all="ignore"):
-        lines = {}
+        lines, like = {}, {}
         for column in scope.columns:
             lines[column.name] = points(sizes, column.policy(sizes))
             if column.closed is not None:
-                lines[f"{column.name}, closed form"] = points(sizes, column.closed(sizes))
+                lines[closed := f"{column.name}, closed form"] = points(sizes, column.closed(sizes))
+                like[closed] = column.name
         marks = [
             Mark(column.name, value, float(column.policy(value)), size.name)
             for size in scope.sizes
@@ -141,6 +142,7 @@ def _policy_chart(scope: Scope) -> Html:
         lines,
         tuple(mark if named else Mark(mark.line, mark.x, mark.y) for mark in marks),
         min([LEAST_DRAWN, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST_DRAWN else 0.0,
+        like,
     )
     return chart.figure(sorted(values or sizes[:: len(sizes) // 3]))
 
