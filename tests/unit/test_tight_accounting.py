@@ -9,9 +9,14 @@ import pandas as pd
 import pytest
 from helpers import tight
 from helpers.bitsources import Recorded
+from helpers.tight import StandIn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import slowscale as ss
 from slowscale.accounting import Charge
+from slowscale.accounting.caps import Total
+from slowscale.accounting.caps import check as check_cap
 from slowscale.cli.explain import explain
 from slowscale.cli.plans import check
 from slowscale.cli.shared import Accounting
@@ -122,6 +127,28 @@ def test_caps_are_compared_with_what_is_charged(tmp_path, ledger):
             with pytest.raises(ss.CapError):
                 opened.sum({column: LONG})
             assert opened.spent.releases == most
+
+
+COUNTS = st.tuples(*[st.integers(0, 3)] * 3)
+
+
+@settings(max_examples=60)
+@given(spent=COUNTS.filter(any), cap=COUNTS.filter(any))
+def test_the_verdict_on_sums_of_tight_and_closed_policies(spent, cap):
+    """Counts of T, its closed form C and a Gaussian: wherever a sample exceeds the cap, the proof must fail.
+
+    T equals C at both ends. So a total is under a cap if C and T together are no more than in the cap, and C no more.
+    """
+    policies = [StandIn(LONG.policy, 40.0), LONG.policy, NORMAL.policy]
+    total, allowed = (sum((n * p for n, p in zip(counts, policies, strict=True) if n), 0) for counts in (spent, cap))
+    sizes = np.concatenate([[0.0], np.geomspace(1e-12, 1e20, 400)])
+    exceeded = (total(sizes) > allowed(sizes) * (1 + 1e-8)).any()
+    try:
+        check_cap("x", Total.zero() + total, allowed)
+        assert not exceeded
+    except ss.CapError:
+        covered = spent[1] <= cap[1] and spent[0] + spent[1] <= cap[0] + cap[1] and spent[2] <= cap[2]
+        assert not covered
 
 
 def test_counts_under_a_cap():
@@ -346,3 +373,50 @@ def test_plans_are_closed_by_default(plan, capsys):
     plan.write_text(PLAN.replace('accounting = "tight"', 'accounting = "tigth"'), encoding="utf-8")
     with pytest.raises(ss.SlowscaleError, match="accounting"):
         read_plan(plan)
+
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+def page(accounting, path, **mechanisms):
+    opened = session(accounting)
+    release = opened.sum(mechanisms, keys=KEYS, count=ss.GeneralizedGaussian(3, 1))
+    sizes = {"median firm": dict.fromkeys(mechanisms, 12), "largest firm": dict.fromkeys(mechanisms, 9e4)}
+    text = release.report(path, opened.spent, overwrite=True, sizes=sizes).read_text(encoding="utf-8")
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text.partition("<body")[2]))
+
+
+def test_the_report_shows_both_policies_and_the_gain(tmp_path):
+    text = page("tight", tmp_path / "r.html", emp=LONG, pay=NORMAL)
+    gains = [f"{LONG.policy(size) / LONG.tight_policy(size):.3g} times as large at size" for size in (12, 9e4)]
+    sentence = f"By the closed form of the policy the loss would be {gains[0]} 12 (median firm) and {gains[1]} 90,000"
+    assert text.count(sentence) == 1
+    assert text.count("PRzCDP loss by the closed form") == 2  # of emp and the count; the Gaussian has only one policy
+    assert "emp, closed form" in text
+    assert "count, closed form" in text
+    assert "pay, closed form" not in text
+    assert f"By the closed form of the policy it would be {1.9:.2g}" in text
+    assert "Accounting Tight: the losses are the smallest that are known" in text
+    assert f"{LONG.tight_policy(12):.3g} at size 12 (median firm)" in text
+    data = text.partition("Data of this chart")[2]
+    assert f"12 {LONG.tight_policy(12):.3g} {LONG.policy(12):.3g}" in data
+
+
+def test_a_closed_report_does_not_mention_tight_policies(tmp_path):
+    text = page("closed", tmp_path / "r.html", emp=LONG, pay=NORMAL)
+    assert not re.search(r"closed form|[Tt]ight|Accounting", text)
+    assert f"{LONG.policy(12):.3g} at size 12 (median firm)" in text
+
+
+def test_a_policy_that_is_tight_already_is_shown_once(tmp_path):
+    release = session().sum({"emp": NORMAL}, keys=KEYS)
+    text = release.report(tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "closed form" not in text.replace("in place of the closed forms", "")
+
+
+def test_the_chart_of_a_comparison_has_the_compared_policies(tmp_path):
+    from slowscale.report.loss_chart import _lines
+
+    sizes = np.array([12.0, 400.0])
+    for accounting, policy in (("closed", LONG.policy), ("tight", LONG.tight_policy)):
+        assert _lines({"long": LONG}, sizes, accounting) == {"long": [(x, policy(x)) for x in sizes]}

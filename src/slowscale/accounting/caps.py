@@ -131,8 +131,8 @@ def _covered(left: Shapes, right: Shapes) -> tuple[Shapes, Shapes]:
     """Return both sides without the policies on the left that the right covers by their upper bounds.
 
     What remains proves as much: if a policy is nowhere larger than its bound, it may be replaced by the bound, and the
-    bound subtracted on both sides. Tight policies equal their closed forms for very small and very large records, where
-    no values could show that a cap of closed form is not exceeded.
+    bound subtracted on both sides. A tight policy may equal its closed form at some sizes, such as very large ones, and
+    there no values could show that a cap of closed form is not exceeded.
     """
     left, right = dict(left), dict(right)
     for shape, times in list(left.items()):
