@@ -193,7 +193,12 @@ def draw(query: BoundQuery, sums: ExactSums, facts: Facts, bits: BitSource | Non
 
 
 def dry_run(query: BoundQuery, facts: Facts) -> Release:
-    """Release sums of 0 with known bits, so that a query that cannot be drawn fails before anything is charged."""
+    """Release sums of 0 with known bits, so that a query that cannot be drawn fails before anything is charged.
+
+    So does one whose loss cannot be computed: tables of tight policies are computed now, if they are not known yet.
+    """
+    if query.accounting != CLOSED:
+        query.policy(dict.fromkeys(query.policy.columns, 1.0))
     zero = np.zeros(1, np.int64)
     sums = ExactSums(zero, {name: Sum(zero, Fraction(1)) for name in query.columns})
     return draw(replace(query, keys=None), sums, facts, KnownBits())

@@ -8,7 +8,7 @@ import numpy as np
 
 import slowscale as ss
 from slowscale.policy import POLICY_KINDS, Policy
-from slowscale.policy.tree import INFLUENCE, Min, Quotient, Tabulated, formula_value
+from slowscale.policy.tree import INFLUENCE, LazyNumbers, Min, Quotient, Tabulated, formula_value
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,16 @@ class StandIn(Policy):
 
     def formula(self, x=INFLUENCE):
         log_sizes = np.linspace(math.log(1e-6), math.log(1e9), self.knots)
-        share = 1 - 0.5 * np.exp(-((log_sizes / 6) ** 2))
-        log_losses = np.log(share * self.closed(self.sigma * np.exp(log_sizes)))
-        table = Tabulated(Quotient(x, self.sigma), tuple(log_sizes.tolist()), tuple(log_losses.tolist()), "stand-in")
+
+        def log_losses():
+            self.evaluated.append(self)
+            share = 1 - 0.5 * np.exp(-((log_sizes / 6) ** 2))
+            return np.log(share * self.closed(self.sigma * np.exp(log_sizes)))
+
+        table = Tabulated(Quotient(x, self.sigma), tuple(log_sizes.tolist()), LazyNumbers(log_losses), "stand-in")
         return Min((table, self.closed.formula(x)))
 
     def _loss(self, influence):
-        self.evaluated.append(self)
         with np.errstate(all="ignore"):
             table = formula_value(self.formula().terms[0], {"Δ": influence})
             return np.minimum(table, self.closed._loss(influence))

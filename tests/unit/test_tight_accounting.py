@@ -18,6 +18,8 @@ from slowscale.accounting import Charge
 from slowscale.accounting.caps import Total
 from slowscale.accounting.caps import check as check_cap
 from slowscale.cli.explain import explain
+from slowscale.cli.ledgers import raise_cap
+from slowscale.cli.mechanisms import compare
 from slowscale.cli.plans import check
 from slowscale.cli.shared import Accounting
 from slowscale.columns import released_columns
@@ -241,9 +243,13 @@ def test_a_ledger_of_an_earlier_version_goes_on_with_tight_charges(tmp_path):
     assert [entry["facts"].get("accounting") for entry in texts[1:]] == [None, "tight"]
 
 
-def test_facts_of_earlier_versions_say_closed(tmp_path):
+def test_facts_of_earlier_versions_say_closed(tmp_path, stand_in):
     release = session().sum({"emp": LONG}, keys=KEYS)
+    assert stand_in.evaluated, "a loss that cannot be computed must not be charged"
+    stand_in.evaluated.clear()
     read = ss.read_release(release.to_parquet(tmp_path / "t.parquet"))
+    assert "tight(emp / 40; stand-in)" in str(read)
+    assert not stand_in.evaluated, "reading and printing a release must not compute tables"
     assert read.facts.accounting == "tight"
     assert read.policy == release.policy
     earlier = {name: value for name, value in release.facts.items() if name != "accounting"}
@@ -375,6 +381,22 @@ def test_plans_are_closed_by_default(plan, capsys):
         read_plan(plan)
 
 
+def test_commands_have_the_option(capsys, tmp_path):
+    for accounting in Accounting:
+        compare(75, 106, "12,400", accounting=accounting, as_json=True)
+        for found in json.loads(capsys.readouterr().out).values():
+            policy = charged_policy(ss.Mechanism.from_dict(found["mechanism"]), accounting)
+            assert found["losses"] == pytest.approx({"12.0": policy(12), "400.0": policy(400)})
+    with ss.Ledger(tmp_path / "l", {"emp": LONG.policy}) as ledger:
+        cap = {"mechanism": "generalized-gaussian", "param": ["sigma=40", "p=0.5"], "reason": "test", "yes": True}
+        raise_cap(tmp_path / "l", "emp", **cap, times=3, accounting=Accounting.TIGHT)
+        assert ledger.caps == {"emp": 3 * LONG.tight_policy}
+        raise_cap(tmp_path / "l", "emp", **cap, times=3)
+        assert ledger.caps == {"emp": 3 * LONG.policy}
+        assert "nowhere lower" in capsys.readouterr().out
+        assert ledger.verify() == []
+
+
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
@@ -420,3 +442,15 @@ def test_the_chart_of_a_comparison_has_the_compared_policies(tmp_path):
     sizes = np.array([12.0, 400.0])
     for accounting, policy in (("closed", LONG.policy), ("tight", LONG.tight_policy)):
         assert _lines({"long": LONG}, sizes, accounting) == {"long": [(x, policy(x)) for x in sizes]}
+
+
+def test_a_loss_that_cannot_be_computed_is_not_charged(monkeypatch):
+    def fail(policy, influence):
+        raise RuntimeError("no table")
+
+    opened = session()
+    monkeypatch.setattr(StandIn, "_loss", fail)
+    with pytest.raises(RuntimeError, match="no table"):
+        opened.sum({"emp": LONG})
+    assert opened.spent.releases == 0
+    assert session("closed").sum({"emp": LONG}).policy == ss.RecordPolicy((("emp", LONG.policy),))
