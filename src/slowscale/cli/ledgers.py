@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slowscale.cli.shared import (
+    Accounting,
     AsJson,
     At,
     LedgerFile,
     LossTarget,
     Std,
+    WithAccounting,
     check_terminal,
     confirm,
     in_options,
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from slowscale.accounting import Ledger
     from slowscale.policy import Policy
 
-CAP_OPTIONS = ("mechanism", "std", "loss", "at", "times", "plus")  # other fields of a cap are given with --param
+# Other fields of a cap are given with --param.
+CAP_OPTIONS = ("mechanism", "std", "loss", "at", "times", "plus", "accounting")
 
 
 def show(path: LedgerFile, as_json: AsJson = False) -> None:
@@ -111,6 +114,7 @@ def raise_cap(
     at: At = None,
     times: Annotated[int, typer.Option(help="How many such releases the cap has room for in all.")] = 1,
     plus: Annotated[float, typer.Option(help="A loss that the cap allows on top, for records of any size.")] = 0.0,
+    accounting: WithAccounting = Accounting.CLOSED,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the cap without asking for confirmation.")] = False,
 ) -> None:
     """Replace the cap on a column. The change and its reason stay in the history for good."""
@@ -121,6 +125,7 @@ def raise_cap(
     if not reason.strip():
         raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
     given = {"mechanism": mechanism, "std": std, "loss": loss, "at": at, "times": times, "plus": plus}
+    given["accounting"] = accounting.value
     new = _parse_cap(given | dict(parse_assignment(text, "--param", "sigma=2") for text in param))
     _show_change(column, old, new)
     if not yes:

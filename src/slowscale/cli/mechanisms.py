@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slowscale.cli.shared import (
+    Accounting,
     AsJson,
     At,
     LossTarget,
     Overwrite,
     RecordSizes,
     Std,
+    WithAccounting,
     in_options,
     parse_assignment,
     print_json,
@@ -32,6 +34,7 @@ def compare(
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the policies in a .png, .svg or .html file.")
     ] = None,
+    accounting: WithAccounting = Accounting.CLOSED,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,14 +51,15 @@ def compare(
     influences: Any = values if shown[0].named else list(values.values())
     if chart is not None:
         writable_path(chart, "", overwrite)
+    queries = [at, 100 * at, 10_000 * at]
     try:
-        compared = ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at])
+        compared = ss.compare(candidates, influences=influences, queries=queries, accounting=accounting.value)
     except ParameterError as error:
         raise ParameterError(re.sub(r"^influences\b", "--sizes", str(error))) from None
     if chart is not None:
         from slowscale.report.loss_chart import write_chart
 
-        written = write_chart(candidates, chart, compared.searched, values.values(), overwrite)
+        written = write_chart(candidates, chart, compared.searched, values.values(), overwrite, accounting.value)
         typer.echo(f"wrote {written}", err=True)
     if as_json:
         rows = zip(candidates.items(), compared.losses.tolist(), strict=True)

@@ -4,11 +4,27 @@ import json
 import os
 import re
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+
+class Accounting(StrEnum):
+    """The values of the option --accounting."""
+
+    CLOSED = "closed"
+    TIGHT = "tight"
+
+
+WithAccounting = Annotated[
+    Accounting,
+    typer.Option(
+        "--accounting",
+        help="Which policies to use: the formulas, or the smallest policies that are known, which take longer.",
+    ),
+]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML). `slowscale init` writes one.")]
 LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

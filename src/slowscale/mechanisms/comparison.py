@@ -12,6 +12,7 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import figure
 from slowscale.markup import html_text
 from slowscale.mechanisms.base import REGISTRY, Mechanism
+from slowscale.mechanisms.charged import CLOSED, charged_policy, check_accounting
 from slowscale.mechanisms.crossovers import default_span, find_crossovers, least_losses
 from slowscale.parameters import Array, as_array, as_number, check_range
 
@@ -54,6 +55,8 @@ class Comparison:
         The record sizes between which all crossovers were found, both included.
     complete
         False if there were too many crossovers to list. Then `searched` ends before the largest size asked for.
+    accounting
+        Which policies were compared: "closed" or "tight".
     """
 
     names: tuple[str, ...]
@@ -66,6 +69,7 @@ class Comparison:
     best: tuple[tuple[float, float, str], ...]
     searched: tuple[float, float]
     complete: bool = True
+    accounting: str = CLOSED
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return one row per mechanism, with columns ("loss", name of the size or the size) and ("std", query)."""
@@ -83,7 +87,7 @@ class Comparison:
     def __str__(self) -> str:
         blocks = []
         if self.influences:
-            title = "PRzCDP loss of a record of size"
+            title = f"{'' if self.accounting == CLOSED else self.accounting + ' '}PRzCDP loss of a record of size"
             blocks.append(_table(title, self.labels, self.influences, self.names, self.losses))
         if self.queries:
             title = "standard deviation for a sum of"
@@ -109,6 +113,7 @@ def compare(
     influences: Iterable[float] | Mapping[str, float] = (),
     queries: Iterable[float] = (),
     within: tuple[float, float] | None = None,
+    accounting: str = CLOSED,
 ) -> Comparison:
     """Compare mechanisms: losses at record sizes, standard deviations at sums, and crossovers of the policies.
 
@@ -128,6 +133,8 @@ def compare(
         The smallest and the largest record size to search for crossovers. By default the search goes from a hundredth
         of the smallest influence to a hundred times the largest one. Without `influences` it covers the powers of ten
         between which the policies rise from 0.0001 to 100.
+    accounting
+        Which policies are compared: "closed" for `m.policy` of each mechanism m, or "tight" for `m.tight_policy`.
 
     Examples
     --------
@@ -136,10 +143,11 @@ def compare(
     >>> found.crossovers
     (Crossover(influence=1.0, loss=0.5, below='Gaussian', above='square root'),)
     """
+    check_accounting(accounting)
     named = _by_name(mechanisms)
     labels, sizes = _named_sizes(influences)
     sums = _query_values(queries)
-    policies = {name: m.policy for name, m in named.items()}
+    policies = {name: charged_policy(m, accounting) for name, m in named.items()}
     low, high = default_span(sizes, policies.values()) if within is None else _checked_span(within)
     pairs = [
         (one, two, find_crossovers(policies[one], policies[two], low, high)) for one, two in combinations(named, 2)
@@ -163,6 +171,7 @@ def compare(
         best=tuple(least_losses(policies, np.unique(breaks[(breaks >= low) & (breaks <= end)]))),
         searched=(low, end),
         complete=end == high,
+        accounting=accounting,
     )
 
 

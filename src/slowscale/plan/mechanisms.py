@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, create_model, field_validator, model_va
 from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import Domain, domains
 from slowscale.plan.base import Finite, NotNegative, PlanPart, Positive, as_value_errors, given_words
@@ -150,9 +151,14 @@ class CapPlan(MechanismPlan):
     """The most that a record may ever lose through a column: what `times` releases by a mechanism cost, and `plus`."""
 
     times: int = Field(1, ge=1, le=10**9, description="The number of such releases that the cap has room for.")
+    accounting: Literal["closed", "tight"] = Field(
+        "closed",
+        description='Whether the cap is made of the formula of the mechanism\'s policy ("closed"), or of the smallest '
+        'policy that is known ("tight"). It does not depend on the accounting of the releases.',
+    )
     plus: NotNegative = Field(0.0, description="A loss to add to the cap, the same for records of every size.")
 
     def policy(self) -> Policy:
         """Return the cap, as a policy."""
-        cap = self.times * self.build().policy
+        cap = self.times * charged_policy(self.build(), self.accounting)
         return cap + ConstantPolicy(self.plus) if self.plus else cap
