@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
 from slowscale.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import number
+from slowscale.policy.base import PURE
 
 if TYPE_CHECKING:
     from slowscale.mechanisms.base import Mechanism
@@ -33,8 +34,8 @@ TIGHT_TOLERANCE = 2e-3
 # are raised by the factor, and the target is also met by the policy.
 CURVE_ABOVE_VALUE = 1.01
 
-CLOSED, TIGHT, PURE = "closed", "tight", "pure"  # which policy the target loss is one of
-POLICIES = (CLOSED, TIGHT)  # what `policy=` accepts
+CLOSED, TIGHT = "closed", "tight"  # which PRzCDP policy the target loss is one of; or PURE for the PRDP policy
+POLICIES = (CLOSED, TIGHT)
 LEVEL = 0.95  # the level of the interval, unless another one is given
 
 
