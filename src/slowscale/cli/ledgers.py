@@ -9,9 +9,12 @@ import typer
 from slowscale.cli.shared import (
     AsJson,
     At,
+    Interval,
     LedgerFile,
+    Level,
     LossTarget,
     Std,
+    WhichPolicy,
     check_terminal,
     confirm,
     in_options,
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
     from slowscale.accounting import Ledger
     from slowscale.policy import Policy
 
-CAP_OPTIONS = ("mechanism", "std", "loss", "at", "times", "plus")  # other fields of a cap are given with --param
+# Other fields of a cap are given with --param.
+CAP_OPTIONS = ("mechanism", "std", "interval", "level", "loss", "policy", "at", "times", "plus")
 
 
 def show(path: LedgerFile, as_json: AsJson = False) -> None:
@@ -107,7 +111,10 @@ def raise_cap(
         list[str], typer.Option(metavar="NAME=NUMBER", help="A parameter of the mechanism, such as sigma=2 or k=4.")
     ] = [],  # noqa: B006
     std: Std = None,
+    interval: Interval = None,
+    level: Level = None,
     loss: LossTarget = None,
+    policy: WhichPolicy = None,
     at: At = None,
     times: Annotated[int, typer.Option(help="How many such releases the cap has room for in all.")] = 1,
     plus: Annotated[float, typer.Option(help="A loss that the cap allows on top, for records of any size.")] = 0.0,
@@ -120,7 +127,7 @@ def raise_cap(
     old = _current_cap(ledger, column)
     if not reason.strip():
         raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
-    given = {"mechanism": mechanism, "std": std, "loss": loss, "at": at, "times": times, "plus": plus}
+    given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, policy, at, times, plus), strict=True))
     new = _parse_cap(given | dict(parse_assignment(text, "--param", "sigma=2") for text in param))
     _show_change(column, old, new)
     if not yes:
@@ -153,7 +160,7 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
     from slowscale.plan.mistakes import plain_words
 
     try:
-        return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).policy()
+        return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).cap()
     except ValidationError as error:
         mistakes = []
         for mistake in error.errors():

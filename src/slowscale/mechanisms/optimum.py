@@ -171,8 +171,8 @@ def _second_moment(policy: Policy, places: Array) -> tuple[float, Array]:
     if square[-1] > SHARES_LEFT_OUT[0]:
         # Every noise has h(z) >= h(0)·exp(−P(|z|)), so its variance is infinite if that of exp(−P) is.
         raise ParameterError(
-            f"policy must grow so fast that some noise with it has a finite variance, got {policy}, for which exp(−P) "
-            "falls too slowly. Take a policy that grows faster, such as d·ln(Δ/σ + 1) with d well above 3"
+            f"policy must grow so fast that some noise with it has a finite variance, got {policy}, for which the "
+            "variance is infinite or nearly so. Take a policy that grows faster, such as d·ln(Δ/σ + 1) with d above 3.2"
         )
     std = math.exp((log_square.max() - log_mass.max()) / 2) * math.sqrt(square.sum() / mass.sum())
     return std, np.asarray(square[::-1].cumsum()[::-1] / square.sum())
