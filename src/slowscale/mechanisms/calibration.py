@@ -95,7 +95,7 @@ class Target:
             return float(mechanism.std(at))
         if self.name == "interval":
             low, high = mechanism.prediction_interval(at if mechanism._error_grows else 0.0, self.level)
-            return high / 2 - low / 2
+            return float(high / 2 - low / 2)
         if self.policy == TIGHT:
             # The tight policy is never above the closed form, and exactly that for Gaussian noise.
             most = mechanism.policy(at) if mechanism._closed_form else math.inf

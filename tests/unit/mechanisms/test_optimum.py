@@ -206,7 +206,7 @@ def test_losses_are_as_accurate_as_the_margin_for_rounding_assumes():
         (
             lambda: ss.least_std(ss.ExponentialPolylog(2.9, p=1).pure_policy),
             ValueError,
-            "is infinite or nearly so. Take a",
+            "infinite or nearly so",
         ),
         (lambda: ss.least_std(ss.GeneralizedGaussian(1e100, 1).pure_policy), ValueError, "Measure records in another"),
     ],
