@@ -13,7 +13,8 @@ from slowscale.mechanisms.transformation import TransformationMechanism
 
 # isort: split
 # The import order is the order of the registry, in which mechanisms are listed.
-from slowscale.mechanisms.roots import Root  # noqa: I001
+from slowscale.mechanisms.from_policy import FromPolicy  # noqa: I001
+from slowscale.mechanisms.roots import Root
 from slowscale.mechanisms.logs import Log
 from slowscale.mechanisms.user_given import Transformation
 
@@ -23,6 +24,7 @@ __all__ = [
     "Comparison",
     "Crossover",
     "ExponentialPolylog",
+    "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
     "Log",

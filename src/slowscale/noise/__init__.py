@@ -4,8 +4,17 @@ They provide densities, tails, quantiles and moments. Sampling is done elsewhere
 """
 
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
+from slowscale.noise.from_policy import FromPolicyNoise, PointsNoise, ProductNoise
 from slowscale.noise.gaussian import GaussianNoise
 from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
 from slowscale.noise.symmetric import SymmetricNoise
 
-__all__ = ["ExponentialPolylogNoise", "GaussianNoise", "GeneralizedGaussianNoise", "SymmetricNoise"]
+__all__ = [
+    "ExponentialPolylogNoise",
+    "FromPolicyNoise",
+    "GaussianNoise",
+    "GeneralizedGaussianNoise",
+    "PointsNoise",
+    "ProductNoise",
+    "SymmetricNoise",
+]

@@ -14,7 +14,7 @@ PRzCDP-group). The influence of a record is the absolute change that it makes to
 
 from slowscale.policy.base import POLICY_KINDS, PURE, ZCDP, Function, Policy, function_name
 from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
-from slowscale.policy.families import ConstantPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
+from slowscale.policy.families import ConstantPolicy, PointsPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
 from slowscale.policy.transforming import (
     PROBES,
     LogPolicy,
@@ -33,6 +33,7 @@ __all__ = [
     "Function",
     "LogPolicy",
     "MaxPolicy",
+    "PointsPolicy",
     "Policy",
     "PolylogPolicy",
     "PowerPolicy",

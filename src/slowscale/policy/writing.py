@@ -13,6 +13,7 @@ from slowscale.policy.tree import (
     Logarithm,
     Max,
     Number,
+    Pieces,
     Power,
     Product,
     Quotient,
@@ -34,7 +35,7 @@ def number(x: float) -> str:
 
 def text(formula: Formula) -> str:
     """Return a formula as text."""
-    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Pieces | Max):
         return _text_of_loss(formula)
     match formula:
         case Number(value):
@@ -66,7 +67,7 @@ def text(formula: Formula) -> str:
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
-def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Pieces | Max) -> str:
     """Return a loss, or a combination of losses, as text."""
     match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
@@ -82,6 +83,9 @@ def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
         case Sum(terms):
             # A term that defines ε needs brackets, to show where the definition ends.
             return " + ".join(f"({text(term)})" if contains(term, Tanh) else text(term) for term in terms)
+        case Pieces(_, ends, parts):
+            written = [f"{text(part)} up to {number(end)}" for part, end in zip(parts[:-1], ends, strict=True)]
+            return f"{{{'; '.join([*written, f'{text(parts[-1])} beyond'])}}}"
         case Disjoint(terms, by):
             return f"max{f' over {by}' if by else ''} of [{'; '.join(map(text, terms))}]"
         case Max(terms):
@@ -111,7 +115,7 @@ def _atom(formula: Formula) -> str:
 
 def latex(formula: Formula) -> str:
     """Return a formula in LaTeX."""
-    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Pieces | Max):
         return _latex_of_loss(formula)
     match formula:
         case Number(value):
@@ -143,7 +147,7 @@ def latex(formula: Formula) -> str:
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
-def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Pieces | Max) -> str:
     """Return a loss, or a combination of losses, in LaTeX."""
     match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
@@ -158,6 +162,11 @@ def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
             return f"{count} \\left({latex(loss)}\\right)"
         case Sum(terms):
             return " + ".join(f"\\left({latex(term)}\\right)" for term in terms)
+        case Pieces(variable, ends, parts):
+            conditions = [f"\\text{{if }} {latex(variable)} \\le {number(end)}" for end in ends]
+            whens = [*conditions, "\\text{otherwise}"]
+            rows = [f"{latex(part)} & {when}" for part, when in zip(parts, whens, strict=True)]
+            return "\\begin{cases} " + " \\\\ ".join(rows) + " \\end{cases}"
         case Max(terms):
             return f"\\max\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
 
