@@ -15,7 +15,7 @@ from slowscale.cli.shared import (
     check_terminal,
     confirm,
     in_options,
-    parse_assignment,
+    parse_parameter,
     print_json,
 )
 
@@ -121,7 +121,7 @@ def raise_cap(
     if not reason.strip():
         raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
     given = {"mechanism": mechanism, "std": std, "loss": loss, "at": at, "times": times, "plus": plus}
-    new = _parse_cap(given | dict(parse_assignment(text, "--param", "sigma=2") for text in param))
+    new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
     _show_change(column, old, new)
     if not yes:
         check_terminal("change the cap")

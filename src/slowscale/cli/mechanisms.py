@@ -16,7 +16,7 @@ from slowscale.cli.shared import (
     RecordSizes,
     Std,
     in_options,
-    parse_assignment,
+    parse_parameter,
     print_json,
     writable_path,
 )
@@ -101,16 +101,17 @@ def calibrate(
     from slowscale.cli.printing import show_mechanism
     from slowscale.columns import column_policies, shown_sizes
     from slowscale.errors import ParameterError, SlowscaleError
-    from slowscale.plan import MECHANISMS
+    from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
     from slowscale.sizes import read_sizes
 
     if mechanism not in MECHANISMS:
         raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
-    fixed = _parse_parameters(param)
+    given = _parse_parameters(param)
     if (std is None) == (loss is None):
         raise ParameterError("give one target: --std for a standard deviation, or --loss and --at for a record's loss")
     stated = read_sizes(sizes, argument="--sizes")
     try:
+        fixed = constructor_arguments(mechanism, given)
         found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
     except SlowscaleError as error:
         raise ParameterError(in_options(str(error))) from None
@@ -131,11 +132,11 @@ def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
     from slowscale.errors import ParameterError
     from slowscale.plan import PARAMETERS
 
-    numeric = [name for name in PARAMETERS if name != "estimator"]
+    known = [name for name in PARAMETERS if name != "estimator"]
     parameters: dict[str, Any] = {}
     for text in texts:
-        name, number = parse_assignment(text, "--param", "k=4")
-        if name not in numeric:
-            raise ParameterError(f"--param must be one of {', '.join(numeric)}, got {name!r}")
-        parameters[name] = int(number) if name == "k" and number.is_integer() else number
+        name, value = parse_parameter(text, "k=4")
+        if name not in known:
+            raise ParameterError(f"--param must be one of {', '.join(known)}, got {name!r}")
+        parameters[name] = int(value) if name == "k" and value.is_integer() else value
     return parameters

@@ -1,10 +1,10 @@
-"""Policy first: additive noise made from a promise (mathematics of the policy: `noise/from_policy.py`).
+"""Policy first: additive noise made from a promise. `noise/from_policy.py` has the argument why its policy is exact.
 
 A curator states what a record of each size may lose. The noise then has a density proportional to exp(−P(|z|)), and its
 PRDP policy is exactly the promise P, because P increases and is subadditive.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -23,6 +23,7 @@ from slowscale.policy import (
     SumPolicy,
     TanhPolicy,
     TimesPolicy,
+    number,
 )
 from slowscale.sampling.samplers import Sampler, Scaled
 from slowscale.sampling.staircase import StaircaseSampler, Term, build_staircase
@@ -54,15 +55,15 @@ class FromPolicy(AdditiveMechanism):
     [0.5, 5.0, 12.0]
     >>> print(m.pure_policy)
     {Δ / 200 up to 100; 0.5·(Δ / 100)^0.5 up to 10000; 5·(Δ / 10000)^0.190106 beyond}
-    >>> round(m.std())
-    1
+    >>> round(m.prediction_interval(0)[1])
+    116225
     """
 
     kind = "from-policy"
     words = "Noise that is made from the promised losses is added to the sum."
     _free = ("sigma",)
 
-    promise: Policy = pairs(
+    promise: Policy = pairs(  # noqa: RUF009 - it declares a field, as `real` does
         "points",
         doc="The promise: pairs of a record size and its largest PRDP loss, such as [[100, 0.5], [10000, 5]].",
     )
@@ -72,11 +73,17 @@ class FromPolicy(AdditiveMechanism):
 
     def _check(self) -> None:
         if not isinstance(self.promise, Policy):
-            if isinstance(self.promise, str) or not isinstance(self.promise, Sequence):
+            if isinstance(self.promise, str) or not isinstance(self.promise, Iterable):
                 raise ParameterTypeError(f"promise must be {ALLOWED}, got {self.promise!r:.80}")
             self._set("promise", PointsPolicy(self.promise))
         _terms(self.promise)
         _ = self.noise  # raises if the noise would be too large
+
+    def __str__(self) -> str:
+        if not isinstance(self.promise, PointsPolicy) or self.promise.sigma != 1:
+            return super().__str__()
+        points = ", ".join(f"({number(size)}, {number(loss)})" for size, loss in self.promise.points)
+        return f"FromPolicy(promise=[{points}], sigma={number(self.sigma)})"
 
     @lazy
     def pure_policy(self) -> Policy:
@@ -122,7 +129,7 @@ def _terms(policy: Policy) -> tuple[tuple[int, Term], ...]:
         )
     if policy.notion != PURE:
         raise ParameterError(
-            f"promise must be a PRDP policy, got the PRzCDP policy {policy}; state the promise as PRDP losses: {ALLOWED}"
+            f"promise must be a PRDP policy, got the PRzCDP policy {policy}; state PRDP losses instead: {ALLOWED}"
         )
     if isinstance(policy, PointsPolicy | PowerPolicy | PolylogPolicy):
         return ((1, policy),)
