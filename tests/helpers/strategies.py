@@ -5,12 +5,13 @@ import math
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
+from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, PointsNoise
 from slowscale.parameters import domains
 from slowscale.policy import (
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
+    PointsPolicy,
     PolylogPolicy,
     PowerPolicy,
     RootPolicy,
@@ -50,7 +51,28 @@ def polylogs(draw, cls):
     return cls(d=d, sigma=parts["sigma"], a=a, p=p)
 
 
-noises = st.one_of(instances(GaussianNoise), instances(GeneralizedGaussianNoise), polylogs(ExponentialPolylogNoise))
+@st.composite
+def points(draw):
+    """Tables of (size, loss) pairs: powers of the size between 0.15 and 1, with steps from tiny to three decades."""
+    table = [(draw(log_uniform(1e-3, 1e4)), draw(log_uniform(1e-3, 10)))]
+    for _ in range(draw(st.integers(0, 4))):
+        size, loss = table[-1]
+        ratio, power = draw(log_uniform(1.001, 1e3)), draw(st.one_of(st.just(1.0), st.floats(0.15, 0.999)))
+        table.append((size * ratio, loss * ratio**power))
+    return table
+
+
+def drawn_curves(cls):
+    """Instances of a class that has points and a scale."""
+    return st.builds(cls, points(), st.one_of(st.just(1.0), log_uniform(1e-3, 1e3)))
+
+
+noises = st.one_of(
+    instances(GaussianNoise),
+    instances(GeneralizedGaussianNoise),
+    polylogs(ExponentialPolylogNoise),
+    drawn_curves(PointsNoise),
+)
 estimators = st.sampled_from(["mean", "median"])
 roots = estimators.flatmap(lambda estimator: instances(ss.Root, estimator=estimator))
 logs = estimators.flatmap(lambda estimator: instances(ss.Log, estimator=estimator))
@@ -59,11 +81,14 @@ additive_mechanisms = st.one_of(
     instances(ss.GeneralizedGaussian),
     polylogs(ss.ExponentialPolylog),
     instances(ss.UnitSplitting),
+    drawn_curves(ss.FromPolicy),
 )
 transformations = st.one_of(roots, logs)
 mechanisms = st.one_of(additive_mechanisms, transformations)
 
-pure_policies = st.one_of(instances(PowerPolicy), polylogs(PolylogPolicy), instances(ConstantPolicy, of="PRDP"))
+pure_policies = st.one_of(
+    instances(PowerPolicy), polylogs(PolylogPolicy), drawn_curves(PointsPolicy), instances(ConstantPolicy, of="PRDP")
+)
 plain_policies = st.one_of(
     instances(RootPolicy),
     instances(LogPolicy),

@@ -4,7 +4,7 @@ A curator states what a record of each size may lose. The noise then has a densi
 PRDP policy is exactly the promise P, because P increases and is subadditive.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -28,10 +28,10 @@ from slowscale.policy import (
 from slowscale.sampling.samplers import Sampler, Scaled
 from slowscale.sampling.staircase import StaircaseSampler, Term, build_staircase
 
-ALLOWED = "a table of (size, loss) pairs, or a PointsPolicy, PowerPolicy, PolylogPolicy or sum of these"
+PROMISES = "a table of (size, loss) pairs, or a PointsPolicy, PowerPolicy, PolylogPolicy or sum of these"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FromPolicy(AdditiveMechanism):
     """q + Z with density proportional to exp(−P(|z|)): noise made from a promise P, which is its PRDP policy.
 
@@ -74,16 +74,23 @@ class FromPolicy(AdditiveMechanism):
     def _check(self) -> None:
         if not isinstance(self.promise, Policy):
             if isinstance(self.promise, str) or not isinstance(self.promise, Iterable):
-                raise ParameterTypeError(f"promise must be {ALLOWED}, got {self.promise!r:.80}")
+                raise ParameterTypeError(f"promise must be {PROMISES}, got {self.promise!r:.80}")
             self._set("promise", PointsPolicy(self.promise))
         _terms(self.promise)
         _ = self.noise  # raises if the noise would be too large
 
+    def __repr__(self) -> str:
+        return self._written(repr) or f"FromPolicy(promise={self.promise!r}, sigma={self.sigma!r})"
+
     def __str__(self) -> str:
+        return self._written(number) or super().__str__()
+
+    def _written(self, write: Callable[[float], str]) -> str:
+        """Return the mechanism with the points of its promise, or an empty text if other policies are in it."""
         if not isinstance(self.promise, PointsPolicy) or self.promise.sigma != 1:
-            return super().__str__()
-        points = ", ".join(f"({number(size)}, {number(loss)})" for size, loss in self.promise.points)
-        return f"FromPolicy(promise=[{points}], sigma={number(self.sigma)})"
+            return ""
+        points = ", ".join(f"({write(size)}, {write(loss)})" for size, loss in self.promise.points)
+        return f"FromPolicy(promise=[{points}], sigma={write(self.sigma)})"
 
     @lazy
     def pure_policy(self) -> Policy:
@@ -115,7 +122,7 @@ class FromPolicy(AdditiveMechanism):
             return Scaled(self._same._sampler, Fraction(self._same.sigma) / scale)
         noise: Any = self.noise
         assert isinstance(noise, FromPolicyNoise)
-        staircase = build_staircase(noise._drop, noise._kinks, noise._log_mass)
+        staircase = build_staircase(noise._drop, noise._elasticity, noise._kinks, noise._log_mass)
         sampler = StaircaseSampler(_terms(self.pure_policy), staircase)
         return sampler if scale == 1 else Scaled(sampler, 1 / scale)
 
@@ -129,7 +136,7 @@ def _terms(policy: Policy) -> tuple[tuple[int, Term], ...]:
         )
     if policy.notion != PURE:
         raise ParameterError(
-            f"promise must be a PRDP policy, got the PRzCDP policy {policy}; state PRDP losses instead: {ALLOWED}"
+            f"promise must be a PRDP policy, got the PRzCDP policy {policy}; state PRDP losses instead: {PROMISES}"
         )
     if isinstance(policy, PointsPolicy | PowerPolicy | PolylogPolicy):
         return ((1, policy),)
@@ -142,7 +149,7 @@ def _terms(policy: Policy) -> tuple[tuple[int, Term], ...]:
             f"promise must grow with the size and be 0 at size 0, got the constant {policy}: noise with the same loss "
             "for every record would be infinite"
         )
-    raise ParameterError(f"promise must be {ALLOWED}, got {type(policy).__name__}")
+    raise ParameterError(f"promise must be {PROMISES}, got {type(policy).__name__}")
 
 
 def _stretched(policy: Policy, factor: float) -> Policy:

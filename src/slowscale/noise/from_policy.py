@@ -18,12 +18,15 @@ from scipy import special
 
 from slowscale.errors import ParameterError
 from slowscale.families import PointsFamily
+from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
+from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
 from slowscale.noise.log_concave import LogConcaveDensity, solve
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
 # Noise whose log is typically larger than this is refused: it could not be released.
 LARGEST_LOG = 600.0
+LARGEST_EXPONENT = 709.0  # of a float
 # A difference of two incomplete gamma functions is used if it keeps this share of them, and no underflow is near.
 KEPT_SHARE, SMALLEST_SHARE = 1e-2, 1e-280
 
@@ -36,12 +39,12 @@ class FromPolicyNoise(SymmetricNoise):
         """Return P(e^(y + t)) − P(e^y) for two points of one piece; t may be negative."""
 
     @abstractmethod
-    def _elasticity(self, y: Array, piece: int) -> Array:
-        """Return the derivative of P(e^y) with respect to y, and nearly that at the ends of a piece."""
+    def _elasticity(self, z: Array) -> Array:
+        """Return z·P'(z), the derivative of P(e^y) with respect to y = ln z; at a kink, that from the right."""
 
     def _check(self) -> None:
         super()._check()
-        if self._elasticity(np.array([LARGEST_LOG]), len(self._kinks))[0] <= 1:
+        if self._elasticity(np.exp([LARGEST_LOG]))[0] <= 1:
             raise ParameterError(
                 f"the noise of this policy is typically larger than exp({LARGEST_LOG:g}), too large to be released: "
                 "let the loss grow faster at large sizes"
@@ -103,22 +106,17 @@ class FromPolicyNoise(SymmetricNoise):
 
     def _tail_inverse(self, tail: Array) -> Array:
         out = np.full_like(tail, math.inf)
-        with np.errstate(divide="ignore"):
-            wanted = np.log(tail)
-        low = math.log(0.5) + self._log_mass  # half of the mass is at most this far out, because exp(−P) <= 1
-        high = np.full_like(tail, low)
-        step = 1.0
-        while (short := (high < 709) & (self._log_tail(np.exp(high)) > wanted)).any():
-            high[short] = np.minimum(high[short] + step, 709.0)
+        inside = tail > 0
+        wanted = np.log(tail[inside])
+        low = np.full_like(wanted, math.log(0.5) + self._log_mass - 1e-9)  # at most half of the mass is below
+        high, step = low + 1e-6, 1.0
+        while (short := (high < LARGEST_EXPONENT) & (self._log_tail(np.exp(high)) > wanted)).any():
+            high[short] = np.minimum(high[short] + step, LARGEST_EXPONENT)
             step *= 1.5
         found = self._log_tail(np.exp(high)) <= wanted
-        at = solve(
-            lambda y: self._log_tail(np.exp(y)),
-            wanted[found],
-            np.full(np.count_nonzero(found), low - 1e-9),
-            high[found],
-        )
-        out[found] = np.exp(at)
+        y = np.full_like(wanted, math.inf)
+        y[found] = solve(lambda y: self._log_tail(np.exp(y)), wanted[found], low[found], high[found])
+        out[inside] = np.exp(y)
         return out
 
     def _center_inverse(self, center: Array) -> Array:
@@ -132,7 +130,7 @@ class FromPolicyNoise(SymmetricNoise):
 
     def _log_moment(self, order: int) -> float:
         # Beyond this, the integrand would have its peak outside the range of floats.
-        if self._elasticity(np.array([LARGEST_LOG]), len(self._kinks))[0] <= order + 1:
+        if self._elasticity(np.exp([LARGEST_LOG]))[0] <= order + 1:
             return math.inf
         moment = float(np.logaddexp.reduce(self._log_pieces(order)))
         return moment - self._log_mass - order * math.log(self.sigma)
@@ -141,17 +139,19 @@ class FromPolicyNoise(SymmetricNoise):
 @lru_cache(maxsize=512)
 def _piece_density(noise: FromPolicyNoise, piece: int, order: int) -> LogConcaveDensity:
     def slope(y: Array) -> Array:
-        return order + 1 - noise._elasticity(y, piece)
+        with np.errstate(over="ignore"):
+            return order + 1 - noise._elasticity(np.exp(y))
 
-    def curvature(y: Array) -> Array:
-        return np.maximum((slope(y - 0.01) - slope(y + 0.01)) / 0.02, 1e-300)
-
-    low, high = -LARGEST_LOG, LARGEST_LOG + 100
+    with np.errstate(divide="ignore"):
+        low, high = np.clip(np.log(noise._edges[piece : piece + 2]), -LARGEST_LOG, LARGEST_LOG + 100).tolist()
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if slope(np.array([middle]))[0] > 0 else (low, middle)
     return LogConcaveDensity(
-        rise=lambda y, t: (order + 1) * t - noise._log_rise(y, t, piece), slope=slope, curvature=curvature, mode=low
+        rise=lambda y, t: (order + 1) * t - noise._log_rise(y, t, piece),
+        slope=slope,
+        curvature=np.ones_like,  # at the mode it is at most about 1, and elsewhere the slope decides
+        mode=low,
     )
 
 
@@ -209,11 +209,13 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
     def _bends(self, z: Array) -> tuple[Array, Array]:
         second, third = np.zeros(np.shape(z)), np.zeros(np.shape(z))
         for k, (_, _, exponent) in enumerate(self.pieces):
+            if k == 0:
+                continue  # it is a straight line
             start = np.maximum(z, self._edges[k])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                bend = exponent * (1 - exponent) * self._on_piece(start, k) / start**2 * (1 + 1e-12)
-                further = bend * (2 - exponent) / start * (1 + 1e-12)
-            here = (start < self._edges[k + 1]) & (exponent < 1)
+            # The exponent may be 1 only because it is rounded.
+            bend = exponent * (1 - exponent + 1e-14) * self._on_piece(start, k) / start**2 * (1 + 1e-12)
+            further = bend * (2 - exponent + 1e-14) / start
+            here = start < self._edges[k + 1]
             second = np.maximum(second, np.where(here, bend, 0.0))
             third = np.maximum(third, np.where(here, further, 0.0))
         return second, third
@@ -222,10 +224,10 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
         with np.errstate(over="ignore"):
             return self._on_piece(np.exp(y), piece) * np.expm1(self.pieces[piece][2] * t)
 
-    def _elasticity(self, y: Array, piece: int) -> Array:
-        size, loss, exponent = self.pieces[piece]
-        with np.errstate(over="ignore"):
-            return np.asarray(exponent * loss * np.exp(exponent * (y - math.log(size))))
+    def _elasticity(self, z: Array) -> Array:
+        ends, pieces = self._arrays
+        size, loss, exponent = pieces[:, np.searchsorted(ends, z, side="right")]
+        return np.asarray(exponent * loss * (z / size) ** exponent)
 
     def _log_piece(self, low: Array, high: Array, piece: int, order: int = 0) -> Array:
         size, loss, exponent = self.pieces[piece]
@@ -286,7 +288,18 @@ class ProductNoise(FromPolicyNoise):
             low, high = np.exp(y + np.minimum(t, 0.0)), np.exp(y) * np.abs(np.expm1(t))
             return np.sign(t) * self._drop_rise(low, high * np.ones_like(low))
 
-    def _elasticity(self, y: Array, piece: int) -> Array:
-        return np.asarray(
-            (self._log_rise(y, np.full_like(y, 5e-4), piece) - self._log_rise(y, np.full_like(y, -5e-4), piece)) / 1e-3
-        )
+    def _elasticity(self, z: Array) -> Array:
+        return np.asarray(sum(count * _elasticity(noise, z) for count, noise in self.factors))
+
+
+def _elasticity(noise: SymmetricNoise, z: Array) -> Array:
+    """Return z·P'(z) for one factor."""
+    match noise:
+        case GeneralizedGaussianNoise(p=p):
+            return p * noise._drop(z)
+        case ExponentialPolylogNoise(d=d, sigma=sigma, a=a, p=p):
+            far = np.log(z / sigma + a)
+            return np.asarray(d * p * far ** (p - 1) / (1 + sigma * a / np.maximum(z, 1e-300)))
+        case FromPolicyNoise():
+            return noise._elasticity(z)
+    raise TypeError(f"noise must be one that a policy makes, got {noise!r}")

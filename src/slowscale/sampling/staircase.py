@@ -2,7 +2,7 @@
 
 The staircase has steps on which P grows by at most 1/8, so that a constant on each step lies above the density, and
 hardly wastes candidates. Beyond the last step it is a power of x. This needs nothing of P but that it increases, and
-that P(e^y) is convex beyond its last kink, which powers and polylogarithms are.
+that its elasticity x·P'(x) increases between kinks, as that of powers and polylogarithms does.
 """
 
 import math
@@ -24,7 +24,6 @@ SHARES = 2**53  # the probabilities of the steps are multiples of 1/SHARES
 RISE = 0.125  # of P, on one step
 TALLEST = (8.0, 64.0, 512.0, 4096.0)  # up to which P there are steps: as few as possible
 NEGLIGIBLE_TAIL = 0.005  # the share of the proposals beyond the steps that need not be smaller
-SECANT = 1.1  # the ratio of two sizes between which the slope of P is taken
 SLACK = 1e-7  # by how much the log of the staircase lies above the log of the density, at least
 
 
@@ -44,19 +43,21 @@ class Staircase:
     acceptance: float
 
 
-def build_staircase(drop: Callable[[Array], Array], kinks: tuple[float, ...], log_mass: float) -> Staircase:
+def build_staircase(
+    drop: Callable[[Array], Array], elasticity: Callable[[Array], Array], kinks: tuple[float, ...], log_mass: float
+) -> Staircase:
     """Return a staircase above exp(−drop), for a `drop` that increases from 0 and has these kinks.
 
-    `log_mass` is the log of the integral of exp(−drop). Only the acceptance rate depends on it.
+    `elasticity` is x·drop'(x), with the derivative from the right; it must increase between kinks. `log_mass` is the
+    log of the integral of exp(−drop). Only the acceptance rate depends on it.
     """
     for tallest in TALLEST:
         edges = _edges(drop, np.array(kinks), tallest)
         steps = np.exp(-drop(edges[:-1])) * np.diff(edges)
-        # P(e^y) is convex beyond the last kink, so its slope is at least that of a secant on the left.
-        powers = (drop(edges) - drop(edges / SECANT)) / math.log(SECANT) * (1 - 1e-9)
-        fast = (powers > 1.01) & (edges / SECANT >= max(kinks, default=0.0))
+        # The least elasticity from an edge on: at the edge itself, or at a later kink.
+        powers = np.minimum.accumulate(elasticity(edges)[::-1])[::-1] * (1 - 1e-9)
         with np.errstate(divide="ignore", invalid="ignore"):
-            tails = np.where(fast, np.exp(-drop(edges)) * edges / (powers - 1), math.inf)
+            tails = np.where(powers > 1.01, np.exp(-drop(edges)) * edges / (powers - 1), math.inf)
         before = np.concatenate([[0.0], np.cumsum(steps)])
         if (tails <= NEGLIGIBLE_TAIL * before).any():
             break
@@ -89,7 +90,7 @@ def _shares(masses: Array) -> tuple[int, ...]:
     parts = [math.ceil(mass) for mass in (masses / masses.sum() * SHARES).tolist()]
     parts[parts.index(max(parts))] += SHARES - sum(parts)
     if not all(part > 0 for part in parts):
-        raise SlowscaleError(f"no staircase can be built from steps with the masses {masses.tolist()}")
+        raise SlowscaleError("no sampler can be built for this policy: please report this, with the policy")
     return tuple(parts)
 
 

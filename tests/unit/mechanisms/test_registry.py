@@ -24,6 +24,7 @@ EXAMPLES = {
     "generalized-gaussian": ss.GeneralizedGaussian(3, 0.5),
     "exponential-polylog": ss.ExponentialPolylog(0.5),
     "unit-splitting": ss.UnitSplitting(10, 3),
+    "from-policy": ss.FromPolicy([(10, 0.5), (1000, 5)]),
     "root": ss.Root(2, 1),
     "log": ss.Log(0.5),
     "transformation": ss.Transformation(np.log1p, np.expm1, 0.5, 0),
