@@ -299,7 +299,7 @@ def _elasticity(noise: SymmetricNoise, z: Array) -> Array:
             return p * noise._drop(z)
         case ExponentialPolylogNoise(d=d, sigma=sigma, a=a, p=p):
             far = np.log(z / sigma + a)
-            return np.asarray(d * p * far ** (p - 1) / (1 + sigma * a / np.maximum(z, 1e-300)))
+            return np.asarray(d * p * far ** (p - 1) * (z / (z + sigma * a)))
         case FromPolicyNoise():
             return noise._elasticity(z)
     raise TypeError(f"noise must be one that a policy makes, got {noise!r}")

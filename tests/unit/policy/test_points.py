@@ -1,6 +1,7 @@
 """Tables of points: the curve through them, what is refused, and why it is subadditive."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -43,7 +44,8 @@ def test_the_curve_is_subadditive_and_increases(policy, one, two):
 def test_sigma_multiplies_the_sizes(policy, factor, ratio):
     size = policy.curve[0][0] * ratio
     stretched = PointsPolicy(policy.points, policy.sigma * factor)
-    assert stretched(size * factor) == pytest.approx(policy(size), rel=1e-12)
+    # If two points are near each other, the exponent depends on how their sizes are rounded.
+    assert stretched(size * factor) == pytest.approx(policy(size), rel=1e-10)
 
 
 def test_points_in_any_form():
@@ -56,9 +58,9 @@ def test_points_in_any_form():
 @given(size=st.floats(0.1, 1e6), loss=st.floats(0.01, 10), factor=st.floats(1.001, 1e6))
 def test_a_loss_that_is_proportional_but_for_rounding_is_allowed(size, loss, factor):
     """It is lowered where it would break the rule, so that the curve is subadditive, not only nearly so."""
-    one, two = PointsPolicy([(size, loss), (size * factor, loss * factor)]).points
-    assert two[1] <= loss * factor
-    assert two[1] == pytest.approx(loss * factor, rel=1e-12)
+    (_, before), (further, after) = PointsPolicy([(size, loss), (size * factor, loss * factor)]).points
+    assert Fraction(after) * Fraction(size) <= Fraction(before) * Fraction(further)
+    assert after == pytest.approx(loss * factor, rel=1e-12)
 
 
 @pytest.mark.parametrize(
