@@ -151,7 +151,7 @@ def _cases(cases: Iterable[tuple[Row, Row]]) -> str:
         for value, condition in cases
     )
     brace = '<mo stretchy="true" fence="true" form="prefix">&#x0007B;</mo>'
-    return _group([brace, f'<mtable columnalign="left left">{rows}</mtable>'])
+    return _group([brace, f'<mtable columnalign="left left" displaystyle="true">{rows}</mtable>'])
 
 
 def _pieces(base: Formula, step: float) -> str:
