@@ -92,10 +92,10 @@ class FromPolicyNoise(SymmetricNoise):
         for piece in np.unique(at).tolist():
             here = at == piece
             start, end = (np.full(np.count_nonzero(here), self._edges[i]) for i in (piece, piece + 1))
-            ends = (z[here], end) if above else (start, z[here])
+            low, high = (z[here], end) if above else (start, z[here])
             others = self._whole_pieces[piece + 1 :] if above else self._whole_pieces[:piece]
             rest = float(np.logaddexp.reduce(others)) if others.size else -math.inf
-            out[here] = np.logaddexp(self._log_piece(*ends, piece), rest) - self._log_mass
+            out[here] = np.logaddexp(self._log_piece(low, high, piece), rest) - self._log_mass
         return np.minimum(out, 0.0)
 
     def _log_tail(self, z: Array) -> Array:
