@@ -5,8 +5,16 @@ The noise, the policy and the mechanism of a family inherit its class, so that n
 
 from dataclasses import dataclass
 
-from slowscale.formulas import check_polylog, check_splitting, polylog_offset
-from slowscale.parameters import Declared, real, whole
+from slowscale.formulas import (
+    Points,
+    as_points,
+    check_polylog,
+    check_splitting,
+    polylog_offset,
+    power_pieces,
+    stretched_points,
+)
+from slowscale.parameters import Declared, lazy, real, whole
 
 SCALE, OFFSET = "The scale of the noise.", "The offset."
 
@@ -51,6 +59,38 @@ class ArsinhNormalFamily(Declared):
     def sigma(self) -> float:
         """The scale, by the name that it has in other families."""
         return self.scale
+
+
+@dataclass(frozen=True)
+class PointsFamily(Declared):
+    """The curve through (size, loss) pairs, with all sizes multiplied by σ.
+
+    Before the first point the loss is proportional to the size. From point to point it is a power of the size, which is
+    a straight line on logarithmic axes, and the last power continues beyond the last point. Because the loss per size
+    never increases, the curve is subadditive: |P(x) − P(y)| <= P(|x − y|).
+    """
+
+    points: Points
+    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0, doc=SCALE)
+
+    def _check(self) -> None:
+        self._set("points", as_points(self.points))
+        as_points(self.curve)  # the stretched sizes must be floats, too
+
+    @lazy
+    def curve(self) -> Points:
+        """The points with their sizes multiplied by σ: the ones that define the loss."""
+        return self.points if self.sigma == 1 else stretched_points(self.points, self.sigma)
+
+    @lazy
+    def pieces(self) -> tuple[tuple[float, float, float], ...]:
+        """The powers loss·(x/size)^exponent, as (size, loss, exponent). Each ends where the next one begins."""
+        return power_pieces(self.curve)
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The sizes at which a piece ends and the next one begins."""
+        return tuple(size for size, _ in self.curve[:-1])
 
 
 @dataclass(frozen=True)

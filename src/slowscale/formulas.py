@@ -5,14 +5,20 @@ digits for small x. They take and return arrays of floats.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError
-from slowscale.parameters import Array, apply
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.parameters import Array, apply, as_number
+
+Points = tuple[tuple[float, float], ...]
+# The range of sizes and losses in a table of points: within it, no product or quotient leaves the range of floats.
+LEAST, MOST = 1e-100, 1e100
 
 
 def log1p_ratio(x: Array, scale: float) -> Array:
@@ -162,6 +168,78 @@ def check_splitting(threshold: float, sigma: float) -> None:
         raise ParameterError(
             f"threshold must be between 1e-150 and 1e150 times sigma, got {threshold:g} with sigma = {sigma:g}"
         )
+
+
+def as_points(points: Any) -> Points:
+    """Return a table of (size, loss) pairs as floats, or raise unless it is the table of a subadditive policy.
+
+    Sizes and losses must increase, and the loss per size must not: then P(x + y) <= P(x) + P(y) for the curve through
+    the points. A loss that breaks the last rule by rounding only is lowered to the nearest float that keeps it. The
+    point (0, 0) may be given, and is left out.
+    """
+    try:
+        pairs = [tuple(pair) for pair in points]
+        if any(len(pair) != 2 for pair in pairs):
+            raise TypeError
+    except TypeError:
+        raise ParameterTypeError(
+            f"points must be pairs of a size and a loss such as [(10, 0.1), (1000, 2)], got {points!r:.80}"
+        ) from None
+    found = [(as_number("the size of a point", x), as_number("the loss of a point", y)) for x, y in pairs]
+    found = found[1:] if found and found[0] == (0.0, 0.0) else found
+    if not found:
+        raise ParameterError("points must have at least one point other than (0, 0)")
+    for pair in found:
+        if not all(LEAST <= part <= MOST for part in pair):
+            raise ParameterError(f"points must have sizes and losses from {LEAST:g} to {MOST:g}, got {_point(pair)}")
+    for one, two in pairwise(found):
+        for name, before, after in zip(("sizes", "losses"), one, two, strict=True):
+            if not before < after:
+                raise ParameterError(
+                    f"points must have increasing {name}, but {_point(two)} follows {_point(one)}; remove one of them"
+                )
+    return _proportional_at_most(found)
+
+
+def _point(pair: tuple[float, float]) -> str:
+    return f"({pair[0]:.6g}, {pair[1]:.6g})"
+
+
+def _proportional_at_most(points: Sequence[tuple[float, float]]) -> Points:
+    """Return the points, or raise unless the loss per size does not increase, except by rounding."""
+    kept = [points[0]]
+    for size, loss in points[1:]:
+        before = kept[-1]
+        most = Fraction(before[1]) * Fraction(size) / Fraction(before[0])
+        if loss > most * (1 + Fraction(1, 10**12)):
+            raise ParameterError(
+                f"points must not have a loss that grows faster than the size, but from {_point(before)} to "
+                f"{_point((size, loss))} it does; at size {size:.6g} the loss may be at most {float(most):.6g}"
+            )
+        if loss > most:
+            loss = float(most) if Fraction(float(most)) <= most else math.nextafter(float(most), 0)
+        kept.append((size, loss))
+    return tuple(kept)
+
+
+def stretched_points(points: Points, factor: float) -> Points:
+    """Return the points with their sizes multiplied by a factor."""
+    return _proportional_at_most([(size * factor, loss) for size, loss in points])
+
+
+def log_ratio(low: float, high: float) -> float:
+    """Return ln(high/low) for 0 < low < high, also if they are nearly equal."""
+    return math.log1p((high - low) / low) if high < 2 * low else math.log(high) - math.log(low)
+
+
+def power_pieces(points: Points) -> tuple[tuple[float, float, float], ...]:
+    """Return the pieces loss·(x/size)^exponent of the curve through points, as (size, loss, exponent).
+
+    The first piece is proportional to x and ends at the first point. From one point to the next, the curve is the power
+    that passes through both: a straight line if both axes are logarithmic. The last power continues for ever.
+    """
+    powers = ((a, min(log_ratio(a[1], b[1]) / log_ratio(a[0], b[0]), 1.0)) for a, b in pairwise(points))
+    return ((*points[0], 1.0), *((*start, exponent) for start, exponent in powers))
 
 
 def probes(a: float) -> Array:

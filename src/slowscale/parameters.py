@@ -122,6 +122,24 @@ def whole(*, at_least: int, typical: tuple[int, int], doc: str = "") -> Any:
     return field(metadata={"domain": domain})
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """A parameter that may be written as a table of pairs of numbers, under this name in plan files."""
+
+    name: str
+    doc: str
+
+
+def pairs(name: str, doc: str) -> Any:
+    """Declare a parameter of a dataclass that may be given as pairs of numbers; the class itself checks them."""
+    return field(metadata={"pairs": Pairs(name, doc)})
+
+
+def tables(cls: type) -> dict[str, Pairs]:
+    """Return the parameters of a class that may be given as pairs of numbers, by parameter name."""
+    return {f.name: f.metadata["pairs"] for f in fields(cls) if "pairs" in f.metadata}
+
+
 def domains(cls: type) -> dict[str, Domain]:
     """Return the declared domains of a class, by parameter name."""
     return {f.name: f.metadata["domain"] for f in fields(cls) if "domain" in f.metadata}

@@ -21,6 +21,7 @@ def shifted_divergence(noise, shift, order):
     for scale in np.geomspace(1e-4, 1e6, 41) * noise.sigma:
         edges |= {-scale, shift + scale}
     edges |= set((shift * np.linspace(0, 1, 33)).tolist())
+    edges |= {end for kink in noise._kinks for end in (-kink, kink, shift - kink, shift + kink)}
     edges = sorted(edges)
 
     low, high = np.array(edges[:-1])[:, None], np.array(edges[1:])[:, None]

@@ -5,6 +5,8 @@ exponentially: t = e^u outside of (0, Δ), and t = Δ/(1 + e^(−π sinh u)) ins
 functions that are analytic there; each value is compared with that of the doubled step.
 """
 
+from itertools import pairwise
+
 from flint import arb, ctx
 
 BITS = 400
@@ -21,49 +23,78 @@ def drop_of(noise):
             return lambda z: d * (z / s / a).log1p()
         start = (a.log().log() * p).exp()
         return lambda z: d * (((z / s + a).log().log() * p).exp() - start)
+    if name == "PointsNoise":
+        return lambda z: _on_points(noise, z)
+    if name == "ProductNoise":
+        parts = [(count, drop_of(one)) for count, one in noise.factors]
+        return lambda z: sum((count * drop(z) for count, drop in parts), arb(0))
     if name == "ArsinhNormalNoise":
         s, tau = arb(noise.scale), arb(noise.shape)
         return lambda z: (z / s).asinh() ** 2 / (2 * tau**2) + (1 + (z / s) ** 2).log() / 2
     raise TypeError(name)
 
 
-def _outside(function, step):
-    """∫ from 0 to ∞ of function(t) dt."""
+def _on_points(noise, z):
+    """The curve through points at z: on logarithmic axes, straight lines."""
+    points = [(arb(size) * arb(noise.sigma), arb(loss)) for size, loss in noise.points]
+    if z <= points[0][0] or len(points) == 1:
+        return points[0][1] * z / points[0][0]
+    at = max((i for i, (size, _) in enumerate(points[:-1]) if z >= size), default=0)
+    (low, start), (high, end) = points[at], points[at + 1]
+    return ((end / start).log() / (high / low).log() * (z / low).log()).exp() * start
+
+
+def _beyond(function, start, step):
+    """∫ from start to ∞ of function(t) dt."""
     total = arb(0)
     for sign in (1, -1):
         k, below = (0 if sign > 0 else 1), 0
         while below < 40 and k * float(step) < 900:
             t = (arb(sign * k) * step).exp()
-            term = function(t) * t
+            term = function(start + t) * t
             total += term
             below = below + 1 if abs(float(term)) <= 1e-60 * abs(float(total)) else 0
             k += 1
     return total * step
 
 
-def _inside(function, width, step):
-    """∫ from 0 to width of function(t, width − t) dt."""
-    total, reach = arb(0), int(6.5 / float(step))
+def _between(function, start, end, step):
+    """∫ from start to end of function(t, end − t) dt; both arguments are accurate near their ends."""
+    width, total, reach = end - start, arb(0), int(6.5 / float(step))
     for k in range(-reach, reach + 1):
         u = arb(k) * step
         x = arb.pi() * u.sinh()
         near, far = width / (1 + (-x).exp()), width / (1 + x.exp())
-        term = function(near, far) * near * far / width * arb.pi() * u.cosh()
-        total += term
+        total += function(start + near, far) * near * far / width * arb.pi() * u.cosh()
     return total * step
+
+
+def _integral(function, breaks, step):
+    """∫ from 0 to ∞ of a function that is analytic between breaks."""
+    ends = [arb(0), *sorted((arb(b) for b in breaks if b > 0), key=float)]
+    parts = [_between(lambda t, _: function(t), low, high, step) for low, high in pairwise(ends) if low < high]
+    return sum(parts, arb(0)) + _beyond(function, ends[-1], step)
 
 
 def log_moment(noise, shift, order, step):
     """ψ = ln ∫ p(z)^α p(z − Δ)^(1−α) dz, as an Arb number."""
     drop, shift, order = drop_of(noise), arb(shift), arb(order)
-    whole = 2 * _outside(lambda t: (-drop(t)).exp(), step)
+    kinks = [arb(kink) for kink in noise._kinks]
+    whole = 2 * _integral(lambda t: (-drop(t)).exp(), kinks, step)
 
     def both(t):
         near, far = drop(t), drop(t + shift)
         return (-order * near - (1 - order) * far).exp() + (-order * far - (1 - order) * near).exp()
 
-    between = _inside(lambda t, rest: (-order * drop(t) - (1 - order) * drop(rest)).exp(), shift, step)
-    return ((_outside(both, step) + between) / whole).log()
+    def inside(low, high):
+        rest = shift - high
+        return _between(lambda t, far: (-order * drop(t) - (1 - order) * drop(rest + far)).exp(), low, high, step)
+
+    ends = {float(kink): kink for kink in [arb(0), *kinks, *(shift - kink for kink in kinks), shift]}
+    ends = [ends[place] for place in sorted(ends) if 0 <= place <= float(shift)]
+    between = [inside(low, high) for low, high in pairwise(ends)]
+    outside = _integral(both, [*kinks, *(kink - shift for kink in kinks)], step)
+    return ((outside + sum(between, arb(0))) / whole).log()
 
 
 def exact_loss(noise, shift, order):

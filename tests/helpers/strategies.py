@@ -5,13 +5,20 @@ import math
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.noise import ArsinhNormalNoise, ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
+from slowscale.noise import (
+    ArsinhNormalNoise,
+    ExponentialPolylogNoise,
+    GaussianNoise,
+    GeneralizedGaussianNoise,
+    PointsNoise,
+)
 from slowscale.parameters import domains
 from slowscale.policy import (
     ArsinhNormalPolicy,
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
+    PointsPolicy,
     PolylogPolicy,
     PowerPolicy,
     RootPolicy,
@@ -51,11 +58,28 @@ def polylogs(draw, cls):
     return cls(d=d, sigma=parts["sigma"], a=a, p=p)
 
 
+@st.composite
+def points(draw):
+    """Tables of (size, loss) pairs: powers of the size between 0.15 and 1, with steps from tiny to three decades."""
+    table = [(draw(log_uniform(1e-3, 1e4)), draw(log_uniform(1e-3, 10)))]
+    for _ in range(draw(st.integers(0, 4))):
+        size, loss = table[-1]
+        ratio, power = draw(log_uniform(1.001, 1e3)), draw(st.one_of(st.just(1.0), st.floats(0.15, 0.999)))
+        table.append((size * ratio, loss * ratio**power))
+    return table
+
+
+def drawn_curves(cls):
+    """Instances of a class that has points and a scale."""
+    return st.builds(cls, points(), st.one_of(st.just(1.0), log_uniform(1e-3, 1e3)))
+
+
 noises = st.one_of(
     instances(GaussianNoise),
     instances(GeneralizedGaussianNoise),
     polylogs(ExponentialPolylogNoise),
     instances(ArsinhNormalNoise),
+    drawn_curves(PointsNoise),
 )
 estimators = st.sampled_from(["mean", "median"])
 roots = estimators.flatmap(lambda estimator: instances(ss.Root, estimator=estimator))
@@ -66,6 +90,7 @@ additive_mechanisms = st.one_of(
     polylogs(ss.ExponentialPolylog),
     instances(ss.UnitSplitting),
     st.sampled_from([1.0, 1.6, 3.0]).flatmap(lambda shape: instances(ss.ArsinhNormal, shape=shape)),  # with curves
+    drawn_curves(ss.FromPolicy),
 )
 transformations = st.one_of(roots, logs)
 mechanisms = st.one_of(additive_mechanisms, transformations)
@@ -75,6 +100,7 @@ pure_policies = st.one_of(
     polylogs(PolylogPolicy),
     instances(ArsinhNormalPolicy),
     instances(ConstantPolicy, of="PRDP"),
+    drawn_curves(PointsPolicy),
 )
 plain_policies = st.one_of(
     instances(RootPolicy),

@@ -221,6 +221,11 @@ def test_programs_get_json(folder):
         run("calibrate", "root", "--loss", 1, "--at", 106, "--param", "k=4", "--json", folder=folder).stdout
     )
     assert found["mechanism"]["k"] == 4
+    points = ("--param", "points=10:0.5,1000:5")
+    found = json.loads(run("calibrate", "from-policy", "--std", 75, *points, "--json", folder=folder).stdout)
+    assert ss.Mechanism.from_dict(found["mechanism"]).std() == pytest.approx(75)
+    refused = run("calibrate", "from-policy", "--std", 75, "--param", "points=10:0.5:1", folder=folder, code=2)
+    assert "--param points must be pairs of numbers such as points=100:0.5,10000:5, got '10:0.5:1'" in refused.stderr
     rows = json.loads(run("compare", "--std", 75, "--at", 106, "--json", folder=folder).stdout)
     assert len(rows) == 6
     assert "properties" in json.loads(run("schema", folder=folder).stdout)

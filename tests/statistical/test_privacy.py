@@ -19,6 +19,7 @@ AUDITS = [
     (ss.ExponentialPolylog(2, 1000, None, 2), 1500, 4_000_000),
     (ss.ExponentialPolylog(0.3, 1000, None, 3), 5000, 4_000_000),
     (ss.ArsinhNormal(1000, 1.6), 2000, 4_000_000),
+    (ss.FromPolicy([(500, 0.6), (2000, 1.7), (1e5, 8)]), 2000, 4_000_000),
 ]
 
 

@@ -92,6 +92,25 @@ def test_the_example_is_a_plan(tmp_path):
     assert plan.caps["payann"](106) == pytest.approx(10)
 
 
+def test_a_promise_is_a_table_of_points(tmp_path):
+    text = PLAN.replace('mechanism = "gaussian"\nstd = 5', 'mechanism = "from-policy"\npoints = [[10, 0.5], [1e3, 5]]')
+    assert read_plan(written(tmp_path, text)).mechanisms["x"] == ss.FromPolicy([(10, 0.5), (1000, 5)])
+    solved = read_plan(written(tmp_path, text.replace("points", "std = 5\npoints"))).mechanisms["x"]
+    assert solved.std() == pytest.approx(5)
+    assert solved.promise == ss.FromPolicy([(10, 0.5), (1000, 5)]).promise
+    for points, words in (
+        ("points = 3", r"line 12, sums.0.points: must be pairs of numbers such as \[\[100, 0.5\], .*, got 3$"),
+        ("points = [[1, 2], [3]]", r"sums.0.points: must be pairs of numbers .*, got a list$"),
+        ('points = [["a", 2]]', r"sums.0.points: must be pairs of numbers .*, got a list$"),
+        ("points = [[1, 2], [2, 5]]", r"sums.0: .* at size 2 the loss may be at most 4$"),
+        ("sigma = 3", r"sums.0: from-policy needs points\. The promise: pairs of a record size"),
+        ("std = 3", r"sums.0: from-policy needs points\."),
+        ("points = [[1, 2]]\np = 1", r"sums.0: mechanism from-policy has no parameter p; it has points, sigma$"),
+    ):
+        with pytest.raises(ss.PlanError, match=words):
+            read_plan(written(tmp_path, text.replace("points = [[10, 0.5], [1e3, 5]]", points)))
+
+
 def test_the_example_lists_every_mechanism():
     assert all(kind in EXAMPLE for kind in MECHANISMS)
 

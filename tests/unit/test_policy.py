@@ -28,6 +28,7 @@ from slowscale.policy import (
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
+    PointsPolicy,  # noqa: F401 - for eval
     PolylogPolicy,
     PowerPolicy,
     RootPolicy,

@@ -18,7 +18,7 @@ from slowscale.cli.shared import (
     check_terminal,
     confirm,
     in_options,
-    parse_assignment,
+    parse_parameter,
     print_json,
 )
 
@@ -128,7 +128,7 @@ def raise_cap(
     if not reason.strip():
         raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
     given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, policy, at, times, plus), strict=True))
-    new = _parse_cap(given | dict(parse_assignment(text, "--param", "sigma=2") for text in param))
+    new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
     _show_change(column, old, new)
     if not yes:
         check_terminal("change the cap")

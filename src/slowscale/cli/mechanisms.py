@@ -20,7 +20,7 @@ from slowscale.cli.shared import (
     Std,
     WhichPolicy,
     in_options,
-    parse_assignment,
+    parse_parameter,
     print_json,
     writable_path,
 )
@@ -115,12 +115,12 @@ def calibrate(
     from slowscale.errors import CalibrationError, ParameterError, SlowscaleError
     from slowscale.figures import figure
     from slowscale.mechanisms.calibration import CLOSED, LEVEL, TIGHT
-    from slowscale.plan import MECHANISMS
+    from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
     from slowscale.sizes import read_sizes
 
     if mechanism not in MECHANISMS:
         raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
-    fixed = _parse_parameters(param)
+    given = _parse_parameters(param)
     if sum(target is not None for target in (std, interval, loss)) != 1:
         raise ParameterError(
             "give one target: --std for a standard deviation, --interval for the half-width of an interval, or --loss "
@@ -129,6 +129,7 @@ def calibrate(
     stated = read_sizes(sizes, argument="--sizes")
     tight = policy == TIGHT
     try:
+        fixed = constructor_arguments(mechanism, given)
         found = MECHANISMS[mechanism].calibrate(
             std=std,
             interval=interval,
@@ -167,11 +168,11 @@ def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
     from slowscale.errors import ParameterError
     from slowscale.plan import PARAMETERS
 
-    numeric = [name for name in PARAMETERS if name != "estimator"]
+    known = [name for name in PARAMETERS if name != "estimator"]
     parameters: dict[str, Any] = {}
     for text in texts:
-        name, number = parse_assignment(text, "--param", "k=4")
-        if name not in numeric:
-            raise ParameterError(f"--param must be one of {', '.join(numeric)}, got {name!r}")
-        parameters[name] = int(number) if name == "k" and number.is_integer() else number
+        name, value = parse_parameter(text, "k=4")
+        if name not in known:
+            raise ParameterError(f"--param must be one of {', '.join(known)}, got {name!r}")
+        parameters[name] = int(value) if name == "k" and value.is_integer() else value
     return parameters

@@ -58,6 +58,22 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
         raise ParameterError(f"{option} must be a name and a number such as {example}, got {text!r}") from None
 
 
+def parse_parameter(text: str, example: str) -> tuple[str, Any]:
+    """Return a parameter of a mechanism, from text such as sigma=2 or points=100:0.5,10000:5."""
+    from slowscale.errors import ParameterError
+    from slowscale.plan.mechanisms import TABLE_PARAMETERS
+
+    name, _, value = text.partition("=")
+    if name not in TABLE_PARAMETERS:
+        return parse_assignment(text, "--param", example)
+    try:
+        return name, [tuple(map(float, pair.split(":", 1))) for pair in value.split(",")]
+    except ValueError:
+        raise ParameterError(
+            f"--param {name} must be pairs of numbers such as {name}=100:0.5,10000:5, got {value!r}"
+        ) from None
+
+
 def in_options(message: str) -> str:
     """Return an error about parameters and targets of a mechanism, with the names of the command's options."""
     message = re.sub(r"\b\w+\.calibrate needs k=…", "give --param k=4, for instance,", message)

@@ -14,6 +14,7 @@ from slowscale.mechanisms.transformation import TransformationMechanism
 # isort: split
 # The import order is the order of the registry, in which mechanisms are listed.
 from slowscale.mechanisms.arsinh_normal import ArsinhNormal  # noqa: I001
+from slowscale.mechanisms.from_policy import FromPolicy
 from slowscale.mechanisms.roots import Root
 from slowscale.mechanisms.logs import Log
 from slowscale.mechanisms.user_given import Transformation
@@ -25,6 +26,7 @@ __all__ = [
     "Comparison",
     "Crossover",
     "ExponentialPolylog",
+    "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
     "Log",

@@ -261,8 +261,7 @@ class Mechanism(Declared, ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the type and the parameters as values that JSON can represent; functions are given by name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        named = {name: function_name(value) if callable(value) else value for name, value in values.items()}
-        return {"type": type(self).__name__, **named}
+        return {"type": type(self).__name__, **{name: _to_plain(value) for name, value in values.items()}}
 
     @staticmethod
     def from_dict(description: Mapping[str, Any], functions: Functions | None = None) -> "Mechanism":
@@ -288,6 +287,8 @@ class Mechanism(Declared, ABC):
                 f"the description of a {cls.__name__} must have the entries {', '.join(known)}, got {', '.join(given)}"
             )
         for name, value in given.items():
+            if isinstance(value, Mapping):
+                given[name] = Policy.from_dict(value, functions)
             if isinstance(value, str) and value not in ESTIMATORS:
                 if value not in (functions or {}):
                     raise ParameterError(
@@ -304,3 +305,10 @@ class Mechanism(Declared, ABC):
             text = number(value) if isinstance(value, float) else getattr(value, "__name__", str(value))
             parts.append(f"{f.name}={text}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a parameter as JSON can represent it."""
+    if isinstance(value, Policy):
+        return value.to_dict()
+    return function_name(value) if callable(value) else value

@@ -6,16 +6,14 @@ because the series loses all digits in the tails. p = 1 and p = 2 have closed fo
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
-from slowscale.errors import SlowscaleError
 from slowscale.families import PolylogFamily
 from slowscale.formulas import log1p_ratio, polylog_rise, power_rise
-from slowscale.noise.log_concave import LogConcaveDensity
+from slowscale.noise.log_concave import LogConcaveDensity, solve
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
@@ -129,7 +127,7 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
         mode = np.array([self.coordinate_density.mode])
         width = np.exp(self._log_upper_integral(mode))
         high = (mode + np.fmax(0, self._log_tail_at(mode) - log_tail) * width) * (1 + 1e-12)
-        return _solve(self._log_tail_at, log_tail, np.zeros_like(log_tail), high)
+        return solve(self._log_tail_at, log_tail, np.zeros_like(log_tail), high)
 
     def _center_inverse(self, center: Array) -> Array:
         if self.p == 1:
@@ -139,7 +137,7 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
         # The density in z decreases, so the center is at most its tangent at 0; and z is at most the median of |Z|.
         low = np.logaddexp(0, np.log(center[inside]) + self._log_mass) * (1 - 1e-12)
         high = np.full_like(low, self._tail_inverse_at(np.log([0.5]))[0] * (1 + 1e-12))
-        y[inside] = _solve(self._log_center_at, np.log(center[inside]), low, high)
+        y[inside] = solve(self._log_center_at, np.log(center[inside]), low, high)
         return self._from_coordinate(y)
 
     def _log_moment(self, order: int) -> float:
@@ -225,20 +223,3 @@ def _tilted(density: LogConcaveDensity, order: int) -> LogConcaveDensity:
         curvature=curvature,
         mode=mode,
     )
-
-
-def _solve(function: Callable[[Array], Array], target: Array, low: Array, high: Array) -> Array:
-    """Return the y in [low, high] with function(y) = target, for a monotone function."""
-    if not target.size:
-        return target
-    from scipy.optimize import elementwise
-
-    found = elementwise.find_root(
-        lambda y, wanted: function(y) - wanted,
-        (low, high),
-        args=(target,),
-        tolerances={"xatol": 0.0, "xrtol": 4e-16, "fatol": 0.0, "frtol": 0.0},
-    )
-    if not np.isfinite(found.x).all():
-        raise SlowscaleError("a quantile could not be computed: please report this, with the parameters of the noise")
-    return np.asarray(found.x)

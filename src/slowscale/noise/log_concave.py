@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 from scipy import special
 
+from slowscale.errors import SlowscaleError
 from slowscale.parameters import Array
 
 # The density is negligible where h is this far below its peak: exp(−40) is less than half a unit in the last place.
@@ -75,3 +76,20 @@ def _rule() -> tuple[Array, Array]:
     x, w = special.roots_legendre(NODES_PER_SIDE)
     s = (x + 1) / 2
     return s**3 * (10 - 15 * s + 6 * s**2), w / 2 * 30 * (s * (1 - s)) ** 2
+
+
+def solve(function: Callable[[Array], Array], target: Array, low: Array, high: Array) -> Array:
+    """Return the y in [low, high] with function(y) = target, for a monotone function."""
+    if not target.size:
+        return target
+    from scipy.optimize import elementwise
+
+    found = elementwise.find_root(
+        lambda y, wanted: function(y) - wanted,
+        (low, high),
+        args=(target,),
+        tolerances={"xatol": 0.0, "xrtol": 4e-16, "fatol": 0.0, "frtol": 0.0},
+    )
+    if not np.isfinite(found.x).all():
+        raise SlowscaleError("a quantile could not be computed: please report this, with the parameters of the noise")
+    return np.asarray(found.x)

@@ -45,7 +45,7 @@ class SymmetricNoise(Declared, ABC):
             raise ParameterError(
                 f"the description of {family.__name__} must have the entries {', '.join(names)}, got {', '.join(given)}"
             )
-        return family(**given)
+        return family(**{name: _from_plain(value) for name, value in given.items()})
 
     @abstractmethod
     def _drop(self, z: Array) -> Array:
@@ -83,7 +83,8 @@ class SymmetricNoise(Declared, ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the type and the parameters as values that JSON can represent."""
-        return {"noise": type(self).__name__, **{f.name: getattr(self, f.name) for f in fields(self)}}  # type: ignore[arg-type]
+        values = {f.name: _to_plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        return {"noise": type(self).__name__, **values}
 
     @property
     @abstractmethod
@@ -262,3 +263,15 @@ class SymmetricNoise(Declared, ABC):
         z[far] = self._tail_inverse(2 * upper[far])
         z[~far] = self._center_inverse(2 * (0.5 - upper[~far]))
         return np.where(q <= 0.5, z, -z)
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, SymmetricNoise):
+        return value.to_dict()
+    return [_to_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return SymmetricNoise.from_dict(value)
+    return tuple(_from_plain(item) for item in value) if isinstance(value, list) else value

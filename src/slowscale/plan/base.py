@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import date, time
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from slowscale.errors import SlowscaleError
@@ -67,9 +67,30 @@ def _check_types(types: dict[str, str]) -> dict[str, str]:
     return types
 
 
+def _check_pairs(pairs: Any) -> Any:
+    """Raise unless a value is a list of pairs of numbers."""
+    wrong = (
+        [pairs]
+        if not isinstance(pairs, list | tuple)
+        else [
+            pair
+            for pair in pairs
+            if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(map(_is_number, pair))
+        ]
+    )
+    if wrong:
+        raise ValueError(f"must be pairs of numbers such as [[100, 0.5], [10000, 5]], got {given_words(wrong[0])}")
+    return pairs
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 FilePath = Annotated[str, AfterValidator(_check_local)]
 Types = Annotated[dict[str, str], AfterValidator(_check_types)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NumberPairs = Annotated[list[tuple[Finite, Finite]], BeforeValidator(_check_pairs)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Label = str | bool | int | date

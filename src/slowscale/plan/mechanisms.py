@@ -1,6 +1,7 @@
 """The tables of a plan that name a mechanism: [[sums]], [count] and the caps of [ledger].
 
-Their fields are derived from the registry, so a plan can name every mechanism whose parameters are numbers.
+Their fields are derived from the registry, so a plan can name every mechanism whose parameters are numbers or tables of
+pairs of numbers.
 """
 
 from dataclasses import MISSING, fields
@@ -13,18 +14,20 @@ from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.calibration import CLOSED, LEVEL, POLICIES, TIGHT
 from slowscale.mechanisms.grid import as_unit
-from slowscale.parameters import Domain, domains
-from slowscale.plan.base import Finite, NotNegative, PlanPart, Positive, as_value_errors, given_words
+from slowscale.parameters import Domain, domains, tables
+from slowscale.plan.base import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_value_errors, given_words
 from slowscale.policy import ConstantPolicy, Policy
 
-# The mechanisms that a plan can name: all whose parameters are numbers, apart from the estimator.
+# The mechanisms that a plan can name: all whose parameters are numbers or pairs of numbers, apart from the estimator.
 MECHANISMS: dict[str, type[Mechanism]] = {
     kind: cls
     for kind, cls in REGISTRY.items()
-    if {field.name for field in fields(cls)} <= {*domains(cls), "estimator"}  # type: ignore[arg-type]
+    if {field.name for field in fields(cls)} <= {*domains(cls), *tables(cls), "estimator"}  # type: ignore[arg-type]
 }
 NUMBER_PARAMETERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)))
-PARAMETERS = (*NUMBER_PARAMETERS, "estimator")
+# The name in plans of each parameter that is a table of pairs, with its description.
+TABLE_PARAMETERS = {table.name: table.doc for cls in MECHANISMS.values() for table in tables(cls).values()}
+PARAMETERS = (*NUMBER_PARAMETERS, *TABLE_PARAMETERS, "estimator")
 LARGEST_INTEGER = 1000  # the limit for parameters that are whole numbers, such as the k of a k-th root
 
 
@@ -55,6 +58,23 @@ def _number_field(owners: dict[str, Domain]) -> tuple[Any, Any]:
     return (Positive if positive else Finite) | None, Field(None, description=description)
 
 
+def constructor_arguments(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters by the names that the mechanism's class has for them, given those that plans have.
+
+    Raise if the mechanism has no such parameter, or if a table is missing, which cannot be solved for.
+    """
+    cls = MECHANISMS[kind]
+    renamed = {parameter: table.name for parameter, table in tables(cls).items()}
+    known = {renamed.get(field.name, field.name): field.name for field in fields(cls)}  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise ParameterError(f"mechanism {kind} has no parameter {name}; it has {', '.join(known)}")
+    for table in tables(cls).values():
+        if table.name not in given:
+            raise ParameterError(f"{kind} needs {table.name}. {table.doc}")
+    return {known[name]: value for name, value in given.items()}
+
+
 if TYPE_CHECKING:
 
     class _Parameters(PlanPart):
@@ -66,6 +86,7 @@ else:
         __base__=PlanPart,
         mechanism=(Literal[tuple(MECHANISMS)], Field(description="The mechanism that adds the noise.")),
         **_number_fields(),
+        **{name: (NumberPairs | None, Field(None, description=doc)) for name, doc in TABLE_PARAMETERS.items()},
         estimator=(
             Literal[ESTIMATORS] | None,
             Field(
@@ -153,11 +174,7 @@ class MechanismPlan(_Parameters):
     def _given_parameters(self) -> dict[str, Any]:
         """Return the parameters that the plan gives, or raise if the mechanism does not have one of them."""
         given = {name: getattr(self, name) for name in PARAMETERS if getattr(self, name) is not None}
-        known = [field.name for field in fields(MECHANISMS[self.mechanism])]  # type: ignore[arg-type]
-        for name in given:
-            if name not in known:
-                raise ParameterError(f"mechanism {self.mechanism} has no parameter {name}; it has {', '.join(known)}")
-        return given
+        return constructor_arguments(self.mechanism, given)
 
 
 class SumPlan(MechanismPlan):

@@ -17,6 +17,7 @@ from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, Times
 from slowscale.policy.families import (
     ArsinhNormalPolicy,
     ConstantPolicy,
+    PointsPolicy,
     PolylogPolicy,
     PowerPolicy,
     UnitSplittingPolicy,
@@ -42,6 +43,7 @@ __all__ = [
     "Function",
     "LogPolicy",
     "MaxPolicy",
+    "PointsPolicy",
     "Policy",
     "PolylogPolicy",
     "PowerPolicy",

@@ -7,9 +7,9 @@ import numpy as np
 
 from slowscale.arsinh import largest_rise
 from slowscale.errors import ParameterError
-from slowscale.families import ArsinhNormalFamily, PolylogFamily, PowerFamily, SplittingFamily
+from slowscale.families import ArsinhNormalFamily, PointsFamily, PolylogFamily, PowerFamily, SplittingFamily
 from slowscale.formulas import polylog_rise, power
-from slowscale.parameters import Array, real
+from slowscale.parameters import Array, lazy, real
 from slowscale.policy import tree
 from slowscale.policy.base import PURE, ZCDP, Function, Policy
 from slowscale.policy.tree import (
@@ -20,6 +20,7 @@ from slowscale.policy.tree import (
     LargestRise,
     Logarithm,
     Number,
+    Pieces,
     Product,
     Quotient,
     RoundedUp,
@@ -128,6 +129,47 @@ class ArsinhNormalPolicy(ArsinhNormalFamily, _PurePolicy):
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
         return LargestRise(x, self.scale, self.shape)
+
+
+@dataclass(frozen=True)
+class PointsPolicy(PointsFamily, _PurePolicy):
+    """The curve through (size, loss) pairs: a PRDP policy that a curator draws, for `FromPolicy`.
+
+    On logarithmic axes the points are joined by straight lines; before the first point the loss is proportional to the
+    size, and the last line continues beyond the last point. Sizes and losses must increase, and the loss per size must
+    not. All sizes are multiplied by σ.
+
+    >>> P = PointsPolicy([(10, 0.1), (1000, 2), (1e6, 8)])
+    >>> P([1, 10, 100, 1000, 1e9]).round(3).tolist()
+    [0.01, 0.1, 0.447, 2.0, 32.0]
+    >>> print(P)
+    {Δ / 100 up to 10; 0.1·(Δ / 10)^0.650515 up to 1000; 2·(Δ / 1000)^0.200687 beyond}
+    """
+
+    kind = "points"
+
+    @lazy
+    def _arrays(self) -> tuple[Array, Array]:
+        """Return the ends of the pieces, and one column per piece: its size, loss and exponent."""
+        return np.array(self.ends), np.array(self.pieces).T
+
+    def _loss(self, influence: Array) -> Array:
+        ends, pieces = self._arrays
+        size, loss, exponent = pieces[:, np.searchsorted(ends, influence)]
+        ratio = influence / size
+        with np.errstate(divide="ignore"):
+            grown = np.exp(exponent * np.log(ratio))
+        return np.asarray(loss * np.where(exponent == 1, ratio, grown))
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        parts = [
+            Quotient(x, size / loss)
+            if exponent == 1
+            else Product(Number(loss), tree.raised(Quotient(x, size), exponent))
+            for size, loss, exponent in self.pieces
+        ]
+        return Pieces(x, self.ends, tuple(parts)) if self.ends else parts[0]
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,15 @@ class Sum(Formula):
 
 
 @dataclass(frozen=True)
+class Pieces(Formula):
+    """The first part up to the first end of the variable, the next part up to the next end; the last part beyond."""
+
+    variable: Formula
+    ends: tuple[float, ...]
+    parts: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
 class Max(Formula):
     """The largest of several losses."""
 
@@ -312,6 +321,11 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
             return count * of(loss)
         case Sum(terms):
             return sum(map(of, terms))
+        case Pieces(variable, ends, parts):
+            x, value = of(variable), of(parts[-1])
+            for end, part in zip(ends[::-1], parts[-2::-1], strict=True):
+                value = np.where(x <= end, of(part), value)
+            return value
         case Max(terms):
             return reduce(np.maximum, map(of, terms))
         case Min(terms):

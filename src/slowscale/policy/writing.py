@@ -15,6 +15,7 @@ from slowscale.policy.tree import (
     Max,
     Min,
     Number,
+    Pieces,
     Power,
     Product,
     Quotient,
@@ -30,7 +31,7 @@ from slowscale.policy.tree import (
 )
 
 # The nodes that are losses, or combinations of losses.
-LossNode = HalfSquare | LargestRise | Tanh | Times | Sum | Max | Min | Tabulated
+LossNode = HalfSquare | LargestRise | Tanh | Times | Sum | Pieces | Max | Min | Tabulated
 
 
 def number(x: float) -> str:
@@ -94,6 +95,9 @@ def _text_of_loss(formula: LossNode) -> str:
             defines = [contains(term, Tanh) or contains(term, LargestRise) for term in terms]
             written = zip(map(text, terms), defines, strict=True)
             return " + ".join(f"({term})" if bracketed else term for term, bracketed in written)
+        case Pieces(_, ends, parts):
+            pieces = [f"{text(part)} up to {number(end)}" for part, end in zip(parts[:-1], ends, strict=True)]
+            return f"{{{'; '.join([*pieces, f'{text(parts[-1])} beyond'])}}}"
         case Disjoint(terms, by):
             return f"max{f' over {by}' if by else ''} of [{'; '.join(map(text, terms))}]"
         case Max(terms):
@@ -180,6 +184,11 @@ def _latex_of_loss(formula: LossNode) -> str:
             return f"{count} \\left({latex(loss)}\\right)"
         case Sum(terms):
             return " + ".join(f"\\left({latex(term)}\\right)" for term in terms)
+        case Pieces(variable, ends, parts):
+            conditions = [f"\\text{{if }} {latex(variable)} \\le {number(end)}" for end in ends]
+            whens = [*conditions, "\\text{otherwise}"]
+            rows = [f"{latex(part)} & {when}" for part, when in zip(parts, whens, strict=True)]
+            return "\\begin{cases} " + " \\\\ ".join(rows) + " \\end{cases}"
         case Max(terms):
             return f"\\max\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
         case Min(terms):

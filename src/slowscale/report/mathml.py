@@ -5,6 +5,7 @@ bracketed expression where the brackets grow with their content, and otherwise t
 """
 
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 from html import escape
 
@@ -20,6 +21,7 @@ from slowscale.policy.tree import (
     Max,
     Min,
     Number,
+    Pieces,
     Power,
     Product,
     Quotient,
@@ -40,7 +42,8 @@ TIMES, DOT, SLASH, COMMA = "<mo>&#x000D7;</mo>", "<mo>&#x000B7;</mo>", "<mo>&#x0
 OPEN, CLOSE = '<mo stretchy="false">&#x00028;</mo>', '<mo stretchy="false">&#x00029;</mo>'
 SEMICOLON = "<mo>&#x0003B;</mo>"
 EPSILON, SPACE = "<mi>&#x003B5;</mi>", '<mspace width="0.167em" />'
-WITH = "<mtext>&#x000A0;with&#x000A0;</mtext>"
+WITH, IF = "<mtext>&#x000A0;with&#x000A0;</mtext>", "<mtext>if&#x000A0;</mtext>"
+OTHERWISE, AT_MOST = "<mtext>otherwise</mtext>", "<mo>&#x02264;</mo>"
 ROUND, SQUARE, CURLY = ("&#x00028;", "&#x00029;"), ("[", "]"), ("&#x0007B;", "&#x0007D;")
 CEILING, BARS = ("&#x02308;", "&#x02309;"), ("|", "|")
 TWO = "<mn>2</mn>"
@@ -112,6 +115,9 @@ def _loss_row(formula: Formula) -> Row:
             return [f"<mn>{count}</mn>", _fenced(ROUND, row(loss))]
         case Sum(terms):
             return _separated([[_fenced(ROUND, row(term))] for term in terms], PLUS)
+        case Pieces(variable, ends, parts):
+            conditions = [[IF, *row(variable), AT_MOST, *_number(end)] for end in ends]
+            return [_cases(zip(map(row, parts), [*conditions, [OTHERWISE]], strict=True))]
         case Max(terms):
             return ["<mo>max</mo>", _fenced(CURLY, _separated([row(term) for term in terms], COMMA))]
         case Min(terms):
@@ -153,6 +159,16 @@ def _fenced(fence: tuple[str, str], elements: Row) -> str:
         for form, mark in zip(("prefix", "postfix"), fence, strict=True)
     )
     return _group([start, *elements, end])
+
+
+def _cases(cases: Iterable[tuple[Row, Row]]) -> str:
+    """Return values with their conditions, one below the other, after a brace."""
+    rows = "".join(
+        f"<mtr>{''.join(f'<mtd>{_group(side)}</mtd>' for side in (value, condition))}</mtr>"
+        for value, condition in cases
+    )
+    brace = '<mo stretchy="true" fence="true" form="prefix">&#x0007B;</mo>'
+    return _group([brace, f'<mtable columnalign="left left" displaystyle="true">{rows}</mtable>'])
 
 
 def _pieces(base: Formula, step: float) -> str:

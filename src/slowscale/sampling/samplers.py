@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,37 @@ class PowerLaw(Sampler):
     def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
         """Return a·(u^(−1/(d−1)) − 1)."""
         return (uniforms[0].log() / (1.0 - lift(self.d))).expm1() * self.a, []
+
+
+@dataclass(frozen=True)
+class Scaled(Sampler):
+    """The variate of another sampler, times an exact factor."""
+
+    inner: Sampler
+    factor: Fraction
+
+    @property
+    def uniforms(self) -> int:  # type: ignore[override]
+        """As many as the other sampler needs."""
+        return self.inner.uniforms
+
+    @property
+    def signed(self) -> bool:  # type: ignore[override]
+        """Whether the other sampler is."""
+        return self.inner.signed
+
+    @property
+    def acceptance(self) -> float:  # type: ignore[override]
+        """The approximate share of candidates that are accepted."""
+        return self.inner.acceptance
+
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return a candidate of the other sampler, and its margins."""
+        return self.inner.attempt(uniforms, words, lift)
+
+    def variate(self, candidate: Number, lift: Lift) -> Number:
+        """Return the variate of the other sampler, times the factor."""
+        return self.inner.variate(candidate, lift) * lift(self.factor)
 
 
 @dataclass(frozen=True)
@@ -260,6 +292,18 @@ class PowerOfAnyGamma(RejectionSampler):
         return (candidate.log() / lift(self.p)).exp()
 
 
+def exact_polylog_rise(y: Number, a: float, p: float, lift: Lift) -> Number:
+    """Return (y + ln a)^p − (ln a)^p."""
+    start = lift(a).log()
+    if p == 1:
+        return y
+    if p == 2:
+        return y * (y + start * 2.0)
+    if p == 3:
+        return y * (y * (y + start * 3.0) + start * start * 3.0)
+    return ((y / start).log1p() * p).expm1() * (start.log() * p).exp()
+
+
 @dataclass(frozen=True)
 class Polylog(RejectionSampler):
     """a·(e^y − 1) with density exp(y − d·[(y + ln a)^p − (ln a)^p]) of y: the exponential polylog with any p > 1."""
@@ -270,14 +314,7 @@ class Polylog(RejectionSampler):
     envelope: Envelope
 
     def _log_density(self, x: Number, lift: Lift) -> Number:
-        start = lift(self.a).log()
-        if self.p == 2:
-            rise = x * (x + start * 2.0)
-        elif self.p == 3:
-            rise = x * (x * (x + start * 3.0) + start * start * 3.0)
-        else:
-            rise = ((x / start).log1p() * self.p).expm1() * (start.log() * self.p).exp()
-        return x - rise * self.d
+        return x - exact_polylog_rise(x, self.a, self.p, lift) * self.d
 
     def variate(self, candidate: Number, lift: Lift) -> Number:
         """a·(e^y − 1)."""

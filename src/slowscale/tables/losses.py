@@ -30,6 +30,7 @@ from slowscale.policy.tree import (
     Max,
     Min,
     Number,
+    Pieces,
     Power,
     Product,
     Quotient,
@@ -221,6 +222,11 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
             return of(loss) * float(count)
         case Sum(terms):
             return sum(map(of, terms), ibis.literal(0.0))
+        case Pieces(variable, ends, parts):
+            at, value = of(variable), of(parts[-1])
+            for end, part in zip(ends[::-1], parts[-2::-1], strict=True):
+                value = (at <= end).ifelse(of(part), value)
+            return value
         case Max(terms):
             return ibis.greatest(*map(of, terms))
         case Min(terms):

@@ -25,6 +25,7 @@ EXAMPLES = {
     "exponential-polylog": ss.ExponentialPolylog(0.5),
     "unit-splitting": ss.UnitSplitting(10, 3),
     "arsinh-normal": ss.ArsinhNormal(5, 1.6),
+    "from-policy": ss.FromPolicy([(10, 0.5), (1000, 5)]),
     "root": ss.Root(2, 1),
     "log": ss.Log(0.5),
     "transformation": ss.Transformation(np.log1p, np.expm1, 0.5, 0),

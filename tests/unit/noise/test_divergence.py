@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from helpers.exact_divergence import exact_loss
 
-from slowscale.noise import ExponentialPolylogNoise, GeneralizedGaussianNoise
+from slowscale.noise import (
+    ArsinhNormalNoise,
+    ExponentialPolylogNoise,
+    GeneralizedGaussianNoise,
+    PointsNoise,
+    ProductNoise,
+)
 from slowscale.noise.divergence import FIRST_ORDER, _Cells, _log_g, far_end, tight_loss
 
 CLOSE = 1e-3  # the promised precision of a single value
@@ -17,18 +23,29 @@ CLOSE = 1e-3  # the promised precision of a single value
 def random_noises(rng, count):
     """Noises with random parameters, in turn of each kind."""
     for i in range(count):
-        if i % 3 == 0:
-            yield GeneralizedGaussianNoise(float(rng.choice([1.0, 37.5])), float(rng.uniform(0.1, 1)))
+        sigma = float(rng.choice([1.0, 0.02, 37.5]))
+        if i % 6 == 0:
+            yield GeneralizedGaussianNoise(sigma, float(rng.uniform(0.1, 1)))
+        elif i % 6 == 1:
+            yield ArsinhNormalNoise(sigma, float(np.exp(rng.uniform(np.log(0.1), np.log(4)))))
+        elif i % 6 == 2:
+            sizes = np.cumprod(np.exp(rng.uniform(0.5, 6, 3)))
+            powers = np.cumsum(np.diff(np.log(sizes)) * rng.uniform(0.2, 1, 2))  # losses grow more slowly than sizes
+            losses = float(rng.uniform(0.05, 2)) * np.exp(np.append(0, powers))
+            yield PointsNoise(list(zip(sizes.tolist(), losses.tolist(), strict=True)), sigma)
+        elif i % 6 == 3:
+            first = GeneralizedGaussianNoise(sigma, float(rng.uniform(0.2, 1)))
+            yield ProductNoise(((2, first), (1, ExponentialPolylogNoise(float(rng.uniform(0.1, 2)), 3 * sigma))))
         else:
-            p = (1.0, 2.0, 3.0, float(rng.uniform(1.2, 4)))[i % 4]
+            p = (1.0, 2.0, 3.0, float(rng.uniform(1.2, 4)))[i // 2 % 4]
             d = float(np.exp(rng.uniform(np.log(0.1), np.log(4)))) + (1.5 if p == 1 else 0)
             a = math.exp(p - 1) * float(rng.uniform(1.01, 5))
-            yield ExponentialPolylogNoise(d, float(rng.choice([1.0, 0.02])), a, p)
+            yield ExponentialPolylogNoise(d, sigma, a, p)
 
 
 def cases():
     rng = np.random.default_rng(20_241)
-    for noise in random_noises(rng, 12):
+    for noise in random_noises(rng, 24):
         yield noise, noise.sigma * float(np.exp(rng.uniform(np.log(1e-6), np.log(1e6))))
     # The ends of the range.
     yield GeneralizedGaussianNoise(1, 0.5), 1e-9
@@ -88,12 +105,15 @@ def test_the_losses_of_the_design_notes():
         ExponentialPolylogNoise(50, p=1),
         ExponentialPolylogNoise(10, p=4),
         ExponentialPolylogNoise(1.2, p=1),
+        ArsinhNormalNoise(1, 0.1),
+        ArsinhNormalNoise(1, 6),
+        PointsNoise([(1e-3, 1e-4), (1, 0.05), (1e3, 20), (1e6, 21)]),
     ],
 )
 def test_the_bounds_stay_close_at_extreme_parameters(noise):
     last = far_end(noise)
     previous = 0.0
-    for influence in np.geomspace(1e-9, 1e15, 25):
+    for influence in np.geomspace(1e-9, 1e15, 17):
         found = tight_loss(noise, float(influence), last=last)
         assert previous <= found.upper
         assert found.lower <= found.upper <= found.lower * (1 + 2 * CLOSE)

@@ -17,8 +17,9 @@ probabilities = st.floats(1e-6, 0.49)
 
 
 def integral(noise, low, high, weight=lambda z: 1.0):
-    """∫ weight(z)·pdf(z) dz for 0 < low < high, on a log scale, one piece a few e-folds."""
+    """∫ weight(z)·pdf(z) dz for 0 < low < high, on a log scale, one piece a few e-folds, and split at kinks."""
     edges = np.linspace(math.log(low), math.log(high), 2 + int(math.log(high / low) / 3))
+    edges = np.sort(np.append(edges, [math.log(kink) for kink in noise._kinks if low < kink < high]))
     pieces = pairwise(edges)
     piece = lambda t: weight(math.exp(t)) * noise.pdf(math.exp(t)) * math.exp(t)  # noqa: E731
     return sum(integrate.quad(piece, a, b, epsabs=0, epsrel=1e-11, limit=200)[0] for a, b in pieces)

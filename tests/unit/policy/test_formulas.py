@@ -17,6 +17,7 @@ from slowscale.policy import (
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
+    PointsPolicy,
     Policy,
     PolylogPolicy,
     PowerPolicy,
@@ -91,6 +92,14 @@ FORMS = [
         r"4 \left[\ln\left(\frac{\Delta(r)}{5} + 3\right) - 1.09861\right]",
         "P(x)=4[ln(x5+3)−1.09861]",
     ),
+    (PointsPolicy([(10, 0.5)]), "Δ / 20", r"\frac{\Delta(r)}{20}", "P(x)=x20"),
+    (
+        PointsPolicy([(10, 0.5), (1000, 5)]),
+        "{Δ / 20 up to 10; 0.5·(Δ / 10)^0.5 beyond}",
+        r"\begin{cases} \frac{\Delta(r)}{20} & \text{if } \Delta(r) \le 10 \\ "
+        r"0.5 \left(\frac{\Delta(r)}{10}\right)^{0.5} & \text{otherwise} \end{cases}",
+        "P(x)={x20if\u00a0x≤100.5(x10)0.5otherwise",
+    ),
     (
         ArsinhNormalPolicy(4.95, 1.6),
         "max over z of ψ(z + Δ) − ψ(z) with ψ(z) = arsinh(z/4.95)² / (2·1.6²) + ln(1 + (z/4.95)²) / 2",
@@ -157,7 +166,7 @@ def test_formulas_are_values():
     while todo:
         todo += (found := todo.pop().__subclasses__())
         kinds += [kind for kind in found if kind.__module__ == Formula.__module__]
-    assert len(kinds) == 21
+    assert len(kinds) == 22
     for kind in kinds:
         one, two = (kind(*["x"] * len(fields(kind))) for _ in range(2))
         assert (one, hash(one)) == (two, hash(two))

@@ -375,6 +375,16 @@ def test_confidential_report(secret, tmp_path):
         made.confidential_report(tmp_path / "d.html", ss.Session(secret))
 
 
+def test_a_promise_is_shown_with_its_points_and_its_curve(tmp_path):
+    session = ss.Session(pd.DataFrame({"emp": [1, 2, 3]}), bits=Recorded(1))
+    made = session.sum({"emp": ss.FromPolicy([(10, 0.1), (100, 0.8)])})
+    page = made.report(tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Noise that is made from the promised losses is added to the sum." in page
+    assert "FromPolicy(promise=[(10, 0.1), (100, 0.8)], sigma=1)" in page
+    assert page.count("<mtr>") == 2
+    assert "<svg" in page
+
+
 def test_rebuilt_mechanisms():
     for mechanism in (
         ss.Gaussian(2),
@@ -383,6 +393,7 @@ def test_rebuilt_mechanisms():
         ss.ExponentialPolylog(0.3),
         ss.ArsinhNormal(5, 1.6),
         ss.UnitSplitting(1, 2),
+        ss.FromPolicy([(10, 0.1), (100, 0.8)]),
     ):
         assert mechanism_of(mechanism.to_dict()) == mechanism
     for description in (None, {"type": "Session"}, {"type": "Transformation", "f": "numpy.log1p"}, {}):

@@ -12,6 +12,7 @@ from helpers.bitsources import Crafted, Recorded, Stuck
 import slowscale as ss
 from slowscale.mechanisms.drawing import AdditiveTask, TransformationTask
 from slowscale.mechanisms.exact_sums import Sums
+from slowscale.policy import PointsPolicy, PolylogPolicy, PowerPolicy
 from slowscale.sampling import exact
 from slowscale.sampling.bits import Stream
 from slowscale.sampling.samplers import Sampler
@@ -19,6 +20,7 @@ from slowscale.sampling.samplers import Sampler
 # A million for each with SLOWSCALE_FULL=1; what is checked is the same.
 DRAWS = 1_000_000 if os.environ.get("SLOWSCALE_FULL") else 10_000
 
+PROMISE = PowerPolicy(300, 0.5) + 2 * PolylogPolicy(0.3, 100, p=2.5) + PointsPolicy([(10, 0.01), (1e3, 0.5)])
 MECHANISMS = {
     "Gaussian": (ss.Gaussian(75), 0, "1"),
     "Gaussian, fine unit": (ss.Gaussian(75), 0, "1e-9"),
@@ -34,6 +36,9 @@ MECHANISMS = {
     "arsinh-normal": (ss.ArsinhNormal(4.95, 1.6), 0, "1"),
     "arsinh-normal, heavy": (ss.ArsinhNormal(0.3, 4), 0, "0.01"),
     "arsinh-normal, nearly normal": (ss.ArsinhNormal(750, 0.1), 0, "1e-6"),
+    "from points": (ss.FromPolicy([(10, 0.1), (100, 0.8), (1e4, 5)], sigma=0.7), 0, "1"),
+    "from a sum of policies": (ss.FromPolicy(PROMISE), 0, "1"),
+    "from a polylog": (ss.FromPolicy(PolylogPolicy(0.3, 30), sigma=2.5), 0, "1"),
     "fourth root": (ss.Root(4, 0.534), 106, "1"),
     "cube root with offset": (ss.Root(3, 0.5, a=2), 1000, "0.1"),
     "root of nothing": (ss.Root(3, 0.5), 0, "1"),
@@ -80,7 +85,13 @@ def test_arrays_agree_with_arb_alone(name):
 
 
 def test_rejections_agree_with_arb_alone():
-    for m in (ss.ExponentialPolylog(0.1, p=3), ss.GeneralizedGaussian(1, 0.3), ss.ExponentialPolylog(0.238)):
+    for m in (
+        ss.ExponentialPolylog(0.1, p=3),
+        ss.GeneralizedGaussian(1, 0.3),
+        ss.ExponentialPolylog(0.238),
+        ss.FromPolicy([(1, 0.1), (20, 1), (1e4, 6)]),
+        ss.FromPolicy(PROMISE),
+    ):
         sampler = m._sampler
         words = [Recorded(k).words(5000) for k in range(sampler.uniforms)]
         with np.errstate(all="ignore"):

@@ -1,0 +1,312 @@
+"""Noise made from a policy: density proportional to exp(−P(|z|)), for a policy P that a curator chooses.
+
+If P increases and is subadditive, with P(0) = 0, then |P(x) − P(y)| <= P(|x − y|), so the log-density of noise shifted
+by Δ changes by at most P(Δ); at z = 0 it changes by P(Δ) exactly. Concave policies are subadditive, and so are policies
+whose loss per size never increases.
+
+In the coordinate y = ln |z| the density is exp(y − P(e^y)). Between kinks it is log-concave, because P(e^y) is convex
+for powers and polylogarithms. Everything is therefore a sum over the pieces between kinks, and no digits cancel.
+"""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from slowscale.errors import ParameterError
+from slowscale.families import PointsFamily
+from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
+from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
+from slowscale.noise.log_concave import LogConcaveDensity, solve
+from slowscale.noise.symmetric import SymmetricNoise
+from slowscale.parameters import Array, lazy
+
+# Noise whose log is typically larger than this is refused: it could not be released.
+LARGEST_LOG = 600.0
+LARGEST_EXPONENT = 709.0  # of a float
+# A difference of two incomplete gamma functions is used if it keeps this share of them, and no underflow is near.
+KEPT_SHARE, SMALLEST_SHARE = 1e-2, 1e-280
+
+
+class FromPolicyNoise(SymmetricNoise):
+    """Density proportional to exp(−P(|z|)), integrated piece by piece between the kinks of P."""
+
+    @abstractmethod
+    def _log_rise(self, y: Array, t: Array, piece: int) -> Array:
+        """Return P(e^(y + t)) − P(e^y) for two points of one piece; t may be negative."""
+
+    @abstractmethod
+    def _elasticity(self, z: Array) -> Array:
+        """Return z·P'(z), the derivative of P(e^y) with respect to y = ln z; at a kink, that from the right."""
+
+    def _check(self) -> None:
+        super()._check()
+        if self._elasticity(np.exp([LARGEST_LOG]))[0] <= 1:
+            raise ParameterError(
+                f"the noise of this policy is typically larger than exp({LARGEST_LOG:g}), too large to be released: "
+                "let the loss grow faster at large sizes"
+            )
+
+    @lazy
+    def _edges(self) -> Array:
+        """The ends of the pieces, from 0 to infinity."""
+        return np.array([0.0, *self._kinks, math.inf])
+
+    def _log_density(self, piece: int, order: int) -> LogConcaveDensity:
+        """Return the density |z|^order·exp(−P) in the coordinate y, on one piece."""
+        return _piece_density(self, piece, order)
+
+    def _log_piece(self, low: Array, high: Array, piece: int, order: int = 0) -> Array:
+        """Return ln ∫ z^order·exp(−P(z)) dz from low to high, two points of one piece."""
+        with np.errstate(divide="ignore"):
+            peak, integral = self._log_density(piece, order).log_integral(np.log(low), np.log(high))
+        with np.errstate(over="ignore"):
+            return (order + 1) * peak - self._drop(np.exp(peak)) + integral
+
+    def _log_pieces(self, order: int) -> Array:
+        """Return ln ∫ z^order·exp(−P(z)) dz over each piece."""
+        edges = self._edges
+        found = [self._log_piece(edges[k : k + 1], edges[k + 1 : k + 2], k, order) for k in range(edges.size - 1)]
+        return np.concatenate(found)
+
+    @lazy
+    def _whole_pieces(self) -> Array:
+        return self._log_pieces(0)
+
+    @lazy
+    def _log_mass(self) -> float:
+        """The log of the integral of exp(−P(z)) over z > 0."""
+        return float(np.logaddexp.reduce(self._whole_pieces))
+
+    @property
+    def _log_peak(self) -> float:
+        return -math.log(2) - self._log_mass
+
+    def _part(self, z: Array, *, above: bool) -> Array:
+        """Return ln ∫ exp(−P) over all points above z, or below it, as a share of the whole."""
+        out = np.empty_like(z)
+        at = np.searchsorted(self._edges[1:-1], z, side="right")
+        for piece in np.unique(at).tolist():
+            here = at == piece
+            start, end = (np.full(np.count_nonzero(here), self._edges[i]) for i in (piece, piece + 1))
+            low, high = (z[here], end) if above else (start, z[here])
+            others = self._whole_pieces[piece + 1 :] if above else self._whole_pieces[:piece]
+            rest = float(np.logaddexp.reduce(others)) if others.size else -math.inf
+            out[here] = np.logaddexp(self._log_piece(low, high, piece), rest) - self._log_mass
+        return np.minimum(out, 0.0)
+
+    def _log_tail(self, z: Array) -> Array:
+        return self._part(z, above=True)
+
+    def _center(self, z: Array) -> Array:
+        return np.exp(self._part(z, above=False))
+
+    def _tail_inverse(self, tail: Array) -> Array:
+        out = np.full_like(tail, math.inf)
+        inside = tail > 0
+        wanted = np.log(tail[inside])
+        low = np.full_like(wanted, math.log(0.5) + self._log_mass - 1e-9)  # at most half of the mass is below
+        high, step = low + 1e-6, 1.0
+        while (short := (high < LARGEST_EXPONENT) & (self._log_tail(np.exp(high)) > wanted)).any():
+            high[short] = np.minimum(high[short] + step, LARGEST_EXPONENT)
+            step *= 1.5
+        found = self._log_tail(np.exp(high)) <= wanted
+        y = np.full_like(wanted, math.inf)
+        y[found] = solve(lambda y: self._log_tail(np.exp(y)), wanted[found], low[found], high[found])
+        out[inside] = np.exp(y)
+        return out
+
+    def _center_inverse(self, center: Array) -> Array:
+        out = np.zeros_like(center)
+        inside = center > 0
+        wanted = np.log(center[inside])
+        low = wanted + self._log_mass - 1e-9
+        high = np.full_like(low, math.log(self._tail_inverse(np.array([0.5]))[0]) + 1e-9)
+        out[inside] = np.exp(solve(lambda y: self._part(np.exp(y), above=False), wanted, low, high))
+        return out
+
+    def _log_moment(self, order: int) -> float:
+        # Beyond this, the integrand would have its peak outside the range of floats.
+        if self._elasticity(np.exp([LARGEST_LOG]))[0] <= order + 1:
+            return math.inf
+        moment = float(np.logaddexp.reduce(self._log_pieces(order)))
+        return moment - self._log_mass - order * math.log(self.sigma)
+
+
+@lru_cache(maxsize=512)
+def _piece_density(noise: FromPolicyNoise, piece: int, order: int) -> LogConcaveDensity:
+    def slope(y: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return order + 1 - noise._elasticity(np.exp(y))
+
+    with np.errstate(divide="ignore"):
+        low, high = np.clip(np.log(noise._edges[piece : piece + 2]), -LARGEST_LOG, LARGEST_LOG + 100).tolist()
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(np.array([middle]))[0] > 0 else (low, middle)
+    return LogConcaveDensity(
+        rise=lambda y, t: (order + 1) * t - noise._log_rise(y, t, piece),
+        slope=slope,
+        curvature=np.ones_like,  # at the mode it is at most about 1, and elsewhere the slope decides
+        mode=low,
+    )
+
+
+@dataclass(frozen=True)
+class PointsNoise(PointsFamily, FromPolicyNoise):
+    """Density proportional to exp(−P(|z|)), with P the curve through (size, loss) pairs.
+
+    On a piece, P(z) = loss·(z/size)^exponent, so its integral is an incomplete gamma function of P(z).
+
+    >>> noise = PointsNoise([(10, 0.1), (1000, 2), (1e6, 8)])
+    >>> round(noise.isf(0.025)), round(noise.std())
+    (1866768, 1768188)
+    """
+
+    def _check(self) -> None:
+        PointsFamily._check(self)
+        FromPolicyNoise._check(self)
+
+    @property
+    def _kinks(self) -> tuple[float, ...]:
+        return self.ends
+
+    @property
+    def _concave_from(self) -> float:
+        exponents = [exponent for *_, exponent in self.pieces]
+        rises = [end for k, end in enumerate(self.ends) if exponents[k + 1] > exponents[k]]
+        return max(rises, default=0.0)
+
+    @lazy
+    def _arrays(self) -> tuple[Array, Array]:
+        return np.array(self.ends), np.array(self.pieces).T
+
+    def _on_piece(self, z: Array, piece: int) -> Array:
+        size, loss, exponent = self.pieces[piece]
+        return np.asarray(loss * (z / size) ** exponent)
+
+    def _drop(self, z: Array) -> Array:
+        ends, pieces = self._arrays
+        size, loss, exponent = pieces[:, np.searchsorted(ends, z)]
+        return np.asarray(loss * (z / size) ** exponent)
+
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        z, t = np.broadcast_arrays(np.asarray(z, float), np.asarray(t, float))
+        rise = np.zeros(z.shape)
+        for k, (size, loss, exponent) in enumerate(self.pieces):  # the part of [z, z + t] that lies on each piece
+            start = np.maximum(z, self._edges[k])
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                length = np.minimum(t - np.maximum(self._edges[k] - z, 0.0), self._edges[k + 1] - start)
+                ratio = np.maximum(length, 0.0) / start
+                grown = np.expm1(exponent * np.log1p(ratio))
+                part = loss * (start / size) ** exponent * grown if exponent < 1 else loss / size * length
+            rise += np.where(length > 0, part, 0.0)
+        return rise
+
+    def _bends(self, z: Array) -> tuple[Array, Array]:
+        second, third = np.zeros(np.shape(z)), np.zeros(np.shape(z))
+        for k, (_, _, exponent) in enumerate(self.pieces):
+            if k == 0:
+                continue  # it is a straight line
+            start = np.maximum(z, self._edges[k])
+            # The exponent may be 1 only because it is rounded.
+            bend = exponent * (1 - exponent + 1e-14) * self._on_piece(start, k) / start**2 * (1 + 1e-12)
+            further = bend * (2 - exponent + 1e-14) / start
+            here = start < self._edges[k + 1]
+            second = np.maximum(second, np.where(here, bend, 0.0))
+            third = np.maximum(third, np.where(here, further, 0.0))
+        return second, third
+
+    def _log_rise(self, y: Array, t: Array, piece: int) -> Array:
+        with np.errstate(over="ignore"):
+            return self._on_piece(np.exp(y), piece) * np.expm1(self.pieces[piece][2] * t)
+
+    def _elasticity(self, z: Array) -> Array:
+        ends, pieces = self._arrays
+        size, loss, exponent = pieces[:, np.searchsorted(ends, z, side="right")]
+        return np.asarray(exponent * loss * (z / size) ** exponent)
+
+    def _log_piece(self, low: Array, high: Array, piece: int, order: int = 0) -> Array:
+        size, loss, exponent = self.pieces[piece]
+        if order:
+            return super()._log_piece(low, high, piece, order)
+        first = self._on_piece(low, piece)
+        if exponent == 1:
+            with np.errstate(divide="ignore"):
+                return math.log(size / loss) - first + np.log(-np.expm1(-(high - low) * (loss / size)))
+        last, shape = self._on_piece(high, piece), 1 / exponent
+        below = last < shape  # there the lower tail of the gamma distribution has more digits
+        share = np.where(
+            below,
+            special.gammainc(shape, last) - special.gammainc(shape, first),
+            special.gammaincc(shape, first) - special.gammaincc(shape, last),
+        )
+        whole = np.where(below, special.gammainc(shape, last), special.gammaincc(shape, first))
+        good = share > np.maximum(KEPT_SHARE * whole, SMALLEST_SHARE)
+        scale = math.log(size) - shape * math.log(loss) + math.log(shape) + math.lgamma(shape)
+        out = np.log(np.where(good, share, 1.0)) + scale
+        if not good.all():
+            out[~good] = super()._log_piece(low[~good], high[~good], piece)
+        return out
+
+
+@dataclass(frozen=True)
+class ProductNoise(FromPolicyNoise):
+    """Density proportional to a product of densities, each taken to a whole power: the noise of a sum of policies."""
+
+    factors: tuple[tuple[int, SymmetricNoise], ...]
+
+    @property
+    def sigma(self) -> float:  # type: ignore[override]
+        """The scale of the first factor."""
+        return self.factors[0][1].sigma
+
+    def _standard(self) -> "ProductNoise":
+        scaled = (
+            (count, replace(noise, sigma=noise.sigma / self.sigma))  # type: ignore[type-var]
+            for count, noise in self.factors
+        )
+        return ProductNoise(tuple(scaled))
+
+    @property
+    def _kinks(self) -> tuple[float, ...]:
+        return tuple(sorted({kink for _, noise in self.factors for kink in noise._kinks}))
+
+    @property
+    def _concave_from(self) -> float:
+        return max(noise._concave_from for _, noise in self.factors)
+
+    def _drop(self, z: Array) -> Array:
+        return np.asarray(sum(count * noise._drop(z) for count, noise in self.factors))
+
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        return np.asarray(sum(count * noise._drop_rise(z, t) for count, noise in self.factors))
+
+    def _bends(self, z: Array) -> tuple[Array, Array]:
+        bends = [(count, noise._bends(z)) for count, noise in self.factors]
+        second, third = (np.asarray(sum(count * bend[i] for count, bend in bends)) for i in (0, 1))
+        return second, third
+
+    def _log_rise(self, y: Array, t: Array, piece: int) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            low, high = np.exp(y + np.minimum(t, 0.0)), np.exp(y) * np.abs(np.expm1(t))
+            return np.sign(t) * self._drop_rise(low, high * np.ones_like(low))
+
+    def _elasticity(self, z: Array) -> Array:
+        return np.asarray(sum(count * _elasticity(noise, z) for count, noise in self.factors))
+
+
+def _elasticity(noise: SymmetricNoise, z: Array) -> Array:
+    """Return z·P'(z) for one factor."""
+    match noise:
+        case GeneralizedGaussianNoise(p=p):
+            return p * noise._drop(z)
+        case ExponentialPolylogNoise(d=d, sigma=sigma, a=a, p=p):
+            far = np.log(z / sigma + a)
+            return np.asarray(d * p * far ** (p - 1) * (z / (z + sigma * a)))
+        case FromPolicyNoise():
+            return noise._elasticity(z)
+    raise TypeError(f"noise must be one that a policy makes, got {noise!r}")
