@@ -143,7 +143,7 @@ class PointsPolicy(PointsFamily, _PurePolicy):
         grown *= exponent
         np.exp(grown, out=grown)
         grown *= loss
-        return grown
+        return np.asarray(grown)
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
