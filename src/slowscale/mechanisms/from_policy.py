@@ -51,7 +51,7 @@ class FromPolicy(AdditiveMechanism):
     that increases and is subadditive; at 0 it differs by P(Δ).
 
     >>> m = FromPolicy([(100, 0.5), (1e4, 5), (1e6, 12)])
-    >>> m.pure_policy([100, 1e4, 1e6]).tolist()
+    >>> m.pure_policy([100, 1e4, 1e6]).round(9).tolist()
     [0.5, 5.0, 12.0]
     >>> print(m.pure_policy)
     {Δ / 200 up to 100; 0.5·(Δ / 100)^0.5 up to 10000; 5·(Δ / 10000)^0.190106 beyond}

@@ -155,11 +155,14 @@ class PointsPolicy(PointsFamily, _PurePolicy):
 
     def _loss(self, influence: Array) -> Array:
         ends, pieces = self._arrays
-        size, loss, exponent = pieces[:, np.searchsorted(ends, influence)]
-        ratio = influence / size
+        piece = np.searchsorted(ends, influence)
+        size, loss, exponent = (row.take(piece) for row in pieces)
         with np.errstate(divide="ignore"):
-            grown = np.exp(exponent * np.log(ratio))
-        return np.asarray(loss * np.where(exponent == 1, ratio, grown))
+            grown = np.log(influence / size)
+        grown *= exponent
+        np.exp(grown, out=grown)
+        grown *= loss
+        return np.asarray(grown)
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
