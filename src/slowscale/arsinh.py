@@ -190,8 +190,8 @@ def searched_rise(x: Array, shape: float) -> Array:
 class Approximation(NamedTuple):
     """A closed form that is not below P and little above it, for engines.
 
-    It is `factor` times the following. Up to `near`, the steepest slope times x. Beyond `far`, κ·ln(2x)²/2 + ln x, which
-    is ψ(x). Between them ψ(z + x) − ψ(z) at z = (κ·(v + ln 2 + offset·e^−v) + 1)/((κ + 1)·e^v) with v = arsinh(x/2).
+    It is `factor` times the following. Up to `near`, the steepest slope times x. Beyond `far`, κ·ln(2x)²/2 + ln x, that
+    is, ψ(x). Between them ψ(z + x) − ψ(z) at z = (κ·(v + ln 2 + offset·e^−v) + 1)/((κ + 1)·e^v) with v = arsinh(x/2).
     """
 
     near: float
