@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slowscale.errors import SlowscaleError
 from slowscale.parameters import Array
 
 # The table of tangents to P: its step in the coordinate arsinh(Δ/2), and its end, beyond which z* is negligible.
@@ -136,7 +137,7 @@ def _tangents(shape: float) -> _Tangents:
     # The rise is concave around z*, so z* lies between a point where it still rises and one where it falls. Its error
     # changes a rise by its square, and a tangent, which is used for a step of the table only, by 1e-13 of its height.
     if not ((slope(low + x, shape) > slope(low, shape)) & (slope(high + x, shape) < slope(high, shape))).all():
-        raise ArithmeticError(f"the largest rise for shape {shape!r} could not be located: please report this")
+        raise SlowscaleError(f"the largest rise for shape {shape!r} could not be located: please report this")
     slopes = slope(place, shape)
     intercepts = np.maximum(rise(place, x, shape) - slopes * x, 0.0)
     lines = _Tangents(np.append(0.0, intercepts), np.append(steepest(shape), slopes))
