@@ -13,8 +13,8 @@ The pure policy is P(Δ) = sup over all real z of ψ(z + Δ) − ψ(z), the larg
 - P'(Δ) = ψ'(z*): the level at which the part of ψ' above it has the length Δ. It falls with Δ, from the peak of ψ'.
   So P is increasing and concave, P(Δ) <= ψ'(peak)·Δ, and z* decreases with Δ.
 
-For τ → ∞ the maximum is at z* = exp(−arsinh(Δ/2)), and P(Δ) = arsinh(Δ/2). Other shapes differ little from this, so
-arsinh(Δ/2) is the coordinate of the table below, and z*·exp(arsinh(Δ/2)) is what it holds.
+For τ → ∞ the maximum is at z* = exp(−arsinh(Δ/2)), and P(Δ) = arsinh(Δ/2), which is therefore the coordinate of the
+table below.
 """
 
 import math
@@ -23,14 +23,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slowscale.errors import SlowscaleError
 from slowscale.parameters import Array
 
-# The table of best places: its step in the coordinate arsinh(Δ/2), and its end, beyond which z* is negligible.
-TABLE_STEP, TABLE_END = 1 / 256, 20.0
-# More than the relative rounding error of a rise.
-RISE_ERROR = 1e-13
+# The table of tangents to P: its step in the coordinate arsinh(Δ/2), and its end, beyond which z* is negligible.
+TABLE_STEP, TABLE_END = 1 / 1024, 20.0
+# More than the relative error of a tangent, which is due to rounding.
+RISE_ERROR = 1e-12
 # How far the place of the largest rise may be from its computed place, relatively; the table is checked to this.
-PLACE_ERROR = 1e-9
+PLACE_ERROR = 1e-10
 
 
 def arsinh_ratio(x: Array, scale: float) -> Array:
@@ -91,81 +92,90 @@ def steepest(shape: float) -> float:
 
 
 def _best_place(x: Array, shape: float) -> Array:
-    """Return the z* at which ψ rises most over each distance x > 0, by bisection on a log scale."""
+    """Return the z* at which ψ rises most over each distance x > 0, by Newton's method from the closed form."""
     top = steepest_point(shape)
-    # ψ'' is largest at 0, so ψ'(z*) <= ψ''(0)·z*; and ψ'(z*) = ψ'(z* + x) >= ψ'(top + x), because ψ' falls there.
-    low = np.log(slope(top + x, shape) / (1 + 1 / (shape * shape)))
-    high = np.full_like(x, math.log(top))
-    for _ in range(60):
-        middle = (low + high) / 2
-        z = np.exp(middle)
-        rises = slope(z + x, shape) > slope(z, shape)
-        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
-    return np.exp((low + high) / 2)
+    low, z = np.maximum(top - x, 0.0), _near_place(x, shape)
+    for _ in range(8):
+        here, there = _slope_and_bend(z, shape), _slope_and_bend(z + x, shape)
+        z = np.clip(z - (here[0] - there[0]) / (here[1] - there[1]), np.maximum(low, z / 8), top)
+    return z
 
 
-class _Places(NamedTuple):
-    """z*·exp(v) at equally spaced coordinates v, and bounds on z* between each coordinate and the next."""
+def _slope_and_bend(z: Array, shape: float) -> tuple[Array, Array]:
+    """Return ψ'(z) and ψ''(z)."""
+    curve, root, y = 1 / (shape * shape), np.hypot(1.0, z), np.arcsinh(z)
+    tanh = z / root
+    return (curve * y + tanh) / root, (curve * (1 - y * tanh) + 1 - 2 * tanh * tanh) / root / root
 
-    scaled: Array
-    lowest: Array
-    highest: Array
+
+def _near_place(x: Array, shape: float) -> Array:
+    """Return (κ·(v + ln 2 + b·e^−v) + 1)/((κ + 1)·e^v) with v = arsinh(x/2), which is within 7 % of z*.
+
+    It has the right limits: b is such that it is the steepest point for x = 0, and for x → ∞ it is ψ'(x)/ψ''(0).
+    """
+    curve, v = 1 / (shape * shape), np.arcsinh(x / 2)
+    return np.asarray((curve * (v + math.log(2) + _offset(shape) * np.exp(-v)) + 1) / ((curve + 1) * np.exp(v)))
+
+
+def _offset(shape: float) -> float:
+    curve = 1 / (shape * shape)
+    return ((curve + 1) * steepest_point(shape) - 1) / curve - math.log(2)
+
+
+class _Tangents(NamedTuple):
+    """Lines above P, intercept + slope·Δ, which touch it at equally spaced coordinates arsinh(Δ/2)."""
+
+    intercepts: Array
+    slopes: Array
 
 
 @lru_cache(maxsize=64)
-def _places(shape: float) -> _Places:
-    v = TABLE_STEP * np.arange(round(TABLE_END / TABLE_STEP) + 2)
-    x = 2 * np.sinh(v[1:])
+def _tangents(shape: float) -> _Tangents:
+    x = 2 * np.sinh(TABLE_STEP * np.arange(1, round(TABLE_END / TABLE_STEP) + 3))
     place = _best_place(x, shape)
     low, high = place * (1 - PLACE_ERROR), place * (1 + PLACE_ERROR)
-    # The rise is concave around z*, so z* lies between a point where it still rises and one where it falls.
+    # The rise is concave around z*, so z* lies between a point where it still rises and one where it falls. Its error
+    # changes a rise by its square, and a tangent, which is used for a step of the table only, by 1e-13 of its height.
     if not ((slope(low + x, shape) > slope(low, shape)) & (slope(high + x, shape) < slope(high, shape))).all():
-        raise ArithmeticError("the largest rise could not be located: please report this, with the shape")
-    top = steepest_point(shape)
-    scaled = np.concatenate([[top], place]) * np.exp(v)
-    return _Places(scaled, low, np.concatenate([[top], high[:-1]]))
+        raise SlowscaleError(f"the largest rise for shape {shape!r} could not be located: please report this")
+    slopes = slope(place, shape)
+    intercepts = np.maximum(rise(place, x, shape) - slopes * x, 0.0)
+    lines = _Tangents(np.append(0.0, intercepts), np.append(steepest(shape), slopes))
+    return _Tangents(*(part * (1 + RISE_ERROR) for part in lines))
 
 
 def largest_rise(x: Array, scale: float, shape: float) -> Array:
-    """Return P(x/scale), at most 1e-8 of its value too large, and never too small.
+    """Return P(x/scale), at most 2e-7 of its value too large, and never too small.
 
-    The rise is concave in z around z*. So its tangent at a point z0 near z*, at the end of an interval around z0 that
-    contains z*, is an upper bound. z* decreases with the distance, so its values at the ends of a cell of the table are
-    such an interval.
+    P is concave, so each of its tangents lies above it. The lower one of two neighbours increases continuously.
     """
     with np.errstate(over="ignore"):
         distance = x / scale
     far = distance > math.exp(TABLE_END)
-    if far.all():
-        return _far_rise(x, scale, shape)
-    if far.any():
-        found = np.empty_like(x)
-        found[far] = _far_rise(x[far], scale, shape)
-        found[~far] = _near_rise(distance[~far], shape)
-        return found
-    return _near_rise(distance, shape)
-
-
-def _far_rise(x: Array, scale: float, shape: float) -> Array:
+    if not far.any():
+        return _near_rise(distance, shape)
+    found = np.empty_like(x)
     # There ψ'(Δ) and z* are below 1e-6, so ψ(z* + Δ) − ψ(z*) exceeds ψ(Δ) by less than 1e-14 of it.
-    return drop(arsinh_ratio(x, scale), shape) * (1 + 2 * RISE_ERROR)
+    found[far] = drop(arsinh_ratio(x[far], scale), shape) * (1 + 2 * RISE_ERROR)
+    found[~far] = _near_rise(distance[~far], shape)
+    return found
 
 
 def _near_rise(x: Array, shape: float) -> Array:
-    places, top = _places(shape), steepest_point(shape)
-    half = x / 2
-    growth = half + np.sqrt(1 + half * half)  # exp(arsinh(x/2))
-    position = np.log(growth) / TABLE_STEP
+    intercepts, slopes = _tangents(shape)
+    position = x / 2
+    position += np.sqrt(1 + position * position)
+    np.log(position, out=position)  # arsinh(x/2); which tangents are used matters little, so its rounding does not
+    position /= TABLE_STEP
     cell = position.astype(np.intp)
-    part = position - cell
-    left, right = places.scaled.take(cell), places.scaled.take(cell + 1)
-    low = np.maximum(places.lowest.take(cell), (top - 1e-11) - x)  # `top` is slightly too large
-    high = np.maximum(places.highest.take(cell), low)
-    z = np.clip((left + part * (right - left)) / growth, low, high)
-    tilt = slope(z + x, shape) - slope(z, shape)
-    bound = rise(z, x, shape) + np.where(tilt > 0, tilt * (high - z), tilt * (low - z))
-    bound *= 1 + RISE_ERROR
-    return np.minimum(bound, steepest(shape) * x, out=bound)
+    left = slopes.take(cell)
+    left *= x
+    left += intercepts.take(cell)
+    cell += 1
+    right = slopes.take(cell)
+    right *= x
+    right += intercepts.take(cell)
+    return np.minimum(left, right, out=left)
 
 
 def searched_rise(x: Array, shape: float) -> Array:
@@ -181,15 +191,14 @@ def searched_rise(x: Array, shape: float) -> Array:
 class Approximation(NamedTuple):
     """A closed form that is not below P and little above it, for engines.
 
-    Up to `near`, it is the steepest slope times x. Beyond `far`, it is ψ(x) with ψ(x) = κ·ln(2x)²/2 + ln x. Between
-    them it is factor·(ψ(z + x) − ψ(z)) at z = (κ·(v + ln 2 + b·e^−v) + 1)/((κ + 1)·e^v) with v = arsinh(x/2): this z
-    has the right limits for x → 0 and x → ∞, and is within 7 % of z* between them.
+    It is `factor` times the following. Up to `near`, the steepest slope times x. Beyond `far`, κ·ln(2x)²/2 + ln x, that
+    is, ψ(x). Between them ψ(z + x) − ψ(z) at z = (κ·(v + ln 2 + offset·e^−v) + 1)/((κ + 1)·e^v) with v = arsinh(x/2).
     """
 
     near: float
     far: float
     steepest: float
-    b: float
+    offset: float
     factor: float
 
 
@@ -197,11 +206,7 @@ class Approximation(NamedTuple):
 def approximation(shape: float) -> Approximation:
     """Return the constants of the closed form for engines."""
     near, far = 1e-3, 1e8
-    curve = 1 / (shape * shape)
-    b = ((curve + 1) * steepest_point(shape) - 1) / curve - math.log(2)
     x = 2 * np.sinh(np.linspace(math.asinh(near / 2), math.asinh(far / 2), 20_000))
-    v = np.arcsinh(x / 2)
-    z = (curve * (v + math.log(2) + b * np.exp(-v)) + 1) / ((curve + 1) * np.exp(v))
-    excess = float((largest_rise(x, 1.0, shape) / rise(z, x, shape)).max()) - 1
+    excess = float((largest_rise(x, 1.0, shape) / rise(_near_place(x, shape), x, shape)).max()) - 1
     # The excess is smooth in v, and 1 % more covers what lies between two points.
-    return Approximation(near, far, steepest(shape), b, 1 + 1.01 * excess + 1e-9)
+    return Approximation(near, far, steepest(shape), _offset(shape), 1 + 1.01 * excess + 1e-9)

@@ -118,7 +118,7 @@ class PolylogPolicy(PolylogFamily, _PurePolicy):
 class ArsinhNormalPolicy(ArsinhNormalFamily, _PurePolicy):
     """The largest rise of −log density over the distance Δ: the PRDP policy of the arsinh-normal.
 
-    It is never below the exact supremum, and at most 1e-8 of it above. It is concave in Δ (see `slowscale.arsinh`).
+    It is never below the exact supremum, and at most 2e-7 of it above. It is concave in Δ (see `slowscale.arsinh`).
     """
 
     kind = "arsinh normal"

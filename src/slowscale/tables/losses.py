@@ -260,12 +260,12 @@ def _largest_rise(x: ir.Value, shape: float) -> ir.Value:
     middle = ibis.least(ibis.greatest(x, ibis.literal(known.near)), ibis.literal(known.far))
     large = ibis.greatest(x, ibis.literal(known.far))
     growth = middle / 2.0 + _hypotenuse(middle / 2.0)
-    low = ((growth.ln() + math.log(2) + known.b / growth) * curve + 1.0) / (growth * (curve + 1.0))
+    low = ((growth.ln() + math.log(2) + known.offset / growth) * curve + 1.0) / (growth * (curve + 1.0))
     high = low + middle
     y, top = (low + _hypotenuse(low)).ln(), (high + _hypotenuse(high)).ln()
     rise = (top - y) * (top + y) * (curve / 2) + (_hypotenuse(high) / _hypotenuse(low)).ln()
     tail = (large.ln() + math.log(2)) ** 2.0 * (curve / 2) + large.ln()
-    return ibis.cases((x <= known.near, x * known.steepest), (x > known.far, tail), else_=rise * known.factor)
+    return ibis.cases((x <= known.near, x * known.steepest), (x > known.far, tail), else_=rise) * known.factor
 
 
 def _hypotenuse(x: ir.Value) -> ir.Value:

@@ -23,6 +23,7 @@ STD_CASES = [
     (ss.ExponentialPolylog, {"p": 3.5, "sigma": 10}),
     (ss.ExponentialPolylog, {"d": 0.5}),
     (ss.ExponentialPolylog, {"d": 5, "p": 1}),
+    (ss.ArsinhNormal, {"shape": 1.6}),
     (ss.UnitSplitting, {"threshold": 10}),
     (ss.Root, {"k": 1}),
     (ss.Root, {"k": 4}),
@@ -52,9 +53,12 @@ def test_loss(cls, fixed, loss, at):
         try:
             m = cls.calibrate(loss=loss, at=at, pure=pure, **fixed)
         except ss.CalibrationError:
-            # the only family with a least loss (p = 1: as d nears 1) and one that hardly grows as sigma shrinks
-            assert cls is ss.ExponentialPolylog
-            assert ("p" in fixed and loss < 100) or ("d" in fixed and loss > 100)
+            # the only family with a least loss (p = 1: as d nears 1); and two that hardly grow as the scale shrinks
+            if cls is ss.ArsinhNormal:
+                assert loss > 1e4
+            else:
+                assert cls is ss.ExponentialPolylog
+                assert ("p" in fixed and loss < 100) or ("d" in fixed and loss > 100)
             continue
         policy = m.pure_policy if pure else m.policy
         assert policy(at) == pytest.approx(loss, rel=1e-8)
@@ -181,6 +185,8 @@ def required(cls, fixed):
         (ss.ExponentialPolylog, {"std": 75}, {"d": 0.3, "sigma": 1}, "a"),
         (ss.ExponentialPolylog, {"std": 20}, {"d": 0.3, "sigma": 1, "a": 30}, "p"),
         (ss.ExponentialPolylog, {"loss": 3, "at": 50}, {"d": 0.8, "sigma": 1}, "a"),
+        (ss.ArsinhNormal, {"std": 45}, {"scale": 5}, "shape"),
+        (ss.ArsinhNormal, {"loss": 3, "at": 100}, {"scale": 20}, "shape"),
         (ss.Root, {"std": 300, "at": 100}, {"k": 4, "sigma": 0.9}, "a"),
         (ss.Root, {"loss": 0.4, "at": 100}, {"k": 4, "sigma": 0.9}, "a"),
         (ss.Log, {"std": 75, "at": 106}, {"sigma": 0.5}, "a"),

@@ -33,6 +33,7 @@ from slowscale.policy.tree import (
     Difference,
     Formula,
     KthRoot,
+    LargestRise,
     Number,
     Product,
     Quotient,
@@ -190,11 +191,16 @@ def scale(policy):
     return max([*own, *(scale(part) for part in inner if part is not None)])
 
 
+def accuracy(policy):
+    """Return how near formula and policy are; the policy of the arsinh-normal is read from a table, slightly above."""
+    return 5e-7 if contains(policy.formula(), LargestRise) else 1e-7
+
+
 @settings(max_examples=300)
 @given(policy=st.one_of(policies, pure_policies), ratio=log_uniform(0.01, 1e6))
 def test_formulas_have_the_values_of_their_policies(policy, ratio):
     sizes = scale(policy) * ratio * np.array([1, 2.5, 1e3])
-    np.testing.assert_allclose(formula_value(policy.formula(), {"Δ": sizes}), policy(sizes), rtol=1e-7)
+    np.testing.assert_allclose(formula_value(policy.formula(), {"Δ": sizes}), policy(sizes), rtol=accuracy(policy))
 
 
 @pytest.mark.parametrize("f", [np.sqrt, np.log1p])
@@ -215,7 +221,7 @@ def test_formulas_between_values_have_the_values_of_bounded_policies(policy, rat
         bounded = ss.BoundedPolicy(policy, **change)
         given_values = (size,) if change else (size, 3 * size)
         found = formula_value(bounded.formula(), {"r": size, "r'": 3 * size})
-        assert found == pytest.approx(bounded(*given_values), rel=1e-7), str(bounded)
+        assert found == pytest.approx(bounded(*given_values), rel=accuracy(policy)), str(bounded)
 
 
 def test_texts_between_values_say_what_is_evaluated():

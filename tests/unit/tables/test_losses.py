@@ -75,7 +75,7 @@ def losses(policy):
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_the_engine_has_the_values_of_the_policy(policy):
     # The engine's closed form for the arsinh-normal is slightly too large.
-    within = approximation(policy.shape).factor - 1 if isinstance(policy, ArsinhNormalPolicy) else 1e-9
+    within = approximation(policy.shape).factor - 1 + 1e-12 if isinstance(policy, ArsinhNormalPolicy) else 1e-9
     np.testing.assert_allclose(losses(policy), policy(SIZES), rtol=within)
 
 
@@ -84,7 +84,7 @@ def test_the_engine_has_the_values_of_the_policy(policy):
 def test_the_closed_form_of_the_arsinh_normal_is_never_too_small(shape, scale):
     policy = ArsinhNormalPolicy(scale, shape)
     ratio = losses(policy)[1:] / policy(SIZES[1:]) - 1
-    assert -1e-12 < ratio.min() <= ratio.max() < 7e-4
+    assert 0 <= ratio.min() <= ratio.max() < 7e-4
 
 
 def test_the_policies_are_of_every_kind():
