@@ -213,7 +213,7 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
                 continue  # it is a straight line
             start = np.maximum(z, self._edges[k])
             # The exponent may be 1 only because it is rounded.
-            bend = exponent * (1 - exponent + 1e-14) * self._on_piece(start, k) / start**2 * (1 + 1e-12)
+            bend = exponent * (1 - exponent + 1e-14) * self._on_piece(start, k) / start / start * (1 + 1e-12)
             further = bend * (2 - exponent + 1e-14) / start
             here = start < self._edges[k + 1]
             second = np.maximum(second, np.where(here, bend, 0.0))
