@@ -15,7 +15,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import CapError, SlowscaleError
 from slowscale.figures import figure
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.charged import CLOSED, charged_policy
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.policy import ConstantPolicy, Policy
 
 # A release that uses a smaller share of the cap is not worth making, and may fit only because of rounding errors.
@@ -57,7 +57,11 @@ def _advice(
     test = account.fits(charge, None if counts else name)
 
     def policy(found: Mechanism) -> Policy:
-        charged = charged_policy(found, accounting if _scaled(mechanism, found) else CLOSED)
+        charged = charged_policy(found, accounting)
+        if charged.upper is not None and not _scaled(mechanism, found):
+            # The search tries dozens of mechanisms, and each table of another shape takes long to compute. The closed
+            # form is never smaller: what it lets fit, fits.
+            charged = charged.upper
         return ConstantPolicy(charged(1)) if counts else charged
 
     def fits(found: Mechanism) -> bool:
@@ -69,18 +73,20 @@ def _advice(
     kind = type(mechanism).__name__
     found = [
         best
-        for parameter in _adjustable_parameters(mechanism)
+        for parameter in mechanism._coarser.items()
         if (best := _nearest_fitting(mechanism, *parameter, fits, matters)) is not None
     ]
     if not found:
-        if accounting != CLOSED and any(name != "sigma" for name, _ in _adjustable_parameters(mechanism)):
-            return {}  # the search was not complete: see `_scaled`
+        if charged_policy(mechanism, accounting).upper is not None and len(mechanism._coarser) > 1:
+            return {}  # other shapes were tried by their closed forms only, so others may fit
         left = "what is left of the cap" if error.before else "the cap"
         useful = f"No {kind} fits under {left} for every record size, unless it uses less than 0.01 % of the cap"
         return {"fits": useful, "full": True}
     best = min(found, key=_error_at_zero)
     if mechanism._error_grows or not math.isfinite(_error_at_zero(best)):
-        words = f"with sigma {figure(_sigma(best))} in place of {figure(_sigma(mechanism))}"
+        scale = next(iter(mechanism._coarser))
+        after, before = figure(getattr(best, scale)), figure(getattr(mechanism, scale))
+        words = f"with {scale} {after} in place of {before}"
     else:
         after, before = figure(_error_at_zero(best)), figure(_error_at_zero(mechanism))
         words = f"with a standard deviation of {after} in place of {before}"
@@ -100,27 +106,14 @@ def _constructor_call(mechanism: Mechanism) -> str:
 
 
 def _scaled(mechanism: Mechanism, other: Mechanism) -> bool:
-    """Whether two mechanisms differ in their scale only, so that one table gives the tight policies of both.
-
-    The search tries dozens of mechanisms, and a table of another shape takes long to compute. For these the closed form
-    is used, which is never smaller: what it lets fit, fits.
-    """
-    return replace(other, sigma=_sigma(mechanism)) == mechanism  # type: ignore[type-var]
-
-
-def _sigma(mechanism: Any) -> float:
-    return float(mechanism.sigma)
+    """Whether two mechanisms differ in their scale only, so that one table gives the tight policies of both."""
+    scale = next(iter(mechanism._coarser))
+    return bool(replace(other, **{scale: getattr(mechanism, scale)}) == mechanism)  # type: ignore[type-var]
 
 
 def _error_at_zero(mechanism: Mechanism) -> float:
     """Return the standard deviation for a sum of 0; that of additive noise is the same for every sum."""
     return float(mechanism.std(0))
-
-
-def _adjustable_parameters(mechanism: Mechanism) -> list[tuple[str, bool]]:
-    """Return the parameters that can make a mechanism less precise, each with True if raising it lowers precision."""
-    # The policy of an exponential polylog tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
-    return [("sigma", True), *([("d", False)] if any(field.name == "d" for field in fields(mechanism)) else [])]  # type: ignore[arg-type]
 
 
 def _nearest_fitting(

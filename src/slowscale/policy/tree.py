@@ -12,6 +12,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from slowscale.arsinh import searched_rise
+
 
 class Formula:
     """A formula: one of the nodes below."""
@@ -117,6 +119,15 @@ class HalfSquare(Formula):
 
     rise: Formula
     sigma: float
+
+
+@dataclass(frozen=True)
+class LargestRise(Formula):
+    """The largest ψ(z + base) − ψ(z) over all z, with ψ(z) = arsinh(z/scale)²/(2·shape²) + ln(1 + (z/scale)²)/2."""
+
+    base: Formula
+    scale: float
+    shape: float
 
 
 @dataclass(frozen=True)
@@ -293,6 +304,8 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
             return function(of(base))
         case HalfSquare(rise, sigma):
             return (of(rise) / sigma) ** 2 / 2
+        case LargestRise(base, scale, shape):
+            return searched_rise(np.asarray(of(base) / scale), shape)[()]
         case Tanh(pure):
             return np.tanh(of(pure) / 2) * of(pure)
         case Times(count, loss):

@@ -10,6 +10,7 @@ from slowscale.policy.tree import (
     Formula,
     HalfSquare,
     KthRoot,
+    LargestRise,
     Logarithm,
     Max,
     Min,
@@ -29,7 +30,7 @@ from slowscale.policy.tree import (
 )
 
 # The nodes that are losses, or combinations of losses.
-LossNode = HalfSquare | Tanh | Times | Sum | Max | Min | Tabulated
+LossNode = HalfSquare | LargestRise | Tanh | Times | Sum | Max | Min | Tabulated
 
 
 def number(x: float) -> str:
@@ -80,13 +81,19 @@ def _text_of_loss(formula: LossNode) -> str:
             return f"{_atom(base)}{_squared_root(k)} / (2·{number(sigma)}²)"
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
+        case LargestRise(base, scale, shape):
+            ratio = f"z/{number(scale)}"
+            curve = f"arsinh({ratio})² / (2·{number(shape)}²) + ln(1 + ({ratio})²) / 2"
+            return f"max over z of ψ(z + {text(base)}) − ψ(z) with ψ(z) = {curve}"
         case Tanh(pure):
             return f"tanh(ε/2)·ε with ε = {text(pure)}"
         case Times(count, loss):
             return f"{count}·({text(loss)})"
         case Sum(terms):
-            # A term that defines ε needs brackets, to show where the definition ends.
-            return " + ".join(f"({text(term)})" if contains(term, Tanh) else text(term) for term in terms)
+            # A term that defines ε or ψ needs brackets, to show where the definition ends.
+            defines = [contains(term, Tanh) or contains(term, LargestRise) for term in terms]
+            written = zip(map(text, terms), defines, strict=True)
+            return " + ".join(f"({term})" if bracketed else term for term, bracketed in written)
         case Disjoint(terms, by):
             return f"max{f' over {by}' if by else ''} of [{'; '.join(map(text, terms))}]"
         case Max(terms):
@@ -161,6 +168,12 @@ def _latex_of_loss(formula: LossNode) -> str:
             return f"\\frac{{{_latex_atom(base)}^{{{Fraction(2, k)}}}}}{{2 \\cdot {number(sigma)}^2}}"
         case HalfSquare(rise, sigma):
             return f"\\frac{{{_latex_atom(rise)}^2}}{{2 \\cdot {number(sigma)}^2}}"
+        case LargestRise(base, scale, shape):
+            ratio = f"z/{number(scale)}"
+            normal = f"\\frac{{\\operatorname{{arsinh}}({ratio})^2}}{{2 \\cdot {number(shape)}^2}}"
+            curve = f"{normal} + \\frac{{\\ln(1 + ({ratio})^2)}}{{2}}"
+            rise = f"\\max_z \\left[\\psi(z + {latex(base)}) - \\psi(z)\\right]"
+            return f"{rise} \\text{{ with }} \\psi(z) = {curve}"
         case Tanh(pure):
             return f"\\tanh(\\varepsilon/2)\\,\\varepsilon \\text{{ with }} \\varepsilon = {latex(pure)}"
         case Times(count, loss):

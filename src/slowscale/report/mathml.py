@@ -15,6 +15,7 @@ from slowscale.policy.tree import (
     Formula,
     HalfSquare,
     KthRoot,
+    LargestRise,
     Logarithm,
     Max,
     Min,
@@ -43,6 +44,7 @@ WITH = "<mtext>&#x000A0;with&#x000A0;</mtext>"
 ROUND, SQUARE, CURLY = ("&#x00028;", "&#x00029;"), ("[", "]"), ("&#x0007B;", "&#x0007D;")
 CEILING, BARS = ("&#x02308;", "&#x02309;"), ("|", "|")
 TWO = "<mn>2</mn>"
+Z, PSI = "<mi>z</mi>", "<mi>&#x003C8;</mi>"
 
 
 def equation(formula: Formula, variable: Symbol | None = None) -> str:
@@ -95,6 +97,14 @@ def _loss_row(formula: Formula) -> Row:
             return [_fraction(_raised(_atom(base), _group([power])), _twice_squared(sigma))]
         case HalfSquare(rise, sigma):
             return [_fraction(_raised(_atom(rise), TWO), _twice_squared(sigma))]
+        case LargestRise(base, scale, shape):
+            ratio = [Z, SLASH, *_number(scale)]
+            tails = [*_raised(["<mi>arsinh</mi>", _fenced(ROUND, ratio)], TWO)]
+            core = ["<mi>ln</mi>", _fenced(ROUND, ["<mn>1</mn>", PLUS, *_raised([_fenced(ROUND, ratio)], TWO)])]
+            curve = [_fraction(tails, _twice_squared(shape)), PLUS, _fraction(core, [TWO])]
+            at = [OPEN, Z, CLOSE]
+            rise = [PSI, OPEN, Z, PLUS, *row(base), CLOSE, MINUS, PSI, *at]
+            return [f"<munder><mo>max</mo>{Z}</munder>", _fenced(SQUARE, rise), WITH, PSI, *at, EQUALS, *curve]
         case Tanh(pure):
             factor = ["<mi>tanh</mi>", OPEN, EPSILON, SLASH, TWO, CLOSE, SPACE, EPSILON]
             return [*factor, WITH, EPSILON, EQUALS, *row(pure)]
