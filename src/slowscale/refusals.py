@@ -59,8 +59,6 @@ def _advice(
     def policy(found: Mechanism) -> Policy:
         charged = charged_policy(found, accounting)
         if charged.upper is not None and not _scaled(mechanism, found):
-            # The search tries dozens of mechanisms, and each table of another shape takes long to compute. The closed
-            # form is never smaller: what it lets fit, fits.
             charged = charged.upper
         return ConstantPolicy(charged(1)) if counts else charged
 
@@ -78,13 +76,13 @@ def _advice(
     ]
     if not found:
         if charged_policy(mechanism, accounting).upper is not None and len(mechanism._coarser) > 1:
-            return {}  # other shapes were tried by their closed forms only, so others may fit
+            return {}  # the search was not complete: see `_scaled`
         left = "what is left of the cap" if error.before else "the cap"
         useful = f"No {kind} fits under {left} for every record size, unless it uses less than 0.01 % of the cap"
         return {"fits": useful, "full": True}
     best = min(found, key=_error_at_zero)
     if mechanism._error_grows or not math.isfinite(_error_at_zero(best)):
-        scale = next(iter(mechanism._coarser))
+        scale = _scale_parameter(mechanism)
         after, before = figure(getattr(best, scale)), figure(getattr(mechanism, scale))
         words = f"with {scale} {after} in place of {before}"
     else:
@@ -106,9 +104,17 @@ def _constructor_call(mechanism: Mechanism) -> str:
 
 
 def _scaled(mechanism: Mechanism, other: Mechanism) -> bool:
-    """Whether two mechanisms differ in their scale only, so that one table gives the tight policies of both."""
-    scale = next(iter(mechanism._coarser))
-    return bool(replace(other, **{scale: getattr(mechanism, scale)}) == mechanism)  # type: ignore[type-var]
+    """Whether two mechanisms differ in their scale only, so that one table gives the tight policies of both.
+
+    The search tries dozens of mechanisms, and a table of another shape takes long to compute. For these the closed form
+    is used, which is never smaller: what it lets fit, fits.
+    """
+    scale = _scale_parameter(mechanism)
+    return replace(other, **{scale: getattr(mechanism, scale)}) == mechanism  # type: ignore[type-var]
+
+
+def _scale_parameter(mechanism: Mechanism) -> str:
+    return next(iter(mechanism._coarser))
 
 
 def _error_at_zero(mechanism: Mechanism) -> float:
