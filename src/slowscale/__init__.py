@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         compare,
     )
     from slowscale.mechanisms.noisy import Noisy
+    from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
     from slowscale.query import Query
@@ -65,6 +66,7 @@ _HOMES = {
         "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
     ),
     "slowscale.mechanisms.noisy": ("Noisy",),
+    "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
     "slowscale.query": ("Query",),
@@ -91,6 +93,7 @@ __all__ = [
     "Gaussian",
     "GeneralizedGaussian",
     "Keys",
+    "LeastStd",
     "Ledger",
     "LedgerError",
     "Log",
@@ -114,6 +117,7 @@ __all__ = [
     "datasets",
     "epsilon",
     "guess_types",
+    "least_std",
     "posterior",
     "read_plan",
     "read_release",

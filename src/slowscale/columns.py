@@ -16,7 +16,8 @@ from slowscale.accounting import Loss, RecordPolicy
 from slowscale.errors import ParameterError
 from slowscale.facts import Facts
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.charged import CLOSED, closed_form
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.sizes import RecordSize, default_sizes, default_span
 from slowscale.typing import ArrayLike, Scalar

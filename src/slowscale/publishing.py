@@ -17,7 +17,8 @@ from slowscale.errors import ParameterError
 from slowscale.facts import ABSENT, ColumnFacts, Facts
 from slowscale.figures import STANDARD_ERROR_DIGITS, rounded
 from slowscale.mechanisms import Mechanism, TransformationMechanism
-from slowscale.mechanisms.charged import CLOSED, charged_policy
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.exact_sums import Exact
 from slowscale.mechanisms.grid import floats, largest, values
 from slowscale.mechanisms.noisy import Noisy

@@ -526,6 +526,21 @@ def test_calibrate_prints_matching_sizes(tmp_path):
     assert "0.98 at 7 (largest)" in words
 
 
+def test_calibrate_solves_for_intervals_and_tight_losses(tmp_path):
+    arguments = ["calibrate", "gaussian", "--interval", 100, "--level", 0.9, "--json"]
+    found = json.loads(run(*arguments, folder=tmp_path).stdout)
+    assert found["mechanism"]["sigma"] == pytest.approx(100 / 1.6448536269514722)
+    arguments = ["calibrate", "generalized-gaussian", "--param", "p=1", "--loss", 1, "--at", 106, "--policy", "tight"]
+    words = run(*arguments, folder=tmp_path).stdout
+    (line,) = [line for line in words.splitlines() if line.startswith("  by the tight policy: ")]
+    (closed,) = [line for line in words.splitlines() if "by the closed form, the same loss needs a standard er" in line]
+    m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, policy="tight")
+    assert f"{figure(m.tight_loss(106))} at 106" in line
+    assert closed.endswith(f"of {figure(ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1).std())}")
+    found = json.loads(run(*arguments, "--sizes", "106", "--json", folder=tmp_path).stdout)
+    assert found["tight_losses"]["106"] == pytest.approx(m.tight_loss(106))
+
+
 def test_charts_are_not_overwritten(tmp_path):
     (tmp_path / "c.svg").write_text("mine")
     arguments = ["compare", "--std", 75, "--at", 106, "--chart", "c.svg"]
@@ -576,7 +591,30 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
             "one --value for each of emp, payann, got xx, which is not one of them",
         ),
         (["calibrate", "root", "--std", "3", "--at", "9", "--param", "k=2.7"], 2, "k must be a whole number"),
-        (["calibrate", "gaussian"], 2, "give one target: --std for a standard deviation, or --loss and --at"),
+        (
+            ["calibrate", "gaussian"],
+            2,
+            "give one target: --std for a standard deviation, --interval for the half-width",
+        ),
+        (["calibrate", "gaussian", "--std", "3", "--interval", "3"], 2, "give one target: --std for a standard dev"),
+        (["calibrate", "gaussian", "--interval", "-3"], 2, "--interval must be a finite number > 0, got -3"),
+        (["calibrate", "gaussian", "--interval", "3", "--level", "1"], 2, "--level must be between 0 and 1, both exc"),
+        (
+            ["calibrate", "gaussian", "--std", "3", "--level", "0.9"],
+            2,
+            "--level is used only with --interval, got --level 0.9 with --std; remove it",
+        ),
+        (
+            ["calibrate", "gaussian", "--std", "3", "--policy", "tight"],
+            2,
+            "--policy tight is used only with --loss, got --std; remove policy",
+        ),
+        (
+            ["calibrate", "gaussian", "--loss", "3", "--at", "1", "--policy", "x"],
+            2,
+            "--policy must be 'closed' or 'tig",
+        ),
+        (["calibrate", "root", "--interval", "3", "--param", "k=4"], 2, "--at must be given: the sum"),
         (["calibrate", "gaussian", "--std", "3", "--param", "cls=2"], 2, "param must be one of sigma, p"),
         (["compare", "--std", "75", "--at", "106", "--chart", "none/a.png"], 2, "none/a.png"),
         (["init", "none/plan.toml"], 2, "none/plan.toml cannot be written: there is no folder none"),

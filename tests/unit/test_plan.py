@@ -21,6 +21,8 @@ from slowscale.errors import PlanError
 from slowscale.plan import (
     EXAMPLE,
     MECHANISMS,
+    CapPlan,
+    MechanismPlan,
     Plan,
     check_columns,
     check_outputs,
@@ -33,6 +35,7 @@ from slowscale.plan import (
     starting_plan,
 )
 from slowscale.plan.starting import DATA_TABLE, TEMPLATE
+from slowscale.policy import ConstantPolicy
 from slowscale.tables.guessing import Guess
 
 PLAN = """
@@ -102,6 +105,27 @@ def test_the_template_is_toml_with_one_place_for_the_data():
     assert list(tomllib.loads(text)) == ["data", "keys", "ledger", "sums", "output"]
 
 
+def test_targets_and_policies_of_mechanisms():
+    given = {"mechanism": "generalized-gaussian", "p": 1.0}
+    half = MechanismPlan(**given, interval=30.0, level=0.9).build()
+    assert half == ss.GeneralizedGaussian.calibrate(interval=30, level=0.9, p=1)
+    assert MechanismPlan(**given, interval=30.0).build() == ss.GeneralizedGaussian.calibrate(interval=30, p=1)
+    tight = {"loss": 1.0, "at": 106.0, "policy": "tight"}
+    m = ss.GeneralizedGaussian.calibrate(**tight, p=1)
+    assert MechanismPlan(**given, **tight).build() == m
+    assert CapPlan(**given, **tight).build() == m
+
+
+def test_a_cap_can_be_a_tight_policy(monkeypatch):
+    other = ConstantPolicy(3.0)
+    monkeypatch.setattr(ss.GeneralizedGaussian, "tight_policy", other)
+    given = {"mechanism": "generalized-gaussian", "p": 1.0, "sigma": 2.0, "times": 2}
+    assert CapPlan(**given, policy="tight").cap() == 2 * other
+    assert CapPlan(**given, policy="closed").cap() == CapPlan(**given).cap() == 2 * ss.GeneralizedGaussian(2, 1).policy
+    del given["sigma"]
+    assert CapPlan(**given, std=5.0, policy="tight").cap() == 2 * other  # the target is not a loss
+
+
 def test_the_schema_is_published():
     schema = Plan.model_json_schema()
     assert {"data", "keys", "ledger", "sums", "output"} <= set(schema["properties"])
@@ -122,7 +146,19 @@ def test_the_schema_is_published():
         ),
         (("std = 5", "std = -5"), r"line 12, sums.0.std: must be greater than 0, got -5"),
         (("std = 5", "stdd = 5"), r"line 12, sums.0.stdd: there is no such field; did you mean std\?"),
-        (("std = 5", ""), r"line 9, sums.0: gaussian needs sigma, or std or loss"),
+        (("std = 5", ""), r"line 9, sums.0: gaussian needs sigma, or std, interval or loss to solve for one"),
+        (
+            ("std = 5", "std = 5\ninterval = 5"),
+            r"line 9, sums.0: give one target, .*, not std and interval$",
+        ),
+        (("std = 5", "interval = 5\nlevel = 1"), r"line 13, sums.0.level: must be less than 1, got 1"),
+        (("std = 5", "std = 5\nlevel = 0.9"), r"line 9, sums.0: level is used only with interval; give interval, or"),
+        (("std = 5", "std = 5\npolicy = 'tight'"), r"line 9, sums.0: policy is used only with loss; give loss, or rem"),
+        (("std = 5", "sigma = 5\nat = 3"), r"line 9, sums.0: at is used only with std, interval or loss; give one of"),
+        (
+            ("std = 5", "loss = 5\nat = 3\npolicy = 'best'"),
+            r"line 14, sums.0.policy: must be 'closed' or 'tight', got text",
+        ),
         (("k = 4\n", "p = 4\n"), r"sums.1: mechanism root has no parameter p; it has k, sigma, a, estimator"),
         (("at = 106", ""), r"sums.1: "),
         (('path = "x.parquet"', ""), r"line 2, data: give either path or database"),

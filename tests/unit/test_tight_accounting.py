@@ -19,12 +19,11 @@ from slowscale.accounting.caps import Total
 from slowscale.accounting.caps import check as check_cap
 from slowscale.cli.explain import explain
 from slowscale.cli.ledgers import raise_cap
-from slowscale.cli.mechanisms import compare
 from slowscale.cli.plans import check
-from slowscale.cli.shared import Accounting
 from slowscale.columns import released_columns
 from slowscale.facts import Facts
-from slowscale.mechanisms.charged import ACCOUNTINGS, charged_policy, check_accounting
+from slowscale.mechanisms.calibration import POLICIES
+from slowscale.mechanisms.charged import charged_policy, check_accounting
 from slowscale.plan import read_plan, run_plan
 from slowscale.policy import ConstantPolicy
 
@@ -62,9 +61,7 @@ def test_the_stand_in_is_a_smaller_policy():
 def test_other_accountings_are_refused(wrong):
     with pytest.raises(ss.ParameterError, match=r'accounting must be "closed", which charges m\.policy'):
         session(wrong)
-    with pytest.raises(ss.ParameterError, match="accounting must be"):
-        ss.compare([LONG, NORMAL], accounting=wrong)
-    assert [check_accounting(name) for name in ACCOUNTINGS] == ["closed", "tight"] == list(Accounting)
+    assert [check_accounting(name) for name in POLICIES] == ["closed", "tight"]
 
 
 def test_every_charge_uses_the_policy_of_the_accounting():
@@ -93,7 +90,7 @@ def test_every_charge_uses_the_policy_of_the_accounting():
 
 
 def test_noise_and_errors_do_not_depend_on_the_accounting():
-    made = [session(name).sum({"emp": LONG}, keys=KEYS) for name in ACCOUNTINGS]
+    made = [session(name).sum({"emp": LONG}, keys=KEYS) for name in POLICIES]
     assert made[0].table == made[1].table
 
 
@@ -171,7 +168,7 @@ def test_what_would_still_fit_is_found_by_tight_policies(column):
         return opened.count(mechanism=m) if column == "count" else opened.sum({column: m})
 
     found = {}
-    for accounting in ACCOUNTINGS:
+    for accounting in POLICIES:
         opened = session(accounting, caps=caps)
         with pytest.raises(ss.CapError) as error:
             release(opened, ss.GeneralizedGaussian(2, 0.5))
@@ -273,17 +270,6 @@ def test_losses_are_those_that_are_charged(protect):
     assert found.largest[1] == pytest.approx(truth[-1])
 
 
-def test_mechanisms_are_compared_by_either_policy():
-    named = {"long": LONG, "normal": NORMAL}
-    closed, tighter = (ss.compare(named, influences=[12, 400], accounting=name) for name in ACCOUNTINGS)
-    assert closed.losses[0] == pytest.approx(LONG.policy(np.array([12, 400])))
-    assert tighter.losses[0] == pytest.approx(LONG.tight_policy(np.array([12, 400])))
-    assert (closed.losses[1] == tighter.losses[1]).all()
-    assert closed.crossovers[0].influence != tighter.crossovers[0].influence
-    assert str(tighter).startswith("tight PRzCDP loss of a record of size")
-    assert str(closed).startswith("PRzCDP loss of a record of size")
-
-
 # --- plans and commands ----------------------------------------------------------------------------------------------
 
 PLAN = """
@@ -302,7 +288,7 @@ mechanism = "generalized-gaussian"
 sigma = 40
 p = 0.5
 times = 2
-accounting = "tight"
+policy = "tight"
 
 [ledger.caps."*"]
 mechanism = "gaussian"
@@ -381,15 +367,10 @@ def test_plans_are_closed_by_default(plan, capsys):
         read_plan(plan)
 
 
-def test_commands_have_the_option(capsys, tmp_path):
-    for accounting in Accounting:
-        compare(75, 106, "12,400", accounting=accounting, as_json=True)
-        for found in json.loads(capsys.readouterr().out).values():
-            policy = charged_policy(ss.Mechanism.from_dict(found["mechanism"]), accounting)
-            assert found["losses"] == pytest.approx({"12.0": policy(12), "400.0": policy(400)})
+def test_a_cap_can_be_raised_to_a_tight_policy(capsys, tmp_path):
     with ss.Ledger(tmp_path / "l", {"emp": LONG.policy}) as ledger:
         cap = {"mechanism": "generalized-gaussian", "param": ["sigma=40", "p=0.5"], "reason": "test", "yes": True}
-        raise_cap(tmp_path / "l", "emp", **cap, times=3, accounting=Accounting.TIGHT)
+        raise_cap(tmp_path / "l", "emp", **cap, times=3, policy="tight")
         assert ledger.caps == {"emp": 3 * LONG.tight_policy}
         raise_cap(tmp_path / "l", "emp", **cap, times=3)
         assert ledger.caps == {"emp": 3 * LONG.policy}
@@ -434,14 +415,6 @@ def test_a_policy_that_is_tight_already_is_shown_once(tmp_path):
     release = session().sum({"emp": NORMAL}, keys=KEYS)
     text = release.report(tmp_path / "r.html").read_text(encoding="utf-8")
     assert "closed form" not in text.replace("in place of the closed forms", "")
-
-
-def test_the_chart_of_a_comparison_has_the_compared_policies(tmp_path):
-    from slowscale.report.loss_chart import _lines
-
-    sizes = np.array([12.0, 400.0])
-    for accounting, policy in (("closed", LONG.policy), ("tight", LONG.tight_policy)):
-        assert _lines({"long": LONG}, sizes, accounting) == {"long": [(x, policy(x)) for x in sizes]}
 
 
 def test_a_loss_that_cannot_be_computed_is_not_charged(monkeypatch):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slowscale.cli.shared import (
-    Accounting,
     AsJson,
     At,
+    Interval,
     LedgerFile,
+    Level,
     LossTarget,
     Std,
-    WithAccounting,
+    WhichPolicy,
     check_terminal,
     confirm,
     in_options,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from slowscale.policy import Policy
 
 # Other fields of a cap are given with --param.
-CAP_OPTIONS = ("mechanism", "std", "loss", "at", "times", "plus", "accounting")
+CAP_OPTIONS = ("mechanism", "std", "interval", "level", "loss", "policy", "at", "times", "plus")
 
 
 def show(path: LedgerFile, as_json: AsJson = False) -> None:
@@ -110,11 +111,13 @@ def raise_cap(
         list[str], typer.Option(metavar="NAME=NUMBER", help="A parameter of the mechanism, such as sigma=2 or k=4.")
     ] = [],  # noqa: B006
     std: Std = None,
+    interval: Interval = None,
+    level: Level = None,
     loss: LossTarget = None,
+    policy: WhichPolicy = None,
     at: At = None,
     times: Annotated[int, typer.Option(help="How many such releases the cap has room for in all.")] = 1,
     plus: Annotated[float, typer.Option(help="A loss that the cap allows on top, for records of any size.")] = 0.0,
-    accounting: WithAccounting = Accounting.CLOSED,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the cap without asking for confirmation.")] = False,
 ) -> None:
     """Replace the cap on a column. The change and its reason stay in the history for good."""
@@ -124,8 +127,7 @@ def raise_cap(
     old = _current_cap(ledger, column)
     if not reason.strip():
         raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
-    given = {"mechanism": mechanism, "std": std, "loss": loss, "at": at, "times": times, "plus": plus}
-    given["accounting"] = accounting.value
+    given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, policy, at, times, plus), strict=True))
     new = _parse_cap(given | dict(parse_assignment(text, "--param", "sigma=2") for text in param))
     _show_change(column, old, new)
     if not yes:
@@ -158,7 +160,7 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
     from slowscale.plan.mistakes import plain_words
 
     try:
-        return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).policy()
+        return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).cap()
     except ValidationError as error:
         mistakes = []
         for mistake in error.errors():

@@ -3,20 +3,22 @@
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slowscale.cli.shared import (
-    Accounting,
     AsJson,
     At,
+    Interval,
+    Level,
     LossTarget,
     Overwrite,
     RecordSizes,
     Std,
-    WithAccounting,
+    WhichPolicy,
     in_options,
     parse_assignment,
     print_json,
@@ -34,7 +36,6 @@ def compare(
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the policies in a .png, .svg or .html file.")
     ] = None,
-    accounting: WithAccounting = Accounting.CLOSED,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,22 +52,26 @@ def compare(
     influences: Any = values if shown[0].named else list(values.values())
     if chart is not None:
         writable_path(chart, "", overwrite)
-    queries = [at, 100 * at, 10_000 * at]
     try:
-        compared = ss.compare(candidates, influences=influences, queries=queries, accounting=accounting.value)
+        compared = ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at], tight=True)
     except ParameterError as error:
         raise ParameterError(re.sub(r"^influences\b", "--sizes", str(error))) from None
     if chart is not None:
         from slowscale.report.loss_chart import write_chart
 
-        written = write_chart(candidates, chart, compared.searched, values.values(), overwrite, accounting.value)
+        written = write_chart(candidates, chart, compared.searched, values.values(), overwrite)
         typer.echo(f"wrote {written}", err=True)
     if as_json:
-        rows = zip(candidates.items(), compared.losses.tolist(), strict=True)
+        assert compared.tight_losses is not None
+        rows = zip(candidates.items(), compared.losses.tolist(), compared.tight_losses.tolist(), strict=True)
         print_json(
             {
-                name: {"mechanism": mechanism.to_dict(), "losses": dict(zip(influences, losses, strict=True))}
-                for (name, mechanism), losses in rows
+                name: {
+                    "mechanism": mechanism.to_dict(),
+                    "losses": dict(zip(influences, losses, strict=True)),
+                    "tight_losses": dict(zip(influences, tight, strict=True)),
+                }
+                for (name, mechanism), losses, tight in rows
             }
         )
         return
@@ -92,7 +97,10 @@ def calibrate(
         str, typer.Argument(metavar="MECHANISM", help="The mechanism, such as gaussian, exponential-polylog or root.")
     ],
     std: Std = None,
+    interval: Interval = None,
+    level: Level = None,
     loss: LossTarget = None,
+    policy: WhichPolicy = None,
     at: At = None,
     param: Annotated[
         list[str], typer.Option(metavar="NAME=NUMBER", help="A fixed parameter, such as p=0.5 or k=4.")
@@ -102,32 +110,56 @@ def calibrate(
 ) -> None:
     """Solve for the parameter that meets a target, and show what records then lose."""
     from slowscale.accounting import RecordPolicy
-    from slowscale.cli.printing import show_mechanism
+    from slowscale.cli.printing import show_mechanism, show_tight_losses
     from slowscale.columns import column_policies, shown_sizes
-    from slowscale.errors import ParameterError, SlowscaleError
+    from slowscale.errors import CalibrationError, ParameterError, SlowscaleError
+    from slowscale.figures import figure
+    from slowscale.mechanisms.calibration import CLOSED, LEVEL, TIGHT
     from slowscale.plan import MECHANISMS
     from slowscale.sizes import read_sizes
 
     if mechanism not in MECHANISMS:
         raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
     fixed = _parse_parameters(param)
-    if (std is None) == (loss is None):
-        raise ParameterError("give one target: --std for a standard deviation, or --loss and --at for a record's loss")
+    if sum(target is not None for target in (std, interval, loss)) != 1:
+        raise ParameterError(
+            "give one target: --std for a standard deviation, --interval for the half-width of an interval, or --loss "
+            "and --at for a record's loss"
+        )
     stated = read_sizes(sizes, argument="--sizes")
+    tight = policy == TIGHT
     try:
-        found = MECHANISMS[mechanism].calibrate(std=std, loss=loss, at=at, **fixed)
+        found = MECHANISMS[mechanism].calibrate(
+            std=std,
+            interval=interval,
+            level=LEVEL if level is None else level,
+            loss=loss,
+            at=at,
+            policy=CLOSED if policy is None else policy,
+            **fixed,
+        )
     except SlowscaleError as error:
         raise ParameterError(in_options(str(error))) from None
     if as_json:
         described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
-        losses = {size.name: found.policy(at) for size in stated if (at := size.everywhere) is not None}
-        print_json({**described, "losses": losses} if stated else described)
+        known = {size.name: size.everywhere for size in stated if size.everywhere is not None}
+        if stated:
+            described["losses"] = {name: found.policy(size) for name, size in known.items()}
+        if stated and tight:
+            described["tight_losses"] = {name: found.tight_loss(size) for name, size in known.items()}
+        print_json(described)
         return
     columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {}, {mechanism: None})
     shown = shown_sizes(columns, stated)
     if loss is not None and at is not None and not stated:  # show that the target is met
         shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
     show_mechanism(columns[0], shown)
+    if tight:
+        show_tight_losses(found, shown)
+        if not found._error_grows:
+            with suppress(CalibrationError):  # the closed form may be unable to meet the target at all
+                closed = MECHANISMS[mechanism].calibrate(loss=loss, at=at, **fixed)
+                typer.echo(f"  by the closed form, the same loss needs a standard error of {figure(closed.std(0.0))}")
 
 
 def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from slowscale.accounting.semantics import (
 )
 from slowscale.columns import ColumnPolicy, example_sums, losses, shown_sizes
 from slowscale.figures import figure, published, rounded_figure, share
-from slowscale.mechanisms.charged import CLOSED
+from slowscale.mechanisms.calibration import CLOSED
 
 if TYPE_CHECKING:
     from slowscale.accounting import Account
+    from slowscale.mechanisms import Mechanism
     from slowscale.plan import Plan
     from slowscale.release import Release
     from slowscale.sizes import RecordSize
@@ -66,6 +67,14 @@ def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> None:
             by_size = [f"{figure(column.closed(value))} at {words}" for value, words in sizes_words]
             typer.echo(f"  by the closed form it would be: {', '.join(by_size)}")
     typer.echo(f"  standard error: {_standard_error(column, sizes)}")
+
+
+def show_tight_losses(mechanism: "Mechanism", sizes: Sequence["RecordSize"]) -> None:
+    """Print what records of several sizes lose by the tight policy."""
+    by_size = [
+        f"{figure(mechanism.tight_loss(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None
+    ]
+    typer.echo(f"  by the tight policy: {', '.join(by_size)}")
 
 
 def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:

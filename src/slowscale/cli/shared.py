@@ -4,27 +4,11 @@ import json
 import os
 import re
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-
-class Accounting(StrEnum):
-    """The values of the option --accounting."""
-
-    CLOSED = "closed"
-    TIGHT = "tight"
-
-
-WithAccounting = Annotated[
-    Accounting,
-    typer.Option(
-        "--accounting",
-        help="Which policies to use: the formulas, or the smallest policies that are known, which take longer.",
-    ),
-]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML). `slowscale init` writes one.")]
 LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -38,10 +22,27 @@ RecordSizes = Annotated[
     ),
 ]
 Std = Annotated[float | None, typer.Option(help="Solve for this standard deviation.")]
-LossTarget = Annotated[float | None, typer.Option("--loss", help="Solve for this loss of a record of size --at.")]
-At = Annotated[
-    float | None, typer.Option(help="With --std: the sum that it is wanted for. With --loss: the size of the record.")
+Interval = Annotated[
+    float | None,
+    typer.Option(help="Solve for this half-width of the interval that contains the result with probability --level."),
 ]
+Level = Annotated[float | None, typer.Option(help="With --interval: the probability. By default 0.95.")]
+LossTarget = Annotated[float | None, typer.Option("--loss", help="Solve for this loss of a record of size --at.")]
+WhichPolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="closed|tight",
+        help="The policy that --loss is for: the closed form, which is the default, or the tight one, which needs less "
+        "noise.",
+    ),
+]
+At = Annotated[
+    float | None,
+    typer.Option(help="With --std or --interval: the sum that it is wanted for. With --loss: the size of the record."),
+]
+# What a target consists of, as in `Mechanism.calibrate`.
+TARGET_OPTIONS = "std|interval|level|loss|policy|at"
 
 
 def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
@@ -61,7 +62,9 @@ def in_options(message: str) -> str:
     """Return an error about parameters and targets of a mechanism, with the names of the command's options."""
     message = re.sub(r"\b\w+\.calibrate needs k=…", "give --param k=4, for instance,", message)
     message = re.sub(r"\b\w+\.calibrate needs (\w+)=…", r"give --param \1=NUMBER", message)
-    return re.sub(r"^(at|std|loss) must", r"--\1 must", message)
+    message = re.sub(r"\b(level|policy)='?([\w.]+)'?", r"--\1 \2", message)
+    message = re.sub(rf"\b({TARGET_OPTIONS})=…", r"--\1", message)
+    return re.sub(rf"^({TARGET_OPTIONS}) (must|is)\b", r"--\1 \2", message)
 
 
 def print_json(value: Any) -> None:

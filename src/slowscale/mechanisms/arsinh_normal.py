@@ -29,6 +29,7 @@ class ArsinhNormal(ArsinhNormalFamily, AdditiveMechanism):  # type: ignore[overr
     words = "Arsinh-normal noise is added to the sum."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"arsinh-normal 1.6": {"shape": 1.6}}
     _free = ("scale", "shape")
+    _closed_form = False
     # The policy tends to ln(2Δ/scale)²/(2·shape²): for large records, the shape can fit where the scale cannot.
     _coarser: ClassVar[Mapping[str, bool]] = {"scale": True, "shape": True}
 

@@ -37,6 +37,8 @@ class Mechanism(Declared, ABC):
     _coarser: ClassVar[Mapping[str, bool]] = {"sigma": True}
     # Whether the error grows with the sum.
     _error_grows: ClassVar[bool]
+    # Whether `policy` is a closed form. If not, `policy` is the tight one, and calibration reads `tight_loss` instead.
+    _closed_form: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -209,9 +211,12 @@ class Mechanism(Declared, ABC):
         cls,
         *,
         std: float | None = None,
+        interval: float | None = None,
+        level: float = calibration.LEVEL,
         loss: float | None = None,
         at: float | None = None,
         pure: bool = False,
+        policy: str = calibration.CLOSED,
         free: str | None = None,
         **fixed: float | str | Callable[..., Any] | None,
     ) -> Self:
@@ -221,8 +226,17 @@ class Mechanism(Declared, ABC):
         ----------
         std
             The target standard deviation; for a transformation mechanism, when the sum is `at`.
+        interval
+            The target half-width of the prediction interval at `level`. For additive noise it is the half-width of the
+            interval around 0. For a transformation mechanism it is half the length of `prediction_interval(at, level)`,
+            whose ends are not equally far from `at`.
+        level
+            The probability with which the interval contains the output.
         loss
             The target loss of a record of value `at`: PRzCDP, or PRDP with `pure=True`.
+        policy
+            Which policy is to have the loss: "closed" for `policy`, or "tight" for `tight_policy`, which needs less
+            noise. With "tight", `tight_policy(at)` is at most `loss`, and up to 1.3 % less.
         free
             The parameter to solve for. By default it is the usual one, or the next one if that is fixed.
         fixed
@@ -233,7 +247,10 @@ class Mechanism(Declared, ABC):
         CalibrationError
             If no value of the free parameter meets the target. The message states which targets can be met.
         """
-        return calibration.calibrate(cls, std, loss, at, pure, free, fixed)
+        target = calibration.Target.of(
+            cls, std=std, interval=interval, level=level, loss=loss, at=at, pure=pure, policy=policy
+        )
+        return calibration.calibrate(cls, target, free, fixed)
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:

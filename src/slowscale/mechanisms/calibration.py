@@ -3,18 +3,23 @@
 The free parameter is searched outwards from 1 over its whole declared domain, decade by decade, for an interval in
 which the target is crossed; the solution is then refined within it. Nothing is assumed about the shape in between, so
 a target is reported as out of reach only after the whole domain has been searched.
+
+A tight loss has no closed form, so the search for it starts where the closed form of the policy meets the target, and
+needs few evaluations.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
-from slowscale.parameters import as_number, check_flag, domains
+from slowscale.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import number
+from slowscale.policy.base import PURE
 
 if TYPE_CHECKING:
     from slowscale.mechanisms.base import Mechanism
@@ -23,19 +28,90 @@ M = TypeVar("M", bound="Mechanism")
 
 # The largest relative difference from the target that counts as meeting it.
 TARGET_TOLERANCE = 1e-9
+# How far a tight loss may stay below the target. It is wider, because tight losses are computed to 0.1 % only.
+TIGHT_TOLERANCE = 2e-3
+# `tight_policy` lies at most by this factor above `tight_loss`. It is the policy that is charged, so the single values
+# are raised by the factor, and the target is also met by the policy.
+CURVE_ABOVE_VALUE = 1.01
+
+CLOSED, TIGHT = "closed", "tight"  # which PRzCDP policy the target loss is one of; or PURE for the PRDP policy
+POLICIES = (CLOSED, TIGHT)
+LEVEL = 0.95  # the level of the interval, unless another one is given
 
 
-def calibrate(
-    cls: type[M],
-    std: float | None,
-    loss: float | None,
-    at: float | None,
-    pure: bool,
-    free: str | None,
-    fixed: dict[str, Any],
-) -> M:
+@dataclass(frozen=True)
+class Target:
+    """What a mechanism is to achieve: a standard deviation, a half-width of its interval, or a loss."""
+
+    name: str
+    value: float
+    at: float | None
+    policy: str = CLOSED
+    level: float = LEVEL
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: type["Mechanism"],
+        *,
+        std: float | None,
+        interval: float | None,
+        level: float,
+        loss: float | None,
+        at: float | None,
+        pure: bool,
+        policy: str,
+    ) -> "Target":
+        """Return the target, or raise unless exactly one is given and everything it needs."""
+        given = [(n, v) for n, v in (("std", std), ("interval", interval), ("loss", loss)) if v is not None]
+        if len(given) != 1:
+            raise ParameterTypeError("give one target: std=…, interval=… or loss=…")
+        ((name, wanted),) = given
+        value = as_number(name, wanted, "a finite number > 0")
+        if not 0 < value < math.inf:
+            raise ParameterError(f"{name} must be a finite number > 0, got {wanted}")
+        if at is None and (name == "loss" or mechanism._error_grows):
+            meaning = "record value that is to have this loss" if name == "loss" else f"sum that is to have this {name}"
+            raise ParameterTypeError(f"at must be given: the {meaning}")
+        level_quantile(level)  # raises unless it is a level
+        if level != LEVEL and name != "interval":
+            raise ParameterTypeError(f"level is used only with interval=…, got level={level} with {name}=…; remove it")
+        check_flag("pure", pure)
+        if policy not in POLICIES:
+            raise ParameterError(f"policy must be {' or '.join(map(repr, POLICIES))}, got {policy!r}")
+        if policy == TIGHT and name != "loss":
+            raise ParameterTypeError(f"policy={TIGHT!r} is used only with loss=…, got {name}=…; remove policy")
+        if policy == TIGHT and pure:
+            raise ParameterTypeError(
+                f"policy={TIGHT!r} is a PRzCDP policy, but pure=True asks for a PRDP loss; give one of the two"
+            )
+        tight = policy == TIGHT or not (mechanism._closed_form or pure)
+        return cls(name, value, at, PURE if pure else TIGHT if tight and name == "loss" else CLOSED, float(level))
+
+    def achieved(self, mechanism: "Mechanism") -> float:
+        """Return the standard deviation, the half-width or the loss that a mechanism has."""
+        at: Any = self.at  # None only where the error is constant; a loss is never asked for without a size
+        if self.name == "std":
+            return float(mechanism.std(at))
+        if self.name == "interval":
+            low, high = mechanism.prediction_interval(at if mechanism._error_grows else 0.0, self.level)
+            return float(high / 2 - low / 2)
+        if self.policy == TIGHT:
+            # The tight policy is never above the closed form, and exactly that for Gaussian noise.
+            most = mechanism.policy(at) if mechanism._closed_form else math.inf
+            return float(min(most, CURVE_ABOVE_VALUE * mechanism.tight_loss(at)))
+        policy = mechanism.pure_policy if self.policy == PURE else mechanism.policy
+        if policy is None:
+            raise ParameterTypeError(f"pure must be False: {type(mechanism).__name__} has no PRDP policy")
+        return float(policy(at))
+
+    def __str__(self) -> str:
+        kind = "tight loss" if self.policy == TIGHT else self.name
+        return f"{kind} = {number(self.value)}{'' if self.at is None else f' at {number(self.at)}'}"
+
+
+def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, Any]) -> M:
     """Return the mechanism that meets the target; see `Mechanism.calibrate`."""
-    target = _checked_target(cls, std, loss, at, pure)
     free = _free_parameter(cls, free, fixed)
     declared = domains(cls)
     for parameter, value in fixed.items():
@@ -46,6 +122,24 @@ def calibrate(
     def build(coordinate: float) -> M:
         return cls(**fixed, **{free: min(low + math.exp(coordinate), high)})
 
+    start = None
+    if target.policy == TIGHT and cls._closed_form:
+        with suppress(CalibrationError):  # a tight loss may be in reach although the closed form is not
+            start = _solve(cls, replace(target, policy=CLOSED), free, build, low, high)
+    return build(_solve(cls, target, free, build, low, high, start))
+
+
+def _solve(
+    cls: type[M],
+    target: Target,
+    free: str,
+    build: Callable[[float], M],
+    low: float,
+    high: float,
+    start: float | None = None,
+) -> float:
+    """Return the coordinate ln(value − low) of the free parameter that meets the target, searched from `start` on."""
+
     @cache
     def excess(coordinate: float) -> float:
         """Return ln(achieved/target), clipped so that infinite and zero values keep their sign."""
@@ -53,17 +147,17 @@ def calibrate(
             value = target.achieved(build(coordinate))
         except ParameterError:  # floats cannot represent a mechanism with these parameters
             return math.nan
-        return min(700.0, math.log(value) - math.log(target.value)) if value > 0 else -700.0
+        ratio = value / target.value  # its logarithm has the right sign even if value and target are neighbours
+        return min(700.0, math.log(ratio)) if ratio > 0 else -700.0
 
     target.achieved(build(min(0.0, math.log(high - low))))  # raises if a value in `fixed`, or `at`, is not allowed
-    coordinates = _decades(high - low)
+    coordinates = _decades(high - low, start)
+    refine = _refine_below if target.policy == TIGHT else _refine
     attempts: list[float] = []
-    for left, right in _crossings(excess, coordinates):
-        from scipy.optimize import brentq
-
-        solution = left if left == right else brentq(excess, left, right, xtol=1e-15, rtol=1e-15)
-        if abs(excess(solution)) <= TARGET_TOLERANCE:
-            return build(solution)
+    for left, right in _crossings(excess, coordinates, start or 0.0):
+        solution, met = refine(excess, left, right)
+        if met:
+            return solution
         attempts.append(solution)
     if attempts:
         nearest = target.achieved(build(min(attempts, key=lambda solution: abs(excess(solution)))))
@@ -80,43 +174,32 @@ def calibrate(
     )
 
 
-@dataclass(frozen=True)
-class _Target:
-    """What a mechanism is to achieve: a standard deviation, or a loss."""
+def _refine(excess: Callable[[float], float], left: float, right: float) -> tuple[float, bool]:
+    """Return the place between two points at which the target is crossed, and whether it is met there."""
+    from scipy.optimize import brentq
 
-    name: str
-    value: float
-    at: float | None
-    pure: bool
-
-    def achieved(self, mechanism: "Mechanism") -> float:
-        """Return the standard deviation or the loss that a mechanism has."""
-        if self.name == "std":
-            return float(mechanism.std(self.at))  # type: ignore[arg-type] # None where the error is constant
-        policy = mechanism.pure_policy if self.pure else mechanism.policy
-        if policy is None:
-            raise ParameterTypeError(f"pure must be False: {type(mechanism).__name__} has no PRDP policy")
-        return float(policy(self.at))  # type: ignore[arg-type] # a loss is never asked for without a size
-
-    def __str__(self) -> str:
-        return f"{self.name} = {number(self.value)}{'' if self.at is None else f' at {number(self.at)}'}"
+    solution = left if left == right else float(brentq(excess, left, right, xtol=1e-15, rtol=1e-15))
+    return solution, abs(excess(solution)) <= TARGET_TOLERANCE
 
 
-def _checked_target(
-    cls: type["Mechanism"], std: float | None, loss: float | None, at: float | None, pure: bool
-) -> _Target:
-    """Return the target, or raise unless exactly one is given and everything it needs."""
-    if (std is None) == (loss is None):
-        raise ParameterTypeError("give one target: std=… or loss=…")
-    name, wanted = ("std", std) if loss is None else ("loss", loss)
-    value = as_number(name, wanted, "a finite number > 0")
-    if not 0 < value < math.inf:
-        raise ParameterError(f"{name} must be a finite number > 0, got {wanted}")
-    if at is None and (name == "loss" or cls._error_grows):
-        meaning = "record value that is to have this loss" if name == "loss" else "sum that is to have this std"
-        raise ParameterTypeError(f"at must be given: the {meaning}")
-    check_flag("pure", pure)
-    return _Target(name, value, at, pure)
+def _refine_below(excess: Callable[[float], float], left: float, right: float) -> tuple[float, bool]:
+    """Return the place nearest to the crossing at which the target is not exceeded, and whether it is met there.
+
+    A tight loss may jump by its own precision, so the sides of the crossing differ.
+    """
+    from scipy.optimize import brentq
+
+    tried = [left, right]
+
+    def recorded(x: float) -> float:
+        tried.append(x)
+        return excess(x)
+
+    if left != right:
+        # The root is not used: of the places that were tried, the result is the best one that keeps the promise.
+        brentq(recorded, left, right, xtol=1e-7, rtol=1e-12)
+    solution = max((x for x in tried if excess(x) <= 0), key=excess)
+    return solution, excess(solution) >= -TIGHT_TOLERANCE
 
 
 def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, Any]) -> str:
@@ -138,16 +221,19 @@ def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, A
     return free
 
 
-def _decades(room: float) -> list[float]:
+def _decades(room: float, start: float | None = None) -> list[float]:
     """Return the logs of the distances from the lower end to evaluate: half-decades, and wider steps far out."""
     decades = [*range(-300, -40, 5), *(i / 2 for i in range(-80, 81)), *range(45, 301, 5)]
     top = math.log(min(room, 1e300))
-    return [math.log(10) * i for i in decades if math.log(10) * i < top] + [top]
+    found = {math.log(10) * i for i in decades if math.log(10) * i < top} | {top}
+    return sorted(found if start is None else found | {min(start, top)})
 
 
-def _crossings(excess: Callable[[float], float], coordinates: list[float]) -> Iterator[tuple[float, float]]:
-    """Yield the intervals in which the target is crossed, those nearest to 0 first."""
-    intervals = sorted(pairwise(coordinates), key=lambda ends: abs(ends[0] + ends[1]))
+def _crossings(
+    excess: Callable[[float], float], coordinates: list[float], start: float = 0.0
+) -> Iterator[tuple[float, float]]:
+    """Yield the intervals in which the target is crossed, those nearest to the start first."""
+    intervals = sorted(pairwise(coordinates), key=lambda ends: abs(ends[0] + ends[1] - 2 * start))
     for left, right in intervals:
         if excess(left) == 0 or excess(right) == 0:
             yield (left, left) if excess(left) == 0 else (right, right)
@@ -155,7 +241,7 @@ def _crossings(excess: Callable[[float], float], coordinates: list[float]) -> It
             yield left, right
 
 
-def _attainable(target: _Target, lowest: float, highest: float) -> str:
+def _attainable(target: Target, lowest: float, highest: float) -> str:
     """Return in words which values can be met, given the least and the largest ln(achieved/target)."""
     low, high = target.value * math.exp(lowest), target.value * math.exp(min(highest, 600))
     if lowest == highest:

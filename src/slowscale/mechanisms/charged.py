@@ -4,15 +4,13 @@ from typing import Any
 
 from slowscale.errors import ParameterError
 from slowscale.mechanisms.base import Mechanism
+from slowscale.mechanisms.calibration import CLOSED, POLICIES, TIGHT
 from slowscale.policy import Policy
-
-CLOSED, TIGHT = "closed", "tight"
-ACCOUNTINGS = (CLOSED, TIGHT)
 
 
 def check_accounting(accounting: Any) -> str:
     """Return the name of an accounting, or raise."""
-    if not isinstance(accounting, str) or accounting not in ACCOUNTINGS:
+    if not isinstance(accounting, str) or accounting not in POLICIES:
         raise ParameterError(
             f'accounting must be "{CLOSED}", which charges m.policy of each mechanism m, or "{TIGHT}", which charges '
             f"m.tight_policy; got {accounting!r:.60}"

@@ -12,9 +12,8 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import figure
 from slowscale.markup import html_text
 from slowscale.mechanisms.base import REGISTRY, Mechanism
-from slowscale.mechanisms.charged import CLOSED, charged_policy, check_accounting
 from slowscale.mechanisms.crossovers import default_span, find_crossovers, least_losses
-from slowscale.parameters import Array, as_array, as_number, check_range
+from slowscale.parameters import Array, as_array, as_number, check_flag, check_range
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +54,8 @@ class Comparison:
         The record sizes between which all crossovers were found, both included.
     complete
         False if there were too many crossovers to list. Then `searched` ends before the largest size asked for.
-    accounting
-        Which policies were compared: "closed" or "tight".
+    tight_losses
+        The losses by the tight policies, like `losses`, or None if they were not asked for.
     """
 
     names: tuple[str, ...]
@@ -69,16 +68,21 @@ class Comparison:
     best: tuple[tuple[float, float, str], ...]
     searched: tuple[float, float]
     complete: bool = True
-    accounting: str = CLOSED
+    tight_losses: Array | None = None
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return one row per mechanism, with columns ("loss", name of the size or the size) and ("std", query)."""
+        """Return one row per mechanism, with columns ("loss", name of the size or the size) and ("std", query).
+
+        If tight losses were asked for, there are columns ("tight loss", name of the size or the size) between them.
+        """
         import pandas as pd
 
         sizes = [label or x for label, x in zip(self.labels, self.influences, strict=True)]
-        columns = [("loss", size) for size in sizes] + [("std", q) for q in self.queries]
+        parts = [self.losses, self.stds] if self.tight_losses is None else [self.losses, self.tight_losses, self.stds]
+        tight = [] if self.tight_losses is None else [("tight loss", size) for size in sizes]
+        columns = [*(("loss", size) for size in sizes), *tight, *(("std", q) for q in self.queries)]
         index = pd.Index(self.names, name="mechanism")
-        table = np.concatenate([self.losses, self.stds], axis=1)
+        table = np.concatenate(parts, axis=1)
         return pd.DataFrame(table, index=index, columns=pd.MultiIndex.from_tuples(columns, names=["what", "at"]))
 
     def _repr_html_(self) -> str:
@@ -87,8 +91,11 @@ class Comparison:
     def __str__(self) -> str:
         blocks = []
         if self.influences:
-            title = f"{'' if self.accounting == CLOSED else self.accounting + ' '}PRzCDP loss of a record of size"
+            title = "PRzCDP loss of a record of size"
             blocks.append(_table(title, self.labels, self.influences, self.names, self.losses))
+            if self.tight_losses is not None and (self.tight_losses < self.losses).any():
+                title = "by the tight policy"
+                blocks.append(_table(title, self.labels, self.influences, self.names, self.tight_losses))
         if self.queries:
             title = "standard deviation for a sum of"
             blocks.append(_table(title, [""] * len(self.queries), self.queries, self.names, self.stds))
@@ -113,7 +120,7 @@ def compare(
     influences: Iterable[float] | Mapping[str, float] = (),
     queries: Iterable[float] = (),
     within: tuple[float, float] | None = None,
-    accounting: str = CLOSED,
+    tight: bool = False,
 ) -> Comparison:
     """Compare mechanisms: losses at record sizes, standard deviations at sums, and crossovers of the policies.
 
@@ -133,8 +140,8 @@ def compare(
         The smallest and the largest record size to search for crossovers. By default the search goes from a hundredth
         of the smallest influence to a hundred times the largest one. Without `influences` it covers the powers of ten
         between which the policies rise from 0.0001 to 100.
-    accounting
-        Which policies are compared: "closed" for `m.policy` of each mechanism m, or "tight" for `m.tight_policy`.
+    tight
+        Also give the losses by the tight policies. Crossovers are those of the closed forms in any case.
 
     Examples
     --------
@@ -143,11 +150,11 @@ def compare(
     >>> found.crossovers
     (Crossover(influence=1.0, loss=0.5, below='Gaussian', above='square root'),)
     """
-    check_accounting(accounting)
+    check_flag("tight", tight)
     named = _by_name(mechanisms)
     labels, sizes = _named_sizes(influences)
     sums = _query_values(queries)
-    policies = {name: charged_policy(m, accounting) for name, m in named.items()}
+    policies = {name: m.policy for name, m in named.items()}
     low, high = default_span(sizes, policies.values()) if within is None else _checked_span(within)
     pairs = [
         (one, two, find_crossovers(policies[one], policies[two], low, high)) for one, two in combinations(named, 2)
@@ -171,7 +178,7 @@ def compare(
         best=tuple(least_losses(policies, np.unique(breaks[(breaks >= low) & (breaks <= end)]))),
         searched=(low, end),
         complete=end == high,
-        accounting=accounting,
+        tight_losses=np.array([[m.tight_loss(x) for x in sizes.tolist()] for m in named.values()]) if tight else None,
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, create_model, field_validator, model_va
 from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
-from slowscale.mechanisms.charged import charged_policy
+from slowscale.mechanisms.calibration import CLOSED, LEVEL, POLICIES, TIGHT
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import Domain, domains
 from slowscale.plan.base import Finite, NotNegative, PlanPart, Positive, as_value_errors, given_words
@@ -77,14 +77,27 @@ else:
 
 
 class MechanismPlan(_Parameters):
-    """A mechanism, given by its parameters or by a target (std or loss) that one parameter is solved for."""
+    """A mechanism, given by its parameters or by a target (std, interval or loss) that one parameter is solved for."""
 
     std: Positive | None = Field(
         None, description=f"Target: the standard deviation of the result; for {WITH_GROWING_ERROR}, at the sum `at`."
     )
+    interval: Positive | None = Field(
+        None,
+        description="Target: the half-width of the interval around the true sum that contains the result with "
+        f"probability `level`; for {WITH_GROWING_ERROR}, half the length of that interval at the sum `at`.",
+    )
+    level: float | None = Field(
+        None, gt=0, lt=1, description=f"With `interval`: the probability. If it is not given, it is {LEVEL}."
+    )
     loss: Positive | None = Field(None, description="Target: the PRzCDP loss of a record of size `at`.")
+    policy: Literal[POLICIES] | None = Field(  # type: ignore[valid-type]
+        None,
+        description=f'With `loss`: "{CLOSED}", which is the default, for the loss by the closed form of the policy, or '
+        f'"{TIGHT}" for the loss by the tight policy, which needs less noise.',
+    )
     at: NotNegative | None = Field(
-        None, description="The sum that `std` is for, or the record size that `loss` is for."
+        None, description="The sum that `std` or `interval` is for, or the record size that `loss` is for."
     )
 
     _mechanism: Mechanism | None = PrivateAttr(None)
@@ -92,7 +105,13 @@ class MechanismPlan(_Parameters):
     @model_validator(mode="after")
     def _build_mechanism(self) -> "MechanismPlan":
         with as_value_errors():
-            self._mechanism = self._solved() if self.std is not None or self.loss is not None else self._stated()
+            if self.level is not None and self.interval is None:
+                raise ParameterError("level is used only with interval; give interval, or remove level")
+            self._check_policy()
+            targets = [name for name in ("std", "interval", "loss") if getattr(self, name) is not None]
+            if len(targets) > 1:
+                raise ParameterError(f"give one target, std, interval or loss, not {' and '.join(targets)}")
+            self._mechanism = self._solved() if targets else self._stated()
         return self
 
     def build(self) -> Mechanism:
@@ -100,21 +119,36 @@ class MechanismPlan(_Parameters):
         assert self._mechanism is not None
         return self._mechanism
 
+    def _check_policy(self) -> None:
+        """Raise if the plan names a policy that would have no effect."""
+        if self.policy is not None and self.loss is None:
+            raise ParameterError("policy is used only with loss; give loss, or remove policy")
+
     def _stated(self) -> Mechanism:
         """Return the mechanism with the parameters that the plan states."""
         cls, given = MECHANISMS[self.mechanism], self._given_parameters()
         if self.at is not None:
-            raise ParameterError("at is used only with std or loss; give one of them, or remove at")
+            raise ParameterError("at is used only with std, interval or loss; give one of them, or remove at")
         needed = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
         missing = [name for name in needed if name not in given]
         if missing:
-            raise ParameterError(f"{self.mechanism} needs {', '.join(missing)}, or std or loss to solve for one")
+            raise ParameterError(
+                f"{self.mechanism} needs {', '.join(missing)}, or std, interval or loss to solve for one"
+            )
         return cls(**given)
 
     def _solved(self) -> Mechanism:
         """Return the mechanism that meets the target."""
         cls, given = MECHANISMS[self.mechanism], self._given_parameters()
-        return cls.calibrate(std=self.std, loss=self.loss, at=self.at, **given)
+        return cls.calibrate(
+            std=self.std,
+            interval=self.interval,
+            level=LEVEL if self.level is None else self.level,
+            loss=self.loss,
+            at=self.at,
+            policy=CLOSED if self.policy is None or self.loss is None else self.policy,
+            **given,
+        )
 
     def _given_parameters(self) -> dict[str, Any]:
         """Return the parameters that the plan gives, or raise if the mechanism does not have one of them."""
@@ -151,14 +185,18 @@ class CapPlan(MechanismPlan):
     """The most that a record may ever lose through a column: what `times` releases by a mechanism cost, and `plus`."""
 
     times: int = Field(1, ge=1, le=10**9, description="The number of such releases that the cap has room for.")
-    accounting: Literal["closed", "tight"] = Field(
-        "closed",
-        description='Whether the cap is made of the formula of the mechanism\'s policy ("closed"), or of the smallest '
-        'policy that is known ("tight"). It does not depend on the accounting of the releases.',
-    )
     plus: NotNegative = Field(0.0, description="A loss to add to the cap, the same for records of every size.")
+    policy: Literal[POLICIES] | None = Field(  # type: ignore[valid-type]
+        None,
+        description=f'"{CLOSED}", which is the default, or "{TIGHT}": whether the cap, and `loss` if it is given, is '
+        "the closed form of the mechanism's policy or its tight policy.",
+    )
 
-    def policy(self) -> Policy:
+    def _check_policy(self) -> None:
+        """A cap is one of the two policies, so the field has an effect with every target and with none."""
+
+    def cap(self) -> Policy:
         """Return the cap, as a policy."""
-        cap = self.times * charged_policy(self.build(), self.accounting)
+        mechanism = self.build()
+        cap = self.times * (mechanism.tight_policy if self.policy == TIGHT else mechanism.policy)
         return cap + ConstantPolicy(self.plus) if self.plus else cap

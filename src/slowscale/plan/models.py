@@ -208,4 +208,4 @@ class Plan(PlanPart):
     @property
     def caps(self) -> dict[str, Policy]:
         """The caps that the ledger is created with."""
-        return {} if self.ledger is None else {name: cap.policy() for name, cap in self.ledger.caps.items()}
+        return {} if self.ledger is None else {name: cap.cap() for name, cap in self.ledger.caps.items()}

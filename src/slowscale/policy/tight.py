@@ -97,7 +97,8 @@ class TightPolicy(Policy):
         if not self._has_curve:
             return closed
         name = f"{type(self.noise).__name__.removesuffix('Noise')}, certified within {number(100 * self.precision)} %"
-        sizes, losses = LazyNumbers(lambda: self._knots().log_sizes), LazyNumbers(lambda: self._knots().log_losses)
+        sizes = LazyNumbers(lambda: self._knots().log_sizes.tolist())
+        losses = LazyNumbers(lambda: self._knots().log_losses.tolist())
         ratio = x if self.noise.sigma == 1 else Quotient(x, self.noise.sigma)
         return Min((Tabulated(ratio, sizes, losses, name), closed))
 

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from slowscale.facts import ABSENT
-from slowscale.mechanisms.charged import CLOSED
+from slowscale.mechanisms.calibration import CLOSED
 from slowscale.release import Release
 from slowscale.report.page import Section, facts, joined, tag
 from slowscale.report.words import listed, upper

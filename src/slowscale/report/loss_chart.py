@@ -9,7 +9,6 @@ import numpy as np
 from slowscale.errors import ParameterError
 from slowscale.files import write_files
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.charged import CLOSED, charged_policy
 from slowscale.report.charts import INK, Axis, render, spec, tools
 
 POINTS = 241  # per line
@@ -21,7 +20,6 @@ def write_chart(
     span: tuple[float, float],
     sizes: Iterable[float] = (),
     overwrite: bool = False,
-    accounting: str = CLOSED,
 ) -> Path:
     """Draw the loss of a record against its size, with one line per mechanism.
 
@@ -37,14 +35,12 @@ def write_chart(
         Further record sizes; the chart is widened so that it shows them all.
     overwrite
         Whether to replace an existing file.
-    accounting
-        Which policies are drawn, as in `compare`.
     """
     if path.suffix not in (".png", ".svg", ".html"):
         raise ParameterError(f"chart must be a .png, .svg or .html file, got {path}")
     shown = [*span, *sizes]
     x = np.union1d(np.geomspace(min(shown), max(shown), POINTS), shown)
-    described = spec(Axis("size of the record"), Axis("loss (PRzCDP)"), _lines(mechanisms, x, accounting))
+    described = spec(Axis("size of the record"), Axis("loss (PRzCDP)"), _lines(mechanisms, x))
     described = json.loads(json.dumps(described, default=float).replace(INK, "black").replace("transparent", "white"))
     described["config"]["legend"]["labelLimit"] = 400
     _, vl_convert = tools()
@@ -57,11 +53,11 @@ def write_chart(
     return write_files({path: lambda place: place.write_bytes(content)}, overwrite=overwrite)
 
 
-def _lines(mechanisms: Mapping[str, Mechanism], x: np.ndarray, accounting: str) -> dict[str, list[tuple[float, float]]]:
+def _lines(mechanisms: Mapping[str, Mechanism], x: np.ndarray) -> dict[str, list[tuple[float, float]]]:
     """Return the points of each line that logarithmic axes can show."""
     lines = {}
     for name, mechanism in mechanisms.items():
-        losses = charged_policy(mechanism, accounting)(x)
+        losses = mechanism.policy(x)
         points = zip(x.tolist(), losses.tolist(), strict=True)
         lines[name] = [(size, loss) for size, loss in points if 0 < loss < np.inf]
     if not any(lines.values()):

@@ -6,7 +6,8 @@ from slowscale.accounting import RecordPolicy, Spent
 from slowscale.columns import ColumnPolicy, example_sums
 from slowscale.errors import CapError
 from slowscale.figures import figure
-from slowscale.mechanisms.charged import CLOSED, notion_in_words
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import notion_in_words
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from slowscale.errors import (
 )
 from slowscale.facts import Facts, LedgerHead
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.charged import CLOSED, check_accounting
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import check_accounting
 from slowscale.policy import Policy
 from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by_size
 from slowscale.query import Query

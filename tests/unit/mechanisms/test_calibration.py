@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.mechanisms.calibration import _attainable, _crossings, _decades, _Target
+from slowscale.mechanisms.calibration import CURVE_ABOVE_VALUE, Target, _attainable, _crossings, _decades
 
 targets = log_uniform(1e-6, 1e15)
 STD_CASES = [
@@ -60,6 +60,114 @@ def test_loss(cls, fixed, loss, at):
         assert policy(at) == pytest.approx(loss, rel=1e-8)
 
 
+@pytest.mark.parametrize(("cls", "fixed"), STD_CASES)
+@settings(max_examples=10)
+@given(interval=targets, at=log_uniform(1, 1e6), level=st.sampled_from([0.5, 0.9, 0.95, 0.999]))
+def test_interval(cls, fixed, interval, at, level):
+    if cls in (ss.Root, ss.Log):
+        interval = max(interval, at / 1e4)  # below, the ends of an interval far from 0 have too few digits
+    if cls is ss.Log:
+        interval = min(interval, at / 3)  # the interval at level 0.5 cannot be much wider
+    if fixed == {"p": 1} and cls is ss.ExponentialPolylog:
+        interval = max(interval, 0.1)  # d would be so large that floats next to it are too far apart
+    m = cls.calibrate(interval=interval, level=level, at=at, **fixed)
+    low, high = m.prediction_interval(at if cls in (ss.Root, ss.Log) else 0, level)
+    assert (high - low) / 2 == pytest.approx(interval, rel=1e-8)
+    if cls not in (ss.Root, ss.Log):  # an independent computation: the probability that the noise is larger
+        assert 2 * m.noise.sf(interval) == pytest.approx(1 - level, rel=1e-6)
+
+
+def test_the_default_level_of_an_interval_is_that_of_the_methods():
+    assert ss.Gaussian.calibrate(interval=1.96).prediction_interval(0)[1] == pytest.approx(1.96)
+    assert ss.Gaussian.calibrate(interval=1.96).sigma == pytest.approx(1.96 / 1.959963984540054)
+
+
+class Certified(ss.GeneralizedGaussian):
+    """A stand-in for certified tight policies: single values in steps of 0.1 %, and a curve up to 1 % above them."""
+
+    gain = 2.0
+    calls = 0
+
+    def true(self, influence):
+        return self.policy(influence) / self.gain
+
+    def tight_loss(self, influence):
+        type(self).calls += 1
+        steps = math.ceil(math.log(self.true(influence)) / 1e-3)
+        return math.exp(1e-3 * steps)
+
+    @property
+    def tight_policy(self):
+        return lambda influence: min(CURVE_ABOVE_VALUE * self.true(influence), self.policy(influence))
+
+
+class Gained(Certified):
+    gain = 30.0
+
+
+class Equal(Certified):
+    gain = 1.0
+
+
+class WithoutClosedForm(Certified):
+    _closed_form = False
+
+
+@pytest.mark.parametrize("cls", [Certified, Gained, Equal, WithoutClosedForm])
+@pytest.mark.parametrize("fixed", [{"p": 0.5}, {"sigma": 7.0}])
+@settings(max_examples=25)
+@given(loss=log_uniform(1e-3, 1e3), at=log_uniform(1e-3, 1e9))
+def test_a_tight_loss_is_met_from_below(cls, fixed, loss, at):
+    """What the curve says, which is charged, never exceeds the target, and the true loss is at most 1.3 % below it."""
+    cls.calls = 0
+    try:
+        m = cls.calibrate(loss=loss, at=at, policy="tight", **fixed)
+    except ss.CalibrationError:
+        assert "sigma" in fixed  # as p nears 0 or 1, the loss stays away from the target
+        reach = [cls(7.0, p).true(at) for p in (1e-300, 1e-3, 0.1, 1.0)]
+        assert not min(reach) * 1.02 < loss < max(reach) / 1.02
+        return
+    assert m.tight_policy(at) <= loss
+    assert m.true(at) >= 0.987 * loss
+    if cls is not WithoutClosedForm and "p" in fixed:
+        assert m.std() <= ss.GeneralizedGaussian.calibrate(loss=loss, at=at, **fixed).std() * (1 + 1e-5)
+        assert cls.calls <= 60  # of 5 to 20 ms each
+
+
+def test_without_a_closed_form_every_loss_is_a_tight_one():
+    assert WithoutClosedForm.calibrate(loss=2, at=50, p=0.5) == WithoutClosedForm.calibrate(
+        loss=2, at=50, p=0.5, policy="tight"
+    )
+    pure = WithoutClosedForm.calibrate(loss=2, at=50, p=0.5, pure=True)
+    assert pure.pure_policy(50) == pytest.approx(2)
+
+
+def test_the_twin_without_the_margin_breaks_the_promise(monkeypatch):
+    """Solving for single values alone would let the curve exceed the target."""
+    monkeypatch.setattr("slowscale.mechanisms.calibration.CURVE_ABOVE_VALUE", 1.0)
+    assert Certified.calibrate(loss=1, at=100, p=0.5, policy="tight").tight_policy(100) > 1
+
+
+@settings(max_examples=20)
+@given(loss=log_uniform(1e-3, 1e3), at=log_uniform(1e-3, 1e9))
+def test_where_the_closed_form_is_tight_nothing_is_given_away(loss, at):
+    for cls, fixed in ((ss.Gaussian, {}), (ss.Root, {"k": 4}), (ss.Log, {})):
+        m = cls.calibrate(loss=loss, at=at, policy="tight", **fixed)
+        assert loss * (1 - 1e-6) <= m.policy(at) <= loss
+
+
+def test_a_tight_loss_may_be_in_reach_where_the_closed_form_is_not():
+    class Tight(ss.ExponentialPolylog):
+        def tight_loss(self, influence):
+            return self.policy(influence) / 10
+
+    with pytest.raises(ss.CalibrationError, match=r"the smallest loss possible is 4\.5"):
+        Tight.calibrate(loss=2, at=100, p=1)
+    assert Tight.calibrate(loss=2, at=100, p=1, policy="tight").tight_loss(100) == pytest.approx(2 / 1.01)
+    with pytest.raises(ss.CalibrationError, match=r"^tight loss = 0\.1 at 100 cannot be met by Tight"):
+        Tight.calibrate(loss=0.1, at=100, p=1, policy="tight")
+
+
 def required(cls, fixed):
     return [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in fixed]
 
@@ -106,7 +214,7 @@ def test_user_given_transformation():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: ss.Gaussian.calibrate(), TypeError, "give one target: std=… or loss=…"),
+        (lambda: ss.Gaussian.calibrate(), TypeError, "give one target: std=…, interval=… or loss=…"),
         (lambda: ss.Gaussian.calibrate(std=1, loss=1, at=1), TypeError, "give one target"),
         (lambda: ss.Gaussian.calibrate(std=0), ValueError, "std must be a finite number > 0, got 0"),
         (lambda: ss.Gaussian.calibrate(std=math.inf), ValueError, "std must be a finite number > 0, got inf"),
@@ -152,6 +260,23 @@ def test_user_given_transformation():
             lambda: ss.Gaussian.calibrate(loss=1, at=0),
             ss.CalibrationError,
             "loss = 1 at 0 .* the only loss possible is 0",
+        ),
+        (lambda: ss.Gaussian.calibrate(interval=-1), ValueError, "interval must be a finite number > 0, got -1"),
+        (lambda: ss.Gaussian.calibrate(interval=1, std=1), TypeError, "give one target: std=…, interval=… or loss=…"),
+        (lambda: ss.Gaussian.calibrate(interval=1, level=1), ValueError, "level must be between 0 and 1"),
+        (lambda: ss.Gaussian.calibrate(std=1, level=0.9), TypeError, "level is used only with interval=…, got level=0"),
+        (lambda: ss.Log.calibrate(interval=1), TypeError, "at must be given: the sum that is to have this interval"),
+        (lambda: ss.Gaussian.calibrate(loss=1, at=1, policy="best"), ValueError, "must be 'closed' or 'tight', got 'b"),
+        (lambda: ss.Gaussian.calibrate(std=1, policy="tight"), TypeError, "policy='tight' is used only with loss=…"),
+        (
+            lambda: ss.GeneralizedGaussian.calibrate(loss=1, at=1, p=1, pure=True, policy="tight"),
+            TypeError,
+            "policy='tight' is a PRzCDP policy, but pure=True asks for a PRDP loss; give one of the two",
+        ),
+        (
+            lambda: ss.Gaussian.calibrate(loss=1, at=0, policy="tight"),
+            ss.CalibrationError,
+            "tight loss = 1 at 0 .* the only loss possible is 0",
         ),
         (lambda: ss.Gaussian.calibrate(loss=1, at=1, pure="no"), TypeError, "pure must be True or False, got 'no'"),
         (
@@ -217,7 +342,7 @@ def test_crossings_near_1_are_tried_first():
 @pytest.mark.parametrize("value", [1e-9, 1.0, 1e9])
 def test_an_end_far_from_the_target_is_not_named(value):
     """More than twelve powers of ten away from the target, an end says nothing to the reader."""
-    target = _Target("std", value, None, False)
+    target = Target("std", value, None)
     two, far = math.log(2), math.log(1e13)
     assert _attainable(target, two, far) == f"the smallest std possible is {2 * value:g}"
     assert _attainable(target, -far, -two) == f"the largest std possible is {value / 2:g}"
@@ -228,4 +353,4 @@ def test_an_end_far_from_the_target_is_not_named(value):
 
 
 def test_a_least_value_of_0_is_not_named_even_for_a_target_next_to_the_smallest_float():
-    assert _attainable(_Target("loss", 1e-320, 1.0, False), -700.0, -1.0).startswith("the largest loss possible is ")
+    assert _attainable(Target("loss", 1e-320, 1.0), -700.0, -1.0).startswith("the largest loss possible is ")

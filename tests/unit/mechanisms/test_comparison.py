@@ -181,3 +181,29 @@ def test_thirty_crossovers_are_shown(count, more):
     )
     assert str(many).count("  loss ") == min(count, 30)
     assert ("… and 1 more: see .crossovers" in str(many)) == ("more: see" in str(many)) == more
+
+
+def test_tight_losses_are_given_beside_the_closed_forms():
+    class Halved(ss.GeneralizedGaussian):
+        def tight_loss(self, influence):
+            return self.policy(influence) / 2
+
+    mechanisms = {"halved": Halved(3, 0.5), "Gaussian": ss.Gaussian(3)}
+    plain, both = (ss.compare(mechanisms, [1, 10], [5], tight=tight) for tight in (False, True))
+    assert plain.tight_losses is None
+    np.testing.assert_array_equal(both.losses, plain.losses)
+    np.testing.assert_allclose(both.tight_losses, plain.losses * [[0.5], [1]])
+    frame = both.to_pandas()
+    assert list(frame.columns) == [
+        ("loss", 1.0),
+        ("loss", 10.0),
+        ("tight loss", 1.0),
+        ("tight loss", 10.0),
+        ("std", 5.0),
+    ]
+    assert frame.loc["halved", ("tight loss", 10.0)] == both.tight_losses[0, 1]
+    assert "by the tight policy" in str(both)
+    assert "by the tight policy" not in str(plain)
+    assert "by the tight policy" not in str(ss.compare({"Gaussian": ss.Gaussian(3)}, [1], tight=True))  # no difference
+    with pytest.raises(TypeError, match="tight must be True or False"):
+        ss.compare(mechanisms, [1], tight="yes")
