@@ -266,7 +266,9 @@ def _to_plain(value: Any) -> Any:
 
 def _from_plain(name: str, value: Any, functions: Mapping[str, Function]) -> Any:
     if isinstance(value, Mapping):
-        return SymmetricNoise.from_dict(value) if "noise" in value else Policy.from_dict(value, functions)
+        # A policy of some noise has the entry "noise", too, but only policies have a kind.
+        is_noise = "noise" in value and "kind" not in value
+        return SymmetricNoise.from_dict(value) if is_noise else Policy.from_dict(value, functions)
     if isinstance(value, list | tuple):
         return tuple(_from_plain(name, item, functions) for item in value)
     if name == "f":

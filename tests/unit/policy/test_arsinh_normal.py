@@ -106,4 +106,4 @@ def test_known_losses():
 def test_descriptions_are_read_back():
     policy = ss.ArsinhNormal(4.95, 1.6).policy
     assert ss.Policy.from_dict(policy.to_dict()) == policy
-    assert policy.pure.to_dict() == {"kind": "arsinh normal", "scale": 4.95, "shape": 1.6}
+    assert policy.closed.pure.to_dict() == {"kind": "arsinh normal", "scale": 4.95, "shape": 1.6}
