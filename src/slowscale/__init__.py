@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slowscale import datasets
     from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
+    from slowscale.attackers import Attacker, Posterior, attacker
     from slowscale.bounded import BoundedPolicy
     from slowscale.errors import (
         CalibrationError,
@@ -54,6 +55,7 @@ __version__ = "0.1.0.dev0"
 # Where each name lives: it is imported when it is first asked for, so that nobody waits for what is not needed.
 _HOMES = {
     "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
+    "slowscale.attackers": ("Attacker", "Posterior", "attacker"),
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
@@ -77,6 +79,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("datasets",)  # modules that are public as a whole
 
 __all__ = [
+    "Attacker",
     "BoundedPolicy",
     "CalibrationError",
     "CapError",
@@ -99,6 +102,7 @@ __all__ = [
     "ParameterTypeError",
     "PlanError",
     "Policy",
+    "Posterior",
     "Query",
     "RecordPolicy",
     "Release",
@@ -108,6 +112,7 @@ __all__ = [
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
+    "attacker",
     "compare",
     "datasets",
     "epsilon",

@@ -37,6 +37,12 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
     def _drop(self, z: Array) -> Array:
         return self.d * polylog_rise(z, self.sigma, self.a, self.p)
 
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        start = math.log(self.a) + log1p_ratio(z, self.sigma * self.a)
+        with np.errstate(over="ignore"):
+            rise = np.log1p(t / (z + self.sigma * self.a))
+        return self.d * power_rise(rise, start, self.p)
+
     @property
     def _log_peak(self) -> float:
         return -math.log(2) - math.log(self.sigma) - math.log(self.a) - self._log_mass

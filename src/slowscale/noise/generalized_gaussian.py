@@ -30,6 +30,14 @@ class GeneralizedGaussianNoise(PowerFamily, SymmetricNoise):
     def _drop(self, z: Array) -> Array:
         return (z / self.sigma) ** self.p
 
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        base, rise = z / self.sigma, t / self.sigma
+        if self.p == 1:
+            return rise
+        with np.errstate(all="ignore"):  # at 0 the first formula has no value
+            near = base**self.p * np.expm1(self.p * np.log1p(rise / base))
+        return np.where(rise < base, near, (base + rise) ** self.p - base**self.p)
+
     @property
     def _log_peak(self) -> float:
         return math.log(self.p / 2) - math.log(self.sigma) - math.lgamma(1 / self.p)

@@ -1,0 +1,184 @@
+"""Pairs of distributions that an attacker must tell apart: what is published with a record, and without it.
+
+The privacy loss L is the log of the ratio of the two densities. Every pair here is symmetric: exchanging the two
+distributions gives the same pair, so the losses t >= 0 describe it completely (Section 5 of docs/attackers.md).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from slowscale.parameters import Array
+
+# The relative accuracy of the distribution functions in `noise/`, to which their tests hold them.
+DISTRIBUTION_ACCURACY = 1e-10
+# A bracket of a monotone function is divided into so many parts, so many times.
+BRACKET_PARTS, BRACKET_ROUNDS = 128, 4
+
+
+@dataclass(frozen=True)
+class Masses:
+    """What is known at thresholds t >= 0 of the loss L; the first distribution is the more likely one where L > 0.
+
+    Attributes
+    ----------
+    first
+        P(L > t) under the first distribution.
+    log_second
+        ln P(L > t) under the second one.
+    delta
+        The first minus exp(t) times the second: δ of (t, δ)-differential privacy.
+    error
+        A bound on the error of `delta`, if the distribution functions have the accuracy that they are tested for.
+    """
+
+    first: Array
+    log_second: Array
+    delta: Array
+    error: Array
+
+
+class Pair(ABC):
+    """Two distributions of a published value that differ by one record."""
+
+    @property
+    @abstractmethod
+    def most(self) -> float:
+        """The largest possible loss, which may be infinite."""
+
+    @abstractmethod
+    def masses(self, t: Array) -> Masses:
+        """Return the probabilities of losses above each t >= 0."""
+
+    def power(self, false_alarms: Array) -> Array:
+        """Return the power of the best test with each rate of false alarms (Neyman and Pearson).
+
+        The power at s is the minimum over t of exp(t)·s + δ(t). Every t gives an upper bound, so that a threshold that
+        is wrong in its last digits, or that falls on a plateau of the loss, does no harm. For s above the point where
+        the two errors are equal, the same formula is used with the two distributions exchanged.
+        """
+        at_zero = self.masses(np.zeros(1))
+        left = false_alarms <= math.exp(at_zero.log_second[0])
+        power = np.empty_like(false_alarms)
+        with np.errstate(all="ignore"):
+            power[left] = self._power_by_first(false_alarms[left])
+            power[~left] = 1 - self._missed(false_alarms[~left])
+        return np.clip(power, false_alarms, 1.0)
+
+    def _power_by_first(self, s: Array) -> Array:
+        logs = np.log(s)
+        ends = self._bracket(lambda t: self.masses(t).log_second, logs)
+        bounds = [np.exp(t + logs) + self.masses(t).delta for t in ends]
+        return np.where(s > 0, np.minimum(*bounds), 0.0)
+
+    def _missed(self, s: Array) -> Array:
+        ends = self._bracket(lambda t: self.masses(t).first, 1 - s)
+        return np.maximum(0.0, np.maximum(*(np.exp(-t) * (1 - s - self.masses(t).delta) for t in ends)))
+
+    def delta(self, epsilon: Array) -> Array:
+        """Return δ at each ε >= 0."""
+        return self.masses(epsilon).delta
+
+    def epsilon(self, delta: Array) -> Array:
+        """Return the smallest ε >= 0 whose δ is at most each given one."""
+        low, high = self._bracket(lambda t: self.masses(t).delta, delta)
+        above, below = self.masses(low).delta, self.masses(high).delta
+        with np.errstate(all="ignore"):
+            # δ is convex in exp(ε), so the chord lies above it. The bracket is so narrow that this changes no digit.
+            share = np.clip((above - delta) / (above - below), 0, 1)
+            found = low + np.log1p(share * np.expm1(high - low))
+        return np.where(above <= delta, low, np.where(delta > 0, np.minimum(found, high), self.most))
+
+    def average(self, log_odds: float) -> float:
+        """Return the average posterior of the true hypothesis, from prior log odds.
+
+        It is E g(L) with g(u) = 1/(1 + exp(−log_odds − u)), integrated by parts so that only P(L > u) is needed.
+        """
+        end = min(self.most, 60.0 + abs(log_odds))
+        if end == 0:
+            return float(special.expit(log_odds))
+        edges = np.linspace(0, end, 129)
+        x, weights = np.polynomial.legendre.leggauss(8)
+        width = end / 256
+        u = (edges[:-1, None] + width * (1 + x)).ravel()
+        masses = self.masses(u)
+        rise = special.expit(log_odds + u) * special.expit(-log_odds - u) * masses.first
+        fall = special.expit(log_odds - u) * special.expit(u - log_odds) * np.exp(masses.log_second)
+        return float(special.expit(log_odds) + width * np.tile(weights, 128) @ (rise - fall))
+
+    def range(self, probability: float) -> float:
+        """Return an end of the losses that matter: δ is at most `probability` from there on."""
+        return float(self._bracket(lambda t: self.masses(t).delta, np.array([probability]), rounds=1)[1][0])
+
+    def _bracket(
+        self, function: Callable[[Array], Array], target: Array, rounds: int = BRACKET_ROUNDS
+    ) -> tuple[Array, Array]:
+        """Return for each target two near thresholds between which a decreasing function of t takes that value."""
+        low, high = np.zeros_like(target), np.full_like(target, self.most)
+        if math.isinf(self.most):
+            high = np.ones_like(target)
+            while (wide := (function(high) > target) & (high < 1e300)).any():
+                high = np.where(wide, 8 * high, high)
+        steps = np.linspace(0, 1, BRACKET_PARTS + 1)
+        rows = np.arange(target.size)
+        for _ in [None] * rounds:
+            grid = low[:, None] + (high - low)[:, None] * steps
+            grid[:, -1] = high
+            values = function(grid.ravel()).reshape(grid.shape)
+            # the number of thresholds, without the last one, at which the function is not yet below the target
+            index = np.clip((values[:, :-1] >= target[:, None]).sum(axis=1) - 1, 0, BRACKET_PARTS - 1)
+            low, high = grid[rows, index], grid[rows, index + 1]
+        return low, high
+
+
+@dataclass(frozen=True)
+class GaussianPair(Pair):
+    """Two normal distributions whose means are `distance` standard deviations apart (Gaussian differential privacy)."""
+
+    distance: float
+
+    @property
+    def most(self) -> float:
+        """Infinite, unless the distributions are the same."""
+        return math.inf if self.distance > 0 else 0.0
+
+    def power(self, false_alarms: Array) -> Array:
+        """Return Φ(Φ⁻¹(s) + μ) for each rate s of false alarms."""
+        if math.isinf(self.distance):
+            return np.where(false_alarms > 0, 1.0, 0.0)
+        power = special.ndtr(special.ndtri(false_alarms) + self.distance)
+        return np.clip(power, false_alarms, 1.0)
+
+    def masses(self, t: Array) -> Masses:
+        """Return the probabilities of losses above each t >= 0."""
+        mu = self.distance
+        if mu == 0 or math.isinf(mu):
+            same = np.zeros_like(t) if mu == 0 else np.ones_like(t)
+            return Masses(same, np.full_like(t, -math.inf), same, np.zeros_like(t))
+        with np.errstate(all="ignore"):
+            start = np.minimum(t / mu, 1e200) - mu / 2  # in standard deviations from the mean of the first one
+            first, log_second = special.ndtr(-start), special.log_ndtr(-(start + mu))
+            plain = first - np.exp(t + log_second)
+            # Both terms are the density at `start` times a Mills ratio; the difference of these is an integral.
+            near = np.clip(start, -2.0, 100.0)
+            density = np.exp(-(near**2) / 2) / math.sqrt(2 * math.pi)
+            delta = np.where(start < -1, plain, density * _mills_fall(near, mu))
+            delta = np.where(start > 100, 0.0, delta)
+        return Masses(first, log_second, np.clip(delta, 0, 1), 2 * DISTRIBUTION_ACCURACY * first)
+
+
+def _mills_fall(u: Array, width: float) -> Array:
+    """Return R(u) − R(u + width) for the Mills ratio R(u) = Φ(−u)/φ(u), whose derivative is u·R(u) − 1."""
+    if width > 1:
+        return _mills(u) - _mills(u + width)
+    x, weights = np.polynomial.legendre.leggauss(12)
+    at = u[..., None] + width * (1 + x) / 2
+    return np.asarray((1 - at * _mills(at)) @ weights * (width / 2))
+
+
+def _mills(u: Array) -> Array:
+    return np.asarray(math.sqrt(math.pi / 2) * special.erfcx(u / math.sqrt(2)))
