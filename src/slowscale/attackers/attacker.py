@@ -227,7 +227,7 @@ def attacker(mechanism: Any, influence: Any = None, *, values: Any = None) -> At
     >>> round(ss.attacker(m, 30).power(0.05), 3), round(ss.attacker([m, m], [30, 30]).power(0.05), 3)
     (0.167, 0.244)
     >>> round(ss.attacker(ss.Log(sigma=1), values=(100, 110)).power(0.05), 4)
-    0.0603
+    0.0605
     """
     several = isinstance(mechanism, list | tuple)
     mechanisms = tuple(mechanism) if several else (mechanism,)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from slowscale.parameters import Array
+from slowscale.parameters import Array, lazy
 
 # The relative accuracy of the distribution functions in `noise/`, to which their tests hold them.
 DISTRIBUTION_ACCURACY = 1e-10
-# A bracket of a monotone function is divided into so many parts, so many times.
-BRACKET_PARTS, BRACKET_ROUNDS = 128, 4
+# Thresholds are searched in a table of so many parts. The part that is found is divided further, so many times.
+TABLE_PARTS, BRACKET_PARTS, BRACKET_ROUNDS = 1024, 16, 4
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Pair(ABC):
 
     def _power_by_first(self, s: Array) -> Array:
         logs = np.log(s)
-        ends = self._bracket(lambda t: self.masses(t).log_second, logs)
+        ends = self._bracket(lambda masses: masses.log_second, logs)
         bounds = [np.exp(t + logs) + self.masses(t).delta for t in ends]
         return np.where(s > 0, np.minimum(*bounds), 0.0)
 
     def _missed(self, s: Array) -> Array:
-        ends = self._bracket(lambda t: self.masses(t).first, 1 - s)
+        ends = self._bracket(lambda masses: masses.first, 1 - s)
         return np.maximum(0.0, np.maximum(*(np.exp(-t) * (1 - s - self.masses(t).delta) for t in ends)))
 
     def delta(self, epsilon: Array) -> Array:
@@ -85,13 +85,14 @@ class Pair(ABC):
 
     def epsilon(self, delta: Array) -> Array:
         """Return the smallest ε >= 0 whose δ is at most each given one."""
-        low, high = self._bracket(lambda t: self.masses(t).delta, delta)
+        low, high = self._bracket(lambda masses: masses.delta, np.nextafter(delta, 2))  # where δ is constant, its start
         above, below = self.masses(low).delta, self.masses(high).delta
         with np.errstate(all="ignore"):
             # δ is convex in exp(ε), so the chord lies above it. The bracket is so narrow that this changes no digit.
             share = np.clip((above - delta) / (above - below), 0, 1)
             found = low + np.log1p(share * np.expm1(high - low))
-        return np.where(above <= delta, low, np.where(delta > 0, np.minimum(found, high), self.most))
+        found = np.where(above <= delta, low, np.minimum(found, high))
+        return np.where((delta > 0) | (self.most == 0), found, self.most)
 
     def average(self, log_odds: float) -> float:
         """Return the average posterior of the true hypothesis, from prior log odds.
@@ -112,26 +113,31 @@ class Pair(ABC):
 
     def range(self, probability: float) -> float:
         """Return an end of the losses that matter: δ is at most `probability` from there on."""
-        return float(self._bracket(lambda t: self.masses(t).delta, np.array([probability]), rounds=1)[1][0])
+        grid, masses = self._table
+        return float(grid[min(np.count_nonzero(masses.delta > probability), grid.size - 1)])
 
-    def _bracket(
-        self, function: Callable[[Array], Array], target: Array, rounds: int = BRACKET_ROUNDS
-    ) -> tuple[Array, Array]:
-        """Return for each target two near thresholds between which a decreasing function of t takes that value."""
-        low, high = np.zeros_like(target), np.full_like(target, self.most)
-        if math.isinf(self.most):
-            high = np.ones_like(target)
-            while (wide := (function(high) > target) & (high < 1e300)).any():
-                high = np.where(wide, 8 * high, high)
-        steps = np.linspace(0, 1, BRACKET_PARTS + 1)
-        rows = np.arange(target.size)
-        for _ in [None] * rounds:
-            grid = low[:, None] + (high - low)[:, None] * steps
-            grid[:, -1] = high
-            values = function(grid.ravel()).reshape(grid.shape)
-            # the number of thresholds, without the last one, at which the function is not yet below the target
-            index = np.clip((values[:, :-1] >= target[:, None]).sum(axis=1) - 1, 0, BRACKET_PARTS - 1)
-            low, high = grid[rows, index], grid[rows, index + 1]
+    @lazy
+    def _table(self) -> tuple[Array, Masses]:
+        """Thresholds from 0 to the largest loss, or to one with δ = 0 in floats, and what is known there."""
+        end = self.most if math.isfinite(self.most) else 1.0
+        while math.isinf(self.most) and end < 1e300 and self.masses(np.array([end])).delta[0] > 0:
+            end *= 8
+        grid = np.linspace(0, end, TABLE_PARTS + 1)
+        return grid, self.masses(grid)
+
+    def _bracket(self, what: Callable[[Masses], Array], target: Array) -> tuple[Array, Array]:
+        """Return for each target two near thresholds between which something that falls with t takes that value."""
+        grid, masses = self._table
+        index = np.clip((what(masses) >= target[:, None]).sum(axis=1) - 1, 0, TABLE_PARTS - 1)
+        low, high = grid[index], grid[index + 1]
+        steps, rows = np.linspace(0, 1, BRACKET_PARTS + 1), np.arange(target.size)
+        for _ in [None] * BRACKET_ROUNDS:
+            inner = low[:, None] + (high - low)[:, None] * steps
+            inner[:, -1] = high
+            # the number of thresholds, without the last one, at which it is not yet below the target
+            above = what(self.masses(inner[:, :-1])) >= target[:, None]
+            index = np.clip(above.sum(axis=1) - 1, 0, BRACKET_PARTS - 1)
+            low, high = inner[rows, index], inner[rows, index + 1]
         return low, high
 
 
@@ -148,8 +154,8 @@ class GaussianPair(Pair):
 
     def power(self, false_alarms: Array) -> Array:
         """Return Φ(Φ⁻¹(s) + μ) for each rate s of false alarms."""
-        if math.isinf(self.distance):
-            return np.where(false_alarms > 0, 1.0, 0.0)
+        if self.distance == 0 or math.isinf(self.distance):
+            return np.where(false_alarms > 0, 1.0, 0.0) if self.distance else false_alarms
         power = special.ndtr(special.ndtri(false_alarms) + self.distance)
         return np.clip(power, false_alarms, 1.0)
 

@@ -52,7 +52,8 @@ class ShiftedPair(Pair):
     def _left(self, distance: Array) -> Array:
         """Return the loss at a distance left of 0."""
         with np.errstate(all="ignore"):
-            return self.noise._drop_rise(distance, np.full_like(distance, self.shift))
+            loss = self.noise._drop_rise(distance, np.full_like(distance, self.shift))
+        return np.where(np.isnan(loss), 0.0, loss)  # far out, where floats overflow, the two densities are alike
 
     def _place(self, logit: Array) -> tuple[Array, Array]:
         """Return a place z between 0 and Δ/2 and Δ − 2z, each with all its digits, from a coordinate."""
