@@ -8,6 +8,7 @@ detected, for each rate of false alarms.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, overload
 
 import numpy as np
@@ -78,9 +79,9 @@ class Attacker:
     values: tuple[tuple[float, float], ...] | None = None
     optimistic: bool = False
 
-    @lazy
+    @property
     def _curve(self) -> Pair | LossCurve:
-        return compose(self._pairs, upper=not self.optimistic)
+        return _curve(self)
 
     @lazy
     def _pairs(self) -> list[Pair]:
@@ -257,6 +258,12 @@ def attacker(mechanism: Any, influence: Any = None, *, values: Any = None) -> At
     return found
 
 
+@lru_cache(maxsize=64)
+def _curve(asked: Attacker) -> Pair | LossCurve:
+    return compose(asked._pairs, upper=not asked.optimistic)
+
+
+@lru_cache(maxsize=256)  # reports ask about each column by itself and then about all of them together
 def presence(mechanism: Mechanism, influence: float) -> Pair:
     """Return what is published without and with a record of this influence."""
     if isinstance(mechanism, AdditiveMechanism):

@@ -39,7 +39,7 @@ class Atoms:
 def compose(pairs: Sequence[Pair], upper: bool) -> "Pair | LossCurve":
     """Return the pair of several independent releases: exactly if possible, otherwise as a bound from one side."""
     pairs = [one for one in pairs if one.most > 0]
-    gaussian = math.sqrt(math.fsum(one.distance**2 for one in pairs if isinstance(one, GaussianPair)))
+    gaussian = math.hypot(*(one.distance for one in pairs if isinstance(one, GaussianPair)))
     others = [one for one in pairs if not isinstance(one, GaussianPair)]
     parts: list[Pair] = others if others and gaussian == 0 else [*others, GaussianPair(gaussian)]
     if len(parts) == 1:
@@ -66,8 +66,10 @@ def _nodes(pair: Pair, step: float, end: float) -> Array:
 def _rounded_up(pair: Pair, step: float, end: float) -> Atoms:
     masses = pair.masses(_nodes(pair, step, end))
     delta = masses.delta
-    slopes = np.append(np.maximum(delta[:-1] - delta[1:], 0.0) / math.expm1(step), 0.0)
-    above = np.maximum(math.exp(step) * slopes[:-1] - slopes[1:], 0.0)  # the probabilities of step, 2·step, …
+    falls = np.append(np.maximum(delta[:-1] - delta[1:], 0.0), 0.0)
+    shrink = math.exp(-step)
+    # the probabilities of step, 2·step, …: by how much the slope in exp(ε) changes there
+    above = np.maximum(falls[:-1] - shrink * falls[1:], 0.0) / -math.expm1(-step)
     below = above * np.exp(-step * np.arange(1, above.size + 1))  # of −step, −2·step, …, by symmetry
     infinite = float(delta[-1] + masses.error.max() + NEGLIGIBLE)
     middle = max(1 - math.fsum(above) - math.fsum(below) - float(delta[-1]), 0.0) + NEGLIGIBLE
@@ -114,14 +116,14 @@ class LossCurve:
         The distribution.
     deltas
         δ at ε = 0, step, 2·step, ….
-    weights
-        By how much δ falls from there on, divided by the growth of exp(ε), relative to exp(ε) at that point.
+    falls
+        By how much δ falls from each of these points to the next.
     """
 
     most: float
     atoms: Atoms
     deltas: Array
-    weights: Array
+    falls: Array
 
     @staticmethod
     def of(atoms: Atoms, most: float) -> "LossCurve":
@@ -129,30 +131,32 @@ class LossCurve:
         positive = atoms.masses[max(1 - atoms.start, 0) :]  # at step, 2·step, …
         if atoms.start > 1:
             positive = np.concatenate([np.zeros(atoms.start - 1), positive])
-        decay, sums, running = math.exp(-atoms.step), [0.0], 0.0
+        shrink, sums, running = math.exp(-atoms.step), [0.0], 0.0
         for mass in positive[::-1].tolist():
-            running = decay * (mass + running)
+            running = mass + shrink * running
             sums.append(running)
-        weights = np.array(sums[::-1])
-        falls = math.expm1(atoms.step) * weights
+        falls = -math.expm1(-atoms.step) * np.array(sums[::-1])
         deltas = np.cumsum(falls[::-1])[::-1] + atoms.infinite
-        return LossCurve(most, atoms, np.clip(deltas, 0.0, 1.0), weights)
+        return LossCurve(most, atoms, np.clip(deltas, 0.0, 1.0), falls)
 
     def delta(self, epsilon: Array) -> Array:
         """Return δ at each ε >= 0: the chord between two grid points."""
         step = self.atoms.step
         place = np.minimum(np.floor(epsilon / step), self.deltas.size - 1)
         index = place.astype(int)
-        with np.errstate(all="ignore"):
-            found = self.deltas[index] - np.expm1(np.clip(epsilon - place * step, 0, step)) * self.weights[index]
+        past = np.clip(epsilon - place * step, 0, step)
+        # the share of the growth of exp(ε) between two points, (exp(past) − 1)/(exp(step) − 1)
+        share = np.exp(past - step) * np.expm1(-past) / math.expm1(-step)
+        found = self.deltas[index] - share * self.falls[index]
         return np.where(epsilon >= self.most, 0.0, np.maximum(found, max(self.atoms.infinite, 0.0)))
 
     def epsilon(self, delta: Array) -> Array:
         """Return the smallest ε >= 0 whose δ is at most each given one."""
         index = np.clip(np.searchsorted(-self.deltas, -delta) - 1, 0, self.deltas.size - 1)
         with np.errstate(all="ignore"):
-            more = np.log1p(np.maximum(self.deltas[index] - delta, 0.0) / self.weights[index])
-        found = index * self.atoms.step + more
+            share = np.clip((self.deltas[index] - delta) / self.falls[index], 0.0, 1.0)
+            more = np.log(share + (1 - share) * math.exp(-self.atoms.step))
+        found = (index + 1) * self.atoms.step + more
         found = np.where(self.deltas[0] <= delta, 0.0, found)
         return np.where(np.isfinite(found) & (delta >= self.deltas[-1]), np.minimum(found, self.most), self.most)
 

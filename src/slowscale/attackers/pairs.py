@@ -17,7 +17,7 @@ from slowscale.parameters import Array, lazy
 # The relative accuracy of the distribution functions in `noise/`, to which their tests hold them.
 DISTRIBUTION_ACCURACY = 1e-10
 # Thresholds are searched in a table of so many parts. The part that is found is divided further, so many times.
-TABLE_PARTS, BRACKET_PARTS, BRACKET_ROUNDS = 1024, 16, 4
+TABLE_PARTS, BRACKET_PARTS, BRACKET_ROUNDS = 1024, 64, 3
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class Pair(ABC):
 
     def _power_by_first(self, s: Array) -> Array:
         logs = np.log(s)
-        ends = self._bracket(lambda masses: masses.log_second, logs)
-        bounds = [np.exp(t + logs) + self.masses(t).delta for t in ends]
-        return np.where(s > 0, np.minimum(*bounds), 0.0)
+        ends = np.array(self._bracket(lambda masses: masses.log_second, logs))
+        bounds = np.exp(ends + logs) + self.masses(ends).delta
+        return np.where(s > 0, bounds.min(axis=0), 0.0)
 
     def _missed(self, s: Array) -> Array:
-        ends = self._bracket(lambda masses: masses.first, 1 - s)
-        return np.maximum(0.0, np.maximum(*(np.exp(-t) * (1 - s - self.masses(t).delta) for t in ends)))
+        ends = np.array(self._bracket(lambda masses: masses.first, 1 - s))
+        return np.maximum((np.exp(-ends) * (1 - s - self.masses(ends).delta)).max(axis=0), 0.0)
 
     def delta(self, epsilon: Array) -> Array:
         """Return δ at each ε >= 0."""
@@ -86,7 +86,7 @@ class Pair(ABC):
     def epsilon(self, delta: Array) -> Array:
         """Return the smallest ε >= 0 whose δ is at most each given one."""
         low, high = self._bracket(lambda masses: masses.delta, np.nextafter(delta, 2))  # where δ is constant, its start
-        above, below = self.masses(low).delta, self.masses(high).delta
+        above, below = self.masses(np.array([low, high])).delta
         with np.errstate(all="ignore"):
             # δ is convex in exp(ε), so the chord lies above it. The bracket is so narrow that this changes no digit.
             share = np.clip((above - delta) / (above - below), 0, 1)

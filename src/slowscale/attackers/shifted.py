@@ -21,6 +21,7 @@ from slowscale.parameters import Array, lazy
 
 NEAREST, FARTHEST = 1e-305, 1e305  # the distances from 0 between which the ends of an interval are searched
 LOGIT_SPAN = 700.0  # the same for the place between 0 and Δ/2, as log odds
+STEPS_OF_TABLE = 2048  # of a table in which ends are looked up before they are refined
 NARROW_RISE = 1.0  # where the log-density falls by less, the density is integrated directly
 
 
@@ -97,22 +98,33 @@ class ShiftedPair(Pair):
         """Return the distance of the left end of {L > t} from 0; infinite if the loss is larger everywhere."""
         if math.isinf(self._peak):
             return np.full_like(t, math.inf)
-        low, high = math.log(max(self._peak, NEAREST)), math.log(FARTHEST)
-        found = solve(lambda x: self._left(np.exp(x)) - t, np.full_like(t, low), np.full_like(t, high))
-        return np.where((t <= 0) | (self._left(np.full_like(t, FARTHEST)) > t), math.inf, np.exp(found))
+        found = self._outside.solve(t)
+        return np.where((t <= 0) | (self._outside.values[-1] > t), math.inf, np.exp(found))
 
     def _near_end(self, t: Array) -> tuple[Array, Array]:
         """Return the right end b of {L > t}, and Δ − b."""
-        ends = np.full_like(t, LOGIT_SPAN)
-        logit = solve(lambda x: self._right(x) - t, -ends, ends)
-        place, gap = self._place(np.where(t <= 0, math.inf, logit))
+        place, gap = self._place(np.where(t <= 0, math.inf, self._between_means.solve(t)))
         to_shift = (self.shift + gap) / 2
-        if self._peak == 0:
-            return place, to_shift
         past = t > self._left(np.zeros(1))[0]  # then the right end is between the peak and 0
-        low, high = math.log(NEAREST), math.log(min(self._peak, FARTHEST))
-        left = np.exp(solve(lambda x: t - self._left(np.exp(x)), np.full_like(t, low), np.full_like(t, high)))
+        if self._peak == 0 or not past.any():
+            return place, to_shift
+        left = np.exp(self._inside.solve(-t))
         return np.where(past, -left, place), np.where(past, self.shift + left, to_shift)
+
+    @lazy
+    def _outside(self) -> "Falling":
+        """The loss beyond its peak, by the log of the distance from 0."""
+        return Falling.of(lambda x: self._left(np.exp(x)), math.log(max(self._peak, NEAREST)), math.log(FARTHEST))
+
+    @lazy
+    def _inside(self) -> "Falling":
+        """Minus the loss between 0 and its peak, by the log of the distance from 0."""
+        return Falling.of(lambda x: -self._left(np.exp(x)), math.log(NEAREST), math.log(min(self._peak, FARTHEST)))
+
+    @lazy
+    def _between_means(self) -> "Falling":
+        """The loss between 0 and Δ/2, by the log odds of the place."""
+        return Falling.of(self._right, -LOGIT_SPAN, LOGIT_SPAN)
 
     def _center(self, z: Array) -> Array:
         """Return P(|Z| <= z)."""
@@ -149,6 +161,26 @@ class ShiftedPair(Pair):
             rise = self.noise._drop_rise(np.broadcast_to(low[:, None], at.shape), at)
             total += np.exp(-rise) @ weights / 2 * part
         return np.asarray(self.noise._log_peak - self.noise._drop(low) + np.log(total))
+
+
+@dataclass(frozen=True)
+class Falling:
+    """A function that does not rise, with a table of its values in which solutions are looked up first."""
+
+    function: Callable[[Array], Array]
+    at: Array
+    values: Array
+
+    @staticmethod
+    def of(function: Callable[[Array], Array], low: float, high: float) -> "Falling":
+        """Return the function with a table of its values between two points."""
+        at = np.linspace(low, high, STEPS_OF_TABLE + 1)
+        return Falling(function, at, function(at))
+
+    def solve(self, value: Array) -> Array:
+        """Return where the function has each value, or the end that is nearest to it."""
+        index = np.clip(np.searchsorted(-self.values, -value), 1, STEPS_OF_TABLE)
+        return solve(lambda x: self.function(x) - value, self.at[index - 1], self.at[index])
 
 
 def solve(function: Callable[[Array], Array], low: Array, high: Array) -> Array:

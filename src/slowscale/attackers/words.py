@@ -1,5 +1,7 @@
 """What an attacker can find out, as sentences for people."""
 
+import math
+
 from slowscale.figures import percent, share
 
 ONE_IN = {2: "two", 10: "ten", 20: "twenty", 50: "fifty", 100: "a hundred", 1000: "a thousand", 10**6: "a million"}
@@ -35,3 +37,12 @@ def recognition(value: str, other: str, rate: float, power: float, bound: str = 
 def guesses(prior: float, correct: float, bound: str = "at most") -> str:
     """Return how often the best guess is right."""
     return f"The best guess, starting from {percent(prior)}, is right {bound} {share(correct)} of the time."
+
+
+def worst_case(loss: float) -> str:
+    """Return the certainty in the worst case, starting from 50 %; there is no limit if the loss has none.
+
+    >>> worst_case(1.5), worst_case(50), worst_case(math.inf)
+    ('81.8 %', '> 99.99 %', 'no limit')
+    """
+    return "no limit" if math.isinf(loss) else share(1 / (1 + math.exp(-loss)))

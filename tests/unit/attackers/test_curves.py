@@ -34,7 +34,7 @@ EVERY_NOISE = pytest.mark.parametrize(("noise", "shift"), NOISES, ids=str)
 
 @EVERY_NOISE
 def test_brute_force(noise, shift):
-    """On tens of thousands of cells of the line, ordered by their likelihood ratio, without any reasoning about its shape."""
+    """On many cells of the line, ordered by their likelihood ratio, without any reasoning about its shape."""
     pair = ShiftedPair(noise, shift)
     assert pair.power(RATES) == pytest.approx(brute_power(noise, shift, RATES), rel=2e-4, abs=5e-8)
     epsilons = np.array([0, 0.2, 0.5, 0.9, 0.99]) * min(pair.most, 5)
@@ -79,7 +79,7 @@ def test_many_digits(noise, shift, share):
         def loss(z):
             return log_density(noise, z) - log_density(noise, z - step) - epsilon
 
-        ends = [-mp.mpf(10) ** k * noise.sigma for k in range(12, -30, -1)]
+        ends = [-(mp.mpf(10) ** k) * noise.sigma for k in range(12, -30, -1)]
         inner = [mp.mpf(k) / 64 * step for k in range(33)] + [step * mp.mpf(10) ** -k for k in range(2, 30)]
         nodes = sorted([*ends, *inner])
         positive = [loss(z) > 0 for z in nodes]
@@ -128,7 +128,10 @@ def test_laws(noise, shift):
     pair = ShiftedPair(noise, shift)
     rates = np.linspace(0, 1, 41)
     power = pair.power(rates)
-    assert power[0] == 0 and power[-1] == 1 and (power >= rates).all() and (np.diff(power) >= 0).all()
+    assert power[0] == 0
+    assert power[-1] == 1
+    assert (power >= rates).all()
+    assert (np.diff(power) >= 0).all()
     assert (np.diff(power, 2) <= 1e-9).all()  # concave
     inside = (power > 1e-3) & (power < 1 - 1e-3)
     assert 1 - pair.power(1 - power[inside]) == pytest.approx(rates[inside], abs=1e-8)  # its own inverse
@@ -138,7 +141,8 @@ def test_laws(noise, shift):
     delta = pair.delta(epsilons)
     both = np.concatenate([epsilons, -epsilons]), np.concatenate([delta, 1 - np.exp(-epsilons) * (1 - delta)])
     dual = (np.exp(both[0]) * rates[:, None] + both[1]).min(axis=1)
-    assert power == pytest.approx(np.minimum(dual, 1), abs=1e-5) and (power <= dual + 1e-7).all()
+    assert power == pytest.approx(np.minimum(dual, 1), abs=1e-5)
+    assert (power <= dual + 1e-7).all()
     assert pair.delta(pair.epsilon(np.array([1e-3, 1e-9]))) == pytest.approx([1e-3, 1e-9], rel=1e-6)
 
 
@@ -165,10 +169,15 @@ def test_extremes(mechanism, ratio):
         delta = found.delta([0, 1e-12, 1, 40, 1e16])
         epsilon = found.epsilon([0, 1e-300, 1e-6, 0.5, 1])
         posterior = found.posterior(1e-6)
-    assert (np.diff(power) >= 0).all() and power[0] == 0 and power[-1] == 1
-    assert (np.diff(delta) <= 0).all() and ((delta >= 0) & (delta <= 1)).all()
-    assert (np.diff(epsilon) <= 0).all() and epsilon[-1] == 0
-    assert 0 < posterior.average <= posterior.highest <= 1 and 1 - 1e-6 <= posterior.correct <= 1
+    assert (np.diff(power) >= 0).all()
+    assert power[0] == 0
+    assert power[-1] == 1
+    assert (np.diff(delta) <= 0).all()
+    assert ((delta >= 0) & (delta <= 1)).all()
+    assert (np.diff(epsilon) <= 0).all()
+    assert epsilon[-1] == 0
+    assert 0 < posterior.average <= posterior.highest <= 1
+    assert 1 - 1e-6 <= posterior.correct <= 1
 
 
 def test_transformations_are_gaussian():
