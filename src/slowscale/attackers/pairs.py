@@ -112,9 +112,9 @@ class Pair(ABC):
         return float(special.expit(log_odds) + width * np.tile(weights, 128) @ (rise - fall))
 
     def range(self, probability: float) -> float:
-        """Return an end of the losses that matter: δ is at most `probability` from there on."""
+        """Return an end of the losses that matter: larger ones have at most this probability."""
         grid, masses = self._table
-        return float(grid[min(np.count_nonzero(masses.delta > probability), grid.size - 1)])
+        return float(grid[min(np.count_nonzero(masses.first > probability), grid.size - 1)])
 
     @lazy
     def _table(self) -> tuple[Array, Masses]:

@@ -38,7 +38,7 @@ def test_gaussians_through_the_numerical_composition(shifts):
         least, true, most = (getattr(curve, name)(at) for curve in (low, exact, high))
         assert (least <= true * (1 + 1e-12)).all(), name
         assert (true <= most * (1 + 1e-12)).all(), name
-    assert high.power(RATES) == pytest.approx(exact.power(RATES), rel=1e-4)
+    assert high.power(RATES) == pytest.approx(exact.power(RATES), rel=2e-4)
     assert low.power(RATES) == pytest.approx(exact.power(RATES), rel=5e-2)
     assert high.epsilon(DELTAS[:3]) == pytest.approx(exact.epsilon(DELTAS[:3]), rel=2e-4)
     assert low.average(-1.0) <= exact.average(-1.0) <= high.average(-1.0) <= low.average(-1.0) + 0.01
@@ -116,7 +116,7 @@ def test_extremes():
             assert (np.diff(power) >= 0).all()
             assert (np.diff(delta) <= 0).all()
             assert (np.diff(epsilon) <= 0).all()
-            assert 0.3 - 1e-8 <= one.posterior(0.3).average <= 1
+            assert 0.3 - 1e-6 <= one.posterior(0.3).average <= 1
 
 
 def test_many_releases_by_simulation():

@@ -609,7 +609,7 @@ def test_a_function_of_which_only_the_name_is_known(tmp_path):
     assert scope.columns[0].mechanism is None
     found = meaning(scope.columns, RecordSize("r", everywhere=12.0))
     assert found.detected == pytest.approx(ss.attacker(ss.Gaussian(1), 2).power(0.05))
-    unknown = dataclasses.replace(scope.columns[0], policy=ss.GeneralizedGaussian(1, 1).policy)
+    unknown = replace(scope.columns[0], policy=ss.GeneralizedGaussian(1, 1).policy)
     found = meaning([unknown], RecordSize("r", everywhere=1.0))
     assert (found.detected, found.guessed, found.most) == (None, None, math.inf)
     assert found.epsilon == pytest.approx(ss.epsilon(math.tanh(0.5), 1e-6))
