@@ -209,7 +209,12 @@ def attacker(mechanism: Sequence[Mechanism], influence: Sequence[Scalar], *, val
 def attacker(mechanism: Sequence[Mechanism], *, values: Sequence[tuple[Scalar, Scalar]]) -> Attacker: ...
 
 
-def attacker(mechanism: Any, influence: Any = None, *, values: Any = None) -> Attacker:
+def attacker(
+    mechanism: Mechanism | Sequence[Mechanism],
+    influence: Scalar | Sequence[Scalar] | None = None,
+    *,
+    values: tuple[Scalar, Scalar] | Sequence[tuple[Scalar, Scalar]] | None = None,
+) -> Attacker:
     """Return what the best possible attacker can find out about a record, from one release or from several.
 
     Parameters
@@ -231,7 +236,7 @@ def attacker(mechanism: Any, influence: Any = None, *, values: Any = None) -> At
     0.0605
     """
     several = isinstance(mechanism, list | tuple)
-    mechanisms = tuple(mechanism) if several else (mechanism,)
+    mechanisms: tuple[Any, ...] = tuple(mechanism) if several else (mechanism,)  # type: ignore[arg-type]
     for one in mechanisms:
         if not isinstance(one, Mechanism):
             raise ParameterTypeError(
@@ -244,7 +249,7 @@ def attacker(mechanism: Any, influence: Any = None, *, values: Any = None) -> At
             "give either influence, to ask whether a record is there, or values=(one, other), to ask which it has"
         )
     name, given = ("values", values) if influence is None else ("influence", influence)
-    each = list(given) if several and isinstance(given, list | tuple | np.ndarray) else [given]
+    each: list[Any] = list(given) if several and isinstance(given, list | tuple | np.ndarray) else [given]
     if len(each) != len(mechanisms):
         raise ParameterError(
             f"{name} must have one entry for each of the {len(mechanisms)} mechanisms, got {len(each)}"

@@ -60,7 +60,7 @@ def compose(pairs: Sequence[Pair], upper: bool) -> "Pair | LossCurve":
 
 def _nodes(pair: Pair, step: float, end: float) -> Array:
     """Return the grid points from 0 to the first one at or above `end`."""
-    return step * np.arange(math.ceil(end / step * (1 + 1e-12)) + 1)
+    return np.asarray(step * np.arange(math.ceil(end / step * (1 + 1e-12)) + 1), float)
 
 
 def _rounded_up(pair: Pair, step: float, end: float) -> Atoms:

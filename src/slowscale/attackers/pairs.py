@@ -1,7 +1,7 @@
 """Pairs of distributions that an attacker must tell apart: what is published with a record, and without it.
 
 The privacy loss L is the log of the ratio of the two densities. Every pair here is symmetric: exchanging the two
-distributions gives the same pair, so the losses t >= 0 describe it completely (Section 5 of docs/attackers.md).
+distributions gives the same pair, so the losses t >= 0 describe it completely (docs/attackers.md).
 """
 
 import math
@@ -77,7 +77,7 @@ class Pair(ABC):
 
     def _missed(self, s: Array) -> Array:
         ends = np.array(self._bracket(lambda masses: masses.first, 1 - s))
-        return np.maximum((np.exp(-ends) * (1 - s - self.masses(ends).delta)).max(axis=0), 0.0)
+        return np.asarray(np.maximum((np.exp(-ends) * (1 - s - self.masses(ends).delta)).max(axis=0), 0.0))
 
     def delta(self, epsilon: Array) -> Array:
         """Return δ at each ε >= 0."""
@@ -114,7 +114,7 @@ class Pair(ABC):
     def range(self, probability: float) -> float:
         """Return an end of the losses that matter: larger ones have at most this probability."""
         grid, masses = self._table
-        return float(grid[min(np.count_nonzero(masses.first > probability), grid.size - 1)])
+        return float(grid[min(int(np.count_nonzero(masses.first > probability)), grid.size - 1)])
 
     @lazy
     def _table(self) -> tuple[Array, Masses]:
@@ -157,7 +157,7 @@ class GaussianPair(Pair):
         if self.distance == 0 or math.isinf(self.distance):
             return np.where(false_alarms > 0, 1.0, 0.0) if self.distance else false_alarms
         power = special.ndtr(special.ndtri(false_alarms) + self.distance)
-        return np.clip(power, false_alarms, 1.0)
+        return np.asarray(np.clip(power, false_alarms, 1.0))
 
     def masses(self, t: Array) -> Masses:
         """Return the probabilities of losses above each t >= 0."""

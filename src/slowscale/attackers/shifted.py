@@ -33,7 +33,7 @@ class ShiftedPair(Pair):
     shift: float
 
     @lazy
-    def most(self) -> float:  # type: ignore[override]
+    def most(self) -> float:
         """The largest loss: at the peak of the density, or where a smooth density bends."""
         return float(self._left(np.array([self._peak]))[0]) if self._peak < math.inf else math.inf
 

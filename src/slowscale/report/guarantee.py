@@ -1,6 +1,7 @@
 """The guarantee: the policy of each column, what an attacker can learn, and the total loss by all releases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from slowscale.report.page import Html, Section, caption, cell, facts, head, joi
 from slowscale.report.scope import Scope
 from slowscale.report.words import growth, listed, mathml
 
+T = TypeVar("T")
 MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
 DETECTED = f"Detected, with {alarms(EXAMPLE_ALARMS)}"
@@ -182,10 +184,10 @@ def column_value(value: float | None) -> str:
 def _group(name: str, values: list[str] | None, found: Sequence[Meaning | None], width: int) -> Html:
     """Return the part of the table for one column; a number that is the same for all sizes spans them."""
     lines: dict[str, list[str]] = {} if values is None else {"Value in this column": values}
-    lines["PRzCDP loss"] = [_stated(one and figure(one.loss)) for one in found]
-    lines[f"ε, with δ = {DELTA_WRITTEN}"] = [_stated(one and figure(one.epsilon)) for one in found]
+    lines["PRzCDP loss"] = [_stated(one, lambda one: figure(one.loss)) for one in found]
+    lines[f"ε, with δ = {DELTA_WRITTEN}"] = [_stated(one, lambda one: figure(one.epsilon)) for one in found]
     lines |= _learned(found)
-    lines[WORST_CASE] = [_stated(one and worst_case(one.most)) for one in found]
+    lines[WORST_CASE] = [_stated(one, lambda one: worst_case(one.most)) for one in found]
     span = width if len(found) == 1 else 1
     rows = [row(head(what, "row"), *(cell(text, colspan=str(span)) for text in texts)) for what, texts in lines.items()]
     return tag("tbody", row(head(name, "rowgroup", colspan=str(width + 1))), *rows, class_="group")
@@ -194,13 +196,13 @@ def _group(name: str, values: list[str] | None, found: Sequence[Meaning | None],
 def _learned(found: Sequence[Meaning | None]) -> dict[str, list[str]]:
     """Return the rows on how often records are detected, and how often the best guess is right."""
     return {
-        DETECTED: [_stated(one and _share(one.detected)) for one in found],
-        GUESSED: [_stated(one and _share(one.guessed)) for one in found],
+        DETECTED: [_stated(one, lambda one: _share(one.detected)) for one in found],
+        GUESSED: [_stated(one, lambda one: _share(one.guessed)) for one in found],
     }
 
 
-def _stated(text: str | None) -> str:
-    return "not stated" if text is None else text
+def _stated(known: T | None, write: Callable[[T], str]) -> str:
+    return "not stated" if known is None else write(known)
 
 
 def _share(probability: float | None) -> str:
@@ -240,14 +242,14 @@ def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     title = "PRzCDP loss by everything released so far"
     if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
         found = [meaning(scope.columns, size) for size in sizes]
-        told = [_stated(one and figure(one.loss)) for one in found]
+        told = [_stated(one, lambda one: figure(one.loss)) for one in found]
         learned, note = _learned(found), ""
     else:
         totals = [None if (lost := total_losses(spent, size)) is None else explain(lost) for size in sizes]
         bounds = [None if total is None else total.certainty for total in totals]
         used = Exceptions([bound for bound in bounds if bound is not None])
-        told = [_stated(total and figure(total.loss)) for total in totals]
-        sure = [_stated(bound and share(bound.value) + used.mark(bound)) for bound in bounds]
+        told = [_stated(total, lambda total: figure(total.loss)) for total in totals]
+        sure = [_stated(bound, lambda bound: share(bound.value) + used.mark(bound)) for bound in bounds]
         learned = {"Highest certainty of an attacker": sure}
         note = (
             f" Certainties start from {percent(EVEN)}. They follow from the losses alone, and hold {used}."
