@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slowscale import datasets
     from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
+    from slowscale.attackers import Attacker, Posterior, attacker
     from slowscale.bounded import BoundedPolicy
     from slowscale.errors import (
         CalibrationError,
@@ -57,6 +58,7 @@ __version__ = "0.1.0.dev0"
 # Where each name lives: it is imported when it is first asked for, so that nobody waits for what is not needed.
 _HOMES = {
     "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
+    "slowscale.attackers": ("Attacker", "Posterior", "attacker"),
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
@@ -82,6 +84,7 @@ _ROOMS = ("datasets",)  # modules that are public as a whole
 
 __all__ = [
     "ArsinhNormal",
+    "Attacker",
     "BoundedPolicy",
     "CalibrationError",
     "CapError",
@@ -106,6 +109,7 @@ __all__ = [
     "ParameterTypeError",
     "PlanError",
     "Policy",
+    "Posterior",
     "Query",
     "RecordPolicy",
     "Release",
@@ -115,6 +119,7 @@ __all__ = [
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
+    "attacker",
     "compare",
     "datasets",
     "epsilon",

@@ -13,12 +13,16 @@ from typing import Any
 import numpy as np
 
 from slowscale.accounting import Loss, RecordPolicy
+from slowscale.accounting.semantics import DELTA, best_epsilon
+from slowscale.attackers import EVEN, EXAMPLE_ALARMS, Attacker, attacker
 from slowscale.errors import ParameterError
 from slowscale.facts import Facts
-from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms import Gaussian, Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import closed_form
+from slowscale.parameters import lazy
 from slowscale.policy import PURE, ConstantPolicy, Policy
+from slowscale.policy.transforming import TransformingPolicy
 from slowscale.sizes import RecordSize, default_sizes, default_span
 from slowscale.typing import ArrayLike, Scalar
 
@@ -84,6 +88,18 @@ class ColumnPolicy:
         with np.errstate(all="ignore"):
             loss, closed = float(self.policy(value)), math.nan if self.closed is None else float(self.closed(value))
         return closed / loss if 0 < loss < closed < math.inf else 1.0
+
+    def faced(self, value: float) -> tuple[Mechanism, float] | None:
+        """Return a mechanism and an influence that an attacker on a record of this size faces, or None if not known.
+
+        Every transformation is to an attacker what Gaussian noise with the same PRzCDP loss is. So its function need
+        not be known.
+        """
+        if self.mechanism is not None:
+            return self.mechanism, 1.0 if self.single else value
+        if isinstance(self.policy, TransformingPolicy):
+            return Gaussian(1.0), math.sqrt(2 * self.loss(value).rho)
+        return None
 
 
 def record_policy(policies: Mapping[str, Policy], single: str | None, filtered: bool) -> RecordPolicy:
@@ -151,6 +167,64 @@ def losses(columns: Sequence[ColumnPolicy], size: RecordSize) -> list[Loss] | No
     """Return the loss of an example record through each column, or None if it lacks a value for one of them."""
     found = [loss for column in columns if (loss := column.at(size)) is not None]
     return found if len(found) == len(columns) else None
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a record of some size loses through one or several columns, and what an attacker makes of it.
+
+    Attributes
+    ----------
+    losses
+        The loss through each column.
+    attacker
+        The best possible attacker, or None if a mechanism uses a function of which only the name is known.
+    """
+
+    losses: tuple[Loss, ...]
+    attacker: Attacker | None
+
+    @property
+    def loss(self) -> float:
+        """The total loss, as PRzCDP (ρ)."""
+        return sum(loss.rho for loss in self.losses)
+
+    @lazy
+    def epsilon(self) -> float:
+        """The smallest ε of (ε, δ)-differential privacy with δ = 10⁻⁶; a bound by the losses without an attacker."""
+        return best_epsilon(self.losses, DELTA).value if self.attacker is None else self.attacker.epsilon(DELTA)
+
+    @lazy
+    def detected(self) -> float | None:
+        """How often the record is detected at most, with one false alarm in twenty; None if it is not known."""
+        return None if self.attacker is None else self.attacker.power(EXAMPLE_ALARMS)
+
+    @lazy
+    def guessed(self) -> float | None:
+        """How often the best guess is right at most, starting from 50 %; None if it is not known."""
+        return None if self.attacker is None else EVEN + EVEN * self.attacker.delta(0.0)
+
+    @property
+    def most(self) -> float:
+        """The largest possible privacy loss, which decides the worst case. It may be infinite."""
+        if self.attacker is not None:
+            return self.attacker.loss
+        return math.fsum(math.inf if loss.pure is None else loss.pure for loss in self.losses)
+
+
+def meaning(columns: Sequence[ColumnPolicy], size: RecordSize) -> Meaning | None:
+    """Return what an example record loses and what that means, or None if it lacks a value for one of the columns.
+
+    The command and the reports explain losses by this function, so that they agree.
+    """
+    found = losses(columns, size)
+    if found is None:
+        return None
+    faced = [column.faced(size.value(column.name) or 0.0) for column in columns]
+    known = [one for one in faced if one is not None]
+    if len(known) < len(columns) or not all(math.isfinite(influence) for _, influence in known):
+        return Meaning(tuple(found), None)
+    return Meaning(tuple(found), attacker([one for one, _ in known], [influence for _, influence in known]))
 
 
 def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[float, float]:

@@ -19,8 +19,7 @@ import pytest
 from helpers.commands import run_command
 
 import slowscale as ss
-from slowscale.accounting import Loss, best_epsilon, certainty, posterior
-from slowscale.accounting.semantics import highest_certainty
+from slowscale.accounting import posterior
 from slowscale.figures import figure, share
 
 COMMAND = Path(sys.executable).with_name("slowscale")
@@ -428,7 +427,7 @@ def test_a_ledger_with_a_function_needs_python(tmp_path):
 
 def test_a_certainty_that_is_not_a_bound(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
-    assert "is > 99.99 %, except in 1 % of cases" in words
+    assert "is detected at most > 99.99 % of the time." in words
     assert "100" not in words.partition("In words")[2]
 
 
@@ -465,16 +464,18 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
         in words
     )
     assert f"{figure(root.std(1e11))} for a sum of 100,000,000,000" in words
-    parts = [Loss(polylog.policy(12), polylog.pure_policy(12)), Loss(root.policy(4e5)), Loss(count.policy(1))]
-    total = figure(sum(one.rho for one in parts))
-    assert f"  median firm: {total}, {share(certainty(parts).value)}\n" in words
+    total = polylog.policy(12) + root.policy(4e5) + count.policy(1)
+    attacker = ss.attacker([polylog, root, count], [12, 4e5, 1])
+    detected, guessed = attacker.power(0.05), attacker.posterior(0.5).correct
+    assert f"  median firm: {figure(total)}, {share(detected)}, {share(guessed)}\n" in words
     assert "e+" not in words
     assert "not from the records" not in words
     found = json.loads(run("check", "plan.toml", "--json", folder=dollars).stdout)["sizes"]
     assert [size["name"] for size in found] == ["median firm", "largest firm"]
-    assert found[0]["loss"] == pytest.approx(sum(one.rho for one in parts))
-    assert found[0]["epsilon"] == best_epsilon(parts, 1e-6).value
-    assert found[0]["posterior_guarantee"] == "PRDP and PRzCDP"
+    assert found[0]["loss"] == pytest.approx(total)
+    assert (found[0]["epsilon"], found[0]["delta"]) == (pytest.approx(attacker.epsilon(1e-6)), 1e-6)
+    assert (found[0]["detected"], found[0]["false_alarms"]) == (pytest.approx(detected), 0.05)
+    assert (found[0]["guessed"], found[0]["posterior"]) == (pytest.approx(guessed), 1)
 
 
 def test_check_takes_other_sizes(dollars):
@@ -503,23 +504,25 @@ def test_sizes_after_a_release(dollars):
     assert "at 10¹⁰" in shown
 
 
-def test_explain_uses_the_pure_guarantee(tmp_path):
-    """The pure guarantee gives ε = 1.30 and 78.6 %; zCDP would give 6.55 and 98.8 %, except in 1 % of cases."""
+def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
+    """The pure guarantee limits the worst case to 78.6 %; zCDP would say 98.8 %, except in 1 % of cases."""
     (tmp_path / "d.csv").write_text("emp\n3\n")
     (tmp_path / "plan.toml").write_text(
         '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "emp"\nmechanism = "exponential-polylog"\nstd = 75\n'
         '[output]\ncsv = "o.csv"\n'
     )
     run("release", "plan.toml", "--yes", folder=tmp_path)
-    epsilon = ss.ExponentialPolylog.calibrate(std=75).pure_policy(10)
+    attacker = ss.attacker(ss.ExponentialPolylog.calibrate(std=75), 10)
     for source in ("plan.toml", "o.csv"):
         words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
-        assert "By PRDP this is ε-differential privacy with ε = 1.3." in words
-        assert "is 78.6 %, without exception (the pure guarantee, PRDP)." in words
+        assert "This is (ε, 10⁻⁶)-differential privacy with ε = 1.3." in words
+        detected, guessed = share(attacker.power(0.05)), share(attacker.posterior(0.5).correct)
+        assert f"the presence of this record is detected at most {detected} of the time." in words
+        assert f"is right at most {guessed} of the time. In the worst case it is 78.6 % certain." in words
         found = json.loads(run("explain", source, "--value", "emp=10", "--json", folder=tmp_path).stdout)
-        assert (found["epsilon"], found["delta"], found["posterior_exception"]) == (pytest.approx(epsilon), 0, 0)
-        assert found["posterior"] == pytest.approx(posterior(0.5, epsilon))
-        assert found["posterior_guarantee"] == "PRDP"
+        assert (found["epsilon"], found["delta"]) == (pytest.approx(attacker.epsilon(1e-6)), 1e-6)
+        assert found["detected"] == pytest.approx(attacker.power(0.05))
+        assert found["posterior"] == pytest.approx(posterior(0.5, attacker.loss))
 
 
 def test_calibrate_prints_matching_sizes(tmp_path):
@@ -747,19 +750,21 @@ def test_the_command_starts_without_the_library():
 
 
 def test_an_entity_is_named_where_losses_are_explained(dollars):
-    """`check` and `explain` tell the same certainty, in the same words, of the entity that is protected."""
+    """`check` and `explain` tell the same about the entity that is protected."""
     plan = dollars / "plan.toml"
     plan.write_text(DOLLARS.replace('"d.csv"', '"d.csv"\nprotect = "firm"', 1))
     (dollars / "d.csv").write_text("firm,emp,pay\n1,3,90000\n")
-    words = highest_certainty("firm", "by this release")
     checked = run("check", plan, "--sizes", "largest=100", folder=dollars).stdout
-    assert f"a record's loss (PRzCDP), and the {words} (except in 1 % of cases):" in checked
+    assert "how often the best test detects that the firm is in the data with one false alarm in twenty" in checked
+    assert "if the firm is in one cell only:" in checked
     values = [word for name in ("emp", "pay", "count") for word in ("--value", f"{name}=100")]
     explained = run("explain", plan, *values, folder=dollars).stdout
     (line,) = [line for line in checked.splitlines() if line.startswith("  largest: ")]
-    loss, certain = line.removeprefix("  largest: ").split(", ")
+    loss, detected, guessed = line.removeprefix("  largest: ").split(", ")
     assert f"  loses {loss} in all (PRzCDP)." in explained
-    assert f"In words: the {words}, is {certain}, except in 1 % of cases" in explained
+    assert f"the presence of this firm is detected at most {detected} of the time." in explained
+    assert f"is right at most {guessed} of the time." in explained
+    assert "This holds if the firm is in one cell only." in explained
 
 
 def test_help_and_completion(tmp_path):

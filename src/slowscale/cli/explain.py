@@ -25,16 +25,16 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain what a record with these values loses, in numbers and in words."""
-    from slowscale.accounting.semantics import explain as explain_losses
     from slowscale.cli.printing import bounds_as_json, show_explanation
-    from slowscale.columns import losses
+    from slowscale.columns import meaning
     from slowscale.errors import ParameterError
     from slowscale.sizes import RecordSize
 
     policy, columns, entity, accounting = _read(source)
     record = _parse_record(value, policy.columns)
     size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
-    explained = explain_losses(losses(columns, size) or [])
+    explained = meaning(columns, size)
+    assert explained is not None
     if not math.isfinite(explained.loss):
         raise ParameterError("the loss of a record with these values is too large to compute: give smaller values")
     if not as_json:

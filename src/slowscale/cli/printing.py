@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from slowscale.accounting.record import ANY, folded
-from slowscale.accounting.semantics import (
-    DELTA_WRITTEN,
-    Bound,
-    Explanation,
-    bounds_in_words,
-    except_in,
-    explain,
-    highest_certainty,
-)
-from slowscale.columns import ColumnPolicy, example_sums, losses, shown_sizes
-from slowscale.figures import figure, published, rounded_figure, share
+from slowscale.accounting.semantics import DELTA, DELTA_WRITTEN, posterior
+from slowscale.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses, worst_case
+from slowscale.columns import ColumnPolicy, Meaning, example_sums, meaning, shown_sizes
+from slowscale.figures import figure, percent, published, rounded_figure, share
 from slowscale.mechanisms.calibration import CLOSED
 
 if TYPE_CHECKING:
@@ -28,7 +21,6 @@ if TYPE_CHECKING:
     from slowscale.sizes import RecordSize
 
 MAX_ROWS = 12  # of a released table
-BY_THIS_RELEASE = "by this release"
 
 
 def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
@@ -87,14 +79,17 @@ def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:
 
 def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None) -> None:
     """Print what example records lose over all columns, and what that means."""
-    known = [(size.name, explain(found)) for size in sizes if (found := losses(columns, size)) is not None]
-    certainties, exceptions = bounds_in_words([explained.certainty for _, explained in known], share)
+    thing = entity or "record"
+    one_cell = "" if entity is None else f", if the {entity} is in one cell only"
     typer.echo(
-        f"All columns together: a record's loss (PRzCDP), and the {highest_certainty(entity, BY_THIS_RELEASE)} "
-        f"({exceptions}):"
+        f"All columns together: a record's loss (PRzCDP), how often the best test detects that the {thing} is in the "
+        f"data with {alarms(EXAMPLE_ALARMS)}, and how often the best guess is right starting from {percent(EVEN)}"
+        f"{one_cell}:"
     )
-    for (name, explained), certainty in zip(known, certainties, strict=True):
-        typer.echo(f"  {name}: {figure(explained.loss)}, {certainty}")
+    for size in sizes:
+        if (found := meaning(columns, size)) is not None:
+            shares = ["not known" if one is None else share(one) for one in (found.detected, found.guessed)]
+            typer.echo(f"  {size.name}: {', '.join([figure(found.loss), *shares])}")
 
 
 def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused: bool) -> None:
@@ -112,7 +107,7 @@ def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused
 def show_explanation(
     record: Mapping[str, float],
     columns: Sequence[ColumnPolicy],
-    explained: Explanation,
+    explained: Meaning,
     notion: str,
     entity: str | None,
 ) -> None:
@@ -127,24 +122,26 @@ def show_explanation(
         notes = [] if column.closed is None else [f"closed form: {figure(column.closed(value))}"]
         notes += [] if loss.pure is None else [f"PRDP: {figure(loss.pure)}"]
         typer.echo(f"  loses {figure(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
-    epsilon, certainty = explained.epsilon, explained.certainty
-    parameters = "ε" if epsilon.exception == 0 else f"(ε, {DELTA_WRITTEN})"
     typer.echo(
-        f"  loses {figure(explained.loss)} in all ({notion}). By {epsilon.guarantee} this is "
-        f"{parameters}-differential privacy with ε = {figure(epsilon.value)}."
+        f"  loses {figure(explained.loss)} in all ({notion}). This is (ε, {DELTA_WRITTEN})-differential privacy with "
+        f"ε = {figure(explained.epsilon)}."
     )
-    comma = "" if entity is None else ","  # closes "…, if the firm is in one cell only"
-    typer.echo(
-        f"In words: the {highest_certainty(entity, BY_THIS_RELEASE)}{comma} is {share(certainty.value)}, "
-        f"{_exception(certainty)}."
-    )
+    subject = "this record" if entity is None else f"this {entity}"
+    one_cell = "" if entity is None else f" This holds if the {entity} is in one cell only."
+    if explained.detected is None or explained.guessed is None:
+        typer.echo("What an attacker can do is not known: a mechanism uses a function of which only the name is known.")
+    else:
+        typer.echo(f"In words: {_lower(detection(subject, EXAMPLE_ALARMS, explained.detected))}")
+        typer.echo(f"{guesses(EVEN, explained.guessed)} In the worst case it is {_worst(explained.most)}.{one_cell}")
 
 
-def _exception(bound: Bound) -> str:
-    """Return how often a bound may fail, and by which guarantee that is known."""
-    if bound.exception == 0:
-        return "without exception (the pure guarantee, PRDP)"
-    return f"{except_in(bound.exception)} ({bound.guarantee})"
+def _lower(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
+
+
+def _worst(most: float) -> str:
+    """Return how certain an attacker is in the worst case, in words."""
+    return "as good as certain: the privacy loss has no limit" if math.isinf(most) else f"{worst_case(most)} certain"
 
 
 def show_release(release: "Release", files: Sequence[Any]) -> None:
@@ -175,7 +172,9 @@ def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"
     """Return what example records lose, through each column and in all."""
     rows = []
     for size in shown_sizes(columns, stated):
-        explained = explain(losses(columns, size) or [])
+        explained = meaning(columns, size)
+        if explained is None:
+            continue
         rows.append(
             {
                 "name": size.name,
@@ -191,16 +190,15 @@ def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"
     return rows
 
 
-def bounds_as_json(explained: Explanation) -> dict[str, Any]:
-    """Return what losses mean: ε and δ, and the highest certainty of an attacker."""
-    epsilon, certainty = explained.epsilon, explained.certainty
+def bounds_as_json(explained: Meaning) -> dict[str, Any]:
+    """Return what losses mean: ε and δ, how often a record is detected, and how certain an attacker can be."""
     return {
-        "epsilon": _finite(epsilon.value),
-        "delta": epsilon.exception,
-        "epsilon_guarantee": epsilon.guarantee,
-        "posterior": certainty.value,
-        "posterior_exception": certainty.exception,
-        "posterior_guarantee": certainty.guarantee,
+        "epsilon": _finite(explained.epsilon),
+        "delta": DELTA,
+        "false_alarms": EXAMPLE_ALARMS,
+        "detected": explained.detected,
+        "guessed": explained.guessed,
+        "posterior": posterior(EVEN, explained.most) if math.isfinite(explained.most) else 1.0,
     }
 
 

@@ -24,6 +24,9 @@ class GaussianNoise(Scale, SymmetricNoise):
     def _drop(self, z: Array) -> Array:
         return (z / self.sigma) ** 2 / 2
 
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        return t / self.sigma * ((z / self.sigma) + (t / self.sigma) / 2)
+
     @property
     def _concave_from(self) -> float:
         return math.inf

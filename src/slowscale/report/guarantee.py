@@ -1,23 +1,29 @@
 """The guarantee: the policy of each column, what an attacker can learn, and the total loss by all releases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from slowscale.accounting import Loss, RecordPolicy, Spent
-from slowscale.accounting.semantics import DELTA_WRITTEN, MARK, RARELY, Exceptions, Explanation, except_in, explain
+from slowscale.accounting import RecordPolicy, Spent
+from slowscale.accounting.semantics import DELTA_WRITTEN, Exceptions, explain
 from slowscale.accounting.spent import total_losses
-from slowscale.columns import ColumnPolicy, losses, size_span
-from slowscale.figures import figure, share
+from slowscale.attackers import EVEN, EXAMPLE_ALARMS, alarms, worst_case
+from slowscale.columns import ColumnPolicy, Meaning, meaning, size_span
+from slowscale.figures import figure, percent, share
 from slowscale.release import Release
 from slowscale.report.charts import Axis, LineChart, Mark, points
-from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
+from slowscale.report.page import Html, Section, caption, cell, facts, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope
 from slowscale.report.words import growth, listed, mathml
 from slowscale.sizes import RecordSize
 
+T = TypeVar("T")
 MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
+DETECTED = f"Detected, with {alarms(EXAMPLE_ALARMS)}"
+GUESSED = f"Best guess right, starting from {percent(EVEN)}"
+WORST_CASE = "Highest certainty in the worst case"
 NOTION = (
     "PRzCDP: per-record zero-concentrated differential privacy. For every record, it limits how much the probability "
     "distribution of the published table can differ between data with the record and data without it. The limit is the "
@@ -150,57 +156,57 @@ def _policy_chart(scope: Scope) -> Html:
 def attacker_section(release: Release, scope: Scope) -> Section:
     """Return the section on what can be learned about records of several sizes, by each column and by all together."""
     who, columns, sizes = release.facts.protect, scope.columns, scope.sizes
-    groups: list[tuple[str, Lines, list[Explanation | None], Lines]] = []
+    thing = "record" if who is None else who
+    groups: list[tuple[str, Lines, list[Meaning | None], Lines]] = []
     for column in columns:
-        found = [None if (loss := column.at(size)) is None else explain([loss]) for size in sizes]
         if column.single:
-            groups.append((f"{column.name} (every record counts as 1)", {}, found[:1], _closed(column, sizes[:1])))
+            found = [meaning([column], sizes[0])]
+            groups.append((f"{column.name} (every record counts as 1)", {}, found, _closed(column, sizes[:1])))
         else:
             values = {VALUE: [column_value(size.value(column.name)) for size in sizes]} if scope.named else {}
+            found = [meaning([column], size) for size in sizes]
             groups.append((column.name, values, found, _closed(column, sizes)))
     if len(columns) > 1:
-        groups.append(("All columns together", {}, [_explained(losses(columns, size)) for size in sizes], {}))
-    known = [one for _, _, found, _ in groups for one in found if one is not None]
-    used = Exceptions([bound for one in known for bound in (one.epsilon, one.certainty)])
-    shift = "ε" + used.choose(
-        f", with δ = {DELTA_WRITTEN}",
-        ", with δ = 0",
-        f", with δ = {DELTA_WRITTEN} ({MARK.strip()}:\u00a0δ\u00a0=\u00a00)",
-    )
-    bodies = [_group(name, above, found, below, len(sizes), shift, used) for name, above, found, below in groups]
+        groups.append(("All columns together", {}, [meaning(columns, size) for size in sizes], {}))
+    bodies = [_group(name, above, found, closed, len(sizes)) for name, above, found, closed in groups]
     sizes_head = scope.heading if any(not column.single for column in columns) else ""
     top = row(head(sizes_head), *(head(size.name, numeric=True) for size in sizes))
-    exceptions = used.choose(
-        f"This holds {except_in(RARELY)}.",
-        "This holds without exception: all columns have a pure guarantee (PRDP).",
-        f"This holds {except_in(RARELY)}. Where it is marked {MARK.strip()}, the pure guarantee (PRDP) gives the "
-        "better bound, which holds without exception.",
-    )
+    cells = "" if who is None else f" The losses in all groups that a {who} is in add up; the table is for one group."
     together = (
-        "For all columns together, the losses are added before they are converted. For each column the guarantee is "
-        "used that gives the better bound in total."
+        " For all columns together, the attacker uses all of them at once, and the figures are certified upper bounds."
         if len(columns) > 1
         else ""
     )
-    converted = used.choose(
-        "The row with ε and δ expresses the same loss as ordinary (ε, δ)-differential privacy.",
-        "The row with ε expresses the same loss as ordinary ε-differential privacy.",
-        "The row with ε and δ expresses the same loss as ordinary (ε, δ)-differential privacy.",
-    )
-    cells = "" if who is None else f" The losses in all groups that a {who} is in add up; the table is for one group."
+    rate, even = percent(EXAMPLE_ALARMS), percent(EVEN)
+    terms = {
+        DETECTED: f"How often the attacker notices that the {thing} is in the data, if it is. The attacker accepts "
+        f"{alarms(EXAMPLE_ALARMS)}: if the {thing} is not in the data, the attacker believes in {rate} of cases that "
+        f"it is. {rate} here means that nothing was learned.",
+        GUESSED: f"How often the attacker is right who considered it as likely as not ({even}) that the {thing} is in "
+        f"the data, and decides after reading the table. {even} means that nothing was learned.",
+        WORST_CASE: f"The certainty that the same attacker reaches if the noise happens to be as unfavourable for the "
+        f"{thing} as it can be. This can be very rare; the two rows above say what happens on average. Where it says "
+        "“no limit”, there are rare results that make the attacker as good as certain.",
+    }
     parts = [
         paragraph(
-            "Consider an attacker who knows all records except one, and who considers it as likely as not (50 %) that "
-            "this record is in the data. The last row of each part of the table gives the highest certainty about it "
-            f"that the attacker can reach. 50 % means that nothing was learned. {exceptions}"
+            f"Consider an attacker who knows everything except whether one {thing} is in the data: all other records, "
+            "the method and its parameters. The attacker uses the best test that exists. No attacker, with any "
+            "computer, can do better than the table says:"
         ),
+        facts(terms),
         table(
             caption("Table 3.", "What can be learned about a record, by its size."),
             [top],
             bodies,
             "What can be learned about a record, by its size",
         ),
-        paragraph(f"{converted} The size of a record is {_size(release)}.{cells} {together}".strip(), class_="soft"),
+        paragraph(
+            "The figures are exact for the noise as it was drawn. The published numbers are rounded, which can only "
+            "help the records. The row with ε and δ expresses the same in the terms of ordinary (ε, δ)-differential "
+            f"privacy. The size of a record is {_size(release)}.{cells}{together}",
+            class_="soft",
+        ),
         *scope.notes,
     ]
     return Section(
@@ -216,41 +222,39 @@ def _closed(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> Lines:
     return {CLOSED_LOSS: ["not stated" if value is None else figure(column.closed(value)) for value in values]}
 
 
-def _explained(losses: Sequence[Loss] | None) -> Explanation | None:
-    return None if losses is None else explain(losses)
-
-
 def column_value(value: float | None) -> str:
     """Return the value of an example record in a column."""
     return "not stated" if value is None else figure(value)
 
 
-def _group(
-    name: str,
-    above: Lines,
-    found: list[Explanation | None],
-    closed: Lines,
-    width: int,
-    shift: str,
-    used: Exceptions,
-) -> Html:
+def _group(name: str, above: Lines, found: Sequence[Meaning | None], closed: Lines, width: int) -> Html:
     """Return the part of the table for one column; a number that is the same for all sizes spans them.
 
     `above` has the values in the column, and `closed` the closed forms of the losses, if these are shown.
     """
-    explained = ("PRzCDP loss", shift, "Highest certainty of an attacker")
-    lines: Lines = {**above, explained[0]: [], **closed, explained[1]: [], explained[2]: []}
-    for one in found:
-        if one is None:
-            for what in explained:
-                lines[what].append("not stated")
-            continue
-        lines["PRzCDP loss"].append(figure(one.loss))
-        lines[shift].append(figure(one.epsilon.value) + used.mark(one.epsilon))
-        lines["Highest certainty of an attacker"].append(share(one.certainty.value) + used.mark(one.certainty))
+    lines: Lines = {**above, "PRzCDP loss": [_stated(one, lambda one: figure(one.loss)) for one in found], **closed}
+    lines[f"ε, with δ = {DELTA_WRITTEN}"] = [_stated(one, lambda one: figure(one.epsilon)) for one in found]
+    lines |= _learned(found)
+    lines[WORST_CASE] = [_stated(one, lambda one: worst_case(one.most)) for one in found]
     span = width if len(found) == 1 else 1
     rows = [row(head(what, "row"), *(cell(text, colspan=str(span)) for text in texts)) for what, texts in lines.items()]
     return tag("tbody", row(head(name, "rowgroup", colspan=str(width + 1))), *rows, class_="group")
+
+
+def _learned(found: Sequence[Meaning | None]) -> dict[str, list[str]]:
+    """Return the rows on how often records are detected, and how often the best guess is right."""
+    return {
+        DETECTED: [_stated(one, lambda one: _share(one.detected)) for one in found],
+        GUESSED: [_stated(one, lambda one: _share(one.guessed)) for one in found],
+    }
+
+
+def _stated(known: T | None, write: Callable[[T], str]) -> str:
+    return "not stated" if known is None else write(known)
+
+
+def _share(probability: float | None) -> str:
+    return "not known" if probability is None else share(probability)
 
 
 def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -> Section:
@@ -283,25 +287,29 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
 def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
     sizes = scope.sizes
     rows = _spent_rows(spent, scope)
+    title = "PRzCDP loss by everything released so far"
     if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
-        totals = [_explained(losses(scope.columns, size)) for size in sizes]
+        found = [meaning(scope.columns, size) for size in sizes]
+        told = [_stated(one, lambda one: figure(one.loss)) for one in found]
+        learned, note = _learned(found), ""
     else:
-        totals = [_explained(total_losses(spent, size)) for size in sizes]
-    bounds = [None if total is None else total.certainty for total in totals]
-    used = Exceptions([bound for bound in bounds if bound is not None])
-    told = ["not stated" if total is None else figure(total.loss) for total in totals]
-    sure = ["not stated" if bound is None else share(bound.value) + used.mark(bound) for bound in bounds]
+        totals = [None if (lost := total_losses(spent, size)) is None else explain(lost) for size in sizes]
+        bounds = [None if total is None else total.certainty for total in totals]
+        used = Exceptions([bound for bound in bounds if bound is not None])
+        told = [_stated(total, lambda total: figure(total.loss)) for total in totals]
+        sure = [_stated(bound, lambda bound: share(bound.value) + used.mark(bound)) for bound in bounds]
+        learned = {"Highest certainty of an attacker": sure}
+        note = (
+            f" Certainties start from {percent(EVEN)}. They follow from the losses alone, and hold {used}."
+            if any(bounds)
+            else " No example record has a value in every column, so totals are not stated."
+        )
     last = [
-        row(head("All columns together", "row"), *map(cell, told)),
-        row(head("Highest certainty of an attacker", "row"), *map(cell, sure)),
+        row(head(what, "row"), *map(cell, texts)) for what, texts in {"All columns together": told, **learned}.items()
     ]
     top = row(head(scope.heading), *(head(size.name, numeric=True) for size in sizes))
-    note = f" Certainties hold {used}."
-    if not any(bounds):
-        note = " No example record has a value in every column, so totals are not stated."
-    title = caption("Table 4.", "PRzCDP loss by everything released so far.", note)
     body = [tag("tbody", *rows), tag("tbody", *last)]
-    return table(title, [top], body, "PRzCDP loss by everything released so far")
+    return table(caption("Table 4.", f"{title}.", note), [top], body, title)
 
 
 def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.accounting import Loss, best_epsilon, certainty, posterior
-from slowscale.columns import mechanism_of
+from slowscale.accounting import posterior
+from slowscale.columns import meaning, mechanism_of
 from slowscale.figures import figure, grid, power_of_ten, published, share
 from slowscale.policy import (
     ZCDP,
@@ -37,7 +37,9 @@ from slowscale.policy import (
 )
 from slowscale.report import write_confidential_report, write_report
 from slowscale.report.charts import Mark, _name_sides
+from slowscale.report.scope import Scope
 from slowscale.report.words import growth, mathml
+from slowscale.sizes import RecordSize
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 KEYS = ss.Keys.cross({"county": ["01001", "01003", "01005"]})
@@ -140,15 +142,17 @@ def test_facts_are_told(read, release):
 
 
 def test_what_an_attacker_learns(read, release):
-    """A column with a pure guarantee is told by it: 1.30 and 78.6 %, where zCDP would say 6.55 and 98.8 %."""
-    policy, pure = release.policy.column("pay"), ss.ExponentialPolylog(0.05).pure_policy
+    """By the best possible test, and in the worst case, which a column with a pure guarantee limits."""
+    m = ss.ExponentialPolylog(0.05)
     for size in (1, 1_000, 1e6, 1e9, 1e12, 1e15):
-        loss = Loss(policy(size), pure(size))
-        assert figure(loss.rho) in read.words
-        assert f"{figure(loss.pure)}\u00a0†" in read.words
-        assert best_epsilon([loss], 1e-6).value == loss.pure
-        assert f"{share(posterior(0.5, loss.pure))}\u00a0†" in read.words
-    assert "Where it is marked †, the pure guarantee (PRDP) gives the better bound, which holds without" in read.words
+        found = ss.attacker(m, size)
+        assert figure(m.policy(size)) in cells(read, "pay", "PRzCDP loss")
+        assert figure(found.epsilon(1e-6)) in cells(read, "pay", "ε, with δ = 10⁻⁶")
+        assert share(found.power(0.05)) in cells(read, "pay", "Detected, with one false alarm in twenty")
+        assert share(found.posterior(0.5).correct) in cells(read, "pay", "Best guess right, starting from 50 %")
+        assert share(posterior(0.5, m.pure_policy(size))) in cells(read, "pay", "Highest certainty in the worst case")
+    assert "no limit" in cells(read, "emp", "Highest certainty in the worst case")
+    assert "can do better than the table says" in read.words
 
 
 def test_all_columns_together(read, release):
@@ -156,12 +160,12 @@ def test_all_columns_together(read, release):
     assert "All columns together" in read.words
     for size in (1e6, 1e12):
         total = release.policy({"emp": size, "pay": size})
-        pure = ss.ExponentialPolylog(0.05).pure_policy(size)
-        parts = [Loss(ss.Gaussian(HUGE).policy(x)) for x in (size, 1)] + [
-            Loss(release.policy.column("pay")(size), pure)
-        ]
+        noises = [ss.Gaussian(HUGE), ss.ExponentialPolylog(0.05), ss.Gaussian(HUGE)]
+        found = ss.attacker(noises, [size, size, 1])
         assert figure(total) in cells(read, "All columns together", "PRzCDP loss")
-        assert share(certainty(parts).value) in cells(read, "All columns together", "Highest certainty of an attacker")
+        assert share(found.power(0.05)) in cells(
+            read, "All columns together", "Detected, with one false alarm in twenty"
+        )
 
 
 def test_example_rows(read, release):
@@ -584,10 +588,10 @@ def test_a_small_count_is_still_drawn(tmp_path):
 def test_a_count_is_one_number(dollars):
     _, _, read = dollars
     pure = ss.GeneralizedGaussian(3, 1).pure_policy(1)
-    said = cells(read, "count (every record counts as 1)", "Highest certainty of an attacker").split("All columns")[0]
-    assert said.strip() == f"{share(posterior(0.5, pure))}\u00a0†"
+    said = cells(read, "count (every record counts as 1)", "Highest certainty in the worst case")
+    assert said.split("All columns")[0].strip() == share(posterior(0.5, pure))
     spans = [cell["colspan"] for cell in read.found("td") if cell.get("colspan", "1") != "1"]
-    assert spans == ["2"] * 4  # loss, ε and certainty in table 3, and the ledger's
+    assert spans == ["2"] * 6  # loss, ε, detection, guess and worst case in table 3, and the ledger's
 
 
 def test_sizes_that_nobody_stated(tmp_path):
@@ -602,14 +606,27 @@ def test_sizes_that_nobody_stated(tmp_path):
 def test_all_pure(tmp_path):
     made = ss.Session(records(1, 10), bits=Recorded(1)).sum({"emp": ss.GeneralizedGaussian(10, 1)}, keys=KEYS)
     read = Reader(made.report(tmp_path / "r.html").read_text(encoding="utf-8"))
-    assert "This holds without exception" in read.words
-    assert "†" not in read.words
+    assert "no limit" not in cells(read, "emp", "Highest certainty in the worst case")
     assert "except in 1 %" not in read.words
     plain = ss.Session(records(1, 10), bits=Recorded(1)).sum({"emp": ss.Gaussian(10)}, keys=KEYS)
     read = Reader(plain.report(tmp_path / "p.html").read_text(encoding="utf-8"))
-    assert "This holds except in 1 % of cases." in read.words
-    assert "†" not in read.words
+    assert cells(read, "emp", "Highest certainty in the worst case").strip().startswith("no limit no limit")
     assert "pure guarantee" not in read.words
+
+
+def test_a_function_of_which_only_the_name_is_known(tmp_path):
+    """A transformation is to an attacker like Gaussian noise of the same loss, so its function is not needed."""
+    made = ss.Session(records(1, 10), bits=Recorded(1)).sum(
+        {"emp": ss.Transformation(np.sqrt, np.square, 1, 4)}, keys=KEYS
+    )
+    scope = Scope.of(made)
+    assert scope.columns[0].mechanism is None
+    found = meaning(scope.columns, RecordSize("r", everywhere=12.0))
+    assert found.detected == pytest.approx(ss.attacker(ss.Gaussian(1), 2).power(0.05))
+    unknown = replace(scope.columns[0], policy=ss.GeneralizedGaussian(1, 1).policy)
+    found = meaning([unknown], RecordSize("r", everywhere=1.0))
+    assert (found.detected, found.guessed, found.most) == (None, None, math.inf)
+    assert found.epsilon == pytest.approx(ss.epsilon(math.tanh(0.5), 1e-6))
 
 
 @pytest.mark.parametrize(
