@@ -22,6 +22,7 @@ def main() -> None:
         "exponential polylog 2": ss.ExponentialPolylog(0.238).policy,
         "exponential polylog 2, PRDP": ss.ExponentialPolylog(0.238).pure_policy,
         "exponential polylog 3": ss.ExponentialPolylog(0.1, p=3).policy,
+        "arsinh-normal 1.6, PRDP": ss.ArsinhNormal(4.95, 1.6).pure_policy,
         "square root": ss.Root(2, 5).policy,
         "cube root": ss.Root(3, 5).policy,
         "fourth root": ss.Root(4, 0.534).policy,

@@ -20,7 +20,6 @@ from slowscale.study.results import carry_out, plan_experiments
 
 FOLDER = Path(__file__).parent / "images"
 MEDIAN, STD = 106, 75
-MECHANISMS = same_error(STD, MEDIAN)
 ALIKE = "all additive mechanisms"
 # The colours of Okabe and Ito, which people with any colour vision can distinguish; dashes for printing in grey.
 LOOKS = {
@@ -31,6 +30,7 @@ LOOKS = {
     "log": ("#D55E00", [8, 3, 2, 3]),
     ALIKE: ("#000000", [1, 0]),
 }
+MECHANISMS = {name: mechanism for name, mechanism in same_error(STD, MEDIAN).items() if name in LOOKS}
 TEXT = {name: "#A06E00" if colour == "#E69F00" else colour for name, (colour, _) in LOOKS.items()}  # legible on white
 
 

@@ -1,6 +1,9 @@
 """Settings for the whole test suite."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 from hypothesis import settings
 
@@ -11,3 +14,10 @@ settings.load_profile("default")
 # These are not searched for doctests. Importing helpers/toy.py registers a mechanism for the whole process, importing a
 # module of unit/golden once more registers its checks twice, and mutation needs the extra `mutants`.
 collect_ignore = ["helpers", "mutation", "unit/golden"]
+
+
+# Tight curves are kept in a folder of this run, which the processes of xdist share.
+if "SLOWSCALE_CACHE" not in os.environ:
+    CURVES = tempfile.mkdtemp(prefix="slowscale-curves-")
+    os.environ["SLOWSCALE_CACHE"] = CURVES
+    atexit.register(shutil.rmtree, CURVES, ignore_errors=True)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         UnitWarning,
     )
     from slowscale.mechanisms import (
+        ArsinhNormal,
         Comparison,
         Crossover,
         ExponentialPolylog,
@@ -61,8 +62,8 @@ _HOMES = {
         "ParameterError", "ParameterTypeError", "PlanError", "SlowscaleError", "UnitWarning",
     ),
     "slowscale.mechanisms": (
-        "Comparison", "Crossover", "ExponentialPolylog", "Gaussian", "GeneralizedGaussian", "Log", "Mechanism", "Root",
-        "Transformation", "UnitSplitting", "compare",
+        "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "Gaussian", "GeneralizedGaussian", "Log",
+        "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
     ),
     "slowscale.mechanisms.noisy": ("Noisy",),
     "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
@@ -79,6 +80,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("datasets",)  # modules that are public as a whole
 
 __all__ = [
+    "ArsinhNormal",
     "BoundedPolicy",
     "CalibrationError",
     "CapError",

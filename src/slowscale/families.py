@@ -41,6 +41,19 @@ class PolylogFamily(Declared):
 
 
 @dataclass(frozen=True)
+class ArsinhNormalFamily(Declared):
+    """Arsinh-normal: scale·sinh(shape·N), N standard normal. With a smaller shape than 0.1 it would be Gaussian."""
+
+    scale: float = real(above=0, typical=(1e-6, 1e9), doc=SCALE)
+    shape: float = real(at_least=0.1, at_most=6, typical=(0.5, 3), doc="The weight of the tails, from 0.1 to 6.")
+
+    @property
+    def sigma(self) -> float:
+        """The scale, by the name that it has in other families."""
+        return self.scale
+
+
+@dataclass(frozen=True)
 class SplittingFamily(Declared):
     """Unit splitting: pieces of at most `threshold`, with Gaussian noise of scale σ."""
 

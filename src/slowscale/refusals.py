@@ -63,7 +63,7 @@ def _advice(
     kind = type(mechanism).__name__
     found = [
         best
-        for parameter in _adjustable_parameters(mechanism)
+        for parameter in mechanism._coarser.items()
         if (best := _nearest_fitting(mechanism, *parameter, fits, matters)) is not None
     ]
     if not found:
@@ -72,7 +72,9 @@ def _advice(
         return {"fits": useful, "full": True}
     best = min(found, key=_error_at_zero)
     if mechanism._error_grows or not math.isfinite(_error_at_zero(best)):
-        words = f"with sigma {figure(_sigma(best))} in place of {figure(_sigma(mechanism))}"
+        scale = next(iter(mechanism._coarser))
+        after, before = figure(getattr(best, scale)), figure(getattr(mechanism, scale))
+        words = f"with {scale} {after} in place of {before}"
     else:
         after, before = figure(_error_at_zero(best)), figure(_error_at_zero(mechanism))
         words = f"with a standard deviation of {after} in place of {before}"
@@ -91,19 +93,9 @@ def _constructor_call(mechanism: Mechanism) -> str:
     return f"{type(mechanism).__name__}({', '.join(map('='.join, zip(given, values, strict=True)))})"
 
 
-def _sigma(mechanism: Any) -> float:
-    return float(mechanism.sigma)
-
-
 def _error_at_zero(mechanism: Mechanism) -> float:
     """Return the standard deviation for a sum of 0; that of additive noise is the same for every sum."""
     return float(mechanism.std(0))
-
-
-def _adjustable_parameters(mechanism: Mechanism) -> list[tuple[str, bool]]:
-    """Return the parameters that can make a mechanism less precise, each with True if raising it lowers precision."""
-    # The policy of an exponential polylog tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
-    return [("sigma", True), *([("d", False)] if any(field.name == "d" for field in fields(mechanism)) else [])]  # type: ignore[arg-type]
 
 
 def _nearest_fitting(

@@ -5,9 +5,10 @@ import math
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
+from slowscale.noise import ArsinhNormalNoise, ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 from slowscale.parameters import domains
 from slowscale.policy import (
+    ArsinhNormalPolicy,
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
@@ -50,7 +51,12 @@ def polylogs(draw, cls):
     return cls(d=d, sigma=parts["sigma"], a=a, p=p)
 
 
-noises = st.one_of(instances(GaussianNoise), instances(GeneralizedGaussianNoise), polylogs(ExponentialPolylogNoise))
+noises = st.one_of(
+    instances(GaussianNoise),
+    instances(GeneralizedGaussianNoise),
+    polylogs(ExponentialPolylogNoise),
+    instances(ArsinhNormalNoise),
+)
 estimators = st.sampled_from(["mean", "median"])
 roots = estimators.flatmap(lambda estimator: instances(ss.Root, estimator=estimator))
 logs = estimators.flatmap(lambda estimator: instances(ss.Log, estimator=estimator))
@@ -59,11 +65,17 @@ additive_mechanisms = st.one_of(
     instances(ss.GeneralizedGaussian),
     polylogs(ss.ExponentialPolylog),
     instances(ss.UnitSplitting),
+    instances(ss.ArsinhNormal),
 )
 transformations = st.one_of(roots, logs)
 mechanisms = st.one_of(additive_mechanisms, transformations)
 
-pure_policies = st.one_of(instances(PowerPolicy), polylogs(PolylogPolicy), instances(ConstantPolicy, of="PRDP"))
+pure_policies = st.one_of(
+    instances(PowerPolicy),
+    polylogs(PolylogPolicy),
+    instances(ArsinhNormalPolicy),
+    instances(ConstantPolicy, of="PRDP"),
+)
 plain_policies = st.one_of(
     instances(RootPolicy),
     instances(LogPolicy),

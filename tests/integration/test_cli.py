@@ -222,7 +222,7 @@ def test_programs_get_json(folder):
     )
     assert found["mechanism"]["k"] == 4
     rows = json.loads(run("compare", "--std", 75, "--at", 106, "--json", folder=folder).stdout)
-    assert len(rows) == 5
+    assert len(rows) == 6
     assert "properties" in json.loads(run("schema", folder=folder).stdout)
 
 

@@ -280,6 +280,7 @@ def test_keys_taken_from_the_data(engine, records):
         ss.GeneralizedGaussian(50, 0.5),
         ss.ExponentialPolylog(0.3),
         ss.ExponentialPolylog(0.1, sigma=2, p=3),
+        ss.ArsinhNormal(5, 1.6),
         ss.Root(4, 2),
         ss.Root(3, 2, a=5),
         ss.Log(0.5, a=2),

@@ -35,6 +35,9 @@ def additive_cases():
     yield "coarse unit", ss.Gaussian(1), "2"
     yield "coarse unit, heavy tail", ss.GeneralizedGaussian(1, 0.5), "10"
     yield "unit that is no float", ss.ExponentialPolylog(1, 10), "1/3"
+    yield "arsinh-normal", ss.ArsinhNormal(4.95, 1.6), "1"
+    yield "arsinh-normal, heavy", ss.ArsinhNormal(30, 3), "1"
+    yield "arsinh-normal, nearly normal", ss.ArsinhNormal(100, 0.1), "0.01"
     yield "unit splitting", ss.UnitSplitting(10, 50), "1"
 
 
@@ -45,7 +48,8 @@ def test_additive(m, unit):
     def cdf_of(mechanism):
         return lambda n: mechanism.noise.cdf((n + 0.5) * step)
 
-    twins = [cdf_of(replace(m, sigma=m.sigma * factor)) for factor in (0.98, 1.02)]
+    scale = next(iter(m._coarser))  # the name of the scale: sigma, or scale
+    twins = [cdf_of(replace(m, **{scale: m.sigma * factor})) for factor in (0.98, 1.02)]
     # Heavy tails tell little about their scale: they take ten times as many draws as a Gaussian.
     draws = draws_for_twins(lambda level: m.noise.ppf(level) / step, cdf_of(m), twins)
     assert 400_000 < draws < 6_000_000
@@ -155,6 +159,7 @@ def test_median_estimators_are_median_unbiased(m, q):
         (ss.Gaussian(75), 1000),
         (ss.GeneralizedGaussian(7, 0.5), 1000),
         (ss.ExponentialPolylog(0.24), 1000),
+        (ss.ArsinhNormal(5, 1.6), 1000),
         (ss.Gaussian(0.3), 10),
         (ss.Root(4, 0.5), 1000),
         (ss.Root(4, 0.5), 0),

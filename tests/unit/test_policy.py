@@ -24,6 +24,7 @@ from scipy.optimize import minimize_scalar
 
 import slowscale as ss
 from slowscale.policy import (
+    ArsinhNormalPolicy,
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
@@ -43,14 +44,17 @@ from slowscale.policy import (
 @settings(max_examples=150)
 @given(m=additive_mechanisms, ratio=log_uniform(1e-4, 1e6))
 def test_pure_policy_is_the_supremum_of_the_log_density_ratio(m, ratio):
-    """Theorem BndLogProbSymCnvxDens: the supremum is reached at 0, and nowhere passed."""
+    """Theorem BndLogProbSymCnvxDens: the supremum is reached at 0, and nowhere passed; the arsinh-normal's nearby."""
     assume(m.pure_policy is not None)
     influence = m.sigma * ratio
     around = np.concatenate([np.geomspace(1e-6, 1e4, 400), -np.geomspace(1e-6, 1e4, 400), [0.0, 1.0]])
-    z = np.unique(np.concatenate([influence * around, m.sigma * around, influence * np.linspace(0, 1, 401)]))
+    z = np.concatenate([influence * around, m.sigma * around, influence * np.linspace(0, 1, 401)])
+    z = np.unique(np.concatenate([z, -m.sigma * np.linspace(0, 1.6, 2001)]))
     ratios = np.abs(m.noise.logpdf(z) - m.noise.logpdf(z - influence))
     slack = 1e-12 * (1 + np.abs(m.noise.logpdf(z)).max())
-    assert ratios.max() == pytest.approx(m.pure_policy(influence), rel=1e-9, abs=slack)
+    at_zero = not isinstance(m, ss.ArsinhNormal)
+    assert ratios.max() == pytest.approx(m.pure_policy(influence), rel=1e-9 if at_zero else 1e-5, abs=slack)
+    assert ratios.max() <= m.pure_policy(influence) + slack
 
 
 @settings(max_examples=40)
@@ -240,7 +244,7 @@ def test_the_rounding_of_a_given_function_is_not_understated():
     ("description", "words"),
     [
         ({}, "kind"),
-        ({"kind": "cubic"}, "kind must be one of constant, log, max"),
+        ({"kind": "cubic"}, "kind must be one of arsinh normal, constant, log, max"),
         ({"kind": "log", "sigma": 1}, "description of kind 'log' must have the entries sigma, a"),
         ({"kind": "log", "sigma": -1, "a": 1}, "sigma must be a finite number > 0, got -1"),
         ({"kind": "sum", "terms": []}, "terms must be one or more policies"),
@@ -297,7 +301,13 @@ def test_kinds_of_numbers():
     for fives in ([5, 5], (5, Decimal(5)), np.array([[5, 5]], np.uint8), pd.Series([5, 5])):
         assert (policy(fives) == expected).all()
     assert policy(2**80) == pytest.approx(policy(float(2**80)))
-    for empty in (policy, PowerPolicy(2, 0.5), TanhPolicy(PowerPolicy(2, 0.5)), PolylogPolicy(1)):
+    for empty in (
+        policy,
+        PowerPolicy(2, 0.5),
+        TanhPolicy(PowerPolicy(2, 0.5)),
+        PolylogPolicy(1),
+        ArsinhNormalPolicy(2, 1),
+    ):
         assert empty([]).shape == (0,)
     assert policy(np.ones((3, 4))).shape == (3, 4)
 

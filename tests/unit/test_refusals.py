@@ -29,6 +29,7 @@ CASES = {
         [{"x": ss.ExponentialPolylog(0.2)}],
         {"x": ss.ExponentialPolylog(0.5)},
     ),
+    "arsinh-normal": ({"x": 2 * ss.ArsinhNormal(20, 2).policy}, [], {"x": ss.ArsinhNormal(20, 1.2)}),
     "unit splitting": ({"x": ss.UnitSplitting(10, 50).policy}, [], {"x": ss.UnitSplitting(10, 20)}),
     "count": ({"count": 2 * TEN.policy}, [{"count": TEN}], {"count": ss.Gaussian(3)}),
     "one of two columns": ({"*": 2 * TEN.policy}, [{"y": TEN}], {"x": TEN, "y": ss.Gaussian(8)}),
@@ -64,14 +65,15 @@ def test_what_is_advised_fits_and_a_little_more_does_not(tmp_path, case, ledger,
     (column,) = [name for name in refused if name in (error.column, "count")][-1:]
     assert error.column == column
     kind = type(refused[column]).__name__
-    (name, value) = re.search(rf"{kind}\(.*?\b(sigma|d)=([\d.e+-]+)", error.fits).groups()
     words = re.search(rf"({kind}\(.*?\)) would still fit", error.fits).group(1)
     parameters = dict(re.findall(r"(\w+)=([\w.+-]+)", words))
     made = {key: number if key == "estimator" else float(number) for key, number in parameters.items()}
     made |= {key: getattr(refused[column], key) for key in ("a",) if key in made}  # printed with fewer digits
     advised = type(refused[column])(**made)
-    assert getattr(advised, name) == float(f"{float(value):.3g}")
-    finer = type(advised)(**{**made, name: made[name] * (0.985 if name == "sigma" else 1.015)})
+    # one parameter differs, rounded to three digits
+    (name,) = [name for name in advised._coarser if getattr(advised, name) != getattr(refused[column], name)]
+    assert getattr(advised, name) == float(f"{getattr(advised, name):.3g}")
+    finer = type(advised)(**{**made, name: made[name] * (0.985 if advised._coarser[name] else 1.015)})
     refusal(session, {**refused, column: finer}, partition=partition)
     release(session, {**refused, column: advised}, partition=partition)
 

@@ -124,7 +124,7 @@ def write_establishments(
     overwrite
         Whether to replace an existing file.
     """
-    from slowscale.tables.progress import progress_bar
+    from slowscale.progress import progress_bar
 
     target = free_target(path, ".parquet", overwrite)
     batches, written = establishment_batches(records, groups, seed), 0

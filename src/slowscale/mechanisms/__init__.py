@@ -13,13 +13,15 @@ from slowscale.mechanisms.transformation import TransformationMechanism
 
 # isort: split
 # The import order is the order of the registry, in which mechanisms are listed.
-from slowscale.mechanisms.roots import Root  # noqa: I001
+from slowscale.mechanisms.arsinh_normal import ArsinhNormal  # noqa: I001
+from slowscale.mechanisms.roots import Root
 from slowscale.mechanisms.logs import Log
 from slowscale.mechanisms.user_given import Transformation
 
 __all__ = [
     "REGISTRY",
     "AdditiveMechanism",
+    "ArsinhNormal",
     "Comparison",
     "Crossover",
     "ExponentialPolylog",

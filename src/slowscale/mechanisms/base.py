@@ -33,6 +33,8 @@ class Mechanism(Declared, ABC):
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # The parameters that `calibrate` may solve for, the usual one first.
     _free: ClassVar[tuple[str, ...]]
+    # The parameters that can make it less precise, the scale of the noise first; True if raising it does so.
+    _coarser: ClassVar[Mapping[str, bool]] = {"sigma": True}
     # Whether the error grows with the sum.
     _error_grows: ClassVar[bool]
     # Whether `policy` is a closed form. If not, `policy` is the tight one, and calibration reads `tight_loss` instead.

@@ -256,7 +256,7 @@ def _table(title: str, labels: Sequence[str], at: Sequence[float], names: Sequen
 
 
 def same_error(std: float, at: float) -> dict[str, Mechanism]:
-    """Return the mechanisms of the paper's experiments, by name, all with the same standard deviation.
+    """Return those of the paper's experiments and the arsinh-normal, by name, all with the same standard deviation.
 
     For a transformation mechanism it is the standard deviation when the sum is `at` (Table experiment-params).
 

@@ -3,9 +3,16 @@
 They provide densities, tails, quantiles and moments. Sampling is done elsewhere, in `slowscale.sampling`.
 """
 
+from slowscale.noise.arsinh_normal import ArsinhNormalNoise
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
 from slowscale.noise.gaussian import GaussianNoise
 from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
 from slowscale.noise.symmetric import SymmetricNoise
 
-__all__ = ["ExponentialPolylogNoise", "GaussianNoise", "GeneralizedGaussianNoise", "SymmetricNoise"]
+__all__ = [
+    "ArsinhNormalNoise",
+    "ExponentialPolylogNoise",
+    "GaussianNoise",
+    "GeneralizedGaussianNoise",
+    "SymmetricNoise",
+]

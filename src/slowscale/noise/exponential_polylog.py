@@ -37,6 +37,23 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
     def _drop(self, z: Array) -> Array:
         return self.d * polylog_rise(z, self.sigma, self.a, self.p)
 
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        start = self.sigma * self.a
+        return self.d * power_rise(np.log1p(t / (z + start)), math.log(self.a) + self._coordinate(z), self.p)
+
+    def _bends(self, z: Array) -> tuple[Array, Array]:
+        # With u = z/σ + a and y = ln u, the derivatives are d·p·y^(p−1)/u, … Every term below falls with u, because
+        # y >= ln a >= p − 1; the bounds add the absolute values of the terms.
+        u, p = z / self.sigma + self.a, self.p
+        y = math.log(self.a) + self._coordinate(z)
+        if p == 1:
+            second, third = 1 / u**2, 2 / u**3
+        else:
+            second = y ** (p - 2) * ((p - 1) + y) / u**2
+            third = (abs((p - 1) * (p - 2)) * y ** (p - 3) + 3 * (p - 1) * y ** (p - 2) + 2 * y ** (p - 1)) / u**3
+        scale = self.d * p / self.sigma**2
+        return scale * second, scale / self.sigma * third
+
     @property
     def _log_peak(self) -> float:
         return -math.log(2) - math.log(self.sigma) - math.log(self.a) - self._log_mass

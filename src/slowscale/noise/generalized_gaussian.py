@@ -30,6 +30,18 @@ class GeneralizedGaussianNoise(PowerFamily, SymmetricNoise):
     def _drop(self, z: Array) -> Array:
         return (z / self.sigma) ** self.p
 
+    def _drop_rise(self, z: Array, t: Array) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            near = self._drop(z) * np.expm1(self.p * np.log1p(t / z))
+        return np.where(t < 1e10 * z, near, self._drop(z + t) - self._drop(z))
+
+    def _bends(self, z: Array) -> tuple[Array, Array]:
+        if self.p == 1:
+            return np.zeros_like(z), np.zeros_like(z)
+        with np.errstate(divide="ignore", over="ignore"):
+            second = self.p * (1 - self.p) * (z / self.sigma) ** (self.p - 2) / self.sigma**2
+            return second, second * (2 - self.p) / z
+
     @property
     def _log_peak(self) -> float:
         return math.log(self.p / 2) - math.log(self.sigma) - math.lgamma(1 / self.p)

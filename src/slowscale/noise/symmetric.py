@@ -6,8 +6,9 @@ full relative accuracy in both tails and around the median.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import overload
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -22,6 +23,29 @@ class SymmetricNoise(Declared, ABC):
     """A distribution with density exp(f(|z|)) up to a constant, f decreasing; σ is its scale."""
 
     sigma: float
+
+    # All families by name, so that descriptions of noise can be read.
+    FAMILIES: ClassVar[dict[str, type["SymmetricNoise"]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        SymmetricNoise.FAMILIES[cls.__name__] = cls
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "SymmetricNoise":
+        """Return the noise that `to_dict` described."""
+        family = SymmetricNoise.FAMILIES.get(str(description.get("noise")))
+        if family is None:
+            raise ParameterError(
+                f"noise must be one of {', '.join(sorted(SymmetricNoise.FAMILIES))}, got {description.get('noise')!r}"
+            )
+        given = {name: value for name, value in description.items() if name != "noise"}
+        names = [f.name for f in fields(family)]  # type: ignore[arg-type]
+        if set(given) != set(names):
+            raise ParameterError(
+                f"the description of {family.__name__} must have the entries {', '.join(names)}, got {', '.join(given)}"
+            )
+        return family(**given)
 
     @abstractmethod
     def _drop(self, z: Array) -> Array:
@@ -48,6 +72,18 @@ class SymmetricNoise(Declared, ABC):
     def _concave_from(self) -> float:
         """The point from which on `_drop` is concave: 0 for the noises of the paper, infinite for the Gaussian."""
         return 0.0
+
+    def _pure_loss(self, influence: Array) -> Array:
+        """Return the supremum of ln p(z)/p(z + Δ) over all z, or more: at z = 0 if `_drop` is concave."""
+        return self._drop(influence)
+
+    def _standard(self) -> "SymmetricNoise":
+        """Return the same noise with scale 1."""
+        return replace(self, sigma=1.0)  # type: ignore[type-var]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the type and the parameters as values that JSON can represent."""
+        return {"noise": type(self).__name__, **{f.name: getattr(self, f.name) for f in fields(self)}}  # type: ignore[arg-type]
 
     @property
     @abstractmethod

@@ -14,7 +14,14 @@ PRzCDP-group). The influence of a record is the absolute change that it makes to
 
 from slowscale.policy.base import POLICY_KINDS, PURE, ZCDP, Function, Policy, function_name
 from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
-from slowscale.policy.families import ConstantPolicy, PolylogPolicy, PowerPolicy, UnitSplittingPolicy
+from slowscale.policy.families import (
+    ArsinhNormalPolicy,
+    ConstantPolicy,
+    PolylogPolicy,
+    PowerPolicy,
+    UnitSplittingPolicy,
+)
+from slowscale.policy.tight import Certificate, TightPolicy
 from slowscale.policy.transforming import (
     PROBES,
     LogPolicy,
@@ -29,6 +36,8 @@ __all__ = [
     "PROBES",
     "PURE",
     "ZCDP",
+    "ArsinhNormalPolicy",
+    "Certificate",
     "ConstantPolicy",
     "Function",
     "LogPolicy",
@@ -39,6 +48,7 @@ __all__ = [
     "RootPolicy",
     "SumPolicy",
     "TanhPolicy",
+    "TightPolicy",
     "TimesPolicy",
     "TransformationPolicy",
     "TransformingPolicy",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, Declared, as_array, check_range, evaluate
 from slowscale.policy.tree import INFLUENCE, Formula
 from slowscale.policy.writing import latex, text
@@ -248,7 +249,7 @@ def _check_labels(cells: Any, count: int) -> list[Hashable]:
 
 
 def _to_plain(value: Any) -> Any:
-    if isinstance(value, Policy):
+    if isinstance(value, Policy | SymmetricNoise):
         return value.to_dict()
     if isinstance(value, tuple):
         return [_to_plain(item) for item in value]
@@ -257,7 +258,7 @@ def _to_plain(value: Any) -> Any:
 
 def _from_plain(name: str, value: Any, functions: Mapping[str, Function]) -> Any:
     if isinstance(value, Mapping):
-        return Policy.from_dict(value, functions)
+        return SymmetricNoise.from_dict(value) if "noise" in value else Policy.from_dict(value, functions)
     if isinstance(value, list | tuple):
         return tuple(_from_plain(name, item, functions) for item in value)
     if name == "f":

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from slowscale.arsinh import largest_rise
 from slowscale.errors import ParameterError
-from slowscale.families import PolylogFamily, PowerFamily, SplittingFamily
+from slowscale.families import ArsinhNormalFamily, PolylogFamily, PowerFamily, SplittingFamily
 from slowscale.formulas import polylog_rise, power
 from slowscale.parameters import Array, real
 from slowscale.policy import tree
@@ -16,6 +17,7 @@ from slowscale.policy.tree import (
     Difference,
     Formula,
     HalfSquare,
+    LargestRise,
     Logarithm,
     Number,
     Product,
@@ -109,6 +111,23 @@ class PolylogPolicy(PolylogFamily, _PurePolicy):
         ratio = x if self.sigma == 1 else Quotient(x, self.sigma)
         grown = tree.raised(Logarithm(tree.Shift(ratio, self.a), tall=True), self.p)
         return Product(Number(self.d), Difference(grown, Number(math.log(self.a) ** self.p)))
+
+
+@dataclass(frozen=True)
+class ArsinhNormalPolicy(ArsinhNormalFamily, _PurePolicy):
+    """The largest rise of −log density over the distance Δ: the PRDP policy of the arsinh-normal.
+
+    It is never below the exact supremum, and at most 1e-8 of it above. It is concave in Δ (see `slowscale.arsinh`).
+    """
+
+    kind = "arsinh normal"
+
+    def _loss(self, influence: Array) -> Array:
+        return largest_rise(influence, self.scale, self.shape)
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return LargestRise(x, self.scale, self.shape)
 
 
 @dataclass(frozen=True)

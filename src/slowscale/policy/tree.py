@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from slowscale.arsinh import searched_rise
+
 
 class Formula:
     """A formula: one of the nodes below."""
@@ -120,6 +122,15 @@ class HalfSquare(Formula):
 
 
 @dataclass(frozen=True)
+class LargestRise(Formula):
+    """The largest ψ(z + base) − ψ(z) over all z, with ψ(z) = arsinh(z/scale)²/(2·shape²) + ln(1 + (z/scale)²)/2."""
+
+    base: Formula
+    scale: float
+    shape: float
+
+
+@dataclass(frozen=True)
 class Tanh(Formula):
     """tanh(ε/2)·ε, where ε is the pure loss."""
 
@@ -146,6 +157,39 @@ class Max(Formula):
     """The largest of several losses."""
 
     terms: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class Min(Formula):
+    """The smallest of several bounds on the same loss."""
+
+    terms: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class Tabulated(Formula):
+    """A loss that is read from a table: ln(loss) is interpolated linearly between knots in ln(base).
+
+    It is 0 where the base is 0. Below the first knot it is the loss at the first knot, and above the last one it is
+    infinite, so it is combined with another bound by `Min`.
+
+    Attributes
+    ----------
+    base
+        The size that the table is read at.
+    log_sizes, log_losses
+        The knots: logarithms of sizes, which increase, and of the losses at these sizes.
+    name
+        What the table is, for people, such as the family and the shape of the noise.
+    """
+
+    base: Formula
+    log_sizes: tuple[float, ...]
+    log_losses: tuple[float, ...]
+    name: str
+
+    def __repr__(self) -> str:
+        return f"Tabulated({self.base!r}, <{len(self.log_sizes)} knots>, {self.name!r})"
 
 
 @dataclass(frozen=True)
@@ -179,6 +223,9 @@ def contains(formula: Formula, node: type[Formula]) -> bool:
 
 
 def _parts(formula: Formula) -> Iterator[Formula]:
+    if isinstance(formula, Tabulated):  # its other fields are long tuples of numbers
+        yield formula.base
+        return
     for field in fields(formula):  # type: ignore[arg-type]
         value = getattr(formula, field.name)
         for part in value if isinstance(value, tuple) else (value,):
@@ -219,6 +266,8 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
             return function(of(base))
         case HalfSquare(rise, sigma):
             return (of(rise) / sigma) ** 2 / 2
+        case LargestRise(base, scale, shape):
+            return searched_rise(np.asarray(of(base) / scale), shape)[()]
         case Tanh(pure):
             return np.tanh(of(pure) / 2) * of(pure)
         case Times(count, loss):
@@ -227,4 +276,16 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
             return sum(map(of, terms))
         case Max(terms):
             return reduce(np.maximum, map(of, terms))
+        case Min(terms):
+            return reduce(np.minimum, map(of, terms))
+        case Tabulated(base, log_sizes, log_losses):
+            return _table_value(of(base), log_sizes, log_losses)
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
+
+
+def _table_value(size: Any, log_sizes: tuple[float, ...], log_losses: tuple[float, ...]) -> Any:
+    """Return the loss at a size, or at an array of sizes, from the knots of a table."""
+    with np.errstate(divide="ignore"):
+        at = np.log(size)
+    losses = np.exp(np.interp(at, log_sizes, log_losses, right=np.inf))
+    return np.where(np.asarray(size) == 0, 0.0, losses)[()]

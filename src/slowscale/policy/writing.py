@@ -10,8 +10,10 @@ from slowscale.policy.tree import (
     Formula,
     HalfSquare,
     KthRoot,
+    LargestRise,
     Logarithm,
     Max,
+    Min,
     Number,
     Power,
     Product,
@@ -20,11 +22,15 @@ from slowscale.policy.tree import (
     Shift,
     Sum,
     Symbol,
+    Tabulated,
     Tanh,
     Times,
     contains,
     per_piece,
 )
+
+# The nodes that are losses, or combinations of losses.
+LossNode = HalfSquare | LargestRise | Tanh | Times | Sum | Max | Min | Tabulated
 
 
 def number(x: float) -> str:
@@ -34,7 +40,7 @@ def number(x: float) -> str:
 
 def text(formula: Formula) -> str:
     """Return a formula as text."""
-    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+    if isinstance(formula, LossNode):
         return _text_of_loss(formula)
     match formula:
         case Number(value):
@@ -66,7 +72,7 @@ def text(formula: Formula) -> str:
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
-def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+def _text_of_loss(formula: LossNode) -> str:
     """Return a loss, or a combination of losses, as text."""
     match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
@@ -75,17 +81,27 @@ def _text_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
             return f"{_atom(base)}{_squared_root(k)} / (2·{number(sigma)}²)"
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
+        case LargestRise(base, scale, shape):
+            ratio = f"z/{number(scale)}"
+            curve = f"arsinh({ratio})² / (2·{number(shape)}²) + ln(1 + ({ratio})²) / 2"
+            return f"max over z of ψ(z + {text(base)}) − ψ(z) with ψ(z) = {curve}"
         case Tanh(pure):
             return f"tanh(ε/2)·ε with ε = {text(pure)}"
         case Times(count, loss):
             return f"{count}·({text(loss)})"
         case Sum(terms):
-            # A term that defines ε needs brackets, to show where the definition ends.
-            return " + ".join(f"({text(term)})" if contains(term, Tanh) else text(term) for term in terms)
+            # A term that defines ε or ψ needs brackets, to show where the definition ends.
+            defines = [contains(term, Tanh) or contains(term, LargestRise) for term in terms]
+            written = zip(map(text, terms), defines, strict=True)
+            return " + ".join(f"({term})" if bracketed else term for term, bracketed in written)
         case Disjoint(terms, by):
             return f"max{f' over {by}' if by else ''} of [{'; '.join(map(text, terms))}]"
         case Max(terms):
             return f"max({'; '.join(map(text, terms))})"
+        case Min(terms):
+            return f"min({'; '.join(map(text, terms))})"
+        case Tabulated(base, _, _, name):
+            return f"tight({text(base)}; {name})"
 
 
 def _signed(by: float) -> str:
@@ -111,7 +127,7 @@ def _atom(formula: Formula) -> str:
 
 def latex(formula: Formula) -> str:
     """Return a formula in LaTeX."""
-    if isinstance(formula, HalfSquare | Tanh | Times | Sum | Max):
+    if isinstance(formula, LossNode):
         return _latex_of_loss(formula)
     match formula:
         case Number(value):
@@ -143,7 +159,7 @@ def latex(formula: Formula) -> str:
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
-def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
+def _latex_of_loss(formula: LossNode) -> str:
     """Return a loss, or a combination of losses, in LaTeX."""
     match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
@@ -152,6 +168,12 @@ def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
             return f"\\frac{{{_latex_atom(base)}^{{{Fraction(2, k)}}}}}{{2 \\cdot {number(sigma)}^2}}"
         case HalfSquare(rise, sigma):
             return f"\\frac{{{_latex_atom(rise)}^2}}{{2 \\cdot {number(sigma)}^2}}"
+        case LargestRise(base, scale, shape):
+            ratio = f"z/{number(scale)}"
+            normal = f"\\frac{{\\operatorname{{arsinh}}({ratio})^2}}{{2 \\cdot {number(shape)}^2}}"
+            curve = f"{normal} + \\frac{{\\ln(1 + ({ratio})^2)}}{{2}}"
+            rise = f"\\max_z \\left[\\psi(z + {latex(base)}) - \\psi(z)\\right]"
+            return f"{rise} \\text{{ with }} \\psi(z) = {curve}"
         case Tanh(pure):
             return f"\\tanh(\\varepsilon/2)\\,\\varepsilon \\text{{ with }} \\varepsilon = {latex(pure)}"
         case Times(count, loss):
@@ -160,10 +182,19 @@ def _latex_of_loss(formula: HalfSquare | Tanh | Times | Sum | Max) -> str:
             return " + ".join(f"\\left({latex(term)}\\right)" for term in terms)
         case Max(terms):
             return f"\\max\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
+        case Min(terms):
+            return f"\\min\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
+        case Tabulated(base, _, _, name):
+            return f"\\operatorname{{tight}}\\left({latex(base)};\\ \\text{{{_latex_plain(name)}}}\\right)"
 
 
 def _latex_pieces(base: Formula, step: float) -> str:
     return f"\\left\\lceil \\frac{{{latex(base)}}}{{{number(step)}}} \\right\\rceil"
+
+
+def _latex_plain(words: str) -> str:
+    """Return words for LaTeX's text mode, without the characters that have a meaning there."""
+    return "".join(f"\\{letter}" if letter in "#$%&_{}" else letter for letter in words)
 
 
 def _latex_factor(formula: Formula) -> str:

@@ -15,8 +15,10 @@ from slowscale.policy.tree import (
     Formula,
     HalfSquare,
     KthRoot,
+    LargestRise,
     Logarithm,
     Max,
+    Min,
     Number,
     Power,
     Product,
@@ -25,6 +27,7 @@ from slowscale.policy.tree import (
     Shift,
     Sum,
     Symbol,
+    Tabulated,
     Tanh,
     Times,
     per_piece,
@@ -35,11 +38,13 @@ Row = list[str]
 EQUALS, PLUS, MINUS = "<mo>&#x0003D;</mo>", "<mo>&#x0002B;</mo>", "<mo>&#x02212;</mo>"
 TIMES, DOT, SLASH, COMMA = "<mo>&#x000D7;</mo>", "<mo>&#x000B7;</mo>", "<mo>&#x0002F;</mo>", "<mo>&#x0002C;</mo>"
 OPEN, CLOSE = '<mo stretchy="false">&#x00028;</mo>', '<mo stretchy="false">&#x00029;</mo>'
+SEMICOLON = "<mo>&#x0003B;</mo>"
 EPSILON, SPACE = "<mi>&#x003B5;</mi>", '<mspace width="0.167em" />'
 WITH = "<mtext>&#x000A0;with&#x000A0;</mtext>"
 ROUND, SQUARE, CURLY = ("&#x00028;", "&#x00029;"), ("[", "]"), ("&#x0007B;", "&#x0007D;")
 CEILING, BARS = ("&#x02308;", "&#x02309;"), ("|", "|")
 TWO = "<mn>2</mn>"
+Z, PSI = "<mi>z</mi>", "<mi>&#x003C8;</mi>"
 
 
 def equation(formula: Formula, variable: Symbol | None = None) -> str:
@@ -92,6 +97,14 @@ def _loss_row(formula: Formula) -> Row:
             return [_fraction(_raised(_atom(base), _group([power])), _twice_squared(sigma))]
         case HalfSquare(rise, sigma):
             return [_fraction(_raised(_atom(rise), TWO), _twice_squared(sigma))]
+        case LargestRise(base, scale, shape):
+            ratio = [Z, SLASH, *_number(scale)]
+            tails = [*_raised(["<mi>arsinh</mi>", _fenced(ROUND, ratio)], TWO)]
+            core = ["<mi>ln</mi>", _fenced(ROUND, ["<mn>1</mn>", PLUS, *_raised([_fenced(ROUND, ratio)], TWO)])]
+            curve = [_fraction(tails, _twice_squared(shape)), PLUS, _fraction(core, [TWO])]
+            at = [OPEN, Z, CLOSE]
+            rise = [PSI, OPEN, Z, PLUS, *row(base), CLOSE, MINUS, PSI, *at]
+            return [f"<munder><mo>max</mo>{Z}</munder>", _fenced(SQUARE, rise), WITH, PSI, *at, EQUALS, *curve]
         case Tanh(pure):
             factor = ["<mi>tanh</mi>", OPEN, EPSILON, SLASH, TWO, CLOSE, SPACE, EPSILON]
             return [*factor, WITH, EPSILON, EQUALS, *row(pure)]
@@ -101,6 +114,10 @@ def _loss_row(formula: Formula) -> Row:
             return _separated([[_fenced(ROUND, row(term))] for term in terms], PLUS)
         case Max(terms):
             return ["<mo>max</mo>", _fenced(CURLY, _separated([row(term) for term in terms], COMMA))]
+        case Min(terms):
+            return ["<mo>min</mo>", _fenced(CURLY, _separated([row(term) for term in terms], COMMA))]
+        case Tabulated(base, _, _, name):
+            return ["<mi>tight</mi>", _fenced(ROUND, [*row(base), SEMICOLON, f"<mtext>{escape(name)}</mtext>"])]
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 

@@ -5,8 +5,8 @@ adds a bound on its own rounding error to the radius. A formula written with the
 (tier 1, fast) and, unchanged, on `arb` at any precision (tier 2, for decisions that are too close for tier 1).
 
 The radius is itself computed in floats. Its own rounding is covered by adding twice the error bound of each operation,
-and by `Ball.inflated` before a decision. The errors of numpy's log, exp, cos and sqrt are at most 4 units in the last
-place; 8 units are added.
+and by `Ball.inflated` before a decision. The errors of numpy's log, exp, sinh, cos and sqrt are at most 4
+units in the last place; 8 units are added.
 """
 
 import math
@@ -144,6 +144,13 @@ class Ball:
         mid = np.expm1(self.mid)
         grown = (np.abs(mid) + 1.0) * (self.rad / np.maximum(1.0 - self.rad, 0.0))
         return Ball(mid, grown * (1 + 1e-9) + (FUNCTION * np.abs(mid) + UNDERFLOW))
+
+    def sinh(self) -> "Ball":
+        """(e^x − e^−x)/2; |sinh(m + r) − sinh(m)| <= (|sinh m| + 1)·r·e^r, and e^r <= 1/(1 − r)."""
+        mid = np.sinh(self.mid)
+        size = np.abs(mid)
+        grown = (size + 1.0) * (self.rad / np.maximum(1.0 - self.rad, 0.0))
+        return Ball(mid, grown * (1 + 1e-9) + (FUNCTION * size + UNDERFLOW))
 
     def cos_pi(self) -> "Ball":
         """cos(πx), for |x| <= 4."""

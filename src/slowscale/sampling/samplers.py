@@ -54,6 +54,20 @@ class Normal(Sampler):
 
 
 @dataclass(frozen=True)
+class SinhNormal(Sampler):
+    """sinh(shape·N) for a standard normal N: the arsinh-normal."""
+
+    shape: float
+    uniforms = 2
+    signed = False
+
+    def attempt(self, uniforms: list[Number], words: list[Any], lift: Lift) -> tuple[Number, list[Number]]:
+        """Return sinh(shape·√(−2 ln u)·cos(2πv))."""
+        normal, _ = Normal().attempt(uniforms, words, lift)
+        return (normal * self.shape).sinh(), []
+
+
+@dataclass(frozen=True)
 class PowerOfGamma(Sampler):
     """G^shape for G ~ Gamma(shape) with a small integer shape: the generalized Gaussian with p = 1/shape."""
 

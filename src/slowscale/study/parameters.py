@@ -23,7 +23,8 @@ PRINTED_PARAMETERS = {
 
 def experiment_mechanisms(attribute: Attribute) -> dict[str, ss.Mechanism]:
     """Return the mechanisms by name: a standard deviation of √½ medians, for a sum equal to the median."""
-    return same_error(std=math.sqrt(0.5) * attribute.median, at=attribute.median)
+    found = same_error(std=math.sqrt(0.5) * attribute.median, at=attribute.median)
+    return {name: found[name] for name in NAMES}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""A progress bar for long scans, in a terminal only."""
+"""The progress of queries, as far as the engine reports it."""
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -9,9 +8,8 @@ from typing import Any
 import ibis.expr.types as ir
 import pyarrow as pa
 
+from slowscale.progress import progress_bar
 from slowscale.tables.engines import fetch, locked
-
-LONG_SCAN = 0.7  # seconds after which a scan counts as long
 
 
 def run(query: ir.Table, label: str) -> pa.Table:
@@ -48,45 +46,6 @@ def _own_bar_hidden(backend: Any) -> Iterator[None]:
 def _set(backend: Any, name: str, value: bool) -> None:
     with suppress(Exception):  # DuckDB refuses in a notebook without ipywidgets: then there is no bar
         backend.con.execute(f"SET {name} = {value}")
-
-
-@contextmanager
-def progress_bar(label: str, share: Callable[[], float | None]) -> Iterator[None]:
-    """Show a bar on a terminal while the block runs, if it takes longer than `LONG_SCAN`.
-
-    Parameters
-    ----------
-    label
-        The description beside the bar.
-    share
-        Returns the share that is done, from 0 to 1, or None if it is not known.
-    """
-    if not sys.stderr.isatty():
-        yield
-        return
-    done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(label, share, done), daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-
-
-def _watch(label: str, share: Callable[[], float | None], done: threading.Event) -> None:
-    if done.wait(LONG_SCAN):
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        while not done.wait(0.1):
-            known = share()
-            if known is not None:
-                bar.update(task, total=1.0, completed=known)
 
 
 def _share_done(backend: Any) -> Callable[[], float | None]:

@@ -16,6 +16,7 @@ smooth = st.one_of(
     instances(ss.Gaussian),
     instances(ss.GeneralizedGaussian),
     polylogs(ss.ExponentialPolylog),
+    instances(ss.ArsinhNormal),
     instances(ss.Root),
     instances(ss.Log, estimator="mean"),
 )

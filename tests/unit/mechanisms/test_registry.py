@@ -24,6 +24,7 @@ EXAMPLES = {
     "generalized-gaussian": ss.GeneralizedGaussian(3, 0.5),
     "exponential-polylog": ss.ExponentialPolylog(0.5),
     "unit-splitting": ss.UnitSplitting(10, 3),
+    "arsinh-normal": ss.ArsinhNormal(5, 1.6),
     "root": ss.Root(2, 1),
     "log": ss.Log(0.5),
     "transformation": ss.Transformation(np.log1p, np.expm1, 0.5, 0),
@@ -62,6 +63,7 @@ def test_comparisons_come_from_the_registry():
         "Gaussian",
         "generalized Gaussian 1/2",
         "exponential polylog 2",
+        "arsinh-normal 1.6",
         "fourth root",
         "log",
     ]

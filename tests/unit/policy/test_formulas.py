@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import slowscale as ss
 from slowscale.policy import (
     POLICY_KINDS,
+    ArsinhNormalPolicy,
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
@@ -91,6 +92,13 @@ FORMS = [
         "P(x)=4[ln(x5+3)−1.09861]",
     ),
     (
+        ArsinhNormalPolicy(4.95, 1.6),
+        "max over z of ψ(z + Δ) − ψ(z) with ψ(z) = arsinh(z/4.95)² / (2·1.6²) + ln(1 + (z/4.95)²) / 2",
+        r"\max_z \left[\psi(z + \Delta(r)) - \psi(z)\right] \text{ with } \psi(z) = "
+        r"\frac{\operatorname{arsinh}(z/4.95)^2}{2 \cdot 1.6^2} + \frac{\ln(1 + (z/4.95)^2)}{2}",
+        "P(x)=maxz[ψ(z+x)−ψ(z)]\u00a0with\u00a0ψ(z)=arsinh(z/4.95)22·1.62+ln(1+(z/4.95)2)2",
+    ),
+    (
         UnitSplittingPolicy(10, 50),
         "0.02·⌈Δ / 10⌉²",
         r"0.02 \left\lceil \frac{\Delta(r)}{10} \right\rceil^2",
@@ -149,7 +157,7 @@ def test_formulas_are_values():
     while todo:
         todo += (found := todo.pop().__subclasses__())
         kinds += [kind for kind in found if kind.__module__ == Formula.__module__]
-    assert len(kinds) == 18
+    assert len(kinds) == 21
     for kind in kinds:
         one, two = (kind(*["x"] * len(fields(kind))) for _ in range(2))
         assert (one, hash(one)) == (two, hash(two))

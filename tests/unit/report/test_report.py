@@ -22,6 +22,7 @@ from slowscale.columns import mechanism_of
 from slowscale.figures import figure, grid, power_of_ten, published, share
 from slowscale.policy import (
     ZCDP,
+    ArsinhNormalPolicy,
     ConstantPolicy,
     LogPolicy,
     MaxPolicy,
@@ -380,6 +381,7 @@ def test_rebuilt_mechanisms():
         ss.Root(4, 0.5, a=1),
         ss.Log(0.3),
         ss.ExponentialPolylog(0.3),
+        ss.ArsinhNormal(5, 1.6),
         ss.UnitSplitting(1, 2),
     ):
         assert mechanism_of(mechanism.to_dict()) == mechanism
@@ -440,6 +442,7 @@ def any_policy():
     sigmas = real(1e-3, 1e9)
     pures = st.one_of(
         st.builds(PowerPolicy, sigmas, st.floats(0.1, 1)),
+        st.builds(ArsinhNormalPolicy, sigmas, st.floats(0.1, 6)),
         st.builds(
             lambda d, sigma, p: PolylogPolicy(d + (p == 1), sigma, None, p),
             real(0.02, 50),

@@ -20,6 +20,8 @@ UNARY = {
     "exp of negative": (lambda x: (-x).exp(), (1e-10, 600)),
     "expm1": (lambda x: x.expm1(), (1e-20, 300)),
     "expm1 of negative": (lambda x: (-x).expm1(), (1e-20, 30)),
+    "sinh": (lambda x: x.sinh(), (1e-20, 300)),
+    "sinh of negative": (lambda x: (-x).sinh(), (1e-20, 300)),
     "inverse": (lambda x: 1.0 / x, (1e-100, 1e100)),
     "cube root": (lambda x: x.root(3), (1e-200, 1e200)),
     "twelfth root": (lambda x: x.root(12), (1e-200, 1e200)),

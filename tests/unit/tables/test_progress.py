@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from slowscale import progress as bars
 from slowscale.tables import progress
 from slowscale.tables.private import private_duckdb
 
@@ -54,8 +55,8 @@ class Terminal(io.StringIO):
 def test_a_bar_is_shown_in_a_terminal_for_a_long_scan(monkeypatch, seconds, shown):
     terminal, asked = Terminal(), []
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "LONG_SCAN", 0.05)
-    with progress.progress_bar("summing", lambda: asked.append(1) or (None if len(asked) == 1 else 0.5)):
+    monkeypatch.setattr(bars, "LONG_WORK", 0.05)
+    with bars.progress_bar("summing", lambda: asked.append(1) or (None if len(asked) == 1 else 0.5)):
         time.sleep(seconds)
     assert ("summing" in terminal.getvalue()) is shown
     assert bool(asked) is shown
@@ -63,8 +64,8 @@ def test_a_bar_is_shown_in_a_terminal_for_a_long_scan(monkeypatch, seconds, show
 
 def test_no_bar_is_shown_without_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(progress, "LONG_SCAN", 0.0)
-    with progress.progress_bar("summing", lambda: 0.5):
+    monkeypatch.setattr(bars, "LONG_WORK", 0.0)
+    with bars.progress_bar("summing", lambda: 0.5):
         time.sleep(0.05)
     assert sys.stderr.getvalue() == ""
 
@@ -126,19 +127,19 @@ def test_the_bar_shows_the_share_when_it_is_known_and_is_removed_at_the_end(monk
 
     monkeypatch.setattr("rich.progress.Progress", Bar)
     shares, done = iter([None, 0.25, None, 1.0]), Waits(6)
-    progress._watch("summing", lambda: next(shares), done)
+    bars._watch("summing", lambda: next(shares), done)
     task = ("summing", None)
     assert updates == [(task, {"total": 1.0, "completed": 0.25}), (task, {"total": 1.0, "completed": 1.0})]
     assert options["transient"] is True
     assert options["console"].stderr is True
-    assert done.seconds[0] == progress.LONG_SCAN
+    assert done.seconds[0] == bars.LONG_WORK
     assert all(0 < seconds < 1 for seconds in done.seconds)  # neither busy nor standing still
 
 
 def test_a_bar_does_not_keep_the_program_alive(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     before = set(threading.enumerate())
-    with progress.progress_bar("summing", lambda: None):
+    with bars.progress_bar("summing", lambda: None):
         (watcher,) = set(threading.enumerate()) - before
         assert watcher.daemon
     assert not watcher.is_alive()

@@ -1,0 +1,337 @@
+"""Certified Rényi divergences between a noise and its shift: the tight PRzCDP loss at one influence Δ.
+
+With L(z) = ln p(z)/p(z − Δ), the reflection z → Δ − z swaps the two densities, so that for every order α > 1
+
+    A(α) = exp((α − 1)·d_α) − 1 = ∫ over z < Δ/2 of p(z − Δ)·g(L) dz,  g(L) = (e^(αL) − 1)·(1 − e^(−(α − 1)L)).
+
+No term is negative, so nothing cancels. The integral is split into cells. On each cell straight lines bound L and
+ln p from above, by bounds on second derivatives, and a tangent bounds ln g, which is concave in L. The integrand is
+therefore at most the exponential of a straight line, which has an integral in closed form. Chords in place of tangents
+give a lower bound. The gap between the two falls with the square of the width of the cells.
+
+The tight loss is the supremum of d_α/α over all α > 1. Two facts bound it between neighbouring orders α:
+
+- ψ(α) = (α − 1)·d_α is convex and ψ(1) = 0, so it is at most its chord. Beyond the last order its slope is at most the
+  largest L.
+- A(α)/(α(α − 1)) does not decrease, because sinh(x)/x does not, and ψ <= A. This is the better bound where A is small.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from slowscale.noise.symmetric import SymmetricNoise
+from slowscale.parameters import Array
+
+Flags = npt.NDArray[np.bool_]
+
+# A bound on the relative rounding error of an exponent: 64 units in the last place of its largest term.
+EXPONENT_ROUNDING = 2.0**-46
+# A bound on the error of the log of the density's normalising constant.
+NORMALISING_ERROR = 1e-12
+# The noise beyond the quantile with this tail is bounded as a whole.
+FAR_TAIL = 1e-16
+# The ratio of neighbouring ends of the cells before these are split.
+COARSE_RATIO = 1.4
+# The smallest α − 1. The supremum over smaller orders is at most this share above the value there.
+FIRST_ORDER = 2.0**-12
+# Orders are first searched with this precision, on the coarse cells.
+COARSE_PRECISION = 0.05
+# Orders whose value is at least this share of the largest one are computed on the fine cells.
+MATTERING_SHARE = 0.9
+MOST_PARTS = 400
+MOST_ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class TightLoss:
+    """Bounds on the tight PRzCDP loss at one influence, and what they were computed from.
+
+    Attributes
+    ----------
+    influence, upper, lower
+        The influence, and the bounds on the loss.
+    order
+        The order α with the largest d_α/α that was found.
+    cells, orders
+        The number of cells of the integrals, and of orders.
+    """
+
+    influence: float
+    upper: float
+    lower: float
+    order: float
+    cells: int
+    orders: int
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Cells on one side of 0, in t = |z|, with straight lines given by their values at both ends (the first axis)."""
+
+    t: Array  # the ends, from 0
+    width: Array
+    upper: Array  # a line above L
+    lower: Array  # a line below L
+    density: Array  # a line above ln p(z − Δ)
+    density_gap: Array  # how far that line may lie above it
+
+    @classmethod
+    def of(cls, t: Array, loss: Array, bend: Array, falls: Flags, density: Array, lift: Array, bow: Array) -> Self:
+        """Return cells from the values of L and ln p(z − Δ) at their ends.
+
+        `bend` bounds |L''|, and `bow` the second derivative of ln p(z − Δ), on each cell. `falls` says where L is known
+        to fall with t. `lift` is what must be added to the chord of ln p(z − Δ): nothing where it is convex.
+        """
+        width = np.diff(t)
+        ends, densities = np.stack([loss[:-1], loss[1:]]), np.stack([density[:-1], density[1:]])
+        curved = bend * width**2 / 8 + EXPONENT_ROUNDING * loss[0]
+        # Where L falls, it lies between its values at the two ends.
+        flat = falls & ~(2 * curved < ends[0] - ends[1])
+        upper = np.where(flat, ends[0], ends + curved)
+        lower = np.where(flat, ends[1], np.maximum(ends - curved, 0.0))
+        gap = lift + np.fmin(bow * width**2 / 8, np.abs(densities[0] - densities[1]))
+        return cls(t, width, upper, lower, densities + lift, gap)
+
+    def log_upper(self, order: Array) -> Array:
+        """Return ln of an upper bound on the integral over each cell, for a column of orders α − 1."""
+        middle = (self.upper[0] + self.upper[1]) / 2
+        value, slope = _log_g(middle, order)
+        half = slope * (self.upper[0] - self.upper[1]) / 2
+        size = (1.0 + order) * middle + np.abs(half) + np.abs(self.density).max(axis=0)
+        value = value + (EXPONENT_ROUNDING * size + NORMALISING_ERROR)
+        return self._log_integral(value + half + self.density[0], value - half + self.density[1])
+
+    def log_lower(self, order: Array) -> Array:
+        """Return ln of a lower bound on the integral over each cell, for a column of orders α − 1."""
+        size = (1.0 + order) * self.lower.max(axis=0) + np.abs(self.density).max(axis=0)
+        below = self.density_gap + EXPONENT_ROUNDING * size + NORMALISING_ERROR
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left, right = (
+                _log_g(loss, order)[0] + density - below for loss, density in zip(self.lower, self.density, strict=True)
+            )
+            parts = self._log_integral(left, right)
+        return np.where(np.isfinite(parts), parts, -np.inf)
+
+    def _log_integral(self, left: Array, right: Array) -> Array:
+        """Return ln of the integral of the exponential of a straight line with these values at the ends of a cell."""
+        fall = np.abs(left - right)
+        small = fall < 1e-8
+        fall[small] = 1.0
+        shape = np.log(-np.expm1(-fall) / fall)
+        shape[small] = 0.0
+        return np.asarray(np.maximum(left, right) + np.log(self.width) + shape)
+
+    def split(self, parts: npt.NDArray[np.intp]) -> Array:
+        """Return ends that split each cell into a number of parts, in a geometric sequence; the first cell stays."""
+        ends, parts = self.t[1:], parts[1:]
+        first = np.cumsum(parts) - parts
+        within = (np.arange(parts.sum()) - np.repeat(first, parts)) / np.repeat(parts, parts)
+        ratios = np.log(ends[1:] / ends[:-1])
+        inner = np.repeat(ends[:-1], parts) * np.exp(within * np.repeat(ratios, parts))
+        inner[first] = ends[:-1]  # without rounding: a kink must stay an end
+        return np.concatenate([[0.0], inner, ends[-1:]])
+
+
+def _log_g(loss: Array, order: Array) -> tuple[Array, Array]:
+    """Return ln g(L) and its derivative, for L > 0 and a column of orders α − 1."""
+    alpha = 1.0 + order
+    one, two = -np.expm1(-alpha * loss), -np.expm1(-order * loss)
+    value = alpha * loss + np.log(one) + np.log(two)
+    return value, alpha / one + order / two - order
+
+
+class _Integrals:
+    """Bounds on A(α) for one noise and one influence, on cells that can be split."""
+
+    def __init__(self, noise: SymmetricNoise, influence: float, last: float) -> None:
+        self._noise, self._influence = noise, influence
+        first = _first_end(noise, influence)
+        half = influence / 2
+        # Beyond both ends p(z − Δ) falls as fast as p(z), so that the tail can be bounded as a whole.
+        outer = self._with_kinks(_geometric(first, max(last, influence)))
+        inner = self._with_kinks(_geometric(min(first, half / 4), half))
+        self._cells = [self._outer(np.concatenate([[0.0], outer])), self._inner(np.concatenate([[0.0], inner]))]
+        end = outer[-1:]
+        self._tail_loss = noise._drop_rise(end, np.array([influence])) * (1 + EXPONENT_ROUNDING)
+        self._log_tail = float(noise._log_tail(end + influence)[0]) - math.log(2)
+        self.largest = max(float(cells.upper.max()) for cells in self._cells)
+
+    @property
+    def count(self) -> int:
+        """The number of cells."""
+        return sum(cells.width.size for cells in self._cells)
+
+    def _with_kinks(self, ends: Array) -> Array:
+        """Return ends to which the kinks of L and of ln p(z − Δ) are added."""
+        kinks = np.array(self._noise._kinks)
+        if not kinks.size:
+            return ends
+        kinks = np.concatenate([kinks, kinks - self._influence, self._influence - kinks])
+        return np.union1d(ends, kinks[(kinks > ends[0]) & (kinks < ends[-1])])
+
+    def _outer(self, t: Array) -> _Cells:
+        """Return the cells of z = −t < 0."""
+        noise, influence = self._noise, self._influence
+        near, far = t[:-1], t[:-1] + influence
+        (second, third), (second_far, _) = noise._bends(near), noise._bends(far)
+        with np.errstate(over="ignore"):
+            bend = np.fmin(influence * third, second + second_far)
+        return _Cells.of(
+            t,
+            noise._drop_rise(t, np.full_like(t, influence)),
+            bend,
+            near >= noise._concave_from,
+            noise._log_peak - noise._drop(t + influence),
+            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) ** 2 / 8),
+            second_far,
+        )
+
+    def _inner(self, t: Array) -> _Cells:
+        """Return the cells of 0 < z = t < Δ/2, on which L always falls."""
+        noise, influence = self._noise, self._influence
+        far = influence - t[1:]
+        (second, _), (second_far, _) = noise._bends(t[:-1]), noise._bends(far)
+        return _Cells.of(
+            t,
+            noise._drop_rise(t, influence - 2 * t),
+            second + second_far,
+            np.ones_like(far, bool),
+            noise._log_peak - noise._drop(influence - t),
+            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) ** 2 / 8),
+            second_far,
+        )
+
+    def split(self, orders: Array, precision: float) -> None:
+        """Split the cells so that the gap between the bounds on A is about `precision`, at some orders α − 1."""
+        column = orders[:, None]
+        whole = self.log_upper(orders)[:, None]
+        roots = []
+        for cells in self._cells:
+            upper = cells.log_upper(column)
+            open_ = -np.expm1(np.minimum(cells.log_lower(column) - upper, 0.0))
+            roots.append(np.cbrt((np.exp(upper - whole) * open_).max(axis=0)))
+        # The gap of n parts is 1/n² of that of the cell, so n ∝ gap^(1/3) needs the fewest cells.
+        scale = math.sqrt(sum(float(root.sum()) for root in roots) / precision)
+        ends = [
+            cells.split(np.clip(np.ceil(root * scale).astype(np.intp), 1, MOST_PARTS))
+            for cells, root in zip(self._cells, roots, strict=True)
+        ]
+        self._cells = [self._outer(ends[0]), self._inner(ends[1])]
+
+    def log_upper(self, orders: Array) -> Array:
+        """Return ln of upper bounds on A at orders α − 1."""
+        column = orders[:, None]
+        parts = [np.logaddexp.reduce(cells.log_upper(column), axis=1) for cells in self._cells]
+        beyond = _log_g(self._tail_loss, column)[0][:, 0] + self._log_tail
+        return np.asarray(np.logaddexp.reduce([*parts, beyond]))
+
+    def log_lower(self, orders: Array) -> Array:
+        """Return ln of lower bounds on A at orders α − 1."""
+        parts = [np.logaddexp.reduce(cells.log_lower(orders[:, None]), axis=1) for cells in self._cells]
+        return np.asarray(np.logaddexp.reduce(parts))
+
+
+def _first_end(noise: SymmetricNoise, influence: float) -> float:
+    """Return a t so near to 0 that the cell from 0 to t matters little, although L is only known to be at most L(0)."""
+    t = influence * 10.0 ** -np.arange(0.0, 290.0, 0.5)
+    t = t[t > 1e-280]
+    near = noise._drop(t) <= 1e-5 * min(1.0, float(noise._drop(np.array([influence]))[0]))
+    return float(t[near.argmax()] if near.any() else t[-1]) * 1e-3
+
+
+def _geometric(first: float, last: float) -> Array:
+    count = math.ceil(math.log(last / first) / math.log(COARSE_RATIO))
+    return np.append(first * (last / first) ** (np.arange(count) / count), last)
+
+
+@dataclass
+class _Orders:
+    """Upper bounds on A at some orders α − 1, and what follows from them for the orders between."""
+
+    log_upper: Callable[[Array], Array]
+    largest: float  # a bound on L
+    orders: Array
+    logs: Array
+
+    @classmethod
+    def of(cls, integrals: _Integrals, orders: Array) -> Self:
+        return cls(integrals.log_upper, integrals.largest, orders, integrals.log_upper(orders))
+
+    @property
+    def values(self) -> Array:
+        """ψ(α)/(α(α − 1)) at the orders."""
+        return np.asarray(np.logaddexp(0.0, self.logs) * (1 + EXPONENT_ROUNDING) / (self.orders * (self.orders + 1)))
+
+    def suprema(self) -> tuple[Array, Array]:
+        """Return bounds on the supremum below the first order, between neighbouring ones and beyond the last.
+
+        The second array says where each chord has its supremum.
+        """
+        x, psi = np.append(0.0, self.orders), np.append(0.0, np.logaddexp(0.0, self.logs) * (1 + EXPONENT_ROUNDING))
+        slopes = np.append(np.diff(psi) / np.diff(x), self.largest)
+        ends = np.append(self.orders, np.inf)
+        # A chord is slope·(x − root), x = α − 1. Divided by x(x + 1), it is largest at root + √(root² + root).
+        root = np.maximum(x - psi / slopes, 0.0)
+        at = np.clip(root + np.sqrt(root * root + root), x, ends)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            chords = slopes * (at - root) / (at * (at + 1))
+        chords[0], at[0] = slopes[0], self.orders[0]
+        with np.errstate(over="ignore"):
+            rises = np.append(np.exp(self.logs) / (self.orders * (self.orders + 1)) * (1 + EXPONENT_ROUNDING), np.inf)
+        return np.fmin(chords, rises), at
+
+    def close(self, precision: float) -> None:
+        """Add orders until the supremum over all orders is close to the largest value at one of them."""
+        for _ in range(MOST_ROUNDS):
+            suprema, at = self.suprema()
+            wide = suprema > self.values.max() * (1 + precision)
+            wide[0] &= self.orders[0] > FIRST_ORDER
+            if not wide.any():
+                return
+            low, high = np.append(0.0, self.orders)[wide], np.append(self.orders, 64 * self.orders[-1])[wide]
+            room = 0.2 * (high - low)
+            more = np.clip(at[wide], low + room, high - room)
+            more[low == 0] = FIRST_ORDER
+            self.logs = np.concatenate([self.logs, self.log_upper(more)])
+            self.orders, places = np.unique(np.concatenate([self.orders, more]), return_index=True)
+            self.logs = self.logs[places]
+
+
+def far_end(noise: SymmetricNoise) -> float:
+    """Return the t beyond which the noise is bounded as a whole; `_drop` is concave there."""
+    return max(float(noise.isf(FAR_TAIL / 2)), 2 * noise._concave_from)
+
+
+def tight_loss(
+    noise: SymmetricNoise, influence: float, precision: float = 2e-4, last: float | None = None
+) -> TightLoss:
+    """Return certified bounds on the tight PRzCDP loss: the supremum of d_α/α over all orders α > 1.
+
+    Parameters
+    ----------
+    noise
+        The noise; its log-density falls on both sides of 0, and from some point on it is convex.
+    influence
+        By how much the noise is shifted, in (0, ∞).
+    precision
+        About half the relative gap between the bounds.
+    last
+        The result of `far_end`, if it is known.
+    """
+    integrals = _Integrals(noise, influence, far_end(noise) if last is None else last)
+    most = max(64.0, 64 / integrals.largest)
+    orders = _Orders.of(integrals, np.append(FIRST_ORDER, np.geomspace(0.25, most, 3 + math.ceil(math.log(most) / 2))))
+    orders.close(COARSE_PRECISION)
+    matter = orders.values > MATTERING_SHARE * orders.values.max()
+    integrals.split(orders.orders[matter], precision)
+    orders.logs[matter] = integrals.log_upper(orders.orders[matter])  # elsewhere, the coarse bounds are good enough
+    orders.close(precision)
+    best = orders.orders[[orders.values.argmax()]]
+    lower = float((np.logaddexp(0.0, integrals.log_lower(best)) / (best * (best + 1)))[0]) * (1 - EXPONENT_ROUNDING)
+    upper = float(orders.suprema()[0].max())
+    return TightLoss(influence, upper, lower, float(1 + best[0]), integrals.count, orders.orders.size)

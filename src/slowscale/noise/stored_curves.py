@@ -1,0 +1,127 @@
+"""Tight curves kept for the next time: in memory, and in files of the user's cache folder.
+
+A curve takes seconds to compute and depends only on the shape of the noise and on the precision. The folder is that of
+the operating system for caches, or the one that the environment variable SLOWSCALE_CACHE names. A file is used only if
+its checksum is right and some of its bounds, chosen at random, are computed again with the same result. This finds
+damaged files. It is no protection against somebody who can write to the folder.
+"""
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slowscale.files import write_files
+from slowscale.formulas import tanh_bound
+from slowscale.noise.divergence import TightLoss, far_end, tight_loss
+from slowscale.noise.symmetric import SymmetricNoise
+from slowscale.noise.tight_curve import BOUND_SHARE, TightCurve, build_curve
+from slowscale.parameters import Array
+from slowscale.progress import progress_bar
+
+# Changes whenever the computation changes, so that files of earlier versions are not used.
+VERSION = 1
+# How many bounds of a file are computed again before it is used.
+RECOMPUTED = 3
+_CURVES: dict[tuple[SymmetricNoise, float], TightCurve] = {}
+
+
+def tight_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
+    """Return the tight curve of a noise of scale 1, from memory or from a file, or else compute and keep it."""
+    key = (noise, precision)
+    if key not in _CURVES:
+        path = _path(noise, precision)
+        curve = _read(path, noise, precision)
+        if curve is None:
+            curve = _compute(noise, precision)
+            _write(path, noise, curve)
+        _CURVES[key] = curve
+    return _CURVES[key]
+
+
+def closed_bound(noise: SymmetricNoise, influence: Array) -> Array:
+    """Return tanh(P/2)·P of the pure loss P, which bounds the tight loss."""
+    return tanh_bound(noise._pure_loss(influence))
+
+
+def _compute(noise: SymmetricNoise, precision: float) -> TightCurve:
+    done = 0.0
+
+    def advance(share: float) -> None:
+        nonlocal done
+        done = share
+
+    with progress_bar("computing the tight policy (once for these parameters)", lambda: done):
+        return build_curve(noise, lambda influence: closed_bound(noise, influence), precision, advance)
+
+
+def cache_folder() -> Path:
+    """Return the folder for curves."""
+    import platformdirs
+
+    given = os.environ.get("SLOWSCALE_CACHE")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("slowscale", appauthor=False))
+
+
+def _description(noise: SymmetricNoise, precision: float) -> str:
+    return json.dumps({"version": VERSION, "precision": precision, **noise.to_dict()}, sort_keys=True)
+
+
+def _path(noise: SymmetricNoise, precision: float) -> Path:
+    name = hashlib.sha256(_description(noise, precision).encode()).hexdigest()[:32]
+    return cache_folder() / f"tight-{name}.npz"
+
+
+def _checksum(description: str, *arrays: Array) -> str:
+    return hashlib.sha256(description.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def _write(path: Path, noise: SymmetricNoise, curve: TightCurve) -> None:
+    """Keep a curve in a file, if the folder can be written."""
+    bounds = np.array([astuple(bound) for bound in curve.bounds])
+    description = _description(noise, curve.precision)
+    arrays: dict[str, Any] = {"log_sizes": curve.log_sizes, "log_losses": curve.log_losses, "bounds": bounds}
+    checksum = _checksum(description, *arrays.values())
+
+    def write(place: Path) -> None:
+        with open(place, "wb") as file:
+            np.savez_compressed(file, description=description, checksum=checksum, **arrays)
+
+    with suppress(OSError, Exception):  # without a file, the curve is computed again next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_files({path: write}, overwrite=True)
+
+
+def _read(path: Path, noise: SymmetricNoise, precision: float) -> TightCurve | None:
+    """Return the curve in a file, or None if there is no file, or one that cannot be used."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = [np.asarray(file[name], float) for name in ("log_sizes", "log_losses", "bounds")]
+            description, checksum = str(file["description"]), str(file["checksum"])
+    except Exception:  # numpy, zipfile and zlib raise many kinds of errors for damaged files
+        return None
+    if description != _description(noise, precision) or checksum != _checksum(description, *arrays):
+        return None
+    bounds = tuple(
+        TightLoss(float(at), float(upper), float(lower), float(order), int(cells), int(orders))
+        for at, upper, lower, order, cells, orders in arrays[2].reshape(-1, 6)
+    )
+    curve = TightCurve(arrays[0], arrays[1], precision, bounds)
+    places = np.random.default_rng().integers(len(bounds), size=RECOMPUTED)
+    return curve if curve.lies_above(bounds) and all(_same_bound(noise, bounds[i], precision) for i in places) else None
+
+
+def _same_bound(noise: SymmetricNoise, bound: TightLoss, precision: float) -> bool:
+    """Return whether a bound is not below the one that is computed now, apart from rounding."""
+    again = tight_loss(noise, bound.influence, BOUND_SHARE * precision, far_end(noise))
+    return bool(bound.upper >= again.upper * (1 - 1e-9))
+
+
+def verify_curve(noise: SymmetricNoise, curve: TightCurve) -> bool:
+    """Compute all bounds of a curve again, and return whether the curve lies above them."""
+    return curve.lies_above(curve.bounds) and all(_same_bound(noise, bound, curve.precision) for bound in curve.bounds)

@@ -1,0 +1,166 @@
+"""The tight policy of additive noise: the smallest PRzCDP policy that it has, certified from above.
+
+The paper bounds the PRzCDP loss of additive noise through its pure loss P, by tanh(P/2)·P. The best possible policy is
+the supremum over α > 1 of d_α/α, where d_α is the Rényi divergence between the noise and its shift by Δ. It has no
+closed form. `slowscale.noise` computes certified upper bounds on it; this policy reads them from a curve.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.noise.divergence import FAR_TAIL, far_end, tight_loss
+from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curve
+from slowscale.noise.symmetric import SymmetricNoise
+from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE, TightCurve
+from slowscale.parameters import Array, lazy, real
+from slowscale.policy.base import ZCDP, Policy
+from slowscale.policy.tree import INFLUENCE, Formula, Min, Quotient, Tabulated
+from slowscale.policy.writing import number
+
+# A tail that reaches beyond this many scales cannot be integrated in floats; the closed form is used instead.
+FARTHEST = 1e200
+
+
+@dataclass(frozen=True)
+class TightPolicy(Policy):
+    """The tight PRzCDP policy of additive noise, at most the closed form.
+
+    Parameters
+    ----------
+    noise
+        The noise.
+    closed
+        Its PRzCDP policy in closed form, which is used where the curve is not better.
+    precision
+        By which share the policy may lie above the smallest possible one.
+    """
+
+    kind = "tight"
+
+    noise: SymmetricNoise
+    closed: Policy
+    precision: float = real(at_least=0.002, at_most=0.2, typical=(0.01, 0.1), default=0.01)
+
+    def _check(self) -> None:
+        if not isinstance(self.noise, SymmetricNoise):
+            raise ParameterTypeError(f"noise must be a noise distribution, got {self.noise!r}")
+        if not isinstance(self.closed, Policy) or self.closed.notion != ZCDP:
+            raise ParameterTypeError(f"closed must be a PRzCDP policy, got {self.closed!r}")
+        probes = self.noise.sigma * np.array([1e-3, 1.0, 1e3])
+        if not np.allclose(self.closed._loss(probes), closed_bound(self.noise, probes), rtol=1e-6):
+            raise ParameterError(f"closed must be the closed form of this noise, got {self.closed}")
+
+    @lazy
+    def _curve(self) -> TightCurve | None:
+        """The curve in units of the noise's scale, or None if the noise reaches too far for floats."""
+        standard = self.noise._standard()
+        return tight_curve(standard, self.precision) if far_end(standard) < FARTHEST else None
+
+    @lazy
+    def _end(self) -> float:
+        """The influence beyond which the closed form is used."""
+        return 0.0 if self._curve is None else math.exp(self._curve.log_sizes[-1]) * self.noise.sigma
+
+    @lazy
+    def _better_from(self) -> float:
+        """The influence from which on the curve is below the closed form, up to its end."""
+        assert self._curve is not None
+        sizes = np.exp(self._curve.log_sizes) * self.noise.sigma
+        # Between two knots both rise, so the curve is below if its right end is below the left end of the closed form.
+        worse = np.exp(self._curve.log_losses[1:]) > self.closed._loss(sizes[:-1])
+        return float(sizes[np.flatnonzero(worse)[-1] + 1]) if worse.any() else float(sizes[0])
+
+    def _loss(self, influence: Array) -> Array:
+        if self._curve is None:
+            return self.closed._loss(influence)
+        losses = self._curve(influence / self.noise.sigma)
+        plain = (influence > self._better_from) & (influence < self._end)
+        if not plain.all():
+            rest = ~plain
+            losses[rest] = np.minimum(losses[rest], self.closed._loss(influence[rest]))
+        return losses
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        closed = self.closed.formula(x)
+        if self._curve is None:
+            return closed
+        name = f"{type(self.noise).__name__.removesuffix('Noise')}, certified within {number(100 * self.precision)} %"
+        knots = (tuple(self._curve.log_sizes.tolist()), tuple(self._curve.log_losses.tolist()))
+        ratio = x if self.noise.sigma == 1 else Quotient(x, self.noise.sigma)
+        return Min((Tabulated(ratio, *knots, name), closed))
+
+    def _group_anywhere(self, values: Array) -> float:
+        return min(super()._group_anywhere(values), self.closed._group_anywhere(values))
+
+    def _group_in_cell(self, values: Array) -> float:
+        return min(super()._group_in_cell(values), self.closed._group_in_cell(values))
+
+    def value(self, influence: float) -> float:
+        """Return the loss of one record size, computed for it alone, with a tenth of the curve's error or less."""
+        if influence == 0:
+            return 0.0
+        closed = self.closed(influence)
+        ratio = influence / self.noise.sigma
+        if not FIRST_INFLUENCE <= ratio <= LAST_INFLUENCE:
+            return closed
+        standard = self.noise._standard()
+        far = far_end(standard)
+        return min(tight_loss(standard, ratio, last=far).upper, closed) if far < FARTHEST else closed
+
+    def certificate(self) -> "Certificate":
+        """Return what proves the policy: the bounds, the orders and the influences they were computed at."""
+        if self._curve is None:
+            raise ParameterError(
+                f"the noise reaches beyond {FARTHEST:g} times its scale with probability {FAR_TAIL:g}, too far for a "
+                "certified curve; its policy is the closed form, which needs no certificate"
+            )
+        return Certificate(self.noise, self._curve)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The proof of a tight policy: certified bounds at many influences, and the curve above them."""
+
+    noise: SymmetricNoise
+    curve: TightCurve
+
+    def verify(self) -> bool:
+        """Compute every bound again, and return whether the curve lies above all of them. This takes seconds."""
+        return verify_curve(self.noise._standard(), self.curve)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row per influence: the bounds on the loss, the best order, and the size of the grids."""
+        scale = self.noise.sigma
+        return [
+            {
+                "influence": bound.influence * scale,
+                "upper": bound.upper,
+                "lower": bound.lower,
+                "order": bound.order,
+                "cells": bound.cells,
+                "orders": bound.orders,
+            }
+            for bound in sorted(self.curve.bounds, key=lambda bound: bound.influence)
+        ]
+
+    def __str__(self) -> str:
+        rows = self.table()
+        wide = max(row["upper"] / row["lower"] - 1 for row in rows)
+        lines = [
+            f"Tight policy of {self.noise}",
+            f"{len(rows):,} influences from {rows[0]['influence']:.4g} to {rows[-1]['influence']:.4g}",
+            f"{self.curve.log_sizes.size} knots of the curve, at most {self.curve.precision:.2%} above the tight loss",
+            f"upper and lower bounds are at most {wide:.2%} apart; arithmetic: 64-bit floats, errors bounded",
+            f"{'influence':>12} {'lower bound':>14} {'upper bound':>14} {'order α':>12} {'cells':>7} {'orders':>7}",
+        ]
+        for row in rows[:: max(1, len(rows) // 20)]:
+            lines.append(
+                f"{row['influence']:>12.5g} {row['lower']:>14.8g} {row['upper']:>14.8g} {row['order']:>12.6g} "
+                f"{row['cells']:>7} {row['orders']:>7}"
+            )
+        return "\n".join(lines)

@@ -1,0 +1,168 @@
+"""A tight curve lies above the tight loss, by no more than its precision; its files are used only if they are right."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from slowscale.noise import ExponentialPolylogNoise, GeneralizedGaussianNoise, stored_curves
+from slowscale.noise.divergence import far_end, tight_loss
+from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curve
+from slowscale.noise.tight_curve import TightCurve, _corners, _merged, build_curve
+
+ROUGH = 0.2  # curves of this precision are quick to compute
+NOISE = ExponentialPolylogNoise(0.5)
+
+
+@pytest.fixture(scope="module")
+def curve():
+    return tight_curve(NOISE, ROUGH)
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """An empty cache folder, and an empty memory."""
+    monkeypatch.setenv("SLOWSCALE_CACHE", str(tmp_path / "curves"))
+    monkeypatch.setattr(stored_curves, "_CURVES", {})
+    return tmp_path / "curves"
+
+
+@pytest.mark.parametrize(
+    ("noise", "precision"),
+    [(NOISE, ROUGH), (GeneralizedGaussianNoise(1, 0.5), ROUGH), (GeneralizedGaussianNoise(1, 1), ROUGH),
+     (ExponentialPolylogNoise(4, p=1), 0.1)],
+)  # fmt: skip
+def test_a_curve_is_above_the_loss_by_at_most_its_precision(noise, precision):
+    curve = tight_curve(noise, precision)
+    last = far_end(noise)
+    sizes = np.exp(np.random.default_rng(5).uniform(math.log(1e-9), math.log(1e15), 40))
+    read = np.minimum(curve(sizes), closed_bound(noise, sizes))
+    for size, loss in zip(sizes, read, strict=True):
+        found = tight_loss(noise, float(size), last=last)
+        assert found.lower <= loss <= found.upper * (1 + precision)
+
+
+def test_a_curve_is_read_between_and_beyond_its_knots(curve):
+    sizes, losses = np.exp(curve.log_sizes), np.exp(curve.log_losses)
+    assert curve(sizes[1:-1]) == pytest.approx(losses[1:-1], rel=1e-9)
+    middles = np.exp((curve.log_sizes[1:] + curve.log_sizes[:-1]) / 2)
+    assert curve(middles) == pytest.approx(np.sqrt(losses[1:] * losses[:-1]), rel=1e-9)
+    assert curve(np.array([1e-300, 1e-12])).tolist() == pytest.approx([losses[0]] * 2)
+    assert curve(np.array([sizes[-1] * 1.001, 1e300])).tolist() == [math.inf, math.inf]
+    assert (np.diff(curve(np.geomspace(1e-12, sizes[-1], 10_000))) >= 0).all()
+
+
+def test_a_curve_can_be_verified(curve):
+    assert verify_curve(NOISE, curve)
+    assert not verify_curve(dataclasses.replace(NOISE, d=0.51), curve)  # a larger d has a larger loss
+    bounds = [dataclasses.replace(bound, upper=bound.upper * 0.99) for bound in curve.bounds]
+    assert not verify_curve(NOISE, dataclasses.replace(curve, bounds=tuple(bounds)))
+
+
+@pytest.mark.parametrize("place", [0, 3, -1])
+def test_a_knot_that_is_too_low_is_noticed(curve, place):
+    losses = curve.log_losses.copy()
+    losses[place] -= 0.3
+    assert curve.lies_above(curve.bounds)
+    assert not dataclasses.replace(curve, log_losses=losses).lies_above(curve.bounds)
+
+
+@pytest.mark.parametrize("cut", [slice(1, None), slice(0, -40), slice(0, 3)])
+def test_bounds_that_do_not_reach_the_ends_prove_nothing(curve, cut):
+    bounds = sorted(curve.bounds, key=lambda bound: bound.influence)[cut]
+    assert not curve.lies_above(bounds)
+
+
+def test_knots_out_of_order_are_noticed(curve):
+    assert not dataclasses.replace(curve, log_sizes=curve.log_sizes[::-1]).lies_above(curve.bounds)
+    nan = np.where(np.arange(curve.log_losses.size) == 2, np.nan, curve.log_losses)
+    assert not dataclasses.replace(curve, log_losses=nan).lies_above(curve.bounds)
+
+
+def test_corners_are_bounds_up_to_the_next_node():
+    assert np.exp(_corners(np.array([1.0, 3.0, 2.0, 5.0]))).tolist() == pytest.approx([2.0, 2.0, 5.0, 5.0])
+
+
+def test_merged_lines_lie_above_the_corners():
+    logs = np.linspace(0, 20, 4001)
+    corners = np.log(1 + np.exp(logs)) + 0.3 * np.sin(logs / 3)
+    corners = np.maximum.accumulate(corners)
+    sizes, losses = _merged(logs, corners, 0.05)
+    excess = np.interp(logs, sizes, losses) - corners
+    assert excess.min() >= -1e-12
+    assert excess.max() <= 0.2 * 0.05 + 1e-12
+    assert sizes.size < 200
+    assert (np.diff(losses) >= 0).all()
+
+
+def test_progress_is_reported():
+    shares = []
+    build_curve(NOISE, lambda x: closed_bound(NOISE, x), ROUGH, shares.append)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] <= 1
+
+
+def test_a_curve_is_kept_in_a_file(folder, monkeypatch):
+    first = tight_curve(NOISE, ROUGH)
+    (path,) = folder.glob("*.npz")
+    assert tight_curve(NOISE, ROUGH) is first
+    stored_curves._CURVES.clear()
+    monkeypatch.setattr(stored_curves, "build_curve", None)  # so that computing it again would fail
+    again = tight_curve(NOISE, ROUGH)
+    assert again is not first
+    assert (again.log_losses == first.log_losses).all()
+    assert again.bounds == first.bounds
+    assert path.stat().st_mode & 0o022 == 0
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Count how often a curve is computed; each time it is the same one, given below."""
+    calls = []
+    small = tight_curve(NOISE, ROUGH)
+    monkeypatch.setattr(stored_curves, "build_curve", lambda *given: calls.append(given) or small)
+    return calls
+
+
+def change(path, **arrays):
+    with np.load(path) as file:
+        kept = dict(file)
+    np.savez_compressed(path, **(kept | arrays))
+
+
+def test_a_damaged_or_changed_file_is_not_used(folder, computed):
+    computed.clear()
+    curve = tight_curve(NOISE, ROUGH)
+    (path,) = folder.glob("*.npz")
+    low = dataclasses.replace(curve, log_losses=curve.log_losses - 1)
+    bounds = np.array([dataclasses.astuple(bound) for bound in curve.bounds])
+    lower = bounds.copy()
+    lower[:, 1] *= 0.9
+    description = stored_curves._description(NOISE, ROUGH)
+
+    def signed(sizes, losses, facts):
+        checksum = stored_curves._checksum(description, sizes, losses, facts)
+        change(path, log_sizes=sizes, log_losses=losses, bounds=facts, checksum=checksum)
+
+    damages = [
+        lambda: path.write_bytes(b"no file"),
+        lambda: path.write_bytes(path.read_bytes()[:-100]),
+        lambda: change(path, log_losses=low.log_losses),  # the checksum is wrong
+        lambda: signed(curve.log_sizes, low.log_losses, bounds),  # the curve is below its bounds
+        lambda: signed(curve.log_sizes, low.log_losses, lower),  # so are the bounds
+        lambda: change(path, description="other"),
+    ]
+    for damage in damages:
+        stored_curves._CURVES.clear()
+        before = len(computed)
+        damage()
+        tight_curve(NOISE, ROUGH)
+        assert len(computed) == before + 1, "the file was used"
+
+
+def test_without_a_folder_the_curve_is_computed_each_time(monkeypatch, tmp_path, computed):
+    monkeypatch.setattr(stored_curves, "_CURVES", {})
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("SLOWSCALE_CACHE", str(tmp_path / "file" / "curves"))
+    assert isinstance(tight_curve(NOISE, ROUGH), TightCurve)
