@@ -16,6 +16,8 @@ from slowscale.accounting import Loss, RecordPolicy
 from slowscale.errors import ParameterError
 from slowscale.facts import Facts
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.sizes import RecordSize, default_sizes, default_span
 from slowscale.typing import ArrayLike, Scalar
@@ -45,6 +47,8 @@ class ColumnPolicy:
     on_grid
         Whether the true sums are known to be multiples of the unit. None if nothing is published yet: errors are then
         those of the ideal output, before rounding.
+    closed
+        The closed form of the policy, if a smaller one is charged (tight accounting). None otherwise.
     """
 
     name: str
@@ -54,6 +58,7 @@ class ColumnPolicy:
     unit: Fraction
     single: bool
     on_grid: bool | None
+    closed: Policy | None = None
 
     def errors(self, sums: Scalar | ArrayLike) -> Any:
         """Return the standard errors for true sums, rounding included, or None if the mechanism is not known."""
@@ -74,6 +79,12 @@ class ColumnPolicy:
         value = 0.0 if self.single else size.value(self.name)
         return None if value is None else self.loss(value)
 
+    def gain(self, value: float) -> float:
+        """Return how many times smaller the charged loss of a record of this size is than its closed form."""
+        with np.errstate(all="ignore"):
+            loss, closed = float(self.policy(value)), math.nan if self.closed is None else float(self.closed(value))
+        return closed / loss if 0 < loss < closed < math.inf else 1.0
+
 
 def record_policy(policies: Mapping[str, Policy], single: str | None, filtered: bool) -> RecordPolicy:
     """Return the total loss of a record through columns with these policies.
@@ -92,17 +103,20 @@ def column_policies(
     mechanisms: Mapping[str, Mechanism | None],
     units: Mapping[str, Any],
     on_grid: Mapping[str, bool | None] | None = None,
+    accounting: str = CLOSED,
 ) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a release with this policy, one for each mechanism."""
     found = []
     for name, mechanism in mechanisms.items():
         single = name not in policy.columns
         pure = None if mechanism is None else mechanism.pure_policy
-        if pure is not None and single:  # every record counts as 1
-            pure = ConstantPolicy(float(pure(1)), PURE)
+        closed = closed_form(mechanism, accounting)
+        if single:  # every record counts as 1
+            pure = None if pure is None else ConstantPolicy(float(pure(1)), PURE)
+            closed = None if closed is None else ConstantPolicy(float(closed(1)))
         zcdp = policy.column(None if single else name)
         known = single if on_grid is None else on_grid.get(name, single)
-        found.append(ColumnPolicy(name, zcdp, pure, mechanism, Fraction(units.get(name, 1)), single, known))
+        found.append(ColumnPolicy(name, zcdp, pure, mechanism, Fraction(units.get(name, 1)), single, known, closed))
     return tuple(found)
 
 
@@ -112,7 +126,7 @@ def released_columns(policy: RecordPolicy, facts: Facts) -> tuple[ColumnPolicy, 
     mechanisms = {name: mechanism_of(column.mechanism) for name, column in columns.items()}
     units = {name: column.unit for name, column in columns.items()}
     on_grid = {name: column.surely_on_grid for name, column in columns.items()}
-    return column_policies(policy, mechanisms, units, on_grid)
+    return column_policies(policy, mechanisms, units, on_grid, facts.accounting)
 
 
 def mechanism_of(description: Any) -> Mechanism | None:

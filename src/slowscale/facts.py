@@ -245,6 +245,8 @@ class Facts(_WrittenFacts):
         The column that tells which records belong to one entity (or None), and a text that says what is protected.
     dataset
         The name of the data set, if it has one.
+    accounting
+        Which policy of each mechanism was charged: "closed", its closed form, or "tight", the smallest one known.
     notion, formula, policy, pure_policy, pure_columns
         The privacy notion, and the loss of a record: as text, and as `RecordPolicy.from_dict` reads it; then its PRDP
         loss by all columns (or None), and by the columns that have such a guarantee.
@@ -265,6 +267,7 @@ class Facts(_WrittenFacts):
     protects: str = ""
     dataset: str | None = ABSENT
     notion: str = ""
+    accounting: str = "closed"  # earlier versions charged closed forms only
     formula: str = ""
     policy: Mapping[str, Any] | None = None
     pure_policy: Mapping[str, Any] | None = None

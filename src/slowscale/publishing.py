@@ -17,6 +17,8 @@ from slowscale.errors import ParameterError
 from slowscale.facts import ABSENT, ColumnFacts, Facts
 from slowscale.figures import STANDARD_ERROR_DIGITS, rounded
 from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.exact_sums import Exact
 from slowscale.mechanisms.grid import floats, largest, values
 from slowscale.mechanisms.noisy import Noisy
@@ -74,6 +76,8 @@ class BoundQuery:
         Whether records are filtered, so that a change of value may move one in or out.
     part
         The records that the query is about.
+    accounting
+        Which policy of each mechanism is charged, as in `Session`.
     """
 
     table: ir.Table
@@ -90,6 +94,7 @@ class BoundQuery:
     filtered: bool
     part: Part = ALL_RECORDS
     means: str | None = None
+    accounting: str = CLOSED
 
     def with_means(self, release: Release) -> Release:
         """Return the release with the columns of means, if the query asks for them."""
@@ -97,10 +102,10 @@ class BoundQuery:
             release = release.ratio(name, "count", f"{name}_mean", self.level, self.means or "")
         return release
 
-    @property
+    @lazy
     def policy(self) -> RecordPolicy:
         """The loss of a record by the query, as PRzCDP."""
-        found = {name: mechanism.policy for name, mechanism in self.mechanisms.items()}
+        found = {name: charged_policy(mechanism, self.accounting) for name, mechanism in self.mechanisms.items()}
         return record_policy(found, self._constant_column, self.filtered)
 
     @property
@@ -189,7 +194,12 @@ def draw(query: BoundQuery, sums: ExactSums, facts: Facts, bits: BitSource | Non
 
 
 def dry_run(query: BoundQuery, facts: Facts) -> Release:
-    """Release sums of 0 with known bits, so that a query that cannot be drawn fails before anything is charged."""
+    """Release sums of 0 with known bits, so that a query that cannot be drawn fails before anything is charged.
+
+    So does one whose loss cannot be computed: tables of tight policies are computed now, if they are not known yet.
+    """
+    if query.accounting != CLOSED:
+        query.policy(dict.fromkeys(query.policy.columns, 1.0))
     zero = np.zeros(1, np.int64)
     sums = ExactSums(zero, {name: Sum(zero, Fraction(1)) for name in query.columns})
     return draw(replace(query, keys=None), sums, facts, KnownBits())

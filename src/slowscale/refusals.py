@@ -15,6 +15,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import CapError, SlowscaleError
 from slowscale.figures import figure
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.policy import ConstantPolicy, Policy
 
 # A release that uses a smaller share of the cap is not worth making, and may fit only because of rounding errors.
@@ -24,7 +25,9 @@ SEARCH_STEPS = 12
 
 
 @contextmanager
-def explained(accountant: Accountant, charge: Charge, mechanisms: Mapping[str, Mechanism]) -> Iterator[None]:
+def explained(
+    accountant: Accountant, charge: Charge, mechanisms: Mapping[str, Mechanism], accounting: str
+) -> Iterator[None]:
     """Add to a `CapError` the most accurate release of this kind that would still fit.
 
     Parameters
@@ -33,18 +36,20 @@ def explained(accountant: Accountant, charge: Charge, mechanisms: Mapping[str, M
         The accountant that refuses, and the charge that it refuses.
     mechanisms
         The mechanism of each column.
+    accounting
+        The accounting that the charge was computed with.
     """
     try:
         yield
     except CapError as error:
         facts: dict[str, Any] = {}
         with suppress(Exception):  # without advice, the refusal still stands
-            facts = _advice(error, accountant.account, charge, mechanisms)
+            facts = _advice(error, accountant.account, charge, mechanisms, accounting)
         raise error.with_facts(**facts, remedy=accountant.remedy) from None
 
 
 def _advice(
-    error: CapError, account: Account, charge: Charge, mechanisms: Mapping[str, Mechanism]
+    error: CapError, account: Account, charge: Charge, mechanisms: Mapping[str, Mechanism], accounting: str
 ) -> dict[str, str | bool]:
     """Return what would still fit for a column, as arguments of `CapError.with_facts`."""
     name, mechanism = next(found for found in mechanisms.items() if folded(found[0]) == folded(error.column))
@@ -52,7 +57,10 @@ def _advice(
     test = account.fits(charge, None if counts else name)
 
     def policy(found: Mechanism) -> Policy:
-        return ConstantPolicy(found.policy(1)) if counts else found.policy
+        charged = charged_policy(found, accounting)
+        if charged.upper is not None and not _scaled(mechanism, found):
+            charged = charged.upper
+        return ConstantPolicy(charged(1)) if counts else charged
 
     def fits(found: Mechanism) -> bool:
         return test(policy(found))
@@ -67,12 +75,14 @@ def _advice(
         if (best := _nearest_fitting(mechanism, *parameter, fits, matters)) is not None
     ]
     if not found:
+        if charged_policy(mechanism, accounting).upper is not None and len(mechanism._coarser) > 1:
+            return {}  # the search was not complete: see `_scaled`
         left = "what is left of the cap" if error.before else "the cap"
         useful = f"No {kind} fits under {left} for every record size, unless it uses less than 0.01 % of the cap"
         return {"fits": useful, "full": True}
     best = min(found, key=_error_at_zero)
     if mechanism._error_grows or not math.isfinite(_error_at_zero(best)):
-        scale = next(iter(mechanism._coarser))
+        scale = _scale_parameter(mechanism)
         after, before = figure(getattr(best, scale)), figure(getattr(mechanism, scale))
         words = f"with {scale} {after} in place of {before}"
     else:
@@ -91,6 +101,20 @@ def _constructor_call(mechanism: Mechanism) -> str:
                 given = fewer
     values = (getattr(value, "__name__", repr(value)) for value in given.values())
     return f"{type(mechanism).__name__}({', '.join(map('='.join, zip(given, values, strict=True)))})"
+
+
+def _scaled(mechanism: Mechanism, other: Mechanism) -> bool:
+    """Whether two mechanisms differ in their scale only, so that one table gives the tight policies of both.
+
+    The search tries dozens of mechanisms, and a table of another shape takes long to compute. For these the closed form
+    is used, which is never smaller: what it lets fit, fits.
+    """
+    scale = _scale_parameter(mechanism)
+    return replace(other, **{scale: getattr(mechanism, scale)}) == mechanism  # type: ignore[type-var]
+
+
+def _scale_parameter(mechanism: Mechanism) -> str:
+    return next(iter(mechanism._coarser))
 
 
 def _error_at_zero(mechanism: Mechanism) -> float:

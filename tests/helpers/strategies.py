@@ -65,7 +65,7 @@ additive_mechanisms = st.one_of(
     instances(ss.GeneralizedGaussian),
     polylogs(ss.ExponentialPolylog),
     instances(ss.UnitSplitting),
-    instances(ss.ArsinhNormal),
+    st.sampled_from([1.0, 1.6, 3.0]).flatmap(lambda shape: instances(ss.ArsinhNormal, shape=shape)),  # with curves
 )
 transformations = st.one_of(roots, logs)
 mechanisms = st.one_of(additive_mechanisms, transformations)

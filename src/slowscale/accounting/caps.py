@@ -30,6 +30,9 @@ HORIZON = 1e30  # sizes above it, and below its inverse, are checked but not men
 MOST_EVALUATIONS = 1 << 22
 
 
+Shapes = dict[Policy, float]  # a sum of policies, each with its coefficient
+
+
 @dataclass(frozen=True)
 class Total:
     """What has been spent through one column: the coefficient of each shape, and the losses on the grid."""
@@ -94,9 +97,14 @@ def check(column: str, spent: Total, cap: Policy) -> None:
         if (spent.losses[:2] <= allowed[:2]).all() and (spent.losses[2:] <= allowed[1:-1]).all():
             return  # proven on the grid without halving
         left, right = _residuals(spent, cap)
-        if not left:
+        covered = _covered(left, right)
+        if not left or not covered[0]:
             return
-        _prove(column, left, right, spent, cap)
+        try:
+            _prove(column, left, right, spent, cap)
+        except CapError as refusal:
+            if not refusal.close or covered == (left, right) or not _proven(column, *covered, spent, cap):
+                raise
 
 
 def check_at(column: str, spent: float, cap: Policy, influence: float) -> None:
@@ -117,6 +125,35 @@ def _residuals(spent: Total, cap: Policy) -> tuple[dict[Policy, float], dict[Pol
         elif rest < 0:
             right[shape] = -rest
     return left, right
+
+
+def _covered(left: Shapes, right: Shapes) -> tuple[Shapes, Shapes]:
+    """Return both sides without the policies on the left that the right covers by their upper bounds.
+
+    What remains proves as much: if a policy is nowhere larger than its bound, it may be replaced by the bound, and the
+    bound subtracted on both sides. A tight policy may equal its closed form at some sizes, such as very large ones, and
+    there no values could show that a cap of closed form is not exceeded.
+    """
+    left, right = dict(left), dict(right)
+    for shape, times in list(left.items()):
+        if shape.upper is None:
+            continue
+        bound = coefficients(shape.upper)
+        part = min([times, *(right.get(one, 0.0) / each for one, each in bound.items() if each > 0)])
+        if part <= 0:
+            continue
+        left[shape] = times - part
+        for one, each in bound.items():
+            right[one] = max(right.get(one, 0.0) - part * each, 0.0)
+    return {shape: rest for shape, rest in left.items() if rest > 0}, right
+
+
+def _proven(column: str, left: Shapes, right: Shapes, spent: Total, cap: Policy) -> bool:
+    try:
+        _prove(column, left, right, spent, cap)
+    except CapError:
+        return False
+    return True
 
 
 def _loss_at(side: dict[Policy, float], at: Array) -> Array:

@@ -31,7 +31,7 @@ def explain(
     from slowscale.errors import ParameterError
     from slowscale.sizes import RecordSize
 
-    policy, columns, entity = _read(source)
+    policy, columns, entity, accounting = _read(source)
     record = _parse_record(value, policy.columns)
     size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
     explained = explain_losses(losses(columns, size) or [])
@@ -46,6 +46,7 @@ def explain(
         {
             "record": record,
             "notion": policy.notion,
+            "accounting": accounting,
             "loss": explained.loss,
             "columns": {name: loss.rho for name, loss in by_name.items() if name not in counted},
             "counts": sum(by_name[name].rho for name in counted),
@@ -55,17 +56,17 @@ def explain(
     )
 
 
-def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None]:
-    """Return the policy of a plan or release, its columns, and the column whose entities are protected (or None)."""
+def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None, str]:
+    """Return the policy of a plan or release, its columns, what is protected (None: records), and the accounting."""
     from slowscale.columns import released_columns
     from slowscale.plan import read_plan
     from slowscale.release import read_release
 
     if source.suffix == ".toml":
         plan = read_plan(source)
-        return plan.policy, plan.columns, plan.data.protect
+        return plan.policy, plan.columns, plan.data.protect, plan.accounting
     made = read_release(source)
-    return made.policy, released_columns(made.policy, made.facts), made.facts.protect
+    return made.policy, released_columns(made.policy, made.facts), made.facts.protect, made.facts.accounting
 
 
 def _parse_record(values: Sequence[str], columns: Sequence[str]) -> dict[str, float]:

@@ -28,6 +28,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, as_json: AsJson = False) ->
         print_json(
             {
                 "mechanisms": {name: mechanism.to_dict() for name, mechanism in read.mechanisms.items()},
+                "accounting": read.accounting,
                 "policy": read.policy.to_dict(),
                 "sizes": sizes_as_json(read.columns, stated),
                 "columns_checked": columns_checked,

@@ -18,6 +18,7 @@ from slowscale.accounting.semantics import (
 )
 from slowscale.columns import ColumnPolicy, example_sums, losses, shown_sizes
 from slowscale.figures import figure, published, rounded_figure, share
+from slowscale.mechanisms.calibration import CLOSED
 
 if TYPE_CHECKING:
     from slowscale.accounting import Account
@@ -45,6 +46,8 @@ def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
             "State sizes that are public knowledge with --sizes, or with [report] in the plan."
         )
     typer.echo(f"Protected: one {entity or 'record'}.")
+    if plan.accounting != CLOSED:
+        typer.echo(f"Accounting: {plan.accounting}. The smallest policies that are known are charged.")
 
 
 def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> None:
@@ -52,12 +55,17 @@ def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> None:
     typer.echo(f"{column.name}: {column.mechanism}")
     typer.echo(f"  policy: {column.policy}")
     if column.single:
-        typer.echo(f"  every record counts as 1 and loses {figure(column.policy(0))} (PRzCDP)")
+        closed = "" if column.closed is None else f"; by the closed form {figure(column.closed(0))}"
+        typer.echo(f"  every record counts as 1 and loses {figure(column.policy(0))} (PRzCDP{closed})")
     else:
         by_size = [
             f"{figure(column.loss(size.value(column.name) or 0).rho)} at {size.words(column.name)}" for size in sizes
         ]
         typer.echo(f"  a record's loss (PRzCDP) by its size: {', '.join(by_size)}")
+        if column.closed is not None:
+            sizes_words = [(size.value(column.name) or 0, size.words(column.name)) for size in sizes]
+            by_size = [f"{figure(column.closed(value))} at {words}" for value, words in sizes_words]
+            typer.echo(f"  by the closed form it would be: {', '.join(by_size)}")
     typer.echo(f"  standard error: {_standard_error(column, sizes)}")
 
 
@@ -115,8 +123,10 @@ def show_explanation(
     typer.echo(f"A record with {values}:")
     for column, loss in zip(columns, explained.losses, strict=True):
         through = "by being counted" if column.single else f"through {column.name}"
-        pure = "" if loss.pure is None else f" (PRDP: {figure(loss.pure)})"
-        typer.echo(f"  loses {figure(loss.rho)} {through}{pure}")
+        value = 0.0 if column.single else abs(record[column.name])
+        notes = [] if column.closed is None else [f"closed form: {figure(column.closed(value))}"]
+        notes += [] if loss.pure is None else [f"PRDP: {figure(loss.pure)}"]
+        typer.echo(f"  loses {figure(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
     epsilon, certainty = explained.epsilon, explained.certainty
     parameters = "ε" if epsilon.exception == 0 else f"(ε, {DELTA_WRITTEN})"
     typer.echo(

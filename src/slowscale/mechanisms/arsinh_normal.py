@@ -17,7 +17,7 @@ from slowscale.sampling.samplers import Sampler, SinhNormal
 
 
 @dataclass(frozen=True)
-class ArsinhNormal(ArsinhNormalFamily, AdditiveMechanism):
+class ArsinhNormal(ArsinhNormalFamily, AdditiveMechanism):  # type: ignore[override] # sigma is read only
     """q + scale·sinh(shape·N) with N standard normal, 0.1 <= shape <= 6.
 
     >>> m = ArsinhNormal.calibrate(std=45, shape=1.6)

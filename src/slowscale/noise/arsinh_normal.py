@@ -20,7 +20,7 @@ SQRT2 = math.sqrt(2)
 
 
 @dataclass(frozen=True)
-class ArsinhNormalNoise(ArsinhNormalFamily, SymmetricNoise):
+class ArsinhNormalNoise(ArsinhNormalFamily, SymmetricNoise):  # type: ignore[override] # sigma is read only
     """Density proportional to exp(−arsinh(z/s)²/(2τ²))/√(1 + z²/s²).
 
     >>> noise = ArsinhNormalNoise(scale=4.95, shape=1.6)

@@ -1,4 +1,4 @@
-"""Tight curves kept for the next time: in memory, and in files of the user's cache folder.
+"""Tight curves kept for the next time: in memory, and in files of the user's cache folder or of the package.
 
 A curve takes seconds to compute and depends only on the shape of the noise and on the precision. The folder is that of
 the operating system for caches, or the one that the environment variable SLOWSCALE_CACHE names. A file is used only if
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from slowscale.errors import EngineError
 from slowscale.files import write_files
 from slowscale.formulas import tanh_bound
 from slowscale.noise.divergence import TightLoss, far_end, tight_loss
@@ -26,6 +27,8 @@ from slowscale.progress import progress_bar
 
 # Changes whenever the computation changes, so that files of earlier versions are not used.
 VERSION = 1
+# The curves of usual shapes are part of the package; `python -m slowscale.noise.usual_curves` writes them.
+PACKAGE_FOLDER = Path(__file__).parent / "curves"
 # How many bounds of a file are computed again before it is used.
 RECOMPUTED = 3
 _CURVES: dict[tuple[SymmetricNoise, float], TightCurve] = {}
@@ -35,11 +38,11 @@ def tight_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
     """Return the tight curve of a noise of scale 1, from memory or from a file, or else compute and keep it."""
     key = (noise, precision)
     if key not in _CURVES:
-        path = _path(noise, precision)
-        curve = _read(path, noise, precision)
+        curve = read_curve(cache_folder(), noise, precision) or read_curve(PACKAGE_FOLDER, noise, precision)
         if curve is None:
-            curve = _compute(noise, precision)
-            _write(path, noise, curve)
+            curve = compute_curve(noise, precision)
+            with suppress(OSError, EngineError):  # if it cannot be kept, it is computed again next time
+                write_curve(cache_folder(), noise, curve)
         _CURVES[key] = curve
     return _CURVES[key]
 
@@ -49,7 +52,8 @@ def closed_bound(noise: SymmetricNoise, influence: Array) -> Array:
     return tanh_bound(noise._pure_loss(influence))
 
 
-def _compute(noise: SymmetricNoise, precision: float) -> TightCurve:
+def compute_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
+    """Return a new curve; a progress bar is shown."""
     done = 0.0
 
     def advance(share: float) -> None:
@@ -72,17 +76,17 @@ def _description(noise: SymmetricNoise, precision: float) -> str:
     return json.dumps({"version": VERSION, "precision": precision, **noise.to_dict()}, sort_keys=True)
 
 
-def _path(noise: SymmetricNoise, precision: float) -> Path:
-    name = hashlib.sha256(_description(noise, precision).encode()).hexdigest()[:32]
-    return cache_folder() / f"tight-{name}.npz"
+def curve_file(noise: SymmetricNoise, precision: float) -> str:
+    """Return the name of the file of a curve."""
+    return f"tight-{hashlib.sha256(_description(noise, precision).encode()).hexdigest()[:32]}.npz"
 
 
 def _checksum(description: str, *arrays: Array) -> str:
     return hashlib.sha256(description.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
-def _write(path: Path, noise: SymmetricNoise, curve: TightCurve) -> None:
-    """Keep a curve in a file, if the folder can be written."""
+def write_curve(folder: Path, noise: SymmetricNoise, curve: TightCurve) -> None:
+    """Keep a curve in a file of a folder."""
     bounds = np.array([astuple(bound) for bound in curve.bounds])
     description = _description(noise, curve.precision)
     arrays: dict[str, Any] = {"log_sizes": curve.log_sizes, "log_losses": curve.log_losses, "bounds": bounds}
@@ -92,15 +96,14 @@ def _write(path: Path, noise: SymmetricNoise, curve: TightCurve) -> None:
         with open(place, "wb") as file:
             np.savez_compressed(file, description=description, checksum=checksum, **arrays)
 
-    with suppress(OSError, Exception):  # without a file, the curve is computed again next time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_files({path: write}, overwrite=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_files({folder / curve_file(noise, curve.precision): write}, overwrite=True)
 
 
-def _read(path: Path, noise: SymmetricNoise, precision: float) -> TightCurve | None:
-    """Return the curve in a file, or None if there is no file, or one that cannot be used."""
+def read_curve(folder: Path, noise: SymmetricNoise, precision: float) -> TightCurve | None:
+    """Return the curve in a file of a folder, or None if there is no file, or one that cannot be used."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(folder / curve_file(noise, precision), allow_pickle=False) as file:
             arrays = [np.asarray(file[name], float) for name in ("log_sizes", "log_losses", "bounds")]
             description, checksum = str(file["description"]), str(file["checksum"])
     except Exception:  # numpy, zipfile and zlib raise many kinds of errors for damaged files

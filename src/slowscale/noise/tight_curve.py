@@ -29,7 +29,7 @@ SEED_SHARE = 1e-4
 # Which shares of the precision go to the step of the grid, to merging its lines, and to the bounds at the nodes.
 STEP_SHARE, MERGE_SHARE, BOUND_SHARE = 0.65, 0.2, 0.05
 # From this loss on, the other bound is compared: it may also be close where the loss is small, and then leave again.
-LARGE_LOSS = 20.0
+COMPARED_LOSS = 20.0
 MOST_NODES_SKIPPED = 256
 NODES_PER_STEP = 4  # nodes are this much closer than a step, so that a step can be chosen between them
 
@@ -155,7 +155,7 @@ def build_curve(
         if progress is not None:
             progress(node / count)
         closed = float(other(np.exp(logs[[node]]))[0])
-        if node == count or (closed > LARGE_LOSS and closed <= upper[node] * (1 + precision / 2)):
+        if node == count or (closed > COMPARED_LOSS and closed <= upper[node] * (1 + precision / 2)):
             break
         step = int(STEP_SHARE * precision / (max(slope, 1e-3) * width))
         before, node = node, min(node + min(max(step, 1), MOST_NODES_SKIPPED), count)

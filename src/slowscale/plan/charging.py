@@ -42,7 +42,13 @@ def record_refusal(plan: Plan, accountant: Accountant) -> Iterator[None]:
         yield
     except CapError as error:
         data = plan.data
-        facts = {"policy": plan.policy.to_dict(), "protect": data.protect, "where": data.where, "derived": data.derive}
+        facts = {
+            "policy": plan.policy.to_dict(),
+            "accounting": plan.accounting,
+            "protect": data.protect,
+            "where": data.where,
+            "derived": data.derive,
+        }
         accountant.attempt(facts, error)
         raise
 
@@ -57,7 +63,7 @@ def check_charge(plan: Plan, account: Account) -> bool:
     charge = _charge(plan)
     if charge is None:
         return False
-    with explained(account, charge, plan.mechanisms):
+    with explained(account, charge, plan.mechanisms, plan.accounting):
         account.check(charge)
     return True
 

@@ -26,7 +26,13 @@ def check_columns(plan: Plan, account: Account) -> bool:
             return False
         _check_headers(plan.data)
         warnings.simplefilter("ignore", ConfidentialWarning)  # it would say that no record has any of the keys
-        session = Session(**empty_table, ledger=account.copy(), protect=plan.data.protect, bits=KnownBits())
+        session = Session(
+            **empty_table,
+            ledger=account.copy(),
+            accounting=plan.accounting,
+            protect=plan.data.protect,
+            bits=KnownBits(),
+        )
         from_data = plan.keys is not None and plan.keys.public_in_data
         keys = stand_in_keys(plan, session) if from_data else plan_keys(plan, session)
         check_column_names(plan, session)

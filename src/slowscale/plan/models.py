@@ -9,6 +9,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.columns import ColumnPolicy, column_policies, record_policy
 from slowscale.errors import SlowscaleError
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.grid import as_unit
 from slowscale.plan.base import FilePath, PlanPart, as_value_errors, mistake_at
 from slowscale.plan.inputs import DataPlan, KeysPlan
@@ -94,6 +95,11 @@ class OptionsPlan(PlanPart):
         "error",
         description='What root and log do with negative values: refuse them ("error"), or count them as 0 ("zero").',
     )
+    accounting: Literal["closed", "tight"] = Field(
+        "closed",
+        description='Which policy of each mechanism is charged: its formula ("closed"), or the smallest policy that is '
+        'known ("tight"), which is never larger. The noise is the same.',
+    )
     nonnegative: bool = Field(
         False, description="Raise negative results to 0. This biases them upwards, and the release says so."
     )
@@ -167,14 +173,24 @@ class Plan(PlanPart):
     @property
     def policy(self) -> RecordPolicy:
         """What a record may lose by the release."""
-        single = None if self.data.protect else COUNT
-        policies = {name: mechanism.policy for name, mechanism in self.mechanisms.items()}
-        return record_policy(policies, single, filtered=self.data.where is not None)
+        policies = {name: charged_policy(found, self.accounting) for name, found in self.mechanisms.items()}
+        return record_policy(policies, self._single, filtered=self.data.where is not None)
+
+    @property
+    def accounting(self) -> str:
+        """Which policy of each mechanism is charged."""
+        return self.options.accounting
+
+    @property
+    def _single(self) -> str | None:
+        """The column in which every record counts as 1, or None: an entity may have several records in a cell."""
+        return None if self.data.protect else COUNT
 
     @property
     def columns(self) -> tuple[ColumnPolicy, ...]:
         """The released columns, each with what a record may lose through it."""
-        return column_policies(self.policy, self.mechanisms, {part.column: as_unit(part.unit) for part in self.sums})
+        units = {part.column: as_unit(part.unit) for part in self.sums}
+        return column_policies(self.policy, self.mechanisms, units, accounting=self.accounting)
 
     @property
     def sizes(self) -> tuple[RecordSize, ...]:
@@ -186,7 +202,8 @@ class Plan(PlanPart):
 
         With a ledger they may have values for other columns as well, which earlier releases were about.
         """
-        return read_sizes(sizes, self.policy.columns, None if self.ledger is not None else ())
+        columns = [name for name in self.mechanisms if name != self._single]
+        return read_sizes(sizes, columns, None if self.ledger is not None else ())
 
     @property
     def caps(self) -> dict[str, Policy]:

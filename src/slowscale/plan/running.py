@@ -37,7 +37,14 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
         warnings.simplefilter("ignore", UnitWarning)  # the release below warns
         check_columns(plan, accountant.account)
     data = plan.data
-    session = Session(data.location, accountant, dataset=data.name, protect=data.protect, **data.reading_options)
+    session = Session(
+        data.location,
+        accountant,
+        dataset=data.name,
+        accounting=plan.accounting,
+        protect=data.protect,
+        **data.reading_options,
+    )
     keys = plan_keys(plan, session)
     check_column_names(plan, session)
     release = session.release(plan_query(plan, keys))

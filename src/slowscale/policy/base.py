@@ -54,6 +54,14 @@ class Policy(Declared, ABC):
         """Whether every record has the same loss, whatever its influence."""
         return False
 
+    @property
+    def upper(self) -> "Policy | None":
+        """A policy of simpler form that is nowhere smaller, by construction, or None if there is none.
+
+        Caps use it where the two are so close, or equal, that comparing their values would not decide.
+        """
+        return None
+
     def _smooth_bounds(self) -> tuple[Function, Function]:
         """Return two functions without jumps that bound the loss from below and from above, and meet its jumps."""
         return self, self

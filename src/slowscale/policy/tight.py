@@ -5,7 +5,6 @@ the supremum over α > 1 of d_α/α, where d_α is the Rényi divergence between
 closed form. `slowscale.noise` computes certified upper bounds on it; this policy reads them from a curve.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE, TightCurve
 from slowscale.parameters import Array, lazy, real
 from slowscale.policy.base import ZCDP, Policy
-from slowscale.policy.tree import INFLUENCE, Formula, Min, Quotient, Tabulated
+from slowscale.policy.tree import INFLUENCE, Formula, LazyNumbers, Min, Quotient, Tabulated
 from slowscale.policy.writing import number
 
 # A tail that reaches beyond this many scales cannot be integrated in floats; the closed form is used instead.
@@ -54,45 +53,54 @@ class TightPolicy(Policy):
         if not np.allclose(self.closed._loss(probes), closed_bound(self.noise, probes), rtol=1e-6):
             raise ParameterError(f"closed must be the closed form of this noise, got {self.closed}")
 
+    @property
+    def upper(self) -> Policy:
+        """The closed form, which is nowhere smaller."""
+        return self.closed
+
+    @lazy
+    def _has_curve(self) -> bool:
+        """Whether floats can represent the tails of the noise."""
+        return far_end(self.noise._standard()) < FARTHEST
+
     @lazy
     def _curve(self) -> TightCurve | None:
-        """The curve in units of the noise's scale, or None if the noise reaches too far for floats."""
-        standard = self.noise._standard()
-        return tight_curve(standard, self.precision) if far_end(standard) < FARTHEST else None
+        """The curve in units of the noise's scale, or None if there is none."""
+        return tight_curve(self.noise._standard(), self.precision) if self._has_curve else None
 
-    @lazy
-    def _end(self) -> float:
-        """The influence beyond which the closed form is used."""
-        return 0.0 if self._curve is None else math.exp(self._curve.log_sizes[-1]) * self.noise.sigma
-
-    @lazy
-    def _better_from(self) -> float:
-        """The influence from which on the curve is below the closed form, up to its end."""
+    def _knots(self) -> TightCurve:
         assert self._curve is not None
-        sizes = np.exp(self._curve.log_sizes) * self.noise.sigma
-        # Between two knots both rise, so the curve is below if its right end is below the left end of the closed form.
-        worse = np.exp(self._curve.log_losses[1:]) > self.closed._loss(sizes[:-1])
-        return float(sizes[np.flatnonzero(worse)[-1] + 1]) if worse.any() else float(sizes[0])
+        return self._curve
+
+    @lazy
+    def _better(self) -> tuple[float, float]:
+        """The influences between which the curve is known to be below the closed form."""
+        curve = self._knots()
+        sizes = np.exp(curve.log_sizes) * self.noise.sigma
+        # Both rise, so the curve is below between two knots if its right end is below the closed form at the left one.
+        worse = np.flatnonzero(np.exp(curve.log_losses[1:]) > self.closed._loss(sizes[:-1]))
+        return float(sizes[worse[-1] + 1 if worse.size else 0]), float(sizes[-1])
 
     def _loss(self, influence: Array) -> Array:
         if self._curve is None:
             return self.closed._loss(influence)
         losses = self._curve(influence / self.noise.sigma)
-        plain = (influence > self._better_from) & (influence < self._end)
-        if not plain.all():
-            rest = ~plain
+        low, high = self._better
+        rest = ~((influence > low) & (influence < high))
+        if rest.any():
             losses[rest] = np.minimum(losses[rest], self.closed._loss(influence[rest]))
         return losses
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
         closed = self.closed.formula(x)
-        if self._curve is None:
+        if not self._has_curve:
             return closed
         name = f"{type(self.noise).__name__.removesuffix('Noise')}, certified within {number(100 * self.precision)} %"
-        knots = (tuple(self._curve.log_sizes.tolist()), tuple(self._curve.log_losses.tolist()))
+        sizes = LazyNumbers(lambda: self._knots().log_sizes.tolist())
+        losses = LazyNumbers(lambda: self._knots().log_losses.tolist())
         ratio = x if self.noise.sigma == 1 else Quotient(x, self.noise.sigma)
-        return Min((Tabulated(ratio, *knots, name), closed))
+        return Min((Tabulated(ratio, sizes, losses, name), closed))
 
     def _group_anywhere(self, values: Array) -> float:
         return min(super()._group_anywhere(values), self.closed._group_anywhere(values))
@@ -106,11 +114,10 @@ class TightPolicy(Policy):
             return 0.0
         closed = self.closed(influence)
         ratio = influence / self.noise.sigma
-        if not FIRST_INFLUENCE <= ratio <= LAST_INFLUENCE:
+        if not (self._has_curve and FIRST_INFLUENCE <= ratio <= LAST_INFLUENCE):
             return closed
         standard = self.noise._standard()
-        far = far_end(standard)
-        return min(tight_loss(standard, ratio, last=far).upper, closed) if far < FARTHEST else closed
+        return min(tight_loss(standard, ratio, last=far_end(standard)).upper, closed)
 
     def certificate(self) -> "Certificate":
         """Return what proves the policy: the bounds, the orders and the influences they were computed at."""

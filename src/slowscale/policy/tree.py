@@ -5,10 +5,10 @@ engine; `formula_value` evaluates it operation by operation. The losses that are
 policies, which avoids the cancellation of such an evaluation; tests compare the two.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
-from typing import Any
+from functools import cached_property, reduce
+from typing import Any, overload
 
 import numpy as np
 
@@ -166,6 +166,43 @@ class Min(Formula):
     terms: tuple[Formula, ...]
 
 
+class LazyNumbers(Sequence[float]):
+    """Numbers that a function computes when one of them is first read.
+
+    >>> lazy = LazyNumbers(lambda: (1.0, 2.0))
+    >>> lazy[1], len(lazy), lazy == (1.0, 2.0)
+    (2.0, 2, True)
+    """
+
+    def __init__(self, compute: Callable[[], Sequence[float]]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def _numbers(self) -> tuple[float, ...]:
+        return tuple(map(float, self._compute()))
+
+    @overload
+    def __getitem__(self, place: int) -> float: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[float, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> float | tuple[float, ...]:
+        return self._numbers[place]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self._numbers, dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self._numbers == (other._numbers if isinstance(other, LazyNumbers) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._numbers)
+
+
 @dataclass(frozen=True)
 class Tabulated(Formula):
     """A loss that is read from a table: ln(loss) is interpolated linearly between knots in ln(base).
@@ -178,18 +215,19 @@ class Tabulated(Formula):
     base
         The size that the table is read at.
     log_sizes, log_losses
-        The knots: logarithms of sizes, which increase, and of the losses at these sizes.
+        The knots: logarithms of sizes, which increase, and of the losses at these sizes. If they take long to compute,
+        they are `LazyNumbers`, because a formula that is only written for people does not need them.
     name
         What the table is, for people, such as the family and the shape of the noise.
     """
 
     base: Formula
-    log_sizes: tuple[float, ...]
-    log_losses: tuple[float, ...]
+    log_sizes: Sequence[float]
+    log_losses: Sequence[float]
     name: str
 
     def __repr__(self) -> str:
-        return f"Tabulated({self.base!r}, <{len(self.log_sizes)} knots>, {self.name!r})"
+        return f"Tabulated({self.base!r}, …, {self.name!r})"
 
 
 @dataclass(frozen=True)
@@ -283,7 +321,7 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
     raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
-def _table_value(size: Any, log_sizes: tuple[float, ...], log_losses: tuple[float, ...]) -> Any:
+def _table_value(size: Any, log_sizes: Sequence[float], log_losses: Sequence[float]) -> Any:
     """Return the loss at a size, or at an array of sizes, from the knots of a table."""
     with np.errstate(divide="ignore"):
         at = np.log(size)

@@ -172,8 +172,8 @@ def _latex_of_loss(formula: LossNode) -> str:
             ratio = f"z/{number(scale)}"
             normal = f"\\frac{{\\operatorname{{arsinh}}({ratio})^2}}{{2 \\cdot {number(shape)}^2}}"
             curve = f"{normal} + \\frac{{\\ln(1 + ({ratio})^2)}}{{2}}"
-            rise = f"\\max_z \\left[\\psi(z + {latex(base)}) - \\psi(z)\\right]"
-            return f"{rise} \\text{{ with }} \\psi(z) = {curve}"
+            largest = f"\\max_z \\left[\\psi(z + {latex(base)}) - \\psi(z)\\right]"
+            return f"{largest} \\text{{ with }} \\psi(z) = {curve}"
         case Tanh(pure):
             return f"\\tanh(\\varepsilon/2)\\,\\varepsilon \\text{{ with }} \\varepsilon = {latex(pure)}"
         case Times(count, loss):

@@ -19,6 +19,7 @@ from slowscale.figures import published
 from slowscale.markup import html_table, html_text
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.mechanisms.charged import notion_in_words
 from slowscale.mechanisms.grid import EXACT, directed, floats, outward
 from slowscale.parameters import Array, level_quantile
 from slowscale.release.files import with_facts, write_csv, write_parquet
@@ -87,7 +88,8 @@ class Release:
         for name, ratio in self.facts.ratios.items():
             approximate = ", with an approximate interval" if ratio.approximate else ""
             lines.append(f"  {name}: {ratio.numerator} / {ratio.denominator}{approximate}")
-        lines.append(f"  A record may lose ({self.facts.notion}), added up:")
+        notion = notion_in_words(self.facts.notion, self.facts.accounting)
+        lines.append(f"  A record may lose ({notion}), added up:")
         return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
 
     def _repr_html_(self) -> str:

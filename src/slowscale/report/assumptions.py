@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from slowscale.facts import ABSENT
+from slowscale.mechanisms.calibration import CLOSED
 from slowscale.release import Release
 from slowscale.report.page import Section, facts, joined, tag
 from slowscale.report.words import listed, upper
@@ -13,6 +14,10 @@ TREATMENT_WORDS = {
     "zero": "Counted as 0.",
     "kept": "Included as they are.",
 }
+ACCOUNTING_WORDS = (
+    "Tight: the losses are the smallest that are known for the noise, by a certified numerical bound in place of the "
+    "closed forms."
+)
 NOT_PROMISED = (
     "Facts about whole groups are the purpose of the table and are not hidden. Other tables from the same records "
     "cause further privacy losses, which add to those of this table; a ledger records the total."
@@ -56,6 +61,8 @@ def assumptions_section(release: Release) -> Section:
         if any(column.nonnegative for column in columns)
         else "Results are not clipped either, and can be below 0."
     )
+    if known.accounting != CLOSED:
+        entries.append(("Accounting", ACCOUNTING_WORDS))
     entries.append(("Clipping", f"No record is clipped: each counts in full, however large it is. {clipped}"))
     entries.append(("Not promised", NOT_PROMISED))
     return Section("assumptions", "Assumptions", "Assumptions", [facts(entries)])

@@ -7,7 +7,7 @@ differ in dashes and in colour. The colours are those of Okabe and Ito, which co
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -56,6 +56,7 @@ class LineChart:
     lines: Mapping[str, Sequence[tuple[float, float]]]
     marks: tuple[Mark, ...] = ()
     floor: float = 0.0  # points below are not drawn, so that the rest of the chart stays readable
+    same_colour: Mapping[str, str] = field(default_factory=dict)  # lines drawn in the colour of another line
 
     def figure(self, shown: Sequence[float]) -> Html:
         """Return the chart with its text alternative, and a table of the points at the x values `shown`."""
@@ -74,7 +75,7 @@ class LineChart:
 
     def _svg(self, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Html:
         marks = [mark for mark in self.marks if self._visible((mark.x, mark.y))]
-        drawn = render(spec(self.x, self.y, lines, marks))
+        drawn = render(spec(self.x, self.y, lines, marks, self.same_colour))
         title, summary = f"{self.anchor}-title", f"{self.anchor}-summary"
         opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", drawn)
         assert opening is not None
@@ -110,13 +111,19 @@ class LineChart:
 
 
 def spec(
-    across: Axis, up: Axis, lines: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[Mark] = ()
+    across: Axis,
+    up: Axis,
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    marks: Sequence[Mark] = (),
+    same_colour: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the chart's Vega-Lite description."""
     alt, _ = tools()
     points = [(name, *point) for name, line in lines.items() for point in line]
     names = list(lines)
-    colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
+    own = [name for name in names if (same_colour or {}).get(name) not in names]
+    colours_of = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(own)}
+    colours = [colours_of.get(name) or colours_of[(same_colour or {})[name]] for name in names]
     dashes = [list(DASHES[i % len(DASHES)]) for i in range(len(names))]
     legend = alt.Legend(title=None, symbolType="stroke", symbolSize=900, symbolStrokeWidth=2.5, columns=4)
     x_axis, y_axis = _axis_options(across, [x for _, x, _ in points]), _axis_options(up, [y for _, _, y in points])

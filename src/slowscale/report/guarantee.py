@@ -14,6 +14,7 @@ from slowscale.report.charts import Axis, LineChart, Mark, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope
 from slowscale.report.words import growth, listed, mathml
+from slowscale.sizes import RecordSize
 
 MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
@@ -24,6 +25,15 @@ NOTION = (
     "more can be learned. The loss depends on the size of the record, by a policy that was fixed before any noise was "
     "drawn."
 )
+
+TIGHT_NOTE = (
+    "Accounting is tight: each policy is the smallest one that is known for its noise, a bound that was computed "
+    "numerically and proved by interval arithmetic. In the formulas, tight(…) stands for the table of these bounds. "
+    "The closed forms of the policies hold as well, but they are larger. The noise is the same for both."
+)
+# Lines of a table by their headings, each with one text per example record.
+Lines = dict[str, list[str]]
+VALUE, CLOSED_LOSS = "Value in this column", "PRzCDP loss by the closed form"
 
 
 def guarantee_section(release: Release, scope: Scope) -> Section:
@@ -48,6 +58,8 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
             "pure guarantee (PRDP) as well. There ε is a guarantee by itself: for an attacker, the odds that the "
             "record is in the data change by a factor of at most exp(ε), without exception."
         )
+    if scope.tight:
+        notes.append(TIGHT_NOTE)
     parts = [
         paragraph(f"The privacy guarantee is {NOTION}" if release.facts.notion == "PRzCDP" else release.facts.notion),
         paragraph(tag("strong", "Protected: "), release.facts.protects, "."),
@@ -67,14 +79,30 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
 def _in_words(column: ColumnPolicy, scope: Scope) -> str:
     """Return a description of how a column's loss grows, with its values at the smallest and largest size shown."""
     if column.single:
-        return f"Every record counts as 1, and has a loss of {figure(column.policy(0))}."
+        return f"Every record counts as 1, and has a loss of {figure(column.policy(0))}. {_gain(column, scope)}".strip()
     stated = sorted((value, size.words(column.name)) for size in scope.sizes if (value := size.value(column.name)))
     text = growth(column.policy, *size_span(scope.columns, scope.sizes))  # the sizes of the chart
     if not stated:
-        return text
+        return f"{text} {_gain(column, scope)}".strip()
     ends = dict.fromkeys([stated[0], stated[-1]])
     examples = listed([f"{figure(column.policy(value))} at size {words}" for value, words in ends])
-    return f"{text} The loss is {examples}."
+    return f"{text} The loss is {examples}. {_gain(column, scope)}".strip()
+
+
+def _gain(column: ColumnPolicy, scope: Scope) -> str:
+    """Return a sentence on how much smaller a column's loss is than its closed form; "" if that is what is charged."""
+    if column.closed is None:
+        return ""
+    if column.single:
+        return f"By the closed form of the policy it would be {_times(column.gain(0))}."
+    sizes = [(value, size.words(column.name)) for size in scope.sizes if (value := size.value(column.name))]
+    gains = listed([f"{_times(column.gain(value))} at size {words}" for value, words in dict.fromkeys(sizes)])
+    return f"By the closed form of the policy the loss would be {gains}." if gains else ""
+
+
+def _times(gain: float) -> str:
+    written = f"{gain:.3g}"
+    return "the same" if written == "1" else f"{written} times as large"
 
 
 def _size(release: Release) -> str:
@@ -89,7 +117,12 @@ def _policy_chart(scope: Scope) -> Html:
     low, high = size_span(scope.columns, scope.sizes)
     sizes = np.union1d(np.geomspace(low, high, 141), sorted(values))
     with np.errstate(all="ignore"):
-        lines = {column.name: points(sizes, column.policy(sizes)) for column in scope.columns}
+        lines, like = {}, {}
+        for column in scope.columns:
+            lines[column.name] = points(sizes, column.policy(sizes))
+            if column.closed is not None:
+                lines[closed := f"{column.name}, closed form"] = points(sizes, column.closed(sizes))
+                like[closed] = column.name
         marks = [
             Mark(column.name, value, float(column.policy(value)), size.name)
             for size in scope.sizes
@@ -101,12 +134,15 @@ def _policy_chart(scope: Scope) -> Html:
     chart = LineChart(
         "figure-policy",
         "Figure 1. Privacy loss of a record, by its size.",
-        "Both axes are logarithmic." + " The points are the stated sizes." * bool(marks),
+        "Both axes are logarithmic."
+        + " The points are the stated sizes." * bool(marks)
+        + " The closed forms are larger bounds on the same losses, for comparison." * scope.tight,
         Axis("Size of the record"),
         Axis("PRzCDP loss"),
         lines,
         tuple(mark if named else Mark(mark.line, mark.x, mark.y) for mark in marks),
         min([LEAST_DRAWN, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST_DRAWN else 0.0,
+        like,
     )
     return chart.figure(sorted(values or sizes[:: len(sizes) // 3]))
 
@@ -114,24 +150,24 @@ def _policy_chart(scope: Scope) -> Html:
 def attacker_section(release: Release, scope: Scope) -> Section:
     """Return the section on what can be learned about records of several sizes, by each column and by all together."""
     who, columns, sizes = release.facts.protect, scope.columns, scope.sizes
-    groups: list[tuple[str, list[str] | None, list[Explanation | None]]] = []
+    groups: list[tuple[str, Lines, list[Explanation | None], Lines]] = []
     for column in columns:
         found = [None if (loss := column.at(size)) is None else explain([loss]) for size in sizes]
         if column.single:
-            groups.append((f"{column.name} (every record counts as 1)", None, found[:1]))
+            groups.append((f"{column.name} (every record counts as 1)", {}, found[:1], _closed(column, sizes[:1])))
         else:
-            values = [column_value(size.value(column.name)) for size in sizes] if scope.named else None
-            groups.append((column.name, values, found))
+            values = {VALUE: [column_value(size.value(column.name)) for size in sizes]} if scope.named else {}
+            groups.append((column.name, values, found, _closed(column, sizes)))
     if len(columns) > 1:
-        groups.append(("All columns together", None, [_explained(losses(columns, size)) for size in sizes]))
-    known = [one for _, _, found in groups for one in found if one is not None]
+        groups.append(("All columns together", {}, [_explained(losses(columns, size)) for size in sizes], {}))
+    known = [one for _, _, found, _ in groups for one in found if one is not None]
     used = Exceptions([bound for one in known for bound in (one.epsilon, one.certainty)])
     shift = "ε" + used.choose(
         f", with δ = {DELTA_WRITTEN}",
         ", with δ = 0",
         f", with δ = {DELTA_WRITTEN} ({MARK.strip()}:\u00a0δ\u00a0=\u00a00)",
     )
-    bodies = [_group(name, values, found, len(sizes), shift, used) for name, values, found in groups]
+    bodies = [_group(name, above, found, below, len(sizes), shift, used) for name, above, found, below in groups]
     sizes_head = scope.heading if any(not column.single for column in columns) else ""
     top = row(head(sizes_head), *(head(size.name, numeric=True) for size in sizes))
     exceptions = used.choose(
@@ -172,6 +208,14 @@ def attacker_section(release: Release, scope: Scope) -> Section:
     )
 
 
+def _closed(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> Lines:
+    """Return the line with the closed forms of a column's losses, if other losses are charged."""
+    if column.closed is None:
+        return {}
+    values = [0.0 if column.single else size.value(column.name) for size in sizes]
+    return {CLOSED_LOSS: ["not stated" if value is None else figure(column.closed(value)) for value in values]}
+
+
 def _explained(losses: Sequence[Loss] | None) -> Explanation | None:
     return None if losses is None else explain(losses)
 
@@ -183,18 +227,22 @@ def column_value(value: float | None) -> str:
 
 def _group(
     name: str,
-    values: list[str] | None,
+    above: Lines,
     found: list[Explanation | None],
+    closed: Lines,
     width: int,
     shift: str,
     used: Exceptions,
 ) -> Html:
-    """Return the part of the table for one column; a number that is the same for all sizes spans them."""
-    lines: dict[str, list[str]] = {} if values is None else {"Value in this column": values}
-    lines["PRzCDP loss"], lines[shift], lines["Highest certainty of an attacker"] = [], [], []
+    """Return the part of the table for one column; a number that is the same for all sizes spans them.
+
+    `above` has the values in the column, and `closed` the closed forms of the losses, if these are shown.
+    """
+    explained = ("PRzCDP loss", shift, "Highest certainty of an attacker")
+    lines: Lines = {**above, explained[0]: [], **closed, explained[1]: [], explained[2]: []}
     for one in found:
         if one is None:
-            for what in list(lines)[-3:]:
+            for what in explained:
                 lines[what].append("not stated")
             continue
         lines["PRzCDP loss"].append(figure(one.loss))

@@ -103,8 +103,8 @@ def _loss_row(formula: Formula) -> Row:
             core = ["<mi>ln</mi>", _fenced(ROUND, ["<mn>1</mn>", PLUS, *_raised([_fenced(ROUND, ratio)], TWO)])]
             curve = [_fraction(tails, _twice_squared(shape)), PLUS, _fraction(core, [TWO])]
             at = [OPEN, Z, CLOSE]
-            rise = [PSI, OPEN, Z, PLUS, *row(base), CLOSE, MINUS, PSI, *at]
-            return [f"<munder><mo>max</mo>{Z}</munder>", _fenced(SQUARE, rise), WITH, PSI, *at, EQUALS, *curve]
+            difference = [PSI, OPEN, Z, PLUS, *row(base), CLOSE, MINUS, PSI, *at]
+            return [f"<munder><mo>max</mo>{Z}</munder>", _fenced(SQUARE, difference), WITH, PSI, *at, EQUALS, *curve]
         case Tanh(pure):
             factor = ["<mi>tanh</mi>", OPEN, EPSILON, SLASH, TWO, CLOSE, SPACE, EPSILON]
             return [*factor, WITH, EPSILON, EQUALS, *row(pure)]

@@ -41,6 +41,11 @@ class Scope:
         return Scope(columns, shown_sizes(columns, sizes), bool(sizes))
 
     @property
+    def tight(self) -> bool:
+        """Whether a column is charged less than the closed form of its policy."""
+        return any(column.closed is not None for column in self.columns)
+
+    @property
     def named(self) -> bool:
         """Whether the sizes have names; then the value in each column is shown as well."""
         return any(size.named for size in self.sizes)

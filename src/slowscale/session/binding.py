@@ -18,7 +18,7 @@ from slowscale.tables import rowwise
 from slowscale.tables.sums import Column, check_labels
 
 
-def bind(query: Query, records: Records, accountant: Accountant) -> BoundQuery:
+def bind(query: Query, records: Records, accountant: Accountant, accounting: str) -> BoundQuery:
     """Return the query bound to the table, or raise an error that says what is wrong with it."""
     if not isinstance(query, Query):
         raise ParameterTypeError(f"query must be an ss.Query, got {type(query).__name__}")
@@ -49,6 +49,7 @@ def bind(query: Query, records: Records, accountant: Accountant) -> BoundQuery:
         filtered=query.where is not None or records.filtered,
         part=_part(query, records),
         means=query.means,
+        accounting=accounting,
     )
     check_derived_columns(query, records, accountant)
     return bound
@@ -78,6 +79,7 @@ def release_facts(query: BoundQuery, records: Records, dataset: str | None, priv
         protect=records.protect,
         protects=records.protected,
         notion="PRzCDP",
+        accounting=query.accounting,
         formula=str(policy),
         policy=description(policy),
         pure_policy=None if pure is None else description(pure),

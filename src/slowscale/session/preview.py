@@ -6,6 +6,8 @@ from slowscale.accounting import RecordPolicy, Spent
 from slowscale.columns import ColumnPolicy, example_sums
 from slowscale.errors import CapError
 from slowscale.figures import figure
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import notion_in_words
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Preview:
         The `CapError` that `release` would raise now, or None.
     spent
         The total loss of a record by everything released before.
+    accounting
+        Which policy of each mechanism is charged: "closed" or "tight".
     """
 
     policy: RecordPolicy
@@ -32,9 +36,10 @@ class Preview:
     warnings: tuple[str, ...]
     refusal: CapError | None
     spent: Spent
+    accounting: str = CLOSED
 
     def __str__(self) -> str:
-        lines = [f"A record may lose ({self.policy.notion}): {self.policy}"]
+        lines = [f"A record may lose ({notion_in_words(self.policy.notion, self.accounting)}): {self.policy}"]
         for column in self.columns:
             errors = [f"{figure(column.errors(at))} for a sum of {figure(at)}" for at in example_sums(column, ())]
             lines.append(f"  {column.name}: {column.mechanism}; standard error {', '.join(errors)}")

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from slowscale.errors import (
 )
 from slowscale.facts import Facts, LedgerHead
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import check_accounting
 from slowscale.policy import Policy
 from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by_size
 from slowscale.query import Query
@@ -69,6 +71,10 @@ class Session:
     dataset
         The name of the data set, such as "cbp-2024". A new ledger keeps it. A ledger with a name refuses records of a
         data set with another name or without one. Blanks around the name are ignored.
+    accounting
+        Which policy of a mechanism m a release is charged: "closed" for the formula `m.policy`, or "tight" for
+        `m.tight_policy`, the smallest policy that is known. The tight policy is never larger, and the noise is the
+        same. The first release with a new shape of noise takes longer, because a table is computed.
     protect
         A column that tells which records belong to one entity, such as a firm. Entities are then protected instead of
         single records: the policy applies to the entity's total in a cell, and the losses add over cells.
@@ -106,6 +112,7 @@ class Session:
         caps: Mapping[str, Policy] | None = None,
         *,
         dataset: str | None = None,
+        accounting: str = CLOSED,
         protect: str | None = None,
         types: Mapping[str, str] | None = None,
         csv: Mapping[str, Any] | None = None,
@@ -114,6 +121,7 @@ class Session:
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
         self.dataset = dataset_name(dataset)
+        self.accounting = check_accounting(accounting)
         self._accountant = _accountant(ledger, caps, self.dataset)
         # Checked first, so that records of the wrong data set are never opened.
         self._accountant.check_dataset(self.dataset)
@@ -266,13 +274,14 @@ class Session:
         refusal = None
         charge = charge_for(bound, self._records, facts)
         try:
-            with explained(self._accountant, charge, bound.mechanisms):
+            with self._explained(charge, bound):
                 self._accountant.check(charge)
         except CapError as error:
             refusal = error
         on_grid = {name: bound.on_grid(name) for name in bound.mechanisms}
-        columns = column_policies(bound.policy, bound.mechanisms, bound.units, on_grid)
-        return Preview(bound.policy, bound.pure_policy, columns, tuple(bound.unit_warnings), refusal, self.spent)
+        columns = column_policies(bound.policy, bound.mechanisms, bound.units, on_grid, self.accounting)
+        found = tuple(bound.unit_warnings)
+        return Preview(bound.policy, bound.pure_policy, columns, found, refusal, self.spent, self.accounting)
 
     def losses(self, release: Release) -> Losses:
         """Return the distribution of the losses of the records in a release. CONFIDENTIAL: for the curator only.
@@ -292,7 +301,7 @@ class Session:
 
     def _bind(self, query: Query) -> tuple[BoundQuery, Facts]:
         """Return the query bound to the table, with the facts of its release, after a dry run."""
-        bound = bind(query, self._records, self._accountant)
+        bound = bind(query, self._records, self._accountant, self.accounting)
         private = self._bits is None or self._bits.private
         facts = release_facts(bound, self._records, self.dataset, private)
         bound.with_means(dry_run(bound, facts))
@@ -305,7 +314,7 @@ class Session:
         charge = charge_for(bound, self._records, facts)
         with self._recording_failures(charge):
             # Caps are checked before the records are read: once a cap is used up, no error depends on the records.
-            with explained(self._accountant, charge, bound.mechanisms):
+            with self._explained(charge, bound):
                 self._accountant.check(charge)
                 self._accountant.ready()  # records are read only if the charge can be written
             check_readable(query, self._records)
@@ -317,7 +326,7 @@ class Session:
                 self.protect,
             )
             # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
-            with explained(self._accountant, charge, bound.mechanisms):
+            with self._explained(charge, bound):
                 head = self._accountant.charge(charge)
             if head is not None:
                 facts = replace(facts, ledger=LedgerHead(**head))
@@ -327,6 +336,10 @@ class Session:
         self._errors[release.facts.id] = errors_by_size(bound, sums, release)
         self._queries[release.facts.id] = bound
         return release
+
+    def _explained(self, charge: Charge, bound: BoundQuery) -> AbstractContextManager[None]:
+        """Add to a refusal what would still fit."""
+        return explained(self._accountant, charge, bound.mechanisms, bound.accounting)
 
     @contextmanager
     def _recording_failures(self, asked: Charge | Mapping[str, Any]) -> Iterator[None]:

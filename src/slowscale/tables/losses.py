@@ -241,7 +241,7 @@ def _interpolated(size: Any, log_sizes: Sequence[float], log_losses: Sequence[fl
             middle = (low + high) // 2
             return ibis.ifelse(size <= math.exp(log_sizes[middle]), within(low, middle), within(middle, high))
         slope = (log_losses[high] - log_losses[low]) / (log_sizes[high] - log_sizes[low])
-        return (at - log_sizes[low]) * slope + log_losses[low]
+        return at * slope + (log_losses[low] - slope * log_sizes[low])
 
     inside = within(0, len(log_sizes) - 1).exp()
     return ibis.cases((size <= 0.0, ibis.literal(0.0)), (size > last, ibis.literal(math.inf)), else_=inside)

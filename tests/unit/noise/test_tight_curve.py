@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from slowscale.noise import ExponentialPolylogNoise, GeneralizedGaussianNoise, stored_curves
+from slowscale.noise import ExponentialPolylogNoise, GeneralizedGaussianNoise, stored_curves, usual_curves
 from slowscale.noise.divergence import far_end, tight_loss
 from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curve
 from slowscale.noise.tight_curve import TightCurve, _corners, _merged, build_curve
@@ -166,3 +166,20 @@ def test_without_a_folder_the_curve_is_computed_each_time(monkeypatch, tmp_path,
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("SLOWSCALE_CACHE", str(tmp_path / "file" / "curves"))
     assert isinstance(tight_curve(NOISE, ROUGH), TightCurve)
+
+
+@pytest.mark.parametrize("noise", usual_curves.USUAL, ids=str)
+def test_the_curves_of_the_package_are_those_of_this_version(noise):
+    """If this fails, run `python -m slowscale.noise.usual_curves`."""
+    assert stored_curves.read_curve(stored_curves.PACKAGE_FOLDER, noise, usual_curves.PRECISION) is not None
+
+
+def test_no_other_curves_are_in_the_package():
+    names = {stored_curves.curve_file(noise, usual_curves.PRECISION) for noise in usual_curves.USUAL}
+    assert {path.name for path in stored_curves.PACKAGE_FOLDER.iterdir()} == names
+
+
+def test_the_curves_of_the_package_are_used(folder, monkeypatch):
+    monkeypatch.setattr(stored_curves, "build_curve", None)
+    assert tight_curve(GeneralizedGaussianNoise(1, 0.5), 0.01).precision == 0.01
+    assert not folder.exists()

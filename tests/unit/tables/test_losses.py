@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from helpers import engines
 from helpers.bitsources import Recorded
+from helpers.tight import StandIn
 
 import slowscale as ss
 from slowscale.accounting.record import Parallel
@@ -30,7 +31,9 @@ from slowscale.policy import (
     TransformationPolicy,
     UnitSplittingPolicy,
 )
+from slowscale.policy.tree import formula_value
 from slowscale.tables import losses as losses_module
+from slowscale.tables.engines import fetch
 from slowscale.tables.losses import expression, loss_expression, record_losses
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import Column
@@ -83,6 +86,20 @@ def test_the_closed_form_of_the_arsinh_normal_is_never_too_small(shape, scale):
 
 def test_the_policies_are_of_every_kind():
     assert {policy.kind for policy in POLICIES} | {"times", "transformation"} == set(POLICY_KINDS)
+
+
+@pytest.mark.parametrize("engine", ["private", "sqlite"])
+def test_tables_of_losses_are_read_by_the_engine(engine):
+    """A table of 500 knots, at 0, between the knots, at every tenth knot, and beyond both ends."""
+    policy = StandIn(PowerPolicy(50, 0.5).to_zcdp(), 50.0, 500)
+    table = policy.formula().terms[0]
+    sizes = np.concatenate([[0.0, 1e300], np.geomspace(1e-9, 1e15, 300), 50 * np.exp(table.log_sizes[::10])])
+    records = opened(engine, i=np.arange(sizes.size), x=sizes)
+    both = {"loss": policy.formula(), "table": table}
+    columns = {name: losses_module._engine_expression(formula, records.x) for name, formula in both.items()}
+    found = fetch(records.select(i=records.i, **columns)).sort_by("i")
+    np.testing.assert_allclose(found["loss"].to_numpy(), policy(sizes), rtol=1e-9)
+    np.testing.assert_allclose(found["table"].to_numpy(), formula_value(table, {"Δ": sizes}), rtol=1e-12)
 
 
 def test_constants_are_numbers_of_any_size():

@@ -1,0 +1,38 @@
+"""Write the tight curves of usual shapes, which are part of the package: `python -m slowscale.noise.usual_curves`.
+
+Run it whenever `stored_curves.VERSION` changes. It takes a few minutes.
+"""
+
+from slowscale.noise.arsinh_normal import ArsinhNormalNoise
+from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
+from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
+from slowscale.noise.stored_curves import PACKAGE_FOLDER, compute_curve, curve_file, read_curve, write_curve
+from slowscale.noise.symmetric import SymmetricNoise
+
+PRECISION = 0.01
+# The polylog is that of the examples: its standard deviation is 75.
+USUAL: tuple[SymmetricNoise, ...] = (
+    GeneralizedGaussianNoise(1, 0.5),
+    GeneralizedGaussianNoise(1, 1),
+    ExponentialPolylogNoise(0.2378364456298063),
+    ArsinhNormalNoise(1, 1),
+    ArsinhNormalNoise(1, 1.6),
+    ArsinhNormalNoise(1, 3),
+)
+
+
+def main() -> None:
+    """Write the curves that are missing, and remove the files of earlier versions."""
+    kept = set()
+    for noise in USUAL:
+        if read_curve(PACKAGE_FOLDER, noise, PRECISION) is None:
+            write_curve(PACKAGE_FOLDER, noise, compute_curve(noise, PRECISION))
+        kept.add(curve_file(noise, PRECISION))
+        print(f"{curve_file(noise, PRECISION)}: {noise}")
+    for path in PACKAGE_FOLDER.glob("*.npz"):
+        if path.name not in kept:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()
