@@ -27,6 +27,7 @@ def fresh_mechanisms() -> dict[str, ss.Mechanism]:
         "exponential polylog 1": ss.ExponentialPolylog(4 * new, p=1),
         "exponential polylog 2": ss.ExponentialPolylog(0.238 * new),
         "exponential polylog 3": ss.ExponentialPolylog(0.1 * new, p=3),
+        "arsinh-normal 1.6": ss.ArsinhNormal(4.93, 1.6 * new),
     }
 
 

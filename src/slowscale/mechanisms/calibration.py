@@ -16,6 +16,8 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
 from slowscale.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import number
@@ -30,9 +32,6 @@ M = TypeVar("M", bound="Mechanism")
 TARGET_TOLERANCE = 1e-9
 # How far a tight loss may stay below the target. It is wider, because tight losses are computed to 0.1 % only.
 TIGHT_TOLERANCE = 2e-3
-# `tight_policy` lies at most by this factor above `tight_loss`. It is the policy that is charged, so the single values
-# are raised by the factor, and the target is also met by the policy.
-CURVE_ABOVE_VALUE = 1.01
 
 CLOSED, TIGHT = "closed", "tight"  # which PRzCDP policy the target loss is one of; or PURE for the PRDP policy
 POLICIES = (CLOSED, TIGHT)
@@ -97,9 +96,11 @@ class Target:
             low, high = mechanism.prediction_interval(at if mechanism._error_grows else 0.0, self.level)
             return float(high / 2 - low / 2)
         if self.policy == TIGHT:
-            # The tight policy is never above the closed form, and exactly that for Gaussian noise.
+            # The policy is what is charged. It is read from a curve that takes long to compute, lies at most by its
+            # precision above the single values, and never above the closed form. Exact policies have no precision.
             most = mechanism.policy(at) if mechanism._closed_form else math.inf
-            return float(min(most, CURVE_ABOVE_VALUE * mechanism.tight_loss(at)))
+            above = 1 + getattr(mechanism.tight_policy, "precision", 0.0)
+            return float(min(most, above * mechanism.tight_loss(at)))
         policy = mechanism.pure_policy if self.policy == PURE else mechanism.policy
         if policy is None:
             raise ParameterTypeError(f"pure must be False: {type(mechanism).__name__} has no PRDP policy")
@@ -144,8 +145,11 @@ def _solve(
     def excess(coordinate: float) -> float:
         """Return ln(achieved/target), clipped so that infinite and zero values keep their sign."""
         try:
-            value = target.achieved(build(coordinate))
+            with np.errstate(over="ignore", invalid="ignore"):  # at the ends of the range
+                value = target.achieved(build(coordinate))
         except ParameterError:  # floats cannot represent a mechanism with these parameters
+            return math.nan
+        if math.isnan(value):
             return math.nan
         ratio = value / target.value  # its logarithm has the right sign even if value and target are neighbours
         return min(700.0, math.log(ratio)) if ratio > 0 else -700.0

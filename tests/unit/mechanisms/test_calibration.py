@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.mechanisms.calibration import CURVE_ABOVE_VALUE, Target, _attainable, _crossings, _decades
+from slowscale.mechanisms.calibration import Target, _attainable, _crossings, _decades
+from slowscale.policy import TightPolicy
 
 targets = log_uniform(1e-6, 1e15)
 STD_CASES = [
@@ -86,6 +87,17 @@ def test_the_default_level_of_an_interval_is_that_of_the_methods():
     assert ss.Gaussian.calibrate(interval=1.96).sigma == pytest.approx(1.96 / 1.959963984540054)
 
 
+@dataclasses.dataclass
+class Curve:
+    """What `tight_policy` is: a curve above the truth by its precision, but never above the closed form."""
+
+    mechanism: ss.Mechanism
+    precision: float
+
+    def __call__(self, influence):
+        return min((1 + self.precision) * self.mechanism.true(influence), self.mechanism.policy(influence))
+
+
 class Certified(ss.GeneralizedGaussian):
     """A stand-in for certified tight policies: single values in steps of 0.1 %, and a curve up to 1 % above them."""
 
@@ -102,7 +114,7 @@ class Certified(ss.GeneralizedGaussian):
 
     @property
     def tight_policy(self):
-        return lambda influence: min(CURVE_ABOVE_VALUE * self.true(influence), self.policy(influence))
+        return Curve(self, 0.01)
 
 
 class Gained(Certified):
@@ -148,8 +160,48 @@ def test_without_a_closed_form_every_loss_is_a_tight_one():
 
 def test_the_twin_without_the_margin_breaks_the_promise(monkeypatch):
     """Solving for single values alone would let the curve exceed the target."""
-    monkeypatch.setattr("slowscale.mechanisms.calibration.CURVE_ABOVE_VALUE", 1.0)
-    assert Certified.calibrate(loss=1, at=100, p=0.5, policy="tight").tight_policy(100) > 1
+    m = Certified.calibrate(loss=1, at=100, p=0.5, policy="tight")
+    assert m.tight_policy(100) <= 1
+    monkeypatch.setattr(Certified, "tight_policy", None)  # so it has no precision
+    m = Certified.calibrate(loss=1, at=100, p=0.5, policy="tight")
+    assert Curve(m, 0.01)(100) > 1
+
+
+@pytest.mark.parametrize(
+    ("cls", "fixed", "less"),
+    [
+        (ss.ExponentialPolylog, {"d": 0.2378}, 0.6),
+        (ss.GeneralizedGaussian, {"p": 0.5}, 0.6),
+        (ss.GeneralizedGaussian, {"p": 1}, 0.9),
+    ],
+)
+def test_a_certified_tight_loss_needs_less_noise(cls, fixed, less):
+    closed, tight = (cls.calibrate(loss=1, at=106, policy=policy, **fixed) for policy in ("closed", "tight"))
+    assert tight.std() < less * closed.std()
+    assert tight.tight_loss(106) == pytest.approx(1 / 1.01, rel=1e-3)
+    assert tight.tight_loss(106) * 1.01 <= 1
+
+
+class Rough(ss.GeneralizedGaussian):
+    """With a certified curve that is quick to compute."""
+
+    @property
+    def tight_policy(self):
+        return TightPolicy(self.noise, self.policy, 0.2)
+
+
+def test_the_certified_curve_keeps_the_promise():
+    """The scale is free, so all have one curve."""
+    for loss, at in ((0.01, 106.0), (1.0, 106.0), (5.0, 106.0), (0.05, 12.0)):
+        m = Rough.calibrate(loss=loss, at=at, p=0.5, policy="tight")
+        assert 0.997 * loss / 1.2 <= m.tight_policy(at) <= loss
+
+
+def test_the_noise_without_a_closed_form():
+    m = ss.ArsinhNormal.calibrate(loss=4.9, at=106, shape=1.6)
+    assert m.tight_loss(106) * 1.01 == pytest.approx(4.9, rel=1e-3)
+    other = ss.ArsinhNormal.calibrate(loss=4.9, at=106, scale=m.scale)
+    assert other.shape == pytest.approx(1.6, rel=1e-3)
 
 
 @settings(max_examples=20)
@@ -162,6 +214,8 @@ def test_where_the_closed_form_is_tight_nothing_is_given_away(loss, at):
 
 def test_a_tight_loss_may_be_in_reach_where_the_closed_form_is_not():
     class Tight(ss.ExponentialPolylog):
+        tight_policy = Curve(None, 0.01)
+
         def tight_loss(self, influence):
             return self.policy(influence) / 10
 

@@ -42,6 +42,7 @@ mechanisms = st.one_of(
     st.builds(ss.ExponentialPolylog, st.floats(3.5, 50), log_uniform(1e-6, 1e9), p=st.just(1.0)),
     st.builds(ss.ExponentialPolylog, st.floats(0.1, 20), log_uniform(1e-6, 1e9), p=st.just(2.0)),
     st.builds(ss.ExponentialPolylog, st.floats(0.05, 20), log_uniform(1e-6, 1e9), p=st.floats(2.5, 6)),
+    st.builds(ss.ArsinhNormal, log_uniform(1e-6, 1e9), st.floats(0.2, 2)),
 )
 
 
