@@ -427,7 +427,7 @@ def test_a_ledger_with_a_function_needs_python(tmp_path):
 
 def test_a_certainty_that_is_not_a_bound(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
-    assert "is detected at most > 99.99 % of the time." in words
+    assert "is detected > 99.99 % of the time." in words
     assert "100" not in words.partition("In words")[2]
 
 

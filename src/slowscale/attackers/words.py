@@ -17,26 +17,29 @@ def alarms(rate: float) -> str:
     return f"false alarms in {percent(rate)} of cases" if number is None else f"one false alarm in {number}"
 
 
+def _often(probability: float, bound: str) -> str:
+    """Return how often something happens; "at most > 99.99 %" would say nothing."""
+    often = share(probability)
+    return f"{often} of the time" if often.startswith(">") else f"{bound} {often} of the time"
+
+
 def detection(subject: str, rate: float, power: float, bound: str = "at most") -> str:
     """Return how often the presence of a record is detected.
 
     >>> detection("a firm with 50 employees", 0.05, 0.0891)
     'With one false alarm in twenty, the presence of a firm with 50 employees is detected at most 9.0 % of the time.'
     """
-    return f"With {alarms(rate)}, the presence of {subject} is detected {bound} {share(power)} of the time."
+    return f"With {alarms(rate)}, the presence of {subject} is detected {_often(power, bound)}."
 
 
 def recognition(value: str, other: str, rate: float, power: float, bound: str = "at most") -> str:
     """Return how often the value of a record is recognised, if there are two candidates."""
-    return (
-        f"With {alarms(rate)}, it is recognised {bound} {share(power)} of the time that a record has {other} and not "
-        f"{value}."
-    )
+    return f"With {alarms(rate)}, it is recognised {_often(power, bound)} that a record has {other} and not {value}."
 
 
 def guesses(prior: float, correct: float, bound: str = "at most") -> str:
     """Return how often the best guess is right."""
-    return f"The best guess, starting from {percent(prior)}, is right {bound} {share(correct)} of the time."
+    return f"The best guess, starting from {percent(prior)}, is right {_often(correct, bound)}."
 
 
 def worst_case(loss: float) -> str:
