@@ -1,6 +1,6 @@
 """What an attacker can find out about a record: the exact hypothesis-testing semantics of every mechanism."""
 
-from slowscale.attackers.attacker import EVEN, EXAMPLE_ALARMS, Attacker, Posterior, attacker
+from slowscale.attackers.best_attacker import EVEN, EXAMPLE_ALARMS, Attacker, Posterior, attacker
 from slowscale.attackers.words import alarms, detection, guesses, worst_case
 
 __all__ = [
