@@ -29,7 +29,7 @@ CASES = {
         [{"x": ss.ExponentialPolylog(0.2)}],
         {"x": ss.ExponentialPolylog(0.5)},
     ),
-    "arsinh-normal": ({"x": 2 * ss.ArsinhNormal(20, 2).policy}, [], {"x": ss.ArsinhNormal(20, 1.2)}),
+    "arsinh-normal": ({"x": 2 * ss.ArsinhNormal(20, 1.6).policy}, [], {"x": ss.ArsinhNormal(20, 1)}),
     "unit splitting": ({"x": ss.UnitSplitting(10, 50).policy}, [], {"x": ss.UnitSplitting(10, 20)}),
     "count": ({"count": 2 * TEN.policy}, [{"count": TEN}], {"count": ss.Gaussian(3)}),
     "one of two columns": ({"*": 2 * TEN.policy}, [{"y": TEN}], {"x": TEN, "y": ss.Gaussian(8)}),

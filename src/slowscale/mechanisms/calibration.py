@@ -20,7 +20,7 @@ import numpy as np
 
 from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
 from slowscale.parameters import as_number, check_flag, domains, level_quantile
-from slowscale.policy import number
+from slowscale.policy import Policy, number
 from slowscale.policy.base import PURE
 
 if TYPE_CHECKING:
@@ -98,10 +98,9 @@ class Target:
         if self.policy == TIGHT:
             # The policy is what is charged. It is read from a curve that takes long to compute, lies at most by its
             # precision above the single values, and never above the closed form. Exact policies have no precision.
-            most = mechanism.policy(at) if mechanism._closed_form else math.inf
             above = 1 + getattr(mechanism.tight_policy, "precision", 0.0)
-            return float(min(most, above * mechanism.tight_loss(at)))
-        policy = mechanism.pure_policy if self.policy == PURE else mechanism.policy
+            return float(min(_closed_form(mechanism)(at), above * mechanism.tight_loss(at)))
+        policy = mechanism.pure_policy if self.policy == PURE else _closed_form(mechanism)
         if policy is None:
             raise ParameterTypeError(f"pure must be False: {type(mechanism).__name__} has no PRDP policy")
         return float(policy(at))
@@ -109,6 +108,11 @@ class Target:
     def __str__(self) -> str:
         kind = "tight loss" if self.policy == TIGHT else self.name
         return f"{kind} = {number(self.value)}{'' if self.at is None else f' at {number(self.at)}'}"
+
+
+def _closed_form(mechanism: "Mechanism") -> Policy:
+    """Return the policy, or if it is a tight one that is read from a curve, the closed form above it."""
+    return mechanism.policy.upper or mechanism.policy
 
 
 def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, Any]) -> M:
@@ -124,7 +128,7 @@ def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, A
         return cls(**fixed, **{free: min(low + math.exp(coordinate), high)})
 
     start = None
-    if target.policy == TIGHT and cls._closed_form:
+    if target.policy == TIGHT:
         with suppress(CalibrationError):  # a tight loss may be in reach although the closed form is not
             start = _solve(cls, replace(target, policy=CLOSED), free, build, low, high)
     return build(_solve(cls, target, free, build, low, high, start))

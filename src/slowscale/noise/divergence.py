@@ -89,12 +89,12 @@ class _Cells:
         """
         width = np.diff(t)
         ends, densities = np.stack([loss[:-1], loss[1:]]), np.stack([density[:-1], density[1:]])
-        curved = bend * width**2 / 8 + EXPONENT_ROUNDING * loss[0]
+        curved = bend * width * width / 8 + EXPONENT_ROUNDING * loss[0]
         # Where L falls, it lies between its values at the two ends.
         flat = falls & ~(2 * curved < ends[0] - ends[1])
         upper = np.where(flat, ends[0], ends + curved)
         lower = np.where(flat, ends[1], np.maximum(ends - curved, 0.0))
-        gap = lift + np.fmin(bow * width**2 / 8, np.abs(densities[0] - densities[1]))
+        gap = lift + np.fmin(bow * width * width / 8, np.abs(densities[0] - densities[1]))
         return cls(t, width, upper, lower, densities + lift, gap)
 
     def log_upper(self, order: Array) -> Array:
@@ -187,7 +187,7 @@ class _Integrals:
             bend,
             near >= noise._concave_from,
             noise._log_peak - noise._drop(t + influence),
-            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) ** 2 / 8),
+            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) * np.diff(t) / 8),
             second_far,
         )
 
@@ -202,7 +202,7 @@ class _Integrals:
             second + second_far,
             np.ones_like(far, bool),
             noise._log_peak - noise._drop(influence - t),
-            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) ** 2 / 8),
+            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) * np.diff(t) / 8),
             second_far,
         )
 

@@ -14,7 +14,7 @@ PRECISION = 0.01
 USUAL: tuple[SymmetricNoise, ...] = (
     GeneralizedGaussianNoise(1, 0.5),
     GeneralizedGaussianNoise(1, 1),
-    ExponentialPolylogNoise(0.2378364456298063),
+    ExponentialPolylogNoise(0.23783644562980624),
     ArsinhNormalNoise(1, 1),
     ArsinhNormalNoise(1, 1.6),
     ArsinhNormalNoise(1, 3),

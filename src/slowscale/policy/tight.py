@@ -21,7 +21,7 @@ from slowscale.policy.tree import INFLUENCE, Formula, LazyNumbers, Min, Quotient
 from slowscale.policy.writing import number
 
 # A tail that reaches beyond this many scales cannot be integrated in floats; the closed form is used instead.
-FARTHEST = 1e200
+LONGEST_TAIL = 1e200
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TightPolicy(Policy):
     @lazy
     def _has_curve(self) -> bool:
         """Whether floats can represent the tails of the noise."""
-        return far_end(self.noise._standard()) < FARTHEST
+        return far_end(self.noise._standard()) < LONGEST_TAIL
 
     @lazy
     def _curve(self) -> TightCurve | None:
@@ -123,7 +123,7 @@ class TightPolicy(Policy):
         """Return what proves the policy: the bounds, the orders and the influences they were computed at."""
         if self._curve is None:
             raise ParameterError(
-                f"the noise reaches beyond {FARTHEST:g} times its scale with probability {FAR_TAIL:g}, too far for a "
+                f"the noise exceeds {LONGEST_TAIL:g} times its scale with probability {FAR_TAIL:g}, too far for a "
                 "certified curve; its policy is the closed form, which needs no certificate"
             )
         return Certificate(self.noise, self._curve)

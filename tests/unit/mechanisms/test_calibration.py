@@ -61,8 +61,10 @@ def test_loss(cls, fixed, loss, at):
                 assert cls is ss.ExponentialPolylog
                 assert ("p" in fixed and loss < 100) or ("d" in fixed and loss > 100)
             continue
-        policy = m.pure_policy if pure else m.policy
-        assert policy(at) == pytest.approx(loss, rel=1e-8)
+        if cls is ss.ArsinhNormal and not pure:  # a tight loss is met from below
+            assert 0.98 * loss <= m.policy(at) <= loss
+        else:
+            assert (m.pure_policy if pure else m.policy)(at) == pytest.approx(loss, rel=1e-8)
 
 
 @pytest.mark.parametrize(("cls", "fixed"), STD_CASES)
@@ -253,7 +255,11 @@ def test_any_parameter_can_be_the_free_one(cls, target, fixed, free):
     assert cls.calibrate(**target, **fixed, free=free) == m
     assert {name: getattr(m, name) for name in fixed} == fixed
     achieved = m.std(target.get("at")) if "std" in target else m.policy(target["at"])
-    assert achieved == pytest.approx(target.get("std", target.get("loss")), rel=1e-8)
+    wanted = target.get("std", target.get("loss"))
+    if cls is ss.ArsinhNormal and "loss" in target:  # a tight loss is met from below
+        assert 0.98 * wanted <= achieved <= wanted
+    else:
+        assert achieved == pytest.approx(wanted, rel=1e-8)
 
 
 def test_the_shape_of_the_polylog_as_free_parameter():

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import slowscale as ss
 from slowscale.noise import ExponentialPolylogNoise, GeneralizedGaussianNoise, stored_curves, usual_curves
 from slowscale.noise.divergence import far_end, tight_loss
 from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curve
@@ -172,6 +173,10 @@ def test_without_a_folder_the_curve_is_computed_each_time(monkeypatch, tmp_path,
 def test_the_curves_of_the_package_are_those_of_this_version(noise):
     """If this fails, run `python -m slowscale.noise.usual_curves`."""
     assert stored_curves.read_curve(stored_curves.PACKAGE_FOLDER, noise, usual_curves.PRECISION) is not None
+
+
+def test_the_polylog_of_the_examples_is_usual():
+    assert ss.ExponentialPolylog.calibrate(std=75).noise in usual_curves.USUAL
 
 
 def test_no_other_curves_are_in_the_package():
