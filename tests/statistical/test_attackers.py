@@ -22,6 +22,8 @@ RECORDS = [
     (ss.GeneralizedGaussian(1000, 0.5), 20_000),
     (ss.ExponentialPolylog(4, 1000, 3, 1), 2000),
     (ss.ExponentialPolylog(2, 1000, None, 2), 3000),
+    (ss.ArsinhNormal(1000, 1.6), 3000),
+    (ss.FromPolicy([(500, 0.6), (2000, 1.7), (1e5, 8)]), 3000),
     (ss.Root(4, 1), 8),
     (ss.Log(0.8), 2),
 ]
@@ -58,4 +60,5 @@ def test_the_best_test_on_real_draws(m, influence):
     assert (misfits(rates, ss.attacker(m, influence)) < 1).all()
     # twins: another scale by a few per cent is rejected
     wrong = 1.06 if isinstance(m, ss.GeneralizedGaussian) and m.p < 1 else 1.03  # 3 % of the loss
-    assert (misfits(rates, ss.attacker(replace(m, sigma=m.sigma * wrong), influence)) > 1).any()
+    scale = next(iter(m._coarser))
+    assert (misfits(rates, ss.attacker(replace(m, **{scale: wrong * getattr(m, scale)}), influence)) > 1).any()
