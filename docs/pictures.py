@@ -1,4 +1,4 @@
-"""Draw the pictures of choosing.md and study.md: `.venv/bin/python docs/pictures.py` writes docs/images/*.svg.
+"""Draw pictures for the pages: `.venv/bin/python docs/pictures.py` writes docs/images/*.svg.
 
 The setting is that of examples/compare_mechanisms.py: annual payroll, where every mechanism has a standard deviation of
 75 for a sum of 106. The script needs altair and vl-convert-python, but neither a network nor a browser.
@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+import slowscale as ss
 from slowscale.mechanisms import same_error
 from slowscale.study import figures, tables
 from slowscale.study.attributes import paper_attributes
@@ -29,6 +30,9 @@ LOOKS = {
     "fourth root": ("#009E73", [2, 2]),
     "log": ("#D55E00", [8, 3, 2, 3]),
     ALIKE: ("#000000", [1, 0]),
+    "polylog, closed form": ("#0072B2", [8, 3]),
+    "polylog, tight policy": ("#0072B2", [1, 0]),
+    "arsinh-normal, tight policy": ("#D55E00", [1, 0]),
 }
 MECHANISMS = {name: mechanism for name, mechanism in same_error(STD, MEDIAN).items() if name in LOOKS}
 TEXT = {name: "#A06E00" if colour == "#E69F00" else colour for name, (colour, _) in LOOKS.items()}  # legible on white
@@ -99,6 +103,21 @@ def policies() -> alt.LayerChart:
     return picture(curves, x, alt.Y("y:Q", **axis("PRzCDP loss", -4, 8, 2)), about)
 
 
+def tight() -> alt.LayerChart:
+    """Return the chart of the tight policies of two noises beside a closed form."""
+    polylog = MECHANISMS["exponential polylog 2"]
+    curves = {
+        "polylog, closed form": polylog.policy(SIZES),
+        "polylog, tight policy": polylog.tight_policy(SIZES),
+        "arsinh-normal, tight policy": ss.ArsinhNormal.calibrate(std=STD, shape=1.6).policy(SIZES),
+    }
+    about = "PRzCDP loss against record size, both on log axes, of noises with a standard deviation of 75. "
+    about += "At a size of 10 the losses are: "
+    about += "; ".join(f"{name} {np.interp(10, SIZES, values):.2g}" for name, values in curves.items())
+    x = alt.X("x:Q", **axis("size of the record (thousand dollars of annual payroll)", 0, 6))
+    return picture(curves, x, alt.Y("y:Q", **axis("PRzCDP loss", -3, 2)), about, apart=0.22)
+
+
 def errors() -> alt.LayerChart:
     """Return the chart of the standard deviation by the value of the sum."""
     curves = {ALIKE: np.full(SIZES.shape, MECHANISMS["Gaussian"].std(1))}
@@ -123,7 +142,7 @@ def gains() -> alt.LayerChart:
 def main() -> None:
     """Write the pictures."""
     FOLDER.mkdir(exist_ok=True)
-    for name, chart in {"policies": policies(), "errors": errors(), "gains": gains()}.items():
+    for name, chart in {"policies": policies(), "tight": tight(), "errors": errors(), "gains": gains()}.items():
         chart.save(FOLDER / f"{name}.svg")
         print(f"wrote docs/images/{name}.svg")
 

@@ -427,3 +427,14 @@ def test_a_loss_that_cannot_be_computed_is_not_charged(monkeypatch):
         opened.sum({"emp": LONG})
     assert opened.spent.releases == 0
     assert session("closed").sum({"emp": LONG}).policy == ss.RecordPolicy((("emp", LONG.policy),))
+
+
+def test_a_target_by_the_tight_policy_needs_tight_accounting(plan):
+    """Otherwise the loss that is charged would be larger than the target."""
+    target = "loss = 1\nat = 100\npolicy = 'tight'\n"
+    tight = PLAN.replace("sigma = 40\np = 0.5\n\n[count]", f"p = 0.5\n{target}\n[count]")
+    plan.write_text(tight.replace('[options]\naccounting = "tight"', ""), encoding="utf-8")
+    with pytest.raises(ss.PlanError, match=r'sums\.0\.policy: .* write accounting = "tight" under \[options\]'):
+        read_plan(plan)
+    plan.write_text(tight, encoding="utf-8")
+    assert read_plan(plan).columns[0].policy(100) <= 1

@@ -9,6 +9,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.columns import ColumnPolicy, column_policies, record_policy
 from slowscale.errors import SlowscaleError
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.calibration import TIGHT
 from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.grid import as_unit
 from slowscale.plan.base import FilePath, PlanPart, as_value_errors, mistake_at
@@ -153,6 +154,20 @@ class Plan(PlanPart):
                     ["ledger", "caps"],
                     f"column {name!r} is derived and has no cap of its own, which it needs where other columns have "
                     f"caps; add a table [ledger.caps.{toml_key(name)}]",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_accounting(self) -> "Plan":
+        parts: list[tuple[list[str | int], MechanismPlan]] = [(["sums", i], part) for i, part in enumerate(self.sums)]
+        parts += [] if self.count is None else [(["count"], self.count)]
+        for place, part in parts:
+            mechanism = part.build()
+            if part.policy == TIGHT != self.accounting and mechanism.tight_policy != mechanism.policy:
+                raise mistake_at(
+                    [*place, "policy"],
+                    "the target is a loss by the tight policy, but the plan charges the closed form, which is larger; "
+                    'write accounting = "tight" under [options], or remove policy',
                 )
         return self
 
