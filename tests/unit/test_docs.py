@@ -133,3 +133,16 @@ def test_every_public_name_is_in_the_reference():
 def test_every_page_is_in_the_navigation():
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert sorted(re.findall(r": ([\w/-]+\.md)$", site, re.MULTILINE)) == sorted(map(name, PAGES))
+
+
+def test_the_tables_of_the_readme_are_those_of_the_page_on_tight_policies():
+    """The page is run by a test above, so its numbers are right."""
+    page = (ROOT / "docs" / "tight.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    gains = re.findall(r"[\d.]+ → [\d.]+ \([\d.]+\)", readme)
+    assert len(gains) == 40
+    assert all(gain in page for gain in gains)
+    noises = re.findall(r"\| (polylog|arsinh-normal), charged .* \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", readme)
+    assert len(noises) == 3
+    for name, *figures in noises:
+        assert re.search(f"{name}.* " + r"\s+".join(figures), page)
