@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from inspect import isabstract
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -34,10 +35,11 @@ class SymmetricNoise(Declared, ABC):
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "SymmetricNoise":
         """Return the noise that `to_dict` described."""
-        family = SymmetricNoise.FAMILIES.get(str(description.get("noise")))
+        families = {name: family for name, family in SymmetricNoise.FAMILIES.items() if not isabstract(family)}
+        family = families.get(str(description.get("noise")))
         if family is None:
             raise ParameterError(
-                f"noise must be one of {', '.join(sorted(SymmetricNoise.FAMILIES))}, got {description.get('noise')!r}"
+                f"noise must be one of {', '.join(sorted(families))}, got {description.get('noise')!r:.60}"
             )
         given = {name: value for name, value in description.items() if name != "noise"}
         names = [f.name for f in fields(family)]  # type: ignore[arg-type]
