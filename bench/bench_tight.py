@@ -1,6 +1,7 @@
 """Tight policies: the time to build one certified curve (limit 60 s), and to read it for ten million record values.
 
-Each run computes them for shapes that no earlier run has used, in a cache folder of its own. Reading is compared with `numpy.log` (target: at most 10 times).
+Each run computes them for shapes that no earlier run has used, in a cache folder of its own. Reading is compared with
+`numpy.log` (target: at most 10 times).
 """
 
 import os
