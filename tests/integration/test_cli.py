@@ -762,8 +762,8 @@ def test_an_entity_is_named_where_losses_are_explained(dollars):
     (line,) = [line for line in checked.splitlines() if line.startswith("  largest: ")]
     loss, detected, guessed = line.removeprefix("  largest: ").split(", ")
     assert f"  loses {loss} in all (PRzCDP)." in explained
-    assert f"the presence of this firm is detected at most {detected} of the time." in explained
-    assert f"is right at most {guessed} of the time." in explained
+    assert f"the presence of this firm is detected {detected} of the time." in explained
+    assert f"is right {guessed} of the time." in explained
     assert "This holds if the firm is in one cell only." in explained
 
 

@@ -160,7 +160,7 @@ def build_curve(
         step = int(STEP_SHARE * precision / (max(slope, 1e-3) * width))
         before, node = node, min(node + min(max(step, 1), MOST_NODES_SKIPPED), count)
     known = np.flatnonzero(np.isfinite(upper))
-    knots = _merged(logs[known], _corners(upper[known]), precision)
+    knots = merged(logs[known], _corners(upper[known]), MERGE_SHARE * precision)
     return TightCurve(*knots, precision, tuple(seen))
 
 
@@ -186,9 +186,8 @@ def _corners(upper: Array) -> Array:
     return np.asarray(np.log(np.append(least[1:], least[-1])))
 
 
-def _merged(logs: Array, corners: Array, precision: float) -> tuple[Array, Array]:
-    """Return few knots whose lines lie above the corners, by at most a share of the precision."""
-    room = MERGE_SHARE * precision
+def merged(logs: Array, corners: Array, room: float) -> tuple[Array, Array]:
+    """Return few knots whose straight lines lie above the corners, by at most `room`, and do not fall."""
     sizes, losses = [float(logs[0])], [float(corners[0]) + room / 2]
     at = 0
     while at < logs.size - 1:

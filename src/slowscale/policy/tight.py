@@ -5,6 +5,8 @@ the supremum over α > 1 of d_α/α, where d_α is the Rényi divergence between
 closed form. `slowscale.noise` computes certified upper bounds on it; this policy reads them from a curve.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +16,17 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.noise.divergence import FAR_TAIL, far_end, tight_loss
 from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curve
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE, TightCurve
+from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE, TightCurve, merged
 from slowscale.parameters import Array, lazy, real
 from slowscale.policy.base import ZCDP, Policy
-from slowscale.policy.tree import INFLUENCE, Formula, LazyNumbers, Min, Quotient, Tabulated
+from slowscale.policy.tree import INFLUENCE, Formula, LargestRise, LazyNumbers, Min, Quotient, Tabulated, contains
 from slowscale.policy.writing import number
 
+# How many sizes are compared to find where the curve is below the closed form.
+COMPARED = 20_000
+# The range of tables for engines, in scales of the noise, where a policy has no short formula. Beyond the curve they may
+# lie above it by one step in ln(size) and by a margin.
+WIDEST, WIDE_STEP, WIDE_MARGIN = (1e-30, 1e60), 2e-3, 1e-3
 # A tail that reaches beyond this many scales cannot be integrated in floats; the closed form is used instead.
 LONGEST_TAIL = 1e200
 
@@ -74,12 +81,15 @@ class TightPolicy(Policy):
 
     @lazy
     def _better(self) -> tuple[float, float]:
-        """The influences between which the curve is known to be below the closed form."""
+        """The influences between which the curve is known to be below the closed form: the longest such range."""
         curve = self._knots()
-        sizes = np.exp(curve.log_sizes) * self.noise.sigma
-        # Both rise, so the curve is below between two knots if its right end is below the closed form at the left one.
-        worse = np.flatnonzero(np.exp(curve.log_losses[1:]) > self.closed._loss(sizes[:-1]))
-        return float(sizes[worse[-1] + 1 if worse.size else 0]), float(sizes[-1])
+        sizes = np.exp(np.linspace(curve.log_sizes[0], curve.log_sizes[-1], COMPARED)) * self.noise.sigma
+        sizes[-1] *= 1 - 1e-9  # at the end itself, rounding may lead beyond the curve
+        # Both rise, so the curve is below between two points if its right end is below the closed form at the left one.
+        worse = np.flatnonzero(curve(sizes[1:] / self.noise.sigma) > self.closed._loss(sizes[:-1]))
+        ends = np.concatenate([[-1], worse, [sizes.size - 1]])
+        longest = int(np.diff(ends).argmax())
+        return float(sizes[ends[longest] + 1]), float(sizes[ends[longest + 1]])
 
     def _loss(self, influence: Array) -> Array:
         if self._curve is None:
@@ -97,10 +107,32 @@ class TightPolicy(Policy):
         if not self._has_curve:
             return closed
         name = f"{type(self.noise).__name__.removesuffix('Noise')}, certified within {number(100 * self.precision)} %"
-        sizes = LazyNumbers(lambda: self._knots().log_sizes.tolist())
-        losses = LazyNumbers(lambda: self._knots().log_losses.tolist())
         ratio = x if self.noise.sigma == 1 else Quotient(x, self.noise.sigma)
-        return Min((Tabulated(ratio, sizes, losses, name), closed))
+        if contains(closed, LargestRise):  # as an expression of an engine, this would be very long
+            return Tabulated(ratio, *self._lazily(self._wide_knots), name)
+        table = Tabulated(ratio, *self._lazily(lambda: (self._knots().log_sizes, self._knots().log_losses)), name)
+        return Min((table, closed))
+
+    def _lazily(self, knots: Callable[[], tuple[Array, Array]]) -> tuple[LazyNumbers, LazyNumbers]:
+        return LazyNumbers(lambda: knots()[0].tolist()), LazyNumbers(lambda: knots()[1].tolist())
+
+    def _wide_knots(self) -> tuple[Array, Array]:
+        """Return knots of the whole policy: of the curve, and few further ones where the closed form is smaller."""
+        curve, scale = self._knots(), self.noise.sigma
+        low, high = (math.log(end / scale) for end in self._better)
+        inside = curve.log_sizes[(curve.log_sizes > low) & (curve.log_sizes < high)]
+        middle = np.concatenate([[low], inside, [high]])
+        known = np.log(self._loss(np.exp(middle) * scale))
+        # The part below ends so early that its margin does not reach up to the first of these knots.
+        below, small = self._raised(math.log(WIDEST[0]), low - 10 * WIDE_MARGIN)
+        above, large = self._raised(high + 1e-9, math.log(WIDEST[1]))
+        return np.concatenate([below, middle, above]), np.maximum.accumulate(np.concatenate([small, known, large]))
+
+    def _raised(self, start: float, end: float) -> tuple[Array, Array]:
+        """Return few knots above the policy between two sizes, which are given by their logarithms."""
+        logs = np.linspace(start, end, math.ceil((end - start) / WIDE_STEP) + 1)
+        losses = np.log(self._loss(np.exp(logs) * self.noise.sigma))
+        return merged(logs, np.append(losses[1:], losses[-1]), WIDE_MARGIN)
 
     def _group_anywhere(self, values: Array) -> float:
         return min(super()._group_anywhere(values), self.closed._group_anywhere(values))

@@ -237,20 +237,36 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
 
 
 def _interpolated(size: Any, log_sizes: Sequence[float], log_losses: Sequence[float]) -> ir.Value:
-    """Return the loss that a table gives at a size: a binary search, as nested CASE expressions."""
+    """Return the loss that a table gives at a size: exp of a straight line in ln(size), looked up in the table."""
     first, last = math.exp(log_sizes[0]), math.exp(log_sizes[-1])
+    slopes = [rise / run for rise, run in zip(np.diff(log_losses), np.diff(log_sizes), strict=True)]
+    intercepts = [high - slope * at for high, slope, at in zip(log_losses[:-1], slopes, log_sizes[:-1], strict=True)]
+    ends = [math.exp(at) for at in log_sizes[1:-1]]
     at = ibis.greatest(size, ibis.literal(first)).ln()  # the logarithm of 0 is an error on some engines
-
-    def within(low: int, high: int) -> ir.Value:
-        """Return ln(loss) between two knots."""
-        if high - low > 1:
-            middle = (low + high) // 2
-            return ibis.ifelse(size <= math.exp(log_sizes[middle]), within(low, middle), within(middle, high))
-        slope = (log_losses[high] - log_losses[low]) / (log_sizes[high] - log_sizes[low])
-        return at * slope + (log_losses[low] - slope * log_sizes[low])
-
-    inside = within(0, len(log_sizes) - 1).exp()
+    inside = (at * _looked_up(size, ends, slopes) + _looked_up(size, ends, intercepts)).exp()
     return ibis.cases((size <= 0.0, ibis.literal(0.0)), (size > last, ibis.literal(math.inf)), else_=inside)
+
+
+def _looked_up(size: Any, ends: Sequence[float], values: Sequence[float]) -> ir.Value:
+    """Return the first value up to the first end, the second up to the second end, …, and the last beyond all ends.
+
+    The search is in groups of √n: with one group it would be slow, and deeper nesting overflows the parser of SQLite.
+    """
+    group = math.isqrt(len(values) - 1) + 1
+    if len(values) <= 3:
+        group = len(values)
+    parts = [
+        _cases(size, ends[start : start + group - 1], values[start : start + group])
+        for start in range(0, len(values), group)
+    ]
+    return _cases(size, ends[group - 1 :: group], parts)
+
+
+def _cases(size: Any, ends: Sequence[float], values: Sequence[Any]) -> Any:
+    *branches, last = (value if isinstance(value, ir.Value) else ibis.literal(float(value)) for value in values)
+    if not branches:
+        return last
+    return ibis.cases(*((size <= end, value) for end, value in zip(ends, branches, strict=True)), else_=last)
 
 
 def _largest_rise(x: ir.Value, shape: float) -> ir.Value:
