@@ -24,7 +24,7 @@ from slowscale.policy.writing import number
 
 # How many sizes are compared to find where the curve is below the closed form.
 COMPARED = 20_000
-# The range of tables for engines, in scales of the noise, where a policy has no short formula. Beyond the curve they may
+# The range of tables for engines, in scales of the noise, if a policy has no short formula. Beyond the curve they may
 # lie above it by one step in ln(size) and by a margin.
 WIDEST, WIDE_STEP, WIDE_MARGIN = (1e-30, 1e60), 2e-3, 1e-3
 # A tail that reaches beyond this many scales cannot be integrated in floats; the closed form is used instead.
@@ -123,8 +123,10 @@ class TightPolicy(Policy):
         inside = curve.log_sizes[(curve.log_sizes > low) & (curve.log_sizes < high)]
         middle = np.concatenate([[low], inside, [high]])
         known = np.log(self._loss(np.exp(middle) * scale))
-        # The part below ends so early that its margin does not reach up to the first of these knots.
-        below, small = self._raised(math.log(WIDEST[0]), low - 10 * WIDE_MARGIN)
+        # Below the curve, the closed form grows with the square of the size, up to the loss at the first knot.
+        closed = self.closed._loss(np.array([WIDEST[0], math.exp(low)]) * scale)
+        below = np.array([math.log(WIDEST[0]), low + (known[0] - math.log(closed[1])) / 2])
+        small = np.array([math.log(closed[0]), known[0]])
         above, large = self._raised(high + 1e-9, math.log(WIDEST[1]))
         return np.concatenate([below, middle, above]), np.maximum.accumulate(np.concatenate([small, known, large]))
 
