@@ -7,7 +7,7 @@ PRDP policy is exactly the promise P, because P increases and is subadditive.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.mechanisms.additive import AdditiveMechanism, ExponentialPolylog, GeneralizedGaussian
@@ -70,6 +70,10 @@ class FromPolicy(AdditiveMechanism):
     sigma: float = real(
         above=0, typical=(1e-6, 1e9), default=1.0, doc="Multiplies all sizes in the promise, and the noise."
     )
+
+    if TYPE_CHECKING:  # what the constructor takes is more than what the field holds
+
+        def __init__(self, promise: Policy | Iterable[tuple[float, float]], sigma: float = 1.0) -> None: ...
 
     def _check(self) -> None:
         if not isinstance(self.promise, Policy):
