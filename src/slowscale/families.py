@@ -66,8 +66,8 @@ class PointsFamily(Declared):
     """The curve through (size, loss) pairs, with all sizes multiplied by σ.
 
     Before the first point the loss is proportional to the size. From point to point it is a power of the size, which is
-    a straight line on logarithmic axes, and the last power continues beyond the last point. Because the loss per size
-    never increases, the curve is subadditive: |P(x) − P(y)| <= P(|x − y|).
+    a straight line on logarithmic axes, and the last power continues beyond the last point. The powers do not increase
+    from piece to piece, so the curve is concave: |P(x) − P(y)| <= P(|x − y|).
     """
 
     points: Points

@@ -171,11 +171,11 @@ def check_splitting(threshold: float, sigma: float) -> None:
 
 
 def as_points(points: Any) -> Points:
-    """Return a table of (size, loss) pairs as floats, or raise unless it is the table of a subadditive policy.
+    """Return a table of (size, loss) pairs as floats, or raise unless it is the table of a concave policy.
 
-    Sizes and losses must increase, and the loss per size must not: then P(x + y) <= P(x) + P(y) for the curve through
-    the points. A loss that breaks the last rule by rounding only is lowered to the nearest float that keeps it. The
-    point (0, 0) may be given, and is left out.
+    Sizes and losses must increase, and the powers of the size that join the points must not: then the curve through the
+    points is concave. A loss that breaks the last rule by rounding only is lowered. The point (0, 0) may be given, and
+    is left out.
     """
     try:
         pairs = [tuple(pair) for pair in points]
@@ -198,33 +198,46 @@ def as_points(points: Any) -> Points:
                 raise ParameterError(
                     f"points must have increasing {name}, but {_point(two)} follows {_point(one)}; remove one of them"
                 )
-    return _proportional_at_most(found)
+    return _bending_down(found)
 
 
 def _point(pair: tuple[float, float]) -> str:
     return f"({pair[0]:.6g}, {pair[1]:.6g})"
 
 
-def _proportional_at_most(points: Sequence[tuple[float, float]]) -> Points:
-    """Return the points, or raise unless the loss per size does not increase, except by rounding."""
-    kept = [points[0]]
+def _bending_down(points: Sequence[tuple[float, float]]) -> Points:
+    """Return the points, or raise unless the powers that join them do not increase, except by rounding.
+
+    Before the first point the loss is proportional to the size, so no power exceeds 1.
+    """
+    kept, power = [points[0]], 1.0
     for size, loss in points[1:]:
         before = kept[-1]
-        most = Fraction(before[1]) * Fraction(size) / Fraction(before[0])
-        if loss > most * (1 + Fraction(1, 10**12)):
+        most = _most(before, size, power)
+        if loss > most * (1 + 1e-9):
+            here = log_ratio(before[1], loss) / log_ratio(before[0], size)
             raise ParameterError(
-                f"points must not have a loss that grows faster than the size, but from {_point(before)} to "
-                f"{_point((size, loss))} it does; at size {size:.6g} the loss may be at most {float(most):.6g}"
+                f"points must bend downwards, but from {_point(before)} to {_point((size, loss))} the loss grows with "
+                f"the power {here:.4g} of the size, and before with {power:.4g}; at size {size:.6g} the loss may be at "
+                f"most {most:.6g}"
             )
-        if loss > most:
-            loss = float(most) if Fraction(float(most)) <= most else math.nextafter(float(most), 0)
-        kept.append((size, loss))
+        kept.append((size, min(loss, most)))
+        power = min(log_ratio(before[1], kept[-1][1]) / log_ratio(before[0], size), power)
     return tuple(kept)
+
+
+def _most(before: tuple[float, float], size: float, power: float) -> float:
+    """Return the largest loss at a size that a power allows from a point on, rounded down."""
+    if power == 1:
+        exact = Fraction(before[1]) * Fraction(size) / Fraction(before[0])
+        nearest = float(exact)
+        return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0)
+    return before[1] * math.exp(power * log_ratio(before[0], size)) * (1 - 1e-15)
 
 
 def stretched_points(points: Points, factor: float) -> Points:
     """Return the points with their sizes multiplied by a factor."""
-    return _proportional_at_most([(size * factor, loss) for size, loss in points])
+    return _bending_down([(size * factor, loss) for size, loss in points])
 
 
 def log_ratio(low: float, high: float) -> float:

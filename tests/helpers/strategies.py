@@ -60,11 +60,11 @@ def polylogs(draw, cls):
 
 @st.composite
 def points(draw):
-    """Tables of (size, loss) pairs: powers of the size between 0.15 and 1, with steps from tiny to three decades."""
-    table = [(draw(log_uniform(1e-3, 1e4)), draw(log_uniform(1e-3, 10)))]
+    """Tables of (size, loss) pairs: powers of the size from 1 down to 0.15, with steps from tiny to three decades."""
+    table, power = [(draw(log_uniform(1e-3, 1e4)), draw(log_uniform(1e-3, 10)))], 1.0
     for _ in range(draw(st.integers(0, 4))):
         size, loss = table[-1]
-        ratio, power = draw(log_uniform(1.001, 1e3)), draw(st.one_of(st.just(1.0), st.floats(0.15, 0.999)))
+        ratio, power = draw(log_uniform(1.001, 1e3)), draw(st.one_of(st.just(power), st.floats(0.15, power)))
         table.append((size * ratio, loss * ratio**power))
     return table
 

@@ -427,7 +427,7 @@ def test_a_ledger_with_a_function_needs_python(tmp_path):
 
 def test_a_certainty_that_is_not_a_bound(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
-    assert "is detected > 99.99 % of the time." in words
+    assert "can be detected > 99.99 % of the time." in words
     assert "100" not in words.partition("In words")[2]
 
 
@@ -540,7 +540,7 @@ def test_calibrate_solves_for_intervals_and_tight_losses(tmp_path):
     assert found["mechanism"]["sigma"] == pytest.approx(100 / 1.6448536269514722)
     arguments = ["calibrate", "generalized-gaussian", "--param", "p=1", "--loss", 1, "--at", 106, "--policy", "tight"]
     words = run(*arguments, folder=tmp_path).stdout
-    (line,) = [line for line in words.splitlines() if line.startswith("  by the tight policy: ")]
+    (line,) = [line for line in words.splitlines() if line.startswith("  tight loss (within 0.1 %): ")]
     (closed,) = [line for line in words.splitlines() if "by the closed form, the same loss needs a standard er" in line]
     m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, policy="tight")
     assert f"{figure(m.tight_loss(106))} at 106" in line
@@ -762,8 +762,8 @@ def test_an_entity_is_named_where_losses_are_explained(dollars):
     (line,) = [line for line in checked.splitlines() if line.startswith("  largest: ")]
     loss, detected, guessed = line.removeprefix("  largest: ").split(", ")
     assert f"  loses {loss} in all (PRzCDP)." in explained
-    assert f"the presence of this firm is detected {detected} of the time." in explained
-    assert f"is right {guessed} of the time." in explained
+    assert f"the presence of this firm can be detected {detected} of the time." in explained
+    assert f"can be right {guessed} of the time." in explained
     assert "This holds if the firm is in one cell only." in explained
 
 

@@ -185,7 +185,8 @@ class Attacker:
             return recognition(value, other, rate, power, bound)
         if subject is None:
             assert self.influences is not None
-            subject = f"a record of size {' and '.join(map(figure, self.influences))}"
+            sizes = list(dict.fromkeys(map(figure, self.influences)))
+            subject = f"a record of size {' and '.join(sizes)}" if len(sizes) <= 3 else "a record of these sizes"
         return detection(subject, rate, power, bound)
 
     def __str__(self) -> str:

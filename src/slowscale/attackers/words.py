@@ -17,10 +17,15 @@ def alarms(rate: float) -> str:
     return f"false alarms in {percent(rate)} of cases" if number is None else f"one false alarm in {number}"
 
 
-def _often(probability: float, bound: str) -> str:
-    """Return how often something happens; "at most > 99.99 %" would say nothing."""
+def _often(verb: str, probability: float, bound: str) -> str:
+    """Return how often something happens: "is right at most 9.0 % of the time".
+
+    "At most > 99.99 %" would say nothing, and "is right > 99.99 %" too much, because the probability is a bound.
+    """
     often = share(probability)
-    return f"{often} of the time" if often.startswith(">") else f"{bound} {often} of the time"
+    if often.startswith(">") and bound == "at most":
+        return f"{verb.replace('is ', 'can be ', 1)} {often} of the time"
+    return f"{verb} {often} of the time" if often.startswith(">") else f"{verb} {bound} {often} of the time"
 
 
 def detection(subject: str, rate: float, power: float, bound: str = "at most") -> str:
@@ -29,17 +34,17 @@ def detection(subject: str, rate: float, power: float, bound: str = "at most") -
     >>> detection("a firm with 50 employees", 0.05, 0.0891)
     'With one false alarm in twenty, the presence of a firm with 50 employees is detected at most 9.0 % of the time.'
     """
-    return f"With {alarms(rate)}, the presence of {subject} is detected {_often(power, bound)}."
+    return f"With {alarms(rate)}, the presence of {subject} {_often('is detected', power, bound)}."
 
 
 def recognition(value: str, other: str, rate: float, power: float, bound: str = "at most") -> str:
     """Return how often the value of a record is recognised, if there are two candidates."""
-    return f"With {alarms(rate)}, it is recognised {_often(power, bound)} that a record has {other} and not {value}."
+    return f"With {alarms(rate)}, it {_often('is recognised', power, bound)} that a record has {other} and not {value}."
 
 
 def guesses(prior: float, correct: float, bound: str = "at most") -> str:
     """Return how often the best guess is right."""
-    return f"The best guess, starting from {percent(prior)}, is right {_often(correct, bound)}."
+    return f"The best guess, starting from {percent(prior)}, {_often('is right', correct, bound)}."
 
 
 def worst_case(loss: float) -> str:

@@ -26,7 +26,7 @@ from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.log_concave import LogConcaveDensity
-from slowscale.parameters import Array, as_array, check_range, evaluate, lazy, level_quantile
+from slowscale.parameters import Array, as_number, check_range, evaluate, lazy, level_quantile
 from slowscale.policy import (
     Certificate,
     Policy,
@@ -83,17 +83,14 @@ class AdditiveMechanism(Mechanism):
     def tight_loss(self, influence: float) -> float:
         """Return the tight loss of one record size, certified within 0.1 %; this needs no curve."""
         policy = self.tight_policy
-        check_range("influence", as_array("influence", influence), 0)
-        return policy.value(float(influence)) if isinstance(policy, TightPolicy) else policy(influence)
+        size = as_number("influence", influence, "a finite number >= 0")
+        check_range("influence", np.array([size]), 0)
+        return policy.value(size) if isinstance(policy, TightPolicy) else policy(size)
 
     def tight_certificate(self) -> Certificate:
         """Return what proves the tight policy; print it, or check it again with its method `verify`."""
         policy = self.tight_policy
-        if not isinstance(policy, TightPolicy):
-            raise ParameterError(
-                f"the policy of {type(self).__name__} is exact in closed form: it needs no certificate"
-            )
-        return policy.certificate()
+        return policy.certificate() if isinstance(policy, TightPolicy) else super().tight_certificate()
 
     @overload
     def variance(self, q: Scalar | None = None, unit: UnitLike | None = None) -> float: ...

@@ -13,7 +13,7 @@ from slowscale.figures import figure, grid
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.noisy import Noisy
 from slowscale.parameters import Array, Declared, check_flag, domains
-from slowscale.policy import Policy, function_name, number
+from slowscale.policy import Certificate, Policy, function_name, number
 from slowscale.sampling import BitSource
 from slowscale.typing import ArrayLike, Functions, NumberArray, Scalar, UnitLike
 
@@ -66,6 +66,10 @@ class Mechanism(Declared, ABC):
     def tight_loss(self, influence: float) -> float:
         """Return the tight loss of one record size, with more digits than `tight_policy` has."""
         return self.tight_policy(influence)
+
+    def tight_certificate(self) -> Certificate:
+        """Return what proves the tight policy, if it is not exact in closed form."""
+        raise ParameterError(f"{type(self).__name__} has a policy that is exact in closed form: it needs no proof")
 
     @overload
     def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...

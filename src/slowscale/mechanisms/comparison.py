@@ -94,7 +94,7 @@ class Comparison:
             title = "PRzCDP loss of a record of size"
             blocks.append(_table(title, self.labels, self.influences, self.names, self.losses))
             if self.tight_losses is not None and (self.tight_losses < self.losses).any():
-                title = "by the tight policy"
+                title = "tight loss (within 0.1 %)"
                 blocks.append(_table(title, self.labels, self.influences, self.names, self.tight_losses))
         if self.queries:
             title = "standard deviation for a sum of"

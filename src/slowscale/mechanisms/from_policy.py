@@ -1,7 +1,7 @@
 """Policy first: additive noise made from a promise. `noise/from_policy.py` has the argument why its policy is exact.
 
 A curator states what a record of each size may lose. The noise then has a density proportional to exp(−P(|z|)), and its
-PRDP policy is exactly the promise P, because P increases and is subadditive.
+PRDP policy is exactly the promise P, because P increases and is concave.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,7 +48,7 @@ class FromPolicy(AdditiveMechanism):
     Notes
     -----
     The log-density of Z + Δ differs from that of Z by at most P(Δ), because |P(x) − P(y)| <= P(|x − y|) for every P
-    that increases and is subadditive; at 0 it differs by P(Δ).
+    that increases and is concave; at 0 it differs by P(Δ).
 
     >>> m = FromPolicy([(100, 0.5), (1e4, 5), (1e6, 12)])
     >>> m.pure_policy([100, 1e4, 1e6]).round(9).tolist()

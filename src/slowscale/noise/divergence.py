@@ -174,13 +174,19 @@ class _Integrals:
         kinks = np.concatenate([kinks, kinks - self._influence, self._influence - kinks])
         return np.union1d(ends, kinks[(kinks > ends[0]) & (kinks < ends[-1])])
 
+    def _kink_between(self, low: Array, high: Array) -> Flags:
+        """Return whether there is a kink in each interval: a third derivative does not see how the second one jumps."""
+        kinks = np.array(self._noise._kinks)
+        return np.searchsorted(kinks, high * (1 + 1e-12), "right") > np.searchsorted(kinks, low * (1 - 1e-12), "left")
+
     def _outer(self, t: Array) -> _Cells:
         """Return the cells of z = −t < 0."""
         noise, influence = self._noise, self._influence
         near, far = t[:-1], t[:-1] + influence
         (second, third), (second_far, _) = noise._bends(near), noise._bends(far)
         with np.errstate(over="ignore"):
-            bend = np.fmin(influence * third, second + second_far)
+            bend = np.where(self._kink_between(near, t[1:] + influence), np.inf, influence * third)
+            bend = np.fmin(bend, second + second_far)
         return _Cells.of(
             t,
             noise._drop_rise(t, np.full_like(t, influence)),
@@ -245,8 +251,9 @@ def _first_end(noise: SymmetricNoise, influence: float) -> float:
 
 
 def _geometric(first: float, last: float) -> Array:
-    count = math.ceil(math.log(last / first) / math.log(COARSE_RATIO))
-    return np.append(first * (last / first) ** (np.arange(count) / count), last)
+    low, high = math.log(first), math.log(last)
+    count = math.ceil((high - low) / math.log(COARSE_RATIO))
+    return np.append(np.exp(np.linspace(low, high, count + 1)[:-1]), last)
 
 
 @dataclass

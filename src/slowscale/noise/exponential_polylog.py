@@ -17,6 +17,8 @@ from slowscale.noise.log_concave import LogConcaveDensity, solve
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
+# Bounds on derivatives are not smaller than this, so that underflow does not make them 0.
+SMALLEST_BEND = 1e-300
 # A mode of the coordinate above this counts as far out: the noise is then typically larger than exp(1000).
 FAR_OUT = 1000.0
 
@@ -45,12 +47,13 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
         u, p = z / self.sigma + self.a, self.p
         y = math.log(self.a) + self._coordinate(z)
         if p == 1:
-            second, third = 1 / u**2, 2 / u**3
+            second, third = np.ones_like(u), np.full_like(u, 2.0)
         else:
-            second = y ** (p - 2) * ((p - 1) + y) / u**2
-            third = (abs((p - 1) * (p - 2)) * y ** (p - 3) + 3 * (p - 1) * y ** (p - 2) + 2 * y ** (p - 1)) / u**3
-        scale = self.d * p / self.sigma**2
-        return scale * second, scale / self.sigma * third
+            second = y ** (p - 2) * ((p - 1) + y)
+            third = abs((p - 1) * (p - 2)) * y ** (p - 3) + 3 * (p - 1) * y ** (p - 2) + 2 * y ** (p - 1)
+        length = u * self.sigma
+        second, third = self.d * p * second / length / length, self.d * p * third / length / length / length
+        return second + SMALLEST_BEND, third + SMALLEST_BEND
 
     @property
     def _log_peak(self) -> float:

@@ -1,8 +1,7 @@
 """Noise made from a policy: density proportional to exp(−P(|z|)), for a policy P that a curator chooses.
 
-If P increases and is subadditive, with P(0) = 0, then |P(x) − P(y)| <= P(|x − y|), so the log-density of noise shifted
-by Δ changes by at most P(Δ); at z = 0 it changes by P(Δ) exactly. Concave policies are subadditive, and so are policies
-whose loss per size never increases.
+If P increases and is concave, with P(0) = 0, then |P(x) − P(y)| <= P(|x − y|), so the log-density of noise shifted by Δ
+changes by at most P(Δ); at z = 0 it changes by P(Δ) exactly.
 
 In the coordinate y = ln |z| the density is exp(y − P(e^y)). Between kinks it is log-concave, because P(e^y) is convex
 for powers and polylogarithms. Everything is therefore a sum over the pieces between kinks, and no digits cancel.
@@ -12,6 +11,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -33,6 +33,11 @@ KEPT_SHARE, SMALLEST_SHARE = 1e-2, 1e-280
 
 class FromPolicyNoise(SymmetricNoise):
     """Density proportional to exp(−P(|z|)), integrated piece by piece between the kinks of P."""
+
+    @property
+    def words(self) -> str:
+        """What the noise is called in formulas."""
+        return "noise made from promised losses"
 
     @abstractmethod
     def _log_rise(self, y: Array, t: Array, piece: int) -> Array:
@@ -174,12 +179,6 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
     def _kinks(self) -> tuple[float, ...]:
         return self.ends
 
-    @property
-    def _concave_from(self) -> float:
-        exponents = [exponent for *_, exponent in self.pieces]
-        rises = [end for k, end in enumerate(self.ends) if exponents[k + 1] > exponents[k]]
-        return max(rises, default=0.0)
-
     @lazy
     def _arrays(self) -> tuple[Array, Array]:
         return np.array(self.ends), np.array(self.pieces).T
@@ -193,32 +192,60 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
         size, loss, exponent = pieces[:, np.searchsorted(ends, z)]
         return np.asarray(loss * (z / size) ** exponent)
 
+    @lazy
+    def _rises(self) -> Array:
+        """The rise of P from one end of a piece to another one, by their numbers, as sums of what rises in between."""
+        ends = np.array(self.ends)
+        _, pieces = self._arrays
+        size, loss, exponent = pieces[:, 1:-1]
+        steps = loss * (ends[:-1] / size) ** exponent * np.expm1(exponent * np.log1p(np.diff(ends) / ends[:-1]))
+        return np.array([np.concatenate([np.zeros(k + 1), np.cumsum(steps[k:])]) for k in range(ends.size)])
+
     def _drop_rise(self, z: Array, t: Array) -> Array:
         z, t = np.broadcast_arrays(np.asarray(z, float), np.asarray(t, float))
-        rise = np.zeros(z.shape)
-        for k, (size, loss, exponent) in enumerate(self.pieces):  # the part of [z, z + t] that lies on each piece
-            start = np.maximum(z, self._edges[k])
-            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                length = np.minimum(t - np.maximum(self._edges[k] - z, 0.0), self._edges[k + 1] - start)
-                ratio = np.maximum(length, 0.0) / start
-                grown = np.expm1(exponent * np.log1p(ratio))
-                part = loss * (start / size) ** exponent * grown if exponent < 1 else loss / size * length
-            rise += np.where(length > 0, part, 0.0)
-        return rise
+        ends, _ = self._arrays
+        first, last = np.searchsorted(ends, z, "right"), np.searchsorted(ends, z + t, "left")
+        same = first >= last
+        rise = self._rise_on_piece(z, t, first)
+        if same.all():
+            return rise
+        # Otherwise: up to the end of the first piece, over whole pieces, and from the start of the last piece.
+        start, end = ends[np.minimum(first, ends.size - 1)], ends[np.maximum(last, 1) - 1]
+        with np.errstate(invalid="ignore"):
+            steps = self._rise_on_piece(z, start - z, first) + self._rise_on_piece(end, t - (end - z), last)
+        between = self._rises[np.minimum(first, ends.size - 1), np.maximum(last, 1) - 1]
+        return np.where(same, rise, steps + between)
+
+    def _rise_on_piece(self, z: Array, t: Array, piece: Any) -> Array:
+        """Return the rise of the power of a piece from z to z + t."""
+        _, pieces = self._arrays
+        size, loss, exponent = pieces[:, piece]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            grown = (z / size) ** exponent * np.expm1(exponent * np.log1p(t / z))
+        return np.asarray(loss * np.where(exponent == 1, t / size, grown))
+
+    @lazy
+    def _later_bends(self) -> Array:
+        """The largest bounds on the second and third derivative on all pieces after each one."""
+        ends = np.array([*self.ends, math.inf])
+        at_starts = np.array(self._bends_on_piece(ends[:-1], np.arange(1, ends.size)))
+        later = np.maximum.accumulate(at_starts[:, ::-1], axis=1)[:, ::-1]
+        return np.concatenate([later, np.zeros((2, 1))], axis=1)
+
+    def _bends_on_piece(self, z: Array, piece: Any) -> tuple[Array, Array]:
+        _, pieces = self._arrays
+        size, loss, exponent = pieces[:, piece]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # The exponent may be 1 only because it is rounded.
+            bend = exponent * (1 - exponent + 1e-14) * loss * (z / size) ** exponent / z / z * (1 + 1e-12)
+            further = bend * (2 - exponent + 1e-14) / z
+        straight = np.asarray(piece) == 0
+        return np.where(straight, 0.0, bend), np.where(straight, 0.0, further)
 
     def _bends(self, z: Array) -> tuple[Array, Array]:
-        second, third = np.zeros(np.shape(z)), np.zeros(np.shape(z))
-        for k, (_, _, exponent) in enumerate(self.pieces):
-            if k == 0:
-                continue  # it is a straight line
-            start = np.maximum(z, self._edges[k])
-            # The exponent may be 1 only because it is rounded.
-            bend = exponent * (1 - exponent + 1e-14) * self._on_piece(start, k) / start / start * (1 + 1e-12)
-            further = bend * (2 - exponent + 1e-14) / start
-            here = start < self._edges[k + 1]
-            second = np.maximum(second, np.where(here, bend, 0.0))
-            third = np.maximum(third, np.where(here, further, 0.0))
-        return second, third
+        piece = np.searchsorted(self._arrays[0], z, "right")
+        here, later = self._bends_on_piece(z, piece), self._later_bends[:, piece]
+        return np.maximum(here[0], later[0]), np.maximum(here[1], later[1])
 
     def _log_rise(self, y: Array, t: Array, piece: int) -> Array:
         with np.errstate(over="ignore"):

@@ -9,6 +9,7 @@ damaged files. It is no protection against somebody who can write to the folder.
 import hashlib
 import json
 import os
+import threading
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -32,19 +33,35 @@ PACKAGE_FOLDER = Path(__file__).parent / "curves"
 # How many bounds of a file are computed again before it is used.
 RECOMPUTED = 3
 _CURVES: dict[tuple[SymmetricNoise, float], TightCurve] = {}
+_CURVES_LOCK = threading.Lock()
+
+
+def _new_curves_lock() -> None:
+    """Replace the lock in a forked child: a thread that does not exist in the child may hold the inherited one."""
+    global _CURVES_LOCK
+    _CURVES_LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_curves_lock)
 
 
 def tight_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
     """Return the tight curve of a noise of scale 1, from memory or from a file, or else compute and keep it."""
     key = (noise, precision)
-    if key not in _CURVES:
-        curve = read_curve(cache_folder(), noise, precision) or read_curve(PACKAGE_FOLDER, noise, precision)
-        if curve is None:
-            curve = compute_curve(noise, precision)
-            with suppress(OSError, EngineError):  # if it cannot be kept, it is computed again next time
-                write_curve(cache_folder(), noise, curve)
-        _CURVES[key] = curve
-    return _CURVES[key]
+    with _CURVES_LOCK:  # so that threads do not compute the same curve
+        if key not in _CURVES:
+            _CURVES[key] = _find(noise, precision)
+        return _CURVES[key]
+
+
+def _find(noise: SymmetricNoise, precision: float) -> TightCurve:
+    for folder in (cache_folder(), PACKAGE_FOLDER):
+        if (curve := read_curve(folder, noise, precision)) is not None:
+            return curve
+    curve = compute_curve(noise, precision)
+    with suppress(OSError, EngineError):  # if it cannot be kept, it is computed again next time
+        write_curve(cache_folder(), noise, curve)
+    return curve
 
 
 def closed_bound(noise: SymmetricNoise, influence: Array) -> Array:
@@ -69,7 +86,7 @@ def cache_folder() -> Path:
     import platformdirs
 
     given = os.environ.get("SLOWSCALE_CACHE")
-    return Path(given) if given else Path(platformdirs.user_cache_dir("slowscale", appauthor=False))
+    return Path(given).expanduser() if given else Path(platformdirs.user_cache_dir("slowscale", appauthor=False))
 
 
 def _description(noise: SymmetricNoise, precision: float) -> str:
@@ -115,6 +132,8 @@ def read_curve(folder: Path, noise: SymmetricNoise, precision: float) -> TightCu
         for at, upper, lower, order, cells, orders in arrays[2].reshape(-1, 6)
     )
     curve = TightCurve(arrays[0], arrays[1], precision, bounds)
+    if not bounds:
+        return None
     places = np.random.default_rng().integers(len(bounds), size=RECOMPUTED)
     return curve if curve.lies_above(bounds) and all(_same_bound(noise, bounds[i], precision) for i in places) else None
 

@@ -32,6 +32,11 @@ class SymmetricNoise(Declared, ABC):
         super().__init_subclass__(**options)
         SymmetricNoise.FAMILIES[cls.__name__] = cls
 
+    @property
+    def words(self) -> str:
+        """What the noise is called in formulas."""
+        return type(self).__name__.removesuffix("Noise")
+
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "SymmetricNoise":
         """Return the noise that `to_dict` described."""

@@ -136,8 +136,8 @@ class PointsPolicy(PointsFamily, _PurePolicy):
     """The curve through (size, loss) pairs: a PRDP policy that a curator draws, for `FromPolicy`.
 
     On logarithmic axes the points are joined by straight lines; before the first point the loss is proportional to the
-    size, and the last line continues beyond the last point. Sizes and losses must increase, and the loss per size must
-    not. All sizes are multiplied by σ.
+    size, and the last line continues beyond the last point. Sizes and losses must increase, and the
+    curve must bend downwards on these axes, so it is concave. All sizes are multiplied by σ.
 
     >>> P = PointsPolicy([(10, 0.1), (1000, 2), (1e6, 8)])
     >>> P([1, 10, 100, 1000, 1e9]).round(3).tolist()

@@ -22,6 +22,8 @@ from slowscale.policy.base import ZCDP, Policy
 from slowscale.policy.tree import INFLUENCE, Formula, LargestRise, LazyNumbers, Min, Quotient, Tabulated, contains
 from slowscale.policy.writing import number
 
+# At how many sizes the closed form is compared with what follows from the noise.
+PROBED = 500
 # How many sizes are compared to find where the curve is below the closed form.
 COMPARED = 20_000
 # The range of tables for engines, in scales of the noise, if a policy has no short formula. Beyond the curve they may
@@ -56,8 +58,8 @@ class TightPolicy(Policy):
             raise ParameterTypeError(f"noise must be a noise distribution, got {self.noise!r}")
         if not isinstance(self.closed, Policy) or self.closed.notion != ZCDP:
             raise ParameterTypeError(f"closed must be a PRzCDP policy, got {self.closed!r}")
-        probes = self.noise.sigma * np.array([1e-3, 1.0, 1e3])
-        if not np.allclose(self.closed._loss(probes), closed_bound(self.noise, probes), rtol=1e-6):
+        probes = self.noise.sigma * np.geomspace(FIRST_INFLUENCE, LAST_INFLUENCE, PROBED)
+        if not np.allclose(self.closed._loss(probes), closed_bound(self.noise, probes), rtol=1e-6, atol=0):
             raise ParameterError(f"closed must be the closed form of this noise, got {self.closed}")
 
     @property
@@ -106,7 +108,7 @@ class TightPolicy(Policy):
         closed = self.closed.formula(x)
         if not self._has_curve:
             return closed
-        name = f"{type(self.noise).__name__.removesuffix('Noise')}, certified within {number(100 * self.precision)} %"
+        name = f"{self.noise.words}, certified within {number(100 * self.precision)} %"
         ratio = x if self.noise.sigma == 1 else Quotient(x, self.noise.sigma)
         if contains(closed, LargestRise):  # as an expression of an engine, this would be very long
             return Tabulated(ratio, *self._lazily(self._wide_knots), name)

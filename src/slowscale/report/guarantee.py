@@ -11,6 +11,8 @@ from slowscale.accounting.spent import total_losses
 from slowscale.attackers import EVEN, EXAMPLE_ALARMS, alarms, worst_case
 from slowscale.columns import ColumnPolicy, Meaning, meaning, size_span
 from slowscale.figures import figure, percent, share
+from slowscale.policy.transforming import TransformingPolicy
+from slowscale.policy.tree import Tabulated, contains
 from slowscale.release import Release
 from slowscale.report.charts import Axis, LineChart, Mark, points
 from slowscale.report.page import Html, Section, caption, cell, facts, head, joined, paragraph, row, table, tag
@@ -33,9 +35,16 @@ NOTION = (
 )
 
 TIGHT_NOTE = (
-    "Accounting is tight: each policy is the smallest one that is known for its noise, a bound that was computed "
-    "numerically and proved by interval arithmetic. In the formulas, tight(…) stands for the table of these bounds. "
-    "The closed forms of the policies hold as well, but they are larger. The noise is the same for both."
+    "Accounting is tight: each policy is the smallest one that is known for its noise. The closed forms hold as well, "
+    "but they are larger. The noise is the same for both."
+)
+TABLE_NOTE = (
+    "In the formulas, tight(…) stands for a table of the smallest possible losses. They were computed numerically, as "
+    "upper bounds that take every error of the computation into account."
+)
+EMPTY_GROUP = (
+    " For columns with a root or a logarithm they are upper bounds, which are reached only if there is no other record "
+    "in the group."
 )
 # Lines of a table by their headings, each with one text per example record.
 Lines = dict[str, list[str]]
@@ -66,6 +75,8 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
         )
     if scope.tight:
         notes.append(TIGHT_NOTE)
+    if any(contains(column.policy.formula(), Tabulated) for column in scope.columns):
+        notes.append(TABLE_NOTE)
     parts = [
         paragraph(f"The privacy guarantee is {NOTION}" if release.facts.notion == "PRzCDP" else release.facts.notion),
         paragraph(tag("strong", "Protected: "), release.facts.protects, "."),
@@ -177,6 +188,7 @@ def attacker_section(release: Release, scope: Scope) -> Section:
         if len(columns) > 1
         else ""
     )
+    empty = EMPTY_GROUP if any(isinstance(column.policy, TransformingPolicy) for column in columns) else ""
     rate, even = percent(EXAMPLE_ALARMS), percent(EVEN)
     terms = {
         DETECTED: f"How often the attacker notices that the {thing} is in the data, if it is. The attacker accepts "
@@ -202,9 +214,9 @@ def attacker_section(release: Release, scope: Scope) -> Section:
             "What can be learned about a record, by its size",
         ),
         paragraph(
-            "The figures are exact for the noise as it was drawn. The published numbers are rounded, which can only "
-            "help the records. The row with ε and δ expresses the same in the terms of ordinary (ε, δ)-differential "
-            f"privacy. The size of a record is {_size(release)}.{cells}{together}",
+            f"The figures are exact for the noise as it was drawn.{empty} The published numbers are rounded, which can "
+            "only help the records. The row with ε and δ expresses the same in the terms of ordinary "
+            f"(ε, δ)-differential privacy. The size of a record is {_size(release)}.{cells}{together}",
             class_="soft",
         ),
         *scope.notes,

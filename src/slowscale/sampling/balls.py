@@ -121,6 +121,10 @@ class Ball:
         """Return the larger of two numbers."""
         return Ball(np.maximum(self.mid, other.mid), np.maximum(self.rad, other.rad))
 
+    def min(self, other: "Ball") -> "Ball":
+        """Return the smaller of two numbers."""
+        return Ball(np.minimum(self.mid, other.mid), np.maximum(self.rad, other.rad))
+
     def log(self) -> "Ball":
         """ln x, for x > 0."""
         mid = np.log(self.mid)

@@ -2,13 +2,15 @@
 
 The staircase has steps on which P grows by at most 1/8, so that a constant on each step lies above the density, and
 hardly wastes candidates. Beyond the last step it is a power of x. This needs nothing of P but that it increases, and
-that its elasticity x·P'(x) increases between kinks, as that of powers and polylogarithms does.
+that its elasticity x·P'(x) increases between kinks, as that of powers and polylogarithms does. Beyond the last step
+there may still be kinks: a curve through points bends downwards there, so that it is the least of its powers.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -130,6 +132,15 @@ class StaircaseSampler(Sampler):
         """Return on a step, for each term that is a power, its exponent and the log of its coefficient."""
         return [_power(count, term, self.staircase.edges[j], lift) for count, term in self.terms if _is_power(term)]
 
+    def _further_powers(self, lift: Lift) -> list[list[tuple[Number, Number]]]:
+        """Return for each term that is a power all powers that it follows beyond the last edge, one after the other."""
+        last = self.staircase.edges[-1]
+        return [
+            [_power(count, term, at, lift) for at in (last, *(end for end in _ends(term) if end > last))]
+            for count, term in self.terms
+            if _is_power(term)
+        ]
+
     @lazy
     def _tables(self) -> tuple[list[Ball], list[list[Ball]]]:
         """The numbers of all steps as arrays: what `_step` returns, and what `_powers` returns for each term."""
@@ -159,7 +170,10 @@ class StaircaseSampler(Sampler):
             beyond, fall = self._in_tail(within[far], lift)
             x.mid[far], x.rad[far] = beyond.mid, beyond.rad
             envelope = envelope + Ball(*_scattered(fall, far, step.size))
-        loss = self._loss(x, [(exponent[step], coefficient[step]) for exponent, coefficient in powers], lift)
+        loss = self._loss(x, [[(exponent[step], coefficient[step])] for exponent, coefficient in powers], lift)
+        if far.size:
+            beyond = self._loss(x[far], self._further_powers(lift), lift)
+            loss.mid[far], loss.rad[far] = beyond.mid, beyond.rad
         return x, [-loss - envelope - v.log()]
 
     def _attempt_one(self, u: Number, v: Number, word: int, lift: Lift) -> tuple[Number, list[Number]]:
@@ -168,19 +182,24 @@ class StaircaseSampler(Sampler):
         within = (u - lift(self._starts[j] / SHARES)) * inverse
         if j < len(self.staircase.edges) - 1:
             x = within * width + lift(self.staircase.edges[j])
+            powers = [[power] for power in self._powers(j, lift)]
         else:
             x, fall = self._in_tail(within, lift)
             top = top + fall
-        return x, [-self._loss(x, self._powers(j, lift), lift) - top - v.log()]
+            powers = self._further_powers(lift)
+        return x, [-self._loss(x, powers, lift) - top - v.log()]
 
     def _in_tail(self, within: Number, lift: Lift) -> tuple[Number, Number]:
         """Return a candidate beyond the last edge, and the log of how far the envelope has fallen there."""
         further = -within.log() / (lift(self.staircase.power) - 1.0)  # ln(x/edge)
         return further.exp() * lift(self.staircase.edges[-1]), further * -lift(self.staircase.power)
 
-    def _loss(self, x: Number, powers: list[tuple[Number, Number]], lift: Lift) -> Number:
-        """Return P(x), given the exponents and the coefficients of the powers in it."""
-        parts = [(x.log() * exponent + coefficient).exp() for exponent, coefficient in powers]
+    def _loss(self, x: Number, powers: list[list[tuple[Number, Number]]], lift: Lift) -> Number:
+        """Return P(x), given for each term that is a power the exponents and coefficients of which it is the least."""
+        log, parts = x.log(), []
+        for one in powers:
+            lines = [log * exponent + coefficient for exponent, coefficient in one]
+            parts.append(reduce(lambda low, high: low.min(high), lines).exp())
         for count, term in self.terms:
             if isinstance(term, PolylogFamily):
                 y = (x / (lift(term.sigma) * term.a)).log1p()
@@ -189,6 +208,11 @@ class StaircaseSampler(Sampler):
         for part in parts[1:]:
             loss = loss + part
         return loss
+
+
+def _ends(term: Term) -> tuple[float, ...]:
+    """The sizes at which a term changes from one power to the next."""
+    return term.ends if isinstance(term, PointsFamily) else ()
 
 
 def _is_power(term: Term) -> bool:

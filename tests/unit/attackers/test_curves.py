@@ -241,3 +241,11 @@ def test_errors():
     }.items():
         with pytest.raises(ss.SlowscaleError, match=words):
             eval(wrong, {"ss": ss, "m": m})
+
+
+def test_sentences_about_what_is_nearly_certain():
+    """A bound above 99.99 % says what can happen, not what happens."""
+    sure = ss.attacker(ss.Root(4, 1), 1e12)
+    assert sure.sentence().endswith(" can be detected > 99.99 % of the time.")
+    many = ss.attacker([ss.Gaussian(10)] * 5, [1, 2, 3, 4, 5])
+    assert "the presence of a record of these sizes" in many.sentence()

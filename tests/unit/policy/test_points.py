@@ -70,8 +70,8 @@ def test_a_loss_that_is_proportional_but_for_rounding_is_allowed(size, loss, fac
         ([(10, 1), (20, 1)], r"points must have increasing losses, but \(20, 1\) follows \(10, 1\)"),
         (
             [(10, 1), (20, 2.1), (30, 2.2)],
-            r"must not have a loss that grows faster than the size, but from \(10, 1\) to \(20, 2.1\) it does; "
-            "at size 20 the loss may be at most 2$",
+            r"must bend downwards, but from \(10, 1\) to \(20, 2.1\) the loss grows with the power 1.07 of the size, "
+            "and before with 1; at size 20 the loss may be at most 2$",
         ),
         ([], "points must have at least one point"),
         ([(0, 0)], "points must have at least one point"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import slowscale as ss
 from slowscale.policy import PointsPolicy, PolylogPolicy, PowerPolicy
 from slowscale.sampling import staircase
-from slowscale.sampling.balls import uniform_balls
+from slowscale.sampling.balls import Ball, lift_ball, uniform_balls
 from slowscale.sampling.samplers import Scaled
 
 TERMS = st.one_of(
@@ -82,3 +82,15 @@ def test_a_stretched_promise_draws_stretched_noise(count):
 def test_noise_that_cannot_be_drawn_is_refused():
     with pytest.raises(ss.ParameterError, match="too large to be released"):
         staircase.build_staircase(np.log1p, lambda x: x / (1 + x), (), 0.0)
+
+
+def test_kinks_beyond_the_last_step():
+    """The tail has the density of the policy also where that changes from one power to the next."""
+    for points in ([(7, 7), (700, 7 * 100**0.2)], [(100, 5), (1000, 20), (1e6, 60)]):
+        m = ss.FromPolicy(points)
+        sampler = m._sampler
+        last = sampler.staircase.edges[-1]
+        assert last < points[-2][0] * 1.001
+        sizes = last * np.geomspace(1.001, 1e6, 200)
+        loss = sampler._loss(Ball(sizes, 0.0), sampler._further_powers(lift_ball), lift_ball)
+        assert loss.mid == pytest.approx(m.pure_policy(sizes), rel=1e-12)
