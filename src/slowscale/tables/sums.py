@@ -120,10 +120,7 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
     value, missing = _number(engine, column, raw)
     if raw.type().is_string():
         return _counted_text(engine, column, raw, value, missing)
-    stored = engine.has_declared_type(raw)
-    checks = [] if stored is None else [stored | missing]
-    if column.nulls == "zero":
-        value = ibis.cases((missing, ibis.literal(0).cast(value.type())), else_=value)
+    value, checks = _with_nulls_treated(engine, column, raw, value, missing)
     if column.negatives == "zero":
         value = ibis.cases((value < 0, ibis.literal(0).cast(value.type())), else_=value)
     elif column.negatives == "error":
@@ -138,13 +135,31 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
         return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
     exponent = _unit_exponent(column)
     if null_if_uncountable:
-        most = _float_literal(2.0 ** (MOST_FLOAT_BITS + exponent))
+        most = float_literal(2.0 ** (MOST_FLOAT_BITS + exponent))
         checks.append((value < most) & (value > -most))  # false for NaN
     value = engine.without_underflow(_null_unless(value, checks), 2.0 ** (exponent - GRAIN_BITS))
     limbs = _float_limbs(engine, value, exponent, null_if_uncountable)
     # Otherwise a float that cannot be counted stops the query.
     valid = limbs[0][0] if null_if_uncountable else value
     return Counted(value, limbs, Fraction(2) ** exponent / GRAINS_PER_POWER, exact=False, valid=valid)
+
+
+def _with_nulls_treated(
+    engine: Engine, column: Column, raw: ir.Value, value: ir.Value, missing: ir.Value
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Return the number of each record, with missing values treated, and the checks that it must pass."""
+    stored = engine.has_declared_type(raw)
+    if column.nulls == "zero":
+        value = ibis.cases((missing, ibis.literal(0).cast(value.type())), else_=value)
+    return value, [] if stored is None else [stored | missing]
+
+
+def finite_floats(table: ir.Table, column: Column) -> ir.Value:
+    """Return the values of a column of floats, however large or small; NULL if a value is missing or not finite."""
+    engine, raw = engine_of(table), table[column.name]
+    value, checks = _with_nulls_treated(engine, column, raw, *_number(engine, column, raw))
+    most = float_literal(np.finfo(float).max)
+    return _null_unless(value, [*checks, (value <= most) & (value >= -most)])  # false for NaN
 
 
 def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
@@ -201,15 +216,15 @@ def _float_limbs(
 ) -> tuple[tuple[ir.Value, int], ...]:
     """Return floats as whole numbers of grains; 2**exponent is U, the power of two of the unit."""
     if not null_if_uncountable:
-        return ((engine.truncated(value * _float_literal(2.0 ** (GRAIN_BITS - exponent)), null_if_uncountable), 1),)
+        return ((engine.truncated(value * float_literal(2.0 ** (GRAIN_BITS - exponent)), null_if_uncountable), 1),)
     # Each limb holds what the limbs before it leave over; all products and differences are exact. If sums have only 64
     # bits, limbs have 32, so that the sum of two billion records of one key does not overflow.
     bits = (0, GRAIN_BITS) if engine.wide_sums else (-24, 8, GRAIN_BITS)
-    limbs, rest = [], value * _float_literal(2.0**-exponent)
+    limbs, rest = [], value * float_literal(2.0**-exponent)
     for place in bits:
-        number = engine.truncated(rest * _float_literal(2.0**place), null_if_uncountable)
+        number = engine.truncated(rest * float_literal(2.0**place), null_if_uncountable)
         limbs.append((number, 2 ** (GRAIN_BITS - place)))
-        rest = rest - forced_cast(number, dt.float64) * _float_literal(2.0**-place)
+        rest = rest - forced_cast(number, dt.float64) * float_literal(2.0**-place)
     return tuple(limbs)
 
 
@@ -225,7 +240,8 @@ def _unit_exponent(column: Column) -> int:
     return exponent
 
 
-def _float_literal(number: float) -> Any:
+def float_literal(number: float) -> Any:
+    """Return a float as an expression."""
     return ibis.literal(float(number), "float64")
 
 
@@ -292,7 +308,7 @@ def _exact_sums(
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
         if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
-            raise DataError(_explain_uncountable(table, column, keys, run))
+            raise DataError(explain_uncountable(table, column, keys, run))
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
                 raise DataError(
@@ -434,7 +450,7 @@ def narrowed(numbers: Integers) -> Integers:
     return numbers.astype(np.int64) if fits else numbers
 
 
-def _explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
+def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
     """Return the reason why records of a column could not be counted, but not which records or how many."""
     engine, raw = engine_of(table), table[column.name]
     value, missing = _number(engine, column, raw)
