@@ -46,15 +46,15 @@ from slowscale.sampling import SECRET, BitSource
 from slowscale.sampling.choice import Choice
 from slowscale.typing import Scalar
 
-MOST_SIZES, MOST_QUANTILES = 1000, 99
+MOST_GRID_SIZES, MOST_QUANTILES = 1000, 99
 SMALLEST_LOSS, LARGEST_LOSS = 1e-12, 1e4
-PER_DECADE, MOST_PER_DECADE = 20, 100
+SIZES_PER_DECADE, MOST_PER_DECADE = 20, 100
 SIZE_DIGITS = 3  # significant digits of the sizes of a geometric grid
 USUAL_ENDS = (1.0, 1e12)
 
 
 def size_grid(
-    low: float = USUAL_ENDS[0], high: float = USUAL_ENDS[1], per_decade: int = PER_DECADE
+    low: float = USUAL_ENDS[0], high: float = USUAL_ENDS[1], per_decade: int = SIZES_PER_DECADE
 ) -> tuple[float, ...]:
     """Return a geometric grid of public sizes from `low` to `high`, for `Session.quantiles`.
 
@@ -71,9 +71,9 @@ def size_grid(
     if not steps.is_integer() or not 1 <= steps <= MOST_PER_DECADE:
         raise ParameterError(f"per_decade must be a whole number from 1 to {MOST_PER_DECADE}, got {per_decade}")
     count = math.ceil(steps * math.log10(ends[1] / ends[0]) - 1e-9)
-    if count + 1 > MOST_SIZES:
+    if count + 1 > MOST_GRID_SIZES:
         raise ParameterError(
-            f"a grid must have at most {MOST_SIZES} sizes, but this one has {count + 1:,}; choose a larger low, a "
+            f"a grid must have at most {MOST_GRID_SIZES} sizes, but this one has {count + 1:,}; choose a larger low, a "
             "smaller high or fewer per_decade"
         )
     inner = [float(f"{ends[0] * 10 ** (step / steps):.{SIZE_DIGITS}g}") for step in range(1, count)]
@@ -141,9 +141,9 @@ class QuantilesQuery:
         sizes = [
             _exact("grid", size) for size in _sequence("grid", size_grid() if grid is None else grid, "[1, 10, 100]")
         ]
-        if not 2 <= len(sizes) <= MOST_SIZES or not _increases([Fraction(0), *sizes]):
+        if not 2 <= len(sizes) <= MOST_GRID_SIZES or not _increases([Fraction(0), *sizes]):
             raise ParameterError(
-                f"grid must be 2 to {MOST_SIZES} increasing numbers > 0, got {len(sizes):,} numbers"
+                f"grid must be 2 to {MOST_GRID_SIZES} increasing numbers > 0, got {len(sizes):,} numbers"
                 f"{'' if _increases([Fraction(0), *sizes]) else ' that do not increase from above 0'}; "
                 "ss.size_grid(1, 1e9) makes one"
             )
