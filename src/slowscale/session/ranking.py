@@ -11,6 +11,7 @@ from fractions import Fraction
 import ibis.expr.types as ir
 
 from slowscale.accounting import Accountant, Charge
+from slowscale.accounting.caps import TOLERANCE
 from slowscale.errors import CapError, ParameterError
 from slowscale.facts import Facts
 from slowscale.figures import figure
@@ -87,6 +88,6 @@ def explained_quantiles(accountant: Accountant, loss: float) -> Iterator[None]:
     try:
         yield
     except CapError as error:
-        left = error.cap - (error.spent - loss)
+        left = (error.cap - (error.spent - loss)) * (1 + TOLERANCE)  # so that 0.075 is not shown as 0.0749
         fits = {"fits": f"A loss of {figure(left, -1)} would still fit"} if left > 1e-4 * error.cap else {}
         raise error.with_facts(**fits, remedy=accountant.remedy) from None

@@ -15,7 +15,7 @@ import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
 
 from slowscale.errors import DataError
-from slowscale.tables.dialects import forced_cast, is_null
+from slowscale.tables.dialects import forced_cast
 from slowscale.tables.engines import engine_errors, engine_of, fetch
 from slowscale.tables.sums import (
     DECIMAL_PLACES,
@@ -25,7 +25,6 @@ from slowscale.tables.sums import (
     counted,
     explain_uncountable,
     finite_floats,
-    float_literal,
 )
 
 # Whether a record has at least a size; None if no number of the column's type has it.
@@ -78,7 +77,7 @@ def _comparison(table: ir.Table, column: Column) -> tuple[ir.Value, Test]:
     """Return whether the number of a record can be compared, and the test whether it has at least a size."""
     dtype = table[column.name].type()
     if dtype.is_floating() or (dtype.is_decimal() and not engine_of(table).has_decimals):
-        return _float_comparison(finite_floats(table, column))
+        return _float_comparison(*finite_floats(table, column))
     number = counted(table, column)
     if dtype.is_string():
         return number.valid.notnull(), _text_test([limb for limb, _ in number.limbs])
@@ -87,15 +86,22 @@ def _comparison(table: ir.Table, column: Column) -> tuple[ir.Value, Test]:
     return number.value.notnull(), _whole_test(number.value)
 
 
-def _float_comparison(value: ir.Value) -> tuple[ir.Value, Test]:
+def _float_comparison(value: ir.Value, valid: ir.Value) -> tuple[ir.Value, Test]:
+    size_of = value.abs()
+
     def at_least(size: Fraction) -> ir.Value | None:
         try:
             bound = float(size)
         except OverflowError:
             return None
-        return (value >= float_literal(bound)) | (value <= float_literal(-bound))
+        return size_of >= _float(bound)
 
-    return ~is_null(value), at_least
+    return valid, at_least
+
+
+def _float(number: float) -> ir.Value:
+    """Return a float from its text: DuckDB reads a number without an exponent as a decimal, and then rounds twice."""
+    return forced_cast(ibis.literal(repr(number)), dt.float64)
 
 
 def _whole_test(value: ir.Value) -> Test:

@@ -135,7 +135,7 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
         return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
     exponent = _unit_exponent(column)
     if null_if_uncountable:
-        most = float_literal(2.0 ** (MOST_FLOAT_BITS + exponent))
+        most = _float_literal(2.0 ** (MOST_FLOAT_BITS + exponent))
         checks.append((value < most) & (value > -most))  # false for NaN
     value = engine.without_underflow(_null_unless(value, checks), 2.0 ** (exponent - GRAIN_BITS))
     limbs = _float_limbs(engine, value, exponent, null_if_uncountable)
@@ -154,12 +154,13 @@ def _with_nulls_treated(
     return value, [] if stored is None else [stored | missing]
 
 
-def finite_floats(table: ir.Table, column: Column) -> ir.Value:
-    """Return the values of a column of floats, however large or small; NULL if a value is missing or not finite."""
+def finite_floats(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
+    """Return the values of a column of floats, and whether each is there and finite, however large or small it is."""
     engine, raw = engine_of(table), table[column.name]
     value, checks = _with_nulls_treated(engine, column, raw, *_number(engine, column, raw))
-    most = float_literal(np.finfo(float).max)
-    return _null_unless(value, [*checks, (value <= most) & (value >= -most)])  # false for NaN
+    most = _float_literal(np.finfo(float).max)
+    finite = (value <= most) & (value >= -most)  # false for NaN
+    return value, reduce(and_, [*checks, finite, ~is_null(value)])
 
 
 def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
@@ -216,15 +217,15 @@ def _float_limbs(
 ) -> tuple[tuple[ir.Value, int], ...]:
     """Return floats as whole numbers of grains; 2**exponent is U, the power of two of the unit."""
     if not null_if_uncountable:
-        return ((engine.truncated(value * float_literal(2.0 ** (GRAIN_BITS - exponent)), null_if_uncountable), 1),)
+        return ((engine.truncated(value * _float_literal(2.0 ** (GRAIN_BITS - exponent)), null_if_uncountable), 1),)
     # Each limb holds what the limbs before it leave over; all products and differences are exact. If sums have only 64
     # bits, limbs have 32, so that the sum of two billion records of one key does not overflow.
     bits = (0, GRAIN_BITS) if engine.wide_sums else (-24, 8, GRAIN_BITS)
-    limbs, rest = [], value * float_literal(2.0**-exponent)
+    limbs, rest = [], value * _float_literal(2.0**-exponent)
     for place in bits:
-        number = engine.truncated(rest * float_literal(2.0**place), null_if_uncountable)
+        number = engine.truncated(rest * _float_literal(2.0**place), null_if_uncountable)
         limbs.append((number, 2 ** (GRAIN_BITS - place)))
-        rest = rest - forced_cast(number, dt.float64) * float_literal(2.0**-place)
+        rest = rest - forced_cast(number, dt.float64) * _float_literal(2.0**-place)
     return tuple(limbs)
 
 
@@ -240,8 +241,7 @@ def _unit_exponent(column: Column) -> int:
     return exponent
 
 
-def float_literal(number: float) -> Any:
-    """Return a float as an expression."""
+def _float_literal(number: float) -> Any:
     return ibis.literal(float(number), "float64")
 
 
