@@ -16,6 +16,7 @@ from slowscale.errors import CapError, ParameterError
 from slowscale.facts import Facts
 from slowscale.figures import figure
 from slowscale.mechanisms.calibration import CLOSED
+from slowscale.publishing import description
 from slowscale.quantiles import QuantilesQuery
 from slowscale.query import TREATMENTS
 from slowscale.session.checks import check_column
@@ -71,8 +72,8 @@ def bind_quantiles(
         notion=policy.notion,
         accounting=CLOSED,
         formula=str(policy),
-        policy=policy.to_dict(),
-        pure_policy=pure.to_dict(),
+        policy=description(policy),
+        pure_policy=description(pure),
         where=None if where is None else rowwise.words(derived, where),
         derived={name: rowwise.words(derived, expression) for name, expression in (derive or {}).items()},
         quantiles=query.facts(nulls),
