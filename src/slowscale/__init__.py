@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
+    from slowscale.quantiles import PrivateQuantiles, size_grid
     from slowscale.query import Query
     from slowscale.release import Release, read_release
     from slowscale.session import Session
@@ -72,6 +73,7 @@ _HOMES = {
     "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
+    "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
     "slowscale.query": ("Query",),
     "slowscale.release": ("Release", "read_release"),
     "slowscale.session": ("Session",),
@@ -110,6 +112,7 @@ __all__ = [
     "PlanError",
     "Policy",
     "Posterior",
+    "PrivateQuantiles",
     "Query",
     "RecordPolicy",
     "Release",
@@ -128,6 +131,7 @@ __all__ = [
     "posterior",
     "read_plan",
     "read_release",
+    "size_grid",
 ]
 
 

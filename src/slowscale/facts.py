@@ -232,6 +232,37 @@ class RatioFacts(_WrittenFacts):
 
 
 @dataclass(frozen=True, eq=False)
+class QuantilesFacts(_WrittenFacts):
+    """Released quantiles of record sizes.
+
+    Attributes
+    ----------
+    column
+        The column whose absolute values are the sizes.
+    at
+        The share of smaller records that each quantile aims at.
+    grid
+        The public sizes, one of which each quantile is.
+    rates
+        By how much one rank lowers the logarithm of the probability of a size, for each quantile.
+    nulls
+        How missing values were treated.
+    """
+
+    column: str
+    at: tuple[float, ...]
+    grid: tuple[float, ...]
+    rates: tuple[float, ...]
+    nulls: str = "error"
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "QuantilesFacts":
+        """Return the facts that `to_dict` wrote."""
+        given = _entries(QuantilesFacts, description, "quantiles")
+        return QuantilesFacts(**{**given, **{name: tuple(given[name]) for name in ("at", "grid", "rates")}})
+
+
+@dataclass(frozen=True, eq=False)
 class Facts(_WrittenFacts):
     """Everything that is public about a release.
 
@@ -254,6 +285,8 @@ class Facts(_WrittenFacts):
         The public cells, the part of the records that the release is about, the filter and the derived columns.
     columns, ratios
         The published columns, and the ratios of such columns.
+    quantiles
+        The quantiles, if those are what was released.
     ledger
         The ledger entry with the charge, if there is a ledger.
     """
@@ -278,6 +311,7 @@ class Facts(_WrittenFacts):
     derived: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     ratios: Mapping[str, RatioFacts] = field(default_factory=dict)
+    quantiles: QuantilesFacts | None = ABSENT
     ledger: LedgerHead | None = ABSENT
 
     @staticmethod
@@ -288,6 +322,8 @@ class Facts(_WrittenFacts):
             given["cells"] = KeysFacts.from_dict(given["cells"])
         if given.get("partition") is not None:
             given["partition"] = PartitionFacts.from_dict(given["partition"])
+        if given.get("quantiles"):
+            given["quantiles"] = QuantilesFacts.from_dict(given["quantiles"])
         if given.get("ledger"):
             given["ledger"] = LedgerHead.from_dict(given["ledger"])
         columns, ratios = (_mapping(given.get(name, {}), name) for name in ("columns", "ratios"))

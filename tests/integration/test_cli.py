@@ -96,6 +96,7 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "check plan.toml",
         "release plan.toml --yes --confidential-report losses.html",
         "explain out.csv --value cattle=12",
+        "quantiles plan.toml --column cattle --loss 0.1 --yes",
         "compare --std 75 --at 106 --chart chart.svg",
         "calibrate root --std 5 --at 100 --param k=4",
         "demo demo",
@@ -340,6 +341,49 @@ def test_a_cap_refuses(folder):
     root = ["--mechanism", "root", "--param", "k=4", "--loss", 1, "--at", 106, "--times", 2, "--reason", "the same"]
     run("ledger", "raise-cap", "census.ledger", "payann", *root, "--yes", folder=folder)
     run("release", plan, "--yes", "--overwrite", folder=folder)
+
+
+def test_private_quantiles(folder):
+    asked = ["quantiles", "plan.toml", "--column", "payann", "--loss", 0.02, "--at", "0.5,0.9", "--grid", "1:1e7:4"]
+    assert "pass --yes" in run(*asked, folder=folder, code=6).stderr
+    assert not (folder / "census.ledger").exists()
+    found = json.loads(run(*asked, "--yes", "--json", folder=folder).stdout)
+    assert list(found["quantiles"]) == ["p50", "p90"]
+    assert found["loss"] == 0.02
+    assert len(found["facts"]["quantiles"]["grid"]) == 29
+    history = run("ledger", "history", "census.ledger", folder=folder).stdout
+    assert "the quantiles 0.5, 0.9 of payann" in history
+    assert (
+        "being counted or ranked: 0.02 for every record" in run("ledger", "show", "census.ledger", folder=folder).stdout
+    )
+    run("release", "plan.toml", "--yes", folder=folder)  # the plan and its report work with the same ledger
+    assert "being counted or ranked" in (folder / "published.html").read_text()
+    data = ["quantiles", "establishments.parquet", "--column", "emp", "--loss", 0.02, "--yes"]
+    words = run(*data, "--grid", "1,10,100", folder=folder).stdout
+    assert "every size misses its rank by at most" in words
+    run(*data, "--ledger", "other.ledger", folder=folder)
+    assert ss.Ledger(folder / "other.ledger").spent({}) == 0.02
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--loss", 0], "--loss must be a number from 1e-12"),
+        (["--at", "0.5;0.9"], "--at must be numbers such as 0.1,0.5,0.9"),
+        (["--at", "0.9,0.5"], "--at must be 1 to 99 increasing numbers"),
+        (["--grid", "1:2:3:4"], "--grid must be LOW:HIGH or LOW:HIGH:PER_DECADE"),
+        (["--grid", "9:1"], "--grid: low and high must be finite"),
+        (["--grid", "3,2"], "--grid must be 2 to 1000 increasing numbers"),
+        (["--level", 2], "--level must be a number between 0 and 1"),
+        (["--ledger", "x.ledger"], "--ledger must not be given with a plan"),
+        (["--column", "pay"], "there is no column 'pay'; did you mean"),
+    ],
+)
+def test_wrong_options_of_quantiles(folder, options, words):
+    given = {"--column": "payann", "--loss": 1, **dict([options])}
+    arguments = [part for pair in given.items() for part in pair]
+    assert words in run("quantiles", "plan.toml", *arguments, "--yes", folder=folder, code=2).stderr
+    assert not (folder / "census.ledger").exists()
 
 
 def test_a_cap_of_a_ledger_that_does_not_exist_yet(folder):

@@ -18,6 +18,7 @@ import slowscale as ss
 from slowscale.errors import DataError
 from slowscale.policy import ConstantPolicy
 from slowscale.tables.losses import loss_expression
+from slowscale.tables.ranks import records_below
 from slowscale.tables.sources import open_table
 from slowscale.tables.sums import GRAIN_BITS, GRAINS_PER_POWER, Column, exact_sums
 
@@ -353,3 +354,62 @@ def test_no_records_at_all(engine):
     with pytest.warns(ss.ConfidentialWarning, match="no record has any of the keys"):
         release = ss.Session(data, bits=Recorded(1)).sum({"emp": TINY}, keys=KEYS, count=TINY)
     assert not any(release.table["emp"].to_pylist())
+
+
+# Sizes that are values of the records, and their neighbours: a comparison that rounds would count them wrongly.
+RANKED = ["huge", "small", "wide", "hours", "single"]
+
+
+def sizes_of(values):
+    """Return sizes at, just below and just above some absolute values, and far ones, as exact numbers."""
+    some = sorted({abs(value) for value in values[:10]})
+    near = {Fraction(value) for value in some}
+    if isinstance(values[0], float):
+        near |= {Fraction(math.nextafter(value, way)) for value in some for way in (0.0, math.inf)}
+    else:
+        near |= {Fraction(value) + shift for value in some for shift in (-Fraction(1, 10**7), Fraction(1, 3))}
+    return sorted(size for size in {*near, Fraction(1, 3), Fraction(2) ** 63, Fraction(10) ** 40} if size > 0)
+
+
+@pytest.mark.parametrize("name", RANKED)
+def test_ranks_are_exact_and_the_same_on_every_engine(engine, records, name):
+    values = RECORDS_TABLE[name].to_pylist()
+    floats = isinstance(values[0], float) or not (has_decimals(engine) or name not in DECIMALS)
+    if floats:
+        values = [float(value) for value in values]
+    sizes = sizes_of(values)
+    below, rows = records_below(records, Column(name, Fraction(1)), sizes)
+    assert rows == RECORDS
+    whole = np.array([abs(value) for value in values], float if floats else object)
+    if floats:
+        expected_below = np.searchsorted(np.sort(whole), [float(size) for size in sizes])
+    else:
+        grains = counted([abs(value) for value in values], Fraction(1))
+        ends = [math.ceil(size / grains[1]) for size in sizes]
+        expected_below = np.searchsorted(np.sort(np.array(grains[0], object)), np.array(ends, object))
+    assert below == expected_below.tolist()
+
+
+ODD_FLOATS = [0.0, -0.0, 5e-324, -1e-310, 0.1, 0.3, -0.3, 1e300, -1.7976931348623157e308, 2.0**53 + 2]
+ODD_SIZES = [Fraction(number) for number in (5e-324, 2.2250738585072014e-308, 0.3, 1e300, 1.7976931348623157e308)]
+ODD_WHOLES = [0, 1, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63) + 1]
+
+
+def test_ranks_of_odd_numbers(engine):
+    table = pa.table({"f": ODD_FLOATS, "g": [*ODD_WHOLES, None, None, None]})
+    records = open_table(engines.load(engine, table))
+    below, rows = records_below(records, Column("f", Fraction(1)), ODD_SIZES)
+    assert (below, rows) == ([sum(abs(value) < size for value in ODD_FLOATS) for size in ODD_SIZES], 10)
+    sizes = [Fraction(size) for size in (1, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**63, 2**64)]
+    below, rows = records_below(records, Column("g", Fraction(1), "zero"), sizes)
+    assert below == [sum(abs(value) < size for value in [*ODD_WHOLES, 0, 0, 0]) for size in sizes]
+    with pytest.raises(DataError, match="missing values"):
+        records_below(records, Column("g", Fraction(1)), sizes)
+
+
+def test_quantiles_with_the_same_bits_are_the_same(engine, records):
+    found = [
+        ss.Session(data, bits=Recorded(7)).quantiles("hours", loss=0.01, where="emp >= 3")
+        for data in (records, RECORDS_TABLE)
+    ]
+    assert dict(found[0]) == dict(found[1])

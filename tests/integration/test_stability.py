@@ -320,6 +320,51 @@ def marked(name):
     return pytest.param(name, marks=pytest.mark.xdist_group(group))
 
 
+# Records that one more of must change the count of its own cell only, or cause a documented error.
+ODD = {
+    "x": [0, -7, 99, 100, 2**53 + 1, 2**63 - 1, -(2**63) + 1, None],
+    "f": [0.0, -2.5, 100.0, 1e300, 5e-324, math.nan, math.inf, -math.inf, None],
+    "d": [Decimal("0.00"), Decimal("-99.99"), Decimal("100.00"), Decimal("999999999.99"), None],
+}
+GRID = [Fraction(size) for size in (1, 100, 2**53 + 1, 10**300)]
+
+
+def ranks(road, column, rows, nulls="error"):
+    """Return the number of records in each cell of the grid, or the error."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        kept = []
+        real = session_module.records_below
+        patch.setattr(session_module, "records_below", lambda *given: kept.append(real(*given)) or kept[-1])
+        try:
+            ss.Session(**road("text", rows, Path(folder))).quantiles(column, [0.5], loss=1, grid=GRID, nulls=nulls)
+        except ss.SlowscaleError as error:
+            return None, f"{type(error).__name__}: {str(error).replace(folder, '')}"
+    below, total = kept[0]
+    return np.diff([0, *below, total]), None
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in ROADS])
+def test_one_record_changes_one_rank(name):
+    road, _ = ROADS[name]
+    tame = [("TX", 5, 0.5, Decimal("1.50")), ("tx", 100, 250.0, Decimal("99.99"))]
+    for place, column in enumerate("xfd", 1):
+        before, problem = ranks(road, column, tame)
+        assert problem is None
+        for odd in ODD[column]:
+            record = ["TX", 1, 1.0, Decimal(1)]
+            record[place] = odd
+            after, problem = ranks(road, column, [*tame, tuple(record)])
+            number = odd is not None and math.isfinite(odd)
+            if problem is not None:
+                assert not number, (column, odd, problem)
+                assert problem.startswith("DataError: ")
+                assert any(re.search(words, problem) for words in DATA_ERRORS), problem
+                continue
+            assert number, (column, odd)
+            cell = sum(abs(odd) >= size for size in GRID)
+            assert (after - before).tolist() == [int(i == cell) for i in range(len(GRID) + 1)], (column, odd)
+
+
 @pytest.mark.parametrize("name", [marked(name) for name in ROADS])
 def test_one_record_changes_one_cell(name):
     road, records = ROADS[name]

@@ -19,7 +19,17 @@ from .faults import mutants
 from .records import FOLDER, Records
 from .trials import run_trials
 
-ROOMS = ("policy", "accounting", "sampling", "tables", "mechanisms", "session", "publishing.py", "query.py")
+ROOMS = (
+    "policy",
+    "accounting",
+    "sampling",
+    "tables",
+    "mechanisms",
+    "session",
+    "publishing.py",
+    "quantiles.py",
+    "query.py",
+)
 # Coverage stops in a child that is forked while another thread runs.
 UNTRACEABLE = ["tests/unit/sampling/test_bits.py::test_a_child_forked_while_a_thread_draws_is_not_locked_out"]
 RESULTS = FOLDER / "results.jsonl"

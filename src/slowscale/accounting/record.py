@@ -175,8 +175,15 @@ class RecordPolicy:
         removing the record: term by term, and for counts, the loss is then at least the loss of either set.
         """
         if not same_cell:
-            return float(self(record) + self(other))
+            # Quantiles have one noise for all records, so that their losses do not just add.
+            return float(self(record) + self(other)) + self._change_of_ranks()
         return self._bounded(record, other, self.filtered)
+
+    def _change_of_ranks(self) -> float:
+        """Return by how much a change of value costs more than twice the loss, through all quantiles."""
+        ranks = [policy for _, policy in self.terms if policy.by_rank]
+        own = sum(max(0.0, float(BoundedPolicy(policy)(0.0, 0.0)) - 2 * float(policy(0))) for policy in ranks)
+        return own + sum(max(part._change_of_ranks() for _, part in one.parts) for one in self.parallel)
 
     def _bounded(self, record: Mapping[str, Any], other: Mapping[str, Any], filtered: bool) -> float:
         both = [_influences(values, self.columns, signed=True) for values in (record, other)]
@@ -186,7 +193,8 @@ class RecordPolicy:
         for column, policy in self.terms:
             first, second = (0.0 if column is None else float(values[column]) for values in both)
             # While the record stays in the release, a count does not change.
-            loss = 0.0 if column is None else float(BoundedPolicy(policy)(first, second))
+            unseen = column is None and not policy.by_rank
+            loss = 0.0 if unseen else float(BoundedPolicy(policy)(first, second))
             total += max(loss, policy(abs(first)), policy(abs(second))) if filtered else loss
         for one in self.parallel:
             total += max(part._bounded(record, other, filtered or part.filtered) for _, part in one.parts)

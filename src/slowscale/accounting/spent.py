@@ -105,7 +105,8 @@ class Spent(RecordPolicy):
             lines.append(f"  {column}: {', '.join(losses) or 'no size is stated'}")
         counts = self.column(None)(0)
         if counts:
-            lines.append(f"  being counted: {figure(counts)} for every record")
+            how = "being counted or ranked" if self.column(None).by_rank else "being counted"
+            lines.append(f"  {how}: {figure(counts)} for every record")
         lines += self._totals_in_words(shown)
         if self.columns and not stated:
             lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")

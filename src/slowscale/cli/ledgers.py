@@ -56,6 +56,8 @@ def _entry_in_words(entry: Mapping[str, Any]) -> str:
     if entry["kind"] == "charge":
         facts = entry["facts"]
         columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
+        if quantiles := facts.get("quantiles"):
+            columns = f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}"
         return f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
     if entry["kind"] == "cap":
         cap = Policy.from_dict(entry["cap"])

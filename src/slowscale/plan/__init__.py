@@ -12,7 +12,7 @@ from slowscale.plan.mistakes import locate
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.reading import read_plan
-from slowscale.plan.running import run_plan
+from slowscale.plan.running import run_plan, run_quantiles
 from slowscale.plan.starting import EXAMPLE, plan_address, starting_plan
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "plan_address",
     "read_plan",
     "run_plan",
+    "run_quantiles",
     "starting_plan",
 ]

@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slowscale.accounting import Accountant
 from slowscale.errors import UnitWarning
 from slowscale.plan.charging import open_accountant, record_refusal
 from slowscale.plan.checking import check_columns
@@ -12,6 +13,7 @@ from slowscale.plan.outputs import check_outputs
 from slowscale.plan.query import check_column_names, plan_keys, plan_query
 
 if TYPE_CHECKING:
+    from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
     from slowscale.release import Release
     from slowscale.session import Session
 
@@ -28,16 +30,42 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     confidential
         Where to write the confidential report, if it is wanted.
     """
-    from slowscale.session import Session
-
     check_outputs(plan, overwrite, confidential)
     # The ledger is opened before the data, so that data which cannot be read is recorded there as an attempt.
     accountant = open_accountant(plan)
     with record_refusal(plan, accountant), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnitWarning)  # the release below warns
         check_columns(plan, accountant.account)
+    session = _open_session(plan, accountant)
+    keys = plan_keys(plan, session)
+    check_column_names(plan, session)
+    release = session.release(plan_query(plan, keys))
+    return release, _write_outputs(plan, session, release, overwrite, confidential)
+
+
+def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "PrivateQuantiles":
+    """Release quantiles of a column of a plan's data: of the records that the plan uses, charged to its ledger."""
+    session = _open_session(plan, open_accountant(plan))
+    check_column_names(plan, session)  # the first charge makes the ledger, and fixes its caps
     data = plan.data
-    session = Session(
+    return session.quantiles(
+        query.column,
+        query.at,
+        loss=query.loss,
+        grid=query.grid,
+        level=level,
+        where=data.where,
+        derive=data.derive or None,
+        nulls=plan.options.nulls,
+    )
+
+
+def _open_session(plan: Plan, accountant: Accountant) -> "Session":
+    """Return a session on the data of a plan that charges an accountant."""
+    from slowscale.session import Session
+
+    data = plan.data
+    return Session(
         data.location,
         accountant,
         dataset=data.name,
@@ -45,10 +73,6 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
         protect=data.protect,
         **data.reading_options,
     )
-    keys = plan_keys(plan, session)
-    check_column_names(plan, session)
-    release = session.release(plan_query(plan, keys))
-    return release, _write_outputs(plan, session, release, overwrite, confidential)
 
 
 def _write_outputs(

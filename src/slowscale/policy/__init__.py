@@ -20,6 +20,7 @@ from slowscale.policy.families import (
     PointsPolicy,
     PolylogPolicy,
     PowerPolicy,
+    RankPolicy,
     UnitSplittingPolicy,
 )
 from slowscale.policy.tight import Certificate, TightPolicy
@@ -47,6 +48,7 @@ __all__ = [
     "Policy",
     "PolylogPolicy",
     "PowerPolicy",
+    "RankPolicy",
     "RootPolicy",
     "SumPolicy",
     "TanhPolicy",

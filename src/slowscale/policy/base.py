@@ -55,6 +55,11 @@ class Policy(Declared, ABC):
         return False
 
     @property
+    def by_rank(self) -> bool:
+        """Whether a constant loss also protects the record's value, as that of quantiles; a count does not."""
+        return False
+
+    @property
     def upper(self) -> "Policy | None":
         """A policy of simpler form that is nowhere smaller, by construction, or None if there is none.
 

@@ -30,6 +30,11 @@ class TanhPolicy(Policy):
         """Whether every record has the same loss: if the PRDP policy is constant."""
         return self.pure.constant
 
+    @property
+    def by_rank(self) -> bool:
+        """Whether the loss also protects the record's value: if that of the PRDP policy does."""
+        return self.pure.by_rank
+
     def _loss(self, influence: Array) -> Array:
         return tanh_bound(self.pure._loss(influence))
 
@@ -74,6 +79,11 @@ class TimesPolicy(Policy):
     def constant(self) -> bool:
         """Whether every record has the same loss: if the repeated policy is constant."""
         return self.policy.constant
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether the loss also protects the record's value: if that of the repeated policy does."""
+        return self.policy.by_rank
 
     def _loss(self, influence: Array) -> Array:
         return self.count * self.policy._loss(influence)
@@ -131,6 +141,11 @@ class _CombinedPolicy(Policy):
     def constant(self) -> bool:
         """Whether every record has the same loss: if all terms are constant."""
         return all(term.constant for term in self.terms)
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether the loss also protects the record's value: if that of any term does."""
+        return any(term.by_rank for term in self.terms)
 
     @abstractmethod
     def _combine(self, parts: list[Array]) -> Array:

@@ -74,6 +74,22 @@ class ConstantPolicy(Policy):
         return Number(self._loss_of_change)
 
 
+@dataclass(frozen=True)
+class RankPolicy(ConstantPolicy):
+    """The same loss for every record, through its rank: that of quantiles.
+
+    A record moves the rank of a size by one, whatever its own size is. A change of its value costs up to four times the
+    loss (twice, as PRDP), because it amounts to removing one record and adding another. A count costs nothing then.
+    """
+
+    kind = "rank"
+
+    @property
+    def by_rank(self) -> bool:
+        """True: a change of the record's value changes ranks."""
+        return True
+
+
 class _PurePolicy(Policy):
     @property
     def notion(self) -> str:

@@ -337,5 +337,6 @@ def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:
         rows.append(row(head(name, "row"), *cells))
     counts = float(spent.column(None)(0))
     if counts:
-        rows.append(row(head("being counted", "row"), cell(figure(counts), colspan=str(len(scope.sizes)))))
+        how = "being counted or ranked" if spent.column(None).by_rank else "being counted"
+        rows.append(row(head(how, "row"), cell(figure(counts), colspan=str(len(scope.sizes)))))
     return rows

@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ from slowscale.policy import Policy
 from slowscale.query import Query
 from slowscale.session.records import Records
 from slowscale.tables.conversion import Source
+from slowscale.tables.rowwise import Expression
 
 
 def check_column_names(table: ir.Table) -> None:
@@ -94,12 +95,14 @@ def check_derived_columns(query: Query, records: Records, accountant: Accountant
             )
 
 
-def check_readable(query: Query, records: Records) -> None:
-    """Raise if the query reads a column with values that are not text, or not of the column's declared type."""
+def check_readable(
+    columns: Iterable[str], records: Records, derive: Mapping[str, Expression] | None, where: Expression | None
+) -> None:
+    """Raise if a query reads a column with values that are not text, or not of the column's declared type."""
     unreadable, not_text = records.source.unreadable, records.source.not_text
     if not unreadable and not not_text:
         return
-    used = {*query.columns, *records.used_columns(dict(query.derive or {}), query.where)}
+    used = {*columns, *records.used_columns(dict(derive or {}), where)}
     for name in sorted(not_text & used):
         raise DataError(
             f"column {name!r} has values that cannot be read as text, such as half of a surrogate pair; correct them"

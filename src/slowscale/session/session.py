@@ -26,6 +26,7 @@ from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import check_accounting
 from slowscale.policy import Policy
 from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by_size
+from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
 from slowscale.query import Query
 from slowscale.refusals import explained
 from slowscale.release import Release
@@ -40,15 +41,17 @@ from slowscale.session.checks import (
     warn_if_empty,
 )
 from slowscale.session.preview import Preview
+from slowscale.session.ranking import bind_quantiles, explained_quantiles
 from slowscale.session.records import Records
 from slowscale.tables import progress
 from slowscale.tables.engines import engine_of
 from slowscale.tables.keys import Keys
 from slowscale.tables.losses import Losses, record_losses
+from slowscale.tables.ranks import records_below
 from slowscale.tables.rowwise import Expression
 from slowscale.tables.sources import open_source
 from slowscale.tables.sums import exact_sums
-from slowscale.typing import DataLike, UnitLike
+from slowscale.typing import DataLike, Scalar, UnitLike
 
 # How a user can change a cap that is not a ledger's.
 CHANGE_CAPS = "open the session with a higher cap, Session(data, caps=…)"
@@ -264,6 +267,73 @@ class Session:
             )
         )  # fmt: skip
 
+    def quantiles(
+        self,
+        column: str,
+        at: Sequence[Scalar] = (0.1, 0.5, 0.9),
+        *,
+        loss: Scalar,
+        grid: Sequence[Scalar] | None = None,
+        level: float = 0.95,
+        where: Expression | None = None,
+        derive: Mapping[str, Expression] | None = None,
+        nulls: str = "error",
+    ) -> PrivateQuantiles:
+        """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
+
+        The size of a record is its absolute value. A record moves ranks by one whatever its size, so every record loses
+        the same, and little. What is returned may be published, and choices that depend on it are safe. Caps treat it
+        as a count.
+
+        Parameters
+        ----------
+        column
+            The column.
+        at
+            The share of smaller records that each quantile aims at, increasing: 0.5 for the median.
+        loss
+            The total PRzCDP loss of a record by all the quantiles together. It is split evenly among them.
+        grid
+            Public sizes, increasing, of which each quantile is one. The default is `ss.size_grid()`: 20 sizes per
+            factor of ten, from 1 to 10¹².
+        level
+            The probability with which `rank_error` holds.
+        where, derive, nulls
+            As for `sum`.
+
+        Notes
+        -----
+        Each quantile is drawn by the exponential mechanism, exactly; `slowscale.quantiles` has the proof of the loss.
+        If entities with several records are protected, an entity may move a rank by more than one: this is refused.
+
+        Examples
+        --------
+        >>> import slowscale as ss
+        >>> session = ss.Session(ss.datasets.establishments(2_000))
+        >>> found = session.quantiles("emp", [0.5, 0.9], loss=0.1)
+        >>> list(found), found["p50"] in found.grid
+        (['p50', 'p90'], True)
+        """
+        query = QuantilesQuery.of(column, at, loss, grid)
+        query.rank_error(level)  # raises if the level is wrong
+        private = self._bits is None or self._bits.private
+        bound = bind_quantiles(query, self._records, where, derive, nulls, self.dataset, private)
+        facts = bound.facts
+        with self._recording_failures(bound.charge):
+            with explained_quantiles(self._accountant, query.loss):
+                self._accountant.check(bound.charge)
+                self._accountant.ready()
+            check_readable([column], self._records, derive, where)
+            below, rows = records_below(
+                bound.table, bound.column, query.grid, lambda asked: progress.run(asked, "Ranking the records")
+            )
+            # Charged before anything is drawn, as every release.
+            with explained_quantiles(self._accountant, query.loss):
+                head = self._accountant.charge(bound.charge)
+            if head is not None:
+                facts = replace(facts, ledger=LedgerHead(**head))
+        return PrivateQuantiles.of(query, query.draw(below, rows, self._bits), level, facts)
+
     def release(self, query: Query) -> Release:
         """Carry out a query: charge the ledger, then draw the noise and return what may be published."""
         return self._release(query)
@@ -317,7 +387,7 @@ class Session:
             with self._explained(charge, bound):
                 self._accountant.check(charge)
                 self._accountant.ready()  # records are read only if the charge can be written
-            check_readable(query, self._records)
+            check_readable(query.columns, self._records, query.derive, query.where)
             sums = exact_sums(
                 bound.table,
                 list(bound.columns.values()),

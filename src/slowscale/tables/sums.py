@@ -120,10 +120,7 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
     value, missing = _number(engine, column, raw)
     if raw.type().is_string():
         return _counted_text(engine, column, raw, value, missing)
-    stored = engine.has_declared_type(raw)
-    checks = [] if stored is None else [stored | missing]
-    if column.nulls == "zero":
-        value = ibis.cases((missing, ibis.literal(0).cast(value.type())), else_=value)
+    value, checks = _with_nulls_treated(engine, column, raw, value, missing)
     if column.negatives == "zero":
         value = ibis.cases((value < 0, ibis.literal(0).cast(value.type())), else_=value)
     elif column.negatives == "error":
@@ -145,6 +142,25 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
     # Otherwise a float that cannot be counted stops the query.
     valid = limbs[0][0] if null_if_uncountable else value
     return Counted(value, limbs, Fraction(2) ** exponent / GRAINS_PER_POWER, exact=False, valid=valid)
+
+
+def _with_nulls_treated(
+    engine: Engine, column: Column, raw: ir.Value, value: ir.Value, missing: ir.Value
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Return the number of each record, with missing values treated, and the checks that it must pass."""
+    stored = engine.has_declared_type(raw)
+    if column.nulls == "zero":
+        value = ibis.cases((missing, ibis.literal(0).cast(value.type())), else_=value)
+    return value, [] if stored is None else [stored | missing]
+
+
+def finite_floats(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
+    """Return the values of a column of floats, and whether each is there and finite, however large or small it is."""
+    engine, raw = engine_of(table), table[column.name]
+    value, checks = _with_nulls_treated(engine, column, raw, *_number(engine, column, raw))
+    most = _float_literal(np.finfo(float).max)
+    finite = (value <= most) & (value >= -most)  # false for NaN
+    return value, reduce(and_, [*checks, finite, ~is_null(value)])
 
 
 def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
@@ -292,7 +308,7 @@ def _exact_sums(
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
         if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
-            raise DataError(_explain_uncountable(table, column, keys, run))
+            raise DataError(explain_uncountable(table, column, keys, run))
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
                 raise DataError(
@@ -434,7 +450,7 @@ def narrowed(numbers: Integers) -> Integers:
     return numbers.astype(np.int64) if fits else numbers
 
 
-def _explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
+def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
     """Return the reason why records of a column could not be counted, but not which records or how many."""
     engine, raw = engine_of(table), table[column.name]
     value, missing = _number(engine, column, raw)

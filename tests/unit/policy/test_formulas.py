@@ -21,6 +21,7 @@ from slowscale.policy import (
     Policy,
     PolylogPolicy,
     PowerPolicy,
+    RankPolicy,
     RootPolicy,
     SumPolicy,
     TanhPolicy,
@@ -52,6 +53,7 @@ LAPLACE = PowerPolicy(2, 1)
 # One policy per kind of formula: its text, its LaTeX, and the characters of its MathML.
 FORMS = [
     (ConstantPolicy(0.5), "0.5", "0.5", "P(x)=0.5"),
+    (RankPolicy(0.25), "0.25", "0.25", "P(x)=0.25"),
     (GAUSSIAN, "Δ² / (2·75²)", r"\frac{\Delta(r)^{2}}{2 \cdot 75^2}", "P(x)=x22·752"),
     (RootPolicy(2, 5), "Δ / (2·5²)", r"\frac{\Delta(r)^{1}}{2 \cdot 5^2}", "P(x)=x12·52"),
     (RootPolicy(3, 5), "Δ^(2/3) / (2·5²)", r"\frac{\Delta(r)^{2/3}}{2 \cdot 5^2}", "P(x)=x2/32·52"),

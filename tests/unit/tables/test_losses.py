@@ -25,6 +25,7 @@ from slowscale.policy import (
     PointsPolicy,
     PolylogPolicy,
     PowerPolicy,
+    RankPolicy,
     RootPolicy,
     SumPolicy,
     TanhPolicy,
@@ -42,6 +43,7 @@ from slowscale.tables.sums import Column
 SIZES = np.concatenate([[0.0], np.geomspace(0.01, 1e12, 29)])
 POLICIES = [
     ConstantPolicy(0.5),
+    RankPolicy(0.25),
     RootPolicy(1, 75, 3),
     RootPolicy(2, 5),
     RootPolicy(3, 1e-120),

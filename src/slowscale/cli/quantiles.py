@@ -1,0 +1,112 @@
+"""The command `quantiles`: private quantiles of the sizes of the records."""
+
+import math
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slowscale.cli.shared import AsJson, check_terminal, confirm, print_json
+
+if TYPE_CHECKING:
+    from slowscale.quantiles import QuantilesQuery
+
+
+def quantiles(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN|DATA", help="A plan file, or the data: a file, or the address of a database table."
+        ),
+    ],
+    column: Annotated[str, typer.Option(help="The column whose sizes are wanted.")],
+    loss: Annotated[float, typer.Option(help="The PRzCDP loss of every record by all the quantiles together.")],
+    at: Annotated[str, typer.Option(help="The quantiles: the share of smaller records for each.")] = "0.1,0.5,0.9",
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH:PER_DECADE",
+            help="The public sizes to choose from: 1:1e9:20 for 20 per factor of ten, or a list such as 1,10,100. By "
+            "default 1:1e12:20. State public knowledge only.",
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="The probability of the stated error of rank.")] = 0.95,
+    ledger: Annotated[
+        str | None, typer.Option(metavar="LEDGER", help="For DATA: the ledger to charge. A plan names its own.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Release without asking for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Release private quantiles of record sizes, to choose mechanisms by; every record loses the same, --loss."""
+    from slowscale.errors import ParameterError
+    from slowscale.plan import read_plan, run_quantiles
+    from slowscale.session import Session
+
+    plan = read_plan(source) if source.endswith(".toml") else None
+    if plan is not None and ledger is not None:
+        raise ParameterError(
+            f"--ledger must not be given with a plan, which names its own in [ledger], got {ledger}; edit the plan"
+        )
+    query = _query(column, at, loss, grid, level)
+    charged = ledger if plan is None else None if plan.ledger is None else plan.ledger.path
+    if not yes:
+        check_terminal("release")
+        _show_query(query, level, charged)
+        confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
+    if plan is not None:
+        found = run_quantiles(plan, query, level)
+    else:
+        found = Session(source, ledger).quantiles(column, query.at, loss=loss, grid=query.grid, level=level)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(repr(found))
+
+
+def _query(column: str, at: str, loss: float, grid: str | None, level: float) -> "QuantilesQuery":
+    """Return the query that the options describe, or raise an error that names the options."""
+    from slowscale.errors import ParameterError
+    from slowscale.quantiles import QuantilesQuery, size_grid
+
+    shares = _numbers("--at", at, ",", "0.1,0.5,0.9")
+    sizes = None
+    try:
+        if grid is not None and ":" in grid:
+            ends = _numbers("--grid", grid, ":", "1:1e9 or 1:1e9:20")
+            if len(ends) not in (2, 3):
+                raise ParameterError(f"--grid must be LOW:HIGH or LOW:HIGH:PER_DECADE, such as 1:1e9:20, got {grid!r}")
+            sizes = size_grid(*ends)  # type: ignore[arg-type] # it checks that the third is a whole number
+        elif grid is not None:
+            sizes = tuple(_numbers("--grid", grid, ",", "1,10,100"))
+        query = QuantilesQuery.of(column, shares, loss, sizes)
+        query.rank_error(level)  # raises if the level is wrong
+    except ParameterError as error:
+        words = re.sub(r"^(low and high|per_decade|a grid) ", r"--grid: \1 ", str(error))
+        raise ParameterError(re.sub(r"^(at|loss|grid|level|column) ", r"--\1 ", words)) from None
+    return query
+
+
+def _numbers(option: str, text: str, separator: str, example: str) -> list[float]:
+    from slowscale.errors import ParameterError
+
+    try:
+        return [float(part) for part in text.split(separator)]
+    except ValueError:
+        raise ParameterError(f"{option} must be numbers such as {example}, got {text!r}") from None
+
+
+def _show_query(query: "QuantilesQuery", level: float, ledger: str | None) -> None:
+    """Print what would be released, how accurate it is, and what it costs."""
+    from slowscale.figures import figure, percent
+    from slowscale.quantiles import quantile_name
+
+    names, grid = ", ".join(map(quantile_name, query.at)), query.grid
+    ends = " to ".join(figure(float(size)) for size in (grid[0], grid[-1]))
+    ranks = f"{math.ceil(query.rank_error(level)):,}"
+    typer.echo(f"{names} of the sizes of {query.column}, each one of {len(grid):,} public sizes from {ends}.")
+    typer.echo(
+        f"With probability {percent(level)}, every size misses its rank by at most {ranks} records more than the grid "
+        "makes necessary."
+    )
+    typer.echo(f"Every record loses {figure(query.loss)} (PRzCDP) by all of them together.")
+    typer.echo(f"Charged to: {ledger}." if ledger is not None else "There is no ledger: nothing is recorded.")
