@@ -1,0 +1,244 @@
+"""The two searches: the least losses at a wanted error, and the least error at wanted losses."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from slowscale.advice.accuracy import Accuracy
+from slowscale.advice.shapes import HALVINGS, SPACES, Point, Shape, Space
+from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.parameters import Array
+
+# Losses below this count as this much: an attacker learns next to nothing, so that their ratios mean nothing.
+SMALL_LOSS = 0.01
+# The weight of the mean of the log-losses beside the largest ratio. It decides between candidates with the same ratio.
+MEAN_WEIGHT = 1e-3
+MOST_SHOWN = 8  # of the front
+NEAR = math.log(1.15)  # candidates of the front are shown if they differ by this much at some size
+FAR = math.log(30)  # losses above the least one by this factor count as this factor above it
+TRANSFORMATIONS = "root or log"
+# How far the charged losses may stay below the wanted ones.
+LOSS_TOLERANCE = 2e-3
+MOST_SCALES_TRIED = 30
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate before its certified losses are computed: its family, how to build it, and its losses."""
+
+    family: str
+    build: Callable[[], Mechanism]
+    losses: Array
+
+
+def regrets(losses: Array) -> Array:
+    """Return for each row of losses the largest ratio to the least loss of any row at the same size."""
+    floored = np.maximum(losses, SMALL_LOSS)
+    found: Array = (floored / floored.min(axis=0)).max(axis=1)
+    return found
+
+
+def ranks(losses: Array) -> Array:
+    """Return what the recommended row of losses has least of: the log-regret, and a little of the mean log-loss.
+
+    It grows with the loss at every size, so that no row can be less at all sizes than the row that has least of it.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.maximum(losses, 1e-300))
+    found: Array = np.log(regrets(losses)) + MEAN_WEIGHT * logs.mean(axis=1)
+    return found
+
+
+def efficient(losses: Array) -> npt.NDArray[np.bool_]:
+    """Return for each row of losses whether no other row is at most as large at every size and smaller at one."""
+    at_most = (losses[:, None, :] <= losses[None, :, :]).all(axis=2)
+    less = (losses[:, None, :] < losses[None, :, :]).any(axis=2)
+    return ~(at_most & less).any(axis=0)
+
+
+class LeastLosses:
+    """The candidates with a wanted error."""
+
+    def __init__(self, sizes: Array, accuracy: Accuracy, wanted: float) -> None:
+        self._sizes, self._accuracy, self._wanted = sizes, accuracy, wanted
+
+    def search(self) -> list[Mechanism]:
+        """Return the mechanisms to show: a selection of the front, and the best of each family."""
+        found = {space.name: self._scan(space) for space in SPACES}
+        others = self._transformations()
+        entries = [entry for points in found.values() for entry in points.values()] + others
+        floored = np.maximum(np.array([entry.losses for entry in entries]), SMALL_LOSS)
+        best = floored.min(axis=0)
+        for space in SPACES:
+            self._refine(space, found[space.name], best)
+        entries = [entry for points in found.values() for entry in points.values()] + others
+        losses = np.array([entry.losses for entry in entries])
+        return [entries[i].build() for i in _selection([entry.family for entry in entries], losses)]
+
+    def _scan(self, space: Space) -> dict[Point, Entry]:
+        made = {point: self._entry(space, point) for point in space.grid()}
+        return {point: entry for point, entry in made.items() if entry is not None}
+
+    def _entry(self, space: Space, point: Point) -> Entry | None:
+        shape = space.shape(*point)
+        unit = shape.unit
+        if unit is None or not self._accuracy.allows(unit):
+            return None
+        losses = unit.losses(self._sizes * (self._accuracy.of_unit(unit) / self._wanted))
+        return Entry(space.name, lambda: self._accuracy.scaled(shape, self._wanted), losses)
+
+    def _refine(self, space: Space, known: dict[Point, Entry], best: Array) -> None:
+        """Add points around the best one, with smaller and smaller steps."""
+        if not known:
+            return
+
+        def rank(entry: Entry) -> float:
+            floored = np.maximum(entry.losses, SMALL_LOSS)
+            mean = float(np.log(np.maximum(entry.losses, 1e-300)).mean())
+            return math.log(float((floored / best).max())) + MEAN_WEIGHT * mean
+
+        point = min(known, key=lambda at: rank(known[at]))
+        for halving in range(HALVINGS):
+            moving = True
+            while moving:
+                moving = False
+                for other in space.neighbours(point, 0.5 ** (halving + 1)):
+                    entry = known.get(other) or self._entry(space, other)
+                    if entry is not None:
+                        known[other] = entry
+                        if rank(entry) < rank(known[point]) - 1e-6:
+                            point, moving = other, True
+
+    def _transformations(self) -> list[Entry]:
+        """Return the roots and logs with the wanted error."""
+        solved = [self._accuracy.solved(build, self._wanted) for build in self._accuracy.transformations()]
+        return [
+            Entry(TRANSFORMATIONS, lambda found=found: found, np.asarray(found.policy(self._sizes)))  # type: ignore[misc]
+            for found in solved
+            if found is not None
+        ]
+
+
+def _selection(families: list[str], losses: Array) -> list[int]:
+    """Return the rows to show: the recommended one, the best at each size, some of the front, and of each family."""
+    order = ranks(losses)
+    front = np.flatnonzero(efficient(losses))
+    logs = np.log(np.maximum(losses, SMALL_LOSS))
+    logs = np.minimum(logs, logs.min(axis=0) + FAR)
+    shown = [int(front[order[front].argmin()])]
+    shown += [int(front[losses[front, i].argmin()]) for i in range(losses.shape[1])]
+    shown = list(dict.fromkeys(shown))
+    while len(shown) < MOST_SHOWN:
+        apart = np.abs(logs[front][:, None, :] - logs[shown][None, :, :]).max(axis=2).min(axis=1)
+        if apart.max() < NEAR:
+            break
+        shown.append(int(front[apart.argmax()]))
+    for family in dict.fromkeys(families):
+        rows = [i for i, name in enumerate(families) if name == family]
+        shown.append(min(rows, key=lambda i: order[i]))
+    return list(dict.fromkeys(shown))
+
+
+class LeastError:
+    """The mechanisms that keep wanted losses, with the least error of each family."""
+
+    def __init__(self, sizes: Array, accuracy: Accuracy, wanted: Array) -> None:
+        self._sizes, self._accuracy, self._wanted = sizes, accuracy, wanted
+
+    def search(self) -> list[Mechanism]:
+        """Return the best mechanism of each family, the one with the least error first."""
+        found: list[Mechanism] = []
+        for space in SPACES:
+            shape, error = self._best(space)
+            if shape is not None:
+                found.append(self._certified(shape, error))
+        found += self._transformation()
+        return sorted(found, key=self._accuracy.of)
+
+    def _excess(self, shape: Shape, error: float) -> float:
+        """Return the log of the largest ratio of a loss to the wanted one, if a shape has an error."""
+        assert shape.unit is not None
+        losses = shape.unit.losses(self._sizes * (self._accuracy.of_unit(shape.unit) / error))
+        return float(np.log(np.maximum(losses, 1e-300) / self._wanted).max())
+
+    def _best(self, space: Space) -> tuple[Shape | None, float]:
+        """Return the shape with the least error, and that error."""
+        best: Shape | None = None
+        point, error = (), math.inf
+        for other in space.grid():
+            better = self._improved(space.shape(*other), error)
+            if better is not None:
+                best, point, error = space.shape(*other), other, better
+        for halving in range(HALVINGS if best is not None else 0):
+            moving = True
+            while moving:
+                moving = False
+                for other in space.neighbours(point, 0.5 ** (halving + 1)):
+                    better = self._improved(space.shape(*other), error)
+                    if better is not None:
+                        best, point, error, moving = space.shape(*other), other, better, True
+        return best, error
+
+    def _improved(self, shape: Shape, error: float) -> float | None:
+        """Return the least error of a shape if it is less than a known one by 0.01 %, otherwise None."""
+        from scipy.optimize import brentq
+
+        unit = shape.unit
+        if unit is None or not self._accuracy.allows(unit):
+            return None
+        if error < math.inf and self._excess(shape, error * (1 - 1e-4)) > 0:
+            return None
+
+        def excess(log: float) -> float:
+            return self._excess(shape, math.exp(log))
+
+        high = math.log(error) if error < math.inf else math.log(float(self._sizes.max()))
+        step = 1.0
+        while excess(high) > 0:
+            high, step = high + step, 2 * step
+        low, step = high - 1.0, 1.0
+        while excess(low) < 0:
+            low, step = low - step, 2 * step
+        return math.exp(float(brentq(excess, low, high, xtol=1e-4)))
+
+    def _certified(self, shape: Shape, error: float) -> AdditiveMechanism:
+        """Return the mechanism whose charged losses are at most the wanted ones, and nearly reach one of them."""
+        log = math.log(self._accuracy.scaled(shape, error).sigma)
+        tried: dict[float, float] = {}
+        for _ in range(MOST_SCALES_TRIED):
+            tried[log] = excess = self._charged_excess(shape.with_scale(math.exp(log)))
+            if -LOSS_TOLERANCE <= excess <= 0:
+                break
+            above, below = [x for x in tried if tried[x] > 0], [x for x in tried if tried[x] <= 0]
+            if above and below:  # a larger scale has smaller losses
+                left, right = max(above), min(below)
+                share = (tried[left] + LOSS_TOLERANCE / 2) / (tried[left] - tried[right])
+                log = left + min(max(share, 0.05), 0.95) * (right - left)
+            else:
+                log += excess + math.copysign(LOSS_TOLERANCE, excess)
+        return shape.with_scale(math.exp(min(x for x in tried if tried[x] <= 0)))
+
+    def _charged_excess(self, mechanism: AdditiveMechanism) -> float:
+        """Return the log of the largest ratio of a charged loss to the wanted one."""
+        # A tight policy is read from a curve, which lies at most by its precision above the single values.
+        above = 1 + getattr(mechanism.tight_policy, "precision", 0.0)
+        closed = mechanism.policy.upper or mechanism.policy
+        pairs = zip(self._sizes.tolist(), self._wanted.tolist(), strict=True)
+        return max(
+            math.log(max(min(float(closed(x)), above * mechanism.tight_loss(x)), 1e-300) / wanted)
+            for x, wanted in pairs
+        )
+
+    def _transformation(self) -> list[Mechanism]:
+        """Return the root or log with the least error, if there is one."""
+        found = []
+        for build in self._accuracy.transformations():
+            losses = np.asarray(build(1.0).policy(self._sizes))  # losses are proportional to 1/σ²
+            mechanism = build(math.sqrt(float((losses / self._wanted).max())) * (1 + 1e-12))
+            if self._accuracy.keeps_rare(mechanism):
+                found.append(mechanism)
+        return [min(found, key=self._accuracy.of)] if found else []
