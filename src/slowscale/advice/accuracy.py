@@ -29,7 +29,7 @@ class Accuracy:
     at
         The sum that the error is for, which matters for roots and the log; or None.
     rare
-        The largest ratio of the half-widths at 99.9 % and 95 %.
+        The largest ratio of the half-width at 99.9 %, and of the standard deviation, to the half-width at 95 %.
     """
 
     level: float | None
@@ -42,7 +42,7 @@ class Accuracy:
 
     def allows(self, unit: UnitNoise) -> bool:
         """Return whether the rare errors of a noise are small enough."""
-        return unit.half_width(RARE) <= self.rare * unit.half_width(COMMON)
+        return max(unit.half_width(RARE), unit.std) <= self.rare * unit.half_width(COMMON)
 
     def of(self, mechanism: Mechanism) -> float:
         """Return the error of a mechanism."""
@@ -87,7 +87,8 @@ class Accuracy:
 
     def keeps_rare(self, mechanism: Mechanism) -> bool:
         """Return whether the rare errors of a mechanism are small enough."""
-        return half_width(mechanism, RARE, self.at) <= self.rare * half_width(mechanism, COMMON, self.at)
+        rare = max(half_width(mechanism, RARE, self.at), float(mechanism.std(self.at or 0.0)))
+        return rare <= self.rare * half_width(mechanism, COMMON, self.at)
 
     def words(self, value: float) -> str:
         """Return the error in words: "95 % of the results within ±1,900,000"."""

@@ -21,7 +21,7 @@ from slowscale.parameters import as_number, level_quantile
 from slowscale.typing import UnitLike
 
 MOST_NAMED_RECORDS = 8
-# The largest ratio of the half-widths at 99.9 % and 95 %, unless another one is given. That of a Gaussian is 1.7.
+# The largest ratio of rare errors to those at 95 %, unless another one is given. That of a Gaussian is 1.7.
 RARE_RATIO = 20.0
 # A standard deviation is absurd if it is this many times the largest record.
 ABSURD = 1e12
@@ -66,8 +66,8 @@ def advise(
         A typical sum. Roots and logs, whose error grows with the sum, are tried only if it is given, and their error is
         the one for this sum.
     rare
-        The largest ratio of the half-widths of the 99.9 % and the 95 % interval. Noise with heavier tails is not
-        considered, nor is noise without a standard deviation.
+        How large rare errors may be: the half-width of the 99.9 % interval, and the standard deviation, are at most
+        this many times the half-width of the 95 % interval. Noise with heavier tails is not considered.
     unit
         The unit that results are rounded to, for the plan.
 

@@ -35,21 +35,20 @@ class Entry:
     losses: Array
 
 
-def regrets(losses: Array) -> Array:
-    """Return for each row of losses the largest ratio to the least loss of any row at the same size."""
+def regrets(losses: Array, best: Array | None = None) -> Array:
+    """Return for each row of losses the largest ratio to the least loss at the same size, by default of all rows."""
     floored = np.maximum(losses, SMALL_LOSS)
-    found: Array = (floored / floored.min(axis=0)).max(axis=1)
+    found: Array = (floored / (floored.min(axis=0) if best is None else best)).max(axis=1)
     return found
 
 
-def ranks(losses: Array) -> Array:
+def ranks(losses: Array, best: Array | None = None) -> Array:
     """Return what the recommended row of losses has least of: the log-regret, and a little of the mean log-loss.
 
     It grows with the loss at every size, so that no row can be less at all sizes than the row that has least of it.
     """
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.maximum(losses, 1e-300))
-    found: Array = np.log(regrets(losses)) + MEAN_WEIGHT * logs.mean(axis=1)
+    logs = np.log(np.maximum(losses, 1e-300))
+    found: Array = np.log(regrets(losses, best)) + MEAN_WEIGHT * logs.mean(axis=1)
     return found
 
 
@@ -70,13 +69,20 @@ class LeastLosses:
         """Return the mechanisms to show: a selection of the front, and the best of each family."""
         found = {space.name: self._scan(space) for space in SPACES}
         others = self._transformations()
-        entries = [entry for points in found.values() for entry in points.values()] + others
-        floored = np.maximum(np.array([entry.losses for entry in entries]), SMALL_LOSS)
-        best = floored.min(axis=0)
+
+        def pool() -> tuple[list[Entry], Array]:
+            entries = [entry for points in found.values() for entry in points.values()] + others
+            return entries, np.array([entry.losses for entry in entries])
+
+        best = np.maximum(pool()[1], SMALL_LOSS).min(axis=0)
         for space in SPACES:
-            self._refine(space, found[space.name], best)
-        entries = [entry for points in found.values() for entry in points.values()] + others
-        losses = np.array([entry.losses for entry in entries])
+            self._refine(space, found[space.name], lambda losses: float(ranks(losses[None], best)[0]))
+        # Then look for candidates that lose less at every size than the one that is recommended so far.
+        _, losses = pool()
+        leader = np.log(np.maximum(losses[ranks(losses).argmin()], 1e-300))
+        for space in SPACES:
+            self._refine(space, found[space.name], lambda losses: float((np.log(losses) - leader).max()))
+        entries, losses = pool()
         return [entries[i].build() for i in _selection([entry.family for entry in entries], losses)]
 
     def _scan(self, space: Space) -> dict[Point, Entry]:
@@ -91,15 +97,13 @@ class LeastLosses:
         losses = unit.losses(self._sizes * (self._accuracy.of_unit(unit) / self._wanted))
         return Entry(space.name, lambda: self._accuracy.scaled(shape, self._wanted), losses)
 
-    def _refine(self, space: Space, known: dict[Point, Entry], best: Array) -> None:
-        """Add points around the best one, with smaller and smaller steps."""
+    def _refine(self, space: Space, known: dict[Point, Entry], score: Callable[[Array], float]) -> None:
+        """Add points around the one whose losses have the least score, with smaller and smaller steps."""
         if not known:
             return
 
         def rank(entry: Entry) -> float:
-            floored = np.maximum(entry.losses, SMALL_LOSS)
-            mean = float(np.log(np.maximum(entry.losses, 1e-300)).mean())
-            return math.log(float((floored / best).max())) + MEAN_WEIGHT * mean
+            return score(np.maximum(entry.losses, 1e-300))
 
         point = min(known, key=lambda at: rank(known[at]))
         for halving in range(HALVINGS):

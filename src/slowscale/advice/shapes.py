@@ -63,13 +63,15 @@ class Space:
         yield from product(*self.axes)
 
     def neighbours(self, point: Point, part: float) -> Iterator[Point]:
-        """Yield the points next to one, a part of a grid step away along each axis."""
-        for i, axis in enumerate(self.axes):
-            step = (axis[1] / axis[0]) ** part
-            for value in (point[i] / step, point[i] * step):
-                moved = min(max(value, axis[0]), axis[-1])
-                if moved != point[i]:
-                    yield (*point[:i], moved, *point[i + 1 :])
+        """Yield the points next to one, a part of a grid step away along one axis or several."""
+        steps = [(axis[1] / axis[0]) ** part for axis in self.axes]
+        for signs in product((0, -1, 1), repeat=len(self.axes)):
+            moved = tuple(
+                min(max(value * step**sign, axis[0]), axis[-1])
+                for value, step, sign, axis in zip(point, steps, signs, self.axes, strict=True)
+            )
+            if moved != point:
+                yield moved
 
 
 def _rounded(value: float) -> float:
@@ -98,7 +100,7 @@ SPACES = (
     Space(
         "exponential polylog, p = 1",
         lambda excess: Shape(ExponentialPolylog, (("d", _rounded(1 + excess)), ("a", None), ("p", 1.0))),
-        (_axis(2, 60, 20),),
+        (_axis(2, 60, 24),),
     ),
-    Space("exponential polylog", _polylog, (_axis(0.5, 4, 4), _axis(1, 1e4, 5), _axis(0.02, 60, 24))),
+    Space("exponential polylog", _polylog, (_axis(0.1, 4, 6), _axis(1, 1e5, 6), _axis(0.02, 60, 20))),
 )

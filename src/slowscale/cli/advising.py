@@ -84,7 +84,8 @@ def advise(
     if chart is not None:
         typer.echo(f"wrote {advice.chart().save(chart, overwrite)}", err=True)
     if plan is not None:
-        typer.echo(f"wrote {advice.plan(plan, data, column, overwrite)}: edit it, then `slowscale check`", err=True)
+        written = advice.plan(plan, data, column, overwrite)
+        typer.echo(f"wrote {written}: edit it, then `slowscale check {written}`", err=True)
     if as_json:
         print_json(advice.to_dict())
         return

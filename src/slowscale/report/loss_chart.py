@@ -16,7 +16,7 @@ from slowscale.parameters import Array
 from slowscale.report.charts import INK, Axis, render, spec, tools
 
 POINTS = 241  # per line
-TIGHT_POINTS = 33  # per line of tight losses, each of which takes milliseconds
+TIGHT_POINTS = 25  # per line of tight losses, each of which takes milliseconds
 
 LONG_NAME = 30  # with longer names, the legend has two columns
 
@@ -100,7 +100,7 @@ def _check_ending(path: Path) -> None:
 def _chart(lines: Mapping[str, Sequence[tuple[float, float]]], title: str) -> LossChart:
     described = spec(Axis("size of the record"), Axis(title), lines)
     described = json.loads(json.dumps(described, default=float).replace(INK, "black").replace("transparent", "white"))
-    described["config"]["legend"]["labelLimit"] = 400
+    described["config"]["legend"]["labelLimit"] = 600
     if any(len(name) > LONG_NAME for name in lines):
         for channel in ("color", "strokeDash"):
             described["encoding"][channel]["legend"]["columns"] = 2
