@@ -60,7 +60,7 @@ class Accuracy:
             return []
         offsets = [share * self.at for share in OFFSETS]
         roots = [(lambda sigma, k=k, a=a: Root(k, sigma, a)) for k in ROOTS for a in (0.0, *offsets)]
-        return [*roots, *((lambda sigma, a=a: Log(sigma, a)) for a in offsets)]  # type: ignore[misc]
+        return [*roots, *((lambda sigma, a=a: Log(sigma, a)) for a in offsets)]
 
     def solved(self, build: Callable[[float], Mechanism], wanted: float) -> Mechanism | None:
         """Return the root or log with the smallest σ that has the wanted error, or None.

@@ -157,6 +157,11 @@ def _errors(best: Candidate, accuracy: Accuracy) -> str:
         f"Half of the results are within ±{figure(best.typical)} of the true sum, 95 % within ±{figure(best.common)} "
         f"and 99.9 % within ±{figure(best.rare)}."
     )
+    if max(best.rare, best.std) > 0.9 * accuracy.rare * best.common:
+        text += (
+            f" Rare errors are as large as rare={figure(accuracy.rare)} allows; with a smaller limit they are smaller, "
+            "and losses are larger."
+        )
     if best.mechanism._error_grows:
         assert accuracy.at is not None
         text += f" This is for a sum of {figure(accuracy.at)}; the error grows with the sum."

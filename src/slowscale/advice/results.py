@@ -61,7 +61,9 @@ class Candidate:
             mechanism,
             tuple(float(closed(x)) for x in sizes),
             tuple(float(mechanism.tight_loss(x)) for x in sizes),
-            *(half_width(mechanism, level, at) for level in (TYPICAL, COMMON, RARE)),
+            typical=half_width(mechanism, TYPICAL, at),
+            common=half_width(mechanism, COMMON, at),
+            rare=half_width(mechanism, RARE, at),
             std=float(mechanism.std(0.0 if at is None else at)),
         )
 

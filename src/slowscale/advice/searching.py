@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from slowscale.advice.accuracy import Accuracy
 from slowscale.advice.shapes import HALVINGS, SPACES, Point, Shape, Space
+from slowscale.errors import CalibrationError
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.parameters import Array
@@ -22,7 +24,7 @@ NEAR = math.log(1.15)  # candidates of the front are shown if they differ by thi
 FAR = math.log(30)  # losses above the least one by this factor count as this factor above it
 TRANSFORMATIONS = "root or log"
 # How far the charged losses may stay below the wanted ones.
-LOSS_TOLERANCE = 2e-3
+LOSS_TOLERANCE = 1e-3
 MOST_SCALES_TRIED = 30
 
 
@@ -56,7 +58,7 @@ def efficient(losses: Array) -> npt.NDArray[np.bool_]:
     """Return for each row of losses whether no other row is at most as large at every size and smaller at one."""
     at_most = (losses[:, None, :] <= losses[None, :, :]).all(axis=2)
     less = (losses[:, None, :] < losses[None, :, :]).any(axis=2)
-    return ~(at_most & less).any(axis=0)
+    return np.asarray(~(at_most & less).any(axis=0))
 
 
 class LeastLosses:
@@ -159,7 +161,8 @@ class LeastError:
         for space in SPACES:
             shape, error = self._best(space)
             if shape is not None:
-                found.append(self._certified(shape, error))
+                with suppress(CalibrationError):  # another family can keep the losses
+                    found.append(self._certified(shape, error))
         found += self._transformation()
         return sorted(found, key=self._accuracy.of)
 
@@ -172,7 +175,8 @@ class LeastError:
     def _best(self, space: Space) -> tuple[Shape | None, float]:
         """Return the shape with the least error, and that error."""
         best: Shape | None = None
-        point, error = (), math.inf
+        point: Point = ()
+        error = math.inf
         for other in space.grid():
             better = self._improved(space.shape(*other), error)
             if better is not None:
@@ -200,31 +204,37 @@ class LeastError:
         def excess(log: float) -> float:
             return self._excess(shape, math.exp(log))
 
-        high = math.log(error) if error < math.inf else math.log(float(self._sizes.max()))
-        step = 1.0
+        # A known error is mostly improved by a little, so that the first steps are small.
+        high, step = (math.log(error), 0.02) if error < math.inf else (math.log(float(self._sizes.max())), 1.0)
         while excess(high) > 0:
             high, step = high + step, 2 * step
-        low, step = high - 1.0, 1.0
+        low = high - step
         while excess(low) < 0:
-            low, step = low - step, 2 * step
+            high, step = low, 2 * step
+            low = high - step
         return math.exp(float(brentq(excess, low, high, xtol=1e-4)))
 
     def _certified(self, shape: Shape, error: float) -> AdditiveMechanism:
         """Return the mechanism whose charged losses are at most the wanted ones, and nearly reach one of them."""
         log = math.log(self._accuracy.scaled(shape, error).sigma)
+        slope = (self._excess(shape, 1.01 * error) - self._excess(shape, error)) / math.log(1.01)
         tried: dict[float, float] = {}
         for _ in range(MOST_SCALES_TRIED):
             tried[log] = excess = self._charged_excess(shape.with_scale(math.exp(log)))
             if -LOSS_TOLERANCE <= excess <= 0:
                 break
             above, below = [x for x in tried if tried[x] > 0], [x for x in tried if tried[x] <= 0]
+            log -= (excess + LOSS_TOLERANCE / 2) / min(slope, -0.01)
             if above and below:  # a larger scale has smaller losses
                 left, right = max(above), min(below)
-                share = (tried[left] + LOSS_TOLERANCE / 2) / (tried[left] - tried[right])
-                log = left + min(max(share, 0.05), 0.95) * (right - left)
-            else:
-                log += excess + math.copysign(LOSS_TOLERANCE, excess)
-        return shape.with_scale(math.exp(min(x for x in tried if tried[x] <= 0)))
+                room = 0.05 * (right - left)
+                log = min(max(log, left + room), right - room)
+        kept = [x for x in tried if tried[x] <= 0]
+        if not kept:
+            raise CalibrationError(
+                f"losses cannot be kept by {shape.family.__name__} with any scale that was tried; raise the losses"
+            )
+        return shape.with_scale(math.exp(min(kept)))
 
     def _charged_excess(self, mechanism: AdditiveMechanism) -> float:
         """Return the log of the largest ratio of a charged loss to the wanted one."""

@@ -33,7 +33,7 @@ class Shape:
     def with_scale(self, scale: float) -> AdditiveMechanism:
         """Return the mechanism with this shape and a scale."""
         name = "scale" if self.family is ArsinhNormal else "sigma"
-        return self.family(**{name: scale}, **dict(self.parameters))  # type: ignore[arg-type]
+        return self.family(**{name: scale}, **dict(self.parameters))
 
     @property
     def unit(self) -> UnitNoise | None:

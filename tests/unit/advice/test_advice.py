@@ -144,6 +144,14 @@ def test_a_single_loss_gives_a_gaussian_and_roots_are_tried():
     assert all(row.tight[0] <= 0.5 * (1 + 1e-9) for row in advice.table)
 
 
+def test_the_limit_on_rare_errors_is_kept_and_named():
+    heavy, light = (ss.advise({"largest": 1e8}, losses={"largest": 20.0}, rare=rare) for rare in (20, 4))
+    assert "Rare errors are as large as rare=20 allows" in heavy.reason
+    for advice, rare in ((heavy, 20), (light, 4)):
+        assert all(max(row.rare, row.std) <= 1.01 * rare * row.common for row in advice.table)
+    assert heavy.table[0].common < light.table[0].common
+
+
 def test_absurd_noise_is_warned_of():
     with pytest.warns(UserWarning, match="more than 10¹² times the largest record"):
         ss.advise({"median": 100}, losses={"median": 1e-30})
