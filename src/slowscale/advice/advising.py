@@ -45,7 +45,7 @@ def advise(
     recommended one is chosen by its tight losses at the named sizes: the largest ratio to the least loss that a
     candidate has at the same size is as small as possible. In other words, no candidate is better by more than that
     factor at any size. Losses below 0.01 count as 0.01. Given losses, the recommended mechanism has the least error of
-    those whose tight losses are at most these.
+    those whose tight losses are at most these; noise that is made from the losses (`FromPolicy`) is tried as well.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, half_width
 from slowscale.figures import figure
 from slowscale.markup import html_text
 from slowscale.mechanisms import Mechanism
+from slowscale.policy import PointsPolicy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,10 +71,13 @@ class Candidate:
     @property
     def name(self) -> str:
         """The mechanism with the parameters that were chosen for it, in a few digits."""
-        shown = [
+        promise = getattr(self.mechanism, "promise", None)
+        points = promise.points if isinstance(promise, PointsPolicy) else ()
+        shown = [f"{figure(size)}: {figure(loss)}" for size, loss in points]
+        shown += [
             f"{name}={figure(value)}"
             for name, value in self.mechanism.to_dict().items()
-            if not isinstance(value, str) and not (name == "a" and _usual_offset(self.mechanism, value))
+            if not isinstance(value, str | Mapping) and not (name == "a" and _usual_offset(self.mechanism, value))
         ]
         return f"{type(self.mechanism).__name__}({', '.join(shown)})".replace("\u00a0", "")
 

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from slowscale.advice.accuracy import Accuracy
 from slowscale.advice.shapes import HALVINGS, SPACES, Point, Shape, Space
-from slowscale.errors import CalibrationError
-from slowscale.mechanisms import Mechanism
+from slowscale.errors import CalibrationError, ParameterError
+from slowscale.mechanisms import FromPolicy, Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.parameters import Array
+from slowscale.policy import PointsPolicy
 
 # Losses below this count as this much: an attacker learns next to nothing, so that their ratios mean nothing.
 SMALL_LOSS = 0.01
@@ -26,6 +27,7 @@ TRANSFORMATIONS = "root or log"
 # How far the charged losses may stay below the wanted ones.
 LOSS_TOLERANCE = 1e-3
 MOST_SCALES_TRIED = 30
+PROMISES_TRIED = 12
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,13 @@ class LeastLosses:
         ]
 
 
+def _pure_loss(loss: float) -> float:
+    """Return the PRDP loss ε for which the PRzCDP loss tanh(ε/2)·ε has a value."""
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda e: math.tanh(e / 2) * e - loss, 0.0, loss + math.sqrt(2 * loss) + 1, xtol=1e-12))
+
+
 def _selection(families: list[str], losses: Array) -> list[int]:
     """Return the rows to show: the recommended one, the best at each size, some of the front, and of each family."""
     order = ranks(losses)
@@ -163,6 +172,10 @@ class LeastError:
             if shape is not None:
                 with suppress(CalibrationError):  # another family can keep the losses
                     found.append(self._certified(shape, error))
+        promise, error = self._promise()
+        if promise is not None:
+            with suppress(CalibrationError):
+                found.append(self._certified(promise, error))
         found += self._transformation()
         return sorted(found, key=self._accuracy.of)
 
@@ -235,6 +248,33 @@ class LeastError:
                 f"losses cannot be kept by {shape.family.__name__} with any scale that was tried; raise the losses"
             )
         return shape.with_scale(math.exp(min(kept)))
+
+    def _promise(self) -> tuple[Shape | None, float]:
+        """Return noise that is made from the wanted losses, and its error; see `FromPolicy`.
+
+        Its promise is of PRDP losses. At first they are those whose closed form is the wanted loss. The tight loss is
+        lower, more so at some sizes than at others, so that the promise is raised until they agree.
+        """
+        best: Shape | None = None
+        error = math.inf
+        pure = np.array([_pure_loss(loss) for loss in self._wanted.tolist()])
+        for _ in range(PROMISES_TRIED):
+            promised = [float(pure[0])]
+            for i in range(1, pure.size):  # a loss must not grow faster than the size
+                most = promised[-1] * float(self._sizes[i] / self._sizes[i - 1])
+                promised.append(min(float(pure[i]), most))
+            try:
+                points = PointsPolicy(tuple(zip(self._sizes.tolist(), promised, strict=True)))
+                shape = Shape(FromPolicy, (("promise", points),))
+                better = self._improved(shape, error)
+            except ParameterError:  # a promise that does not grow, or noise that would be too large
+                return best, error
+            if better is not None:
+                best, error = shape, better
+            if shape.unit is None:
+                return best, error
+            pure = np.array(promised) * np.sqrt(self._wanted / np.maximum(shape.unit.losses(self._sizes), 1e-300))
+        return best, error
 
     def _charged_excess(self, mechanism: AdditiveMechanism) -> float:
         """Return the log of the largest ratio of a charged loss to the wanted one."""

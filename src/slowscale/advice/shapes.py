@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Shape:
     """A family of noise with all its parameters except the scale."""
 
     family: type[AdditiveMechanism]
-    parameters: tuple[tuple[str, float | None], ...] = ()
+    parameters: tuple[tuple[str, Any], ...] = ()
 
     def with_scale(self, scale: float) -> AdditiveMechanism:
         """Return the mechanism with this shape and a scale."""

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from slowscale.errors import ParameterError
 from slowscale.files import free_target, write_files
 from slowscale.mechanisms.grid import as_unit
+from slowscale.parameters import tables
 from slowscale.plan.inputs import DATABASE_FILES
 from slowscale.plan.toml import toml_key, toml_value
 from slowscale.sizes import LARGEST_WORD
@@ -103,6 +104,8 @@ def advised_plan(advice: "Advice", place: str, column: str, has_password: bool =
     """
     mechanism = advice.best
     given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
+    for name, table in tables(type(mechanism)).items():  # plans give a promise by its points
+        given[table.name] = given.pop(name)["points"]
     lines = [
         "# A plan for slowscale: what to publish, from which records, with which protection.",
         *textwrap.wrap(advice.reason, 110, initial_indent="# ", subsequent_indent="# "),
