@@ -179,8 +179,8 @@ class Advice:
         path
             The plan file, ending in .toml.
         data
-            The records: a file, or the address of a database table. They are not read. By default, a file
-            records.parquet beside the plan.
+            The records: a file, or the address of a database table. If there is such a file, types are proposed for
+            its columns, as by `guess_types`. By default, a file records.parquet beside the plan.
         column
             The column to sum.
         overwrite

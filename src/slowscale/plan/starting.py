@@ -75,12 +75,7 @@ def starting_plan(
     has_password
         Whether a password was left out of the address.
     """
-    lines = ["[data]", *_source_lines(place, has_password)]
-    if guess is not None:
-        lines += [] if not guess.csv else [f"csv = {toml_value(guess.csv)}"]
-        # Notes that are not about a column are about the files as a whole.
-        lines += [f"# {name}: {note}" for name, note in guess.notes.items() if name not in columns]
-    lines += [*OPTIONAL_FIELDS, "", *_type_lines(columns, guess)]
+    lines = ["[data]", *_source_lines(place, has_password), *_column_lines(columns, guess)]
     return TEMPLATE.replace(DATA_TABLE, "\n".join(lines), 1)
 
 
@@ -93,14 +88,29 @@ def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: s
         source, has_password = plan_address(data, place.parent)
     else:
         source, has_password = os.path.relpath(data, place.parent), False
-    text = advised_plan(advice, source, column, has_password)
+    known = None
+    if data is not None and os.path.exists(data):
+        from slowscale.tables.guessing import guess_types
+        from slowscale.tables.sources import open_table
+
+        guess = guess_types(data)
+        dtypes = open_table(data, guess, guess.csv).schema()
+        known = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}, guess
+    text = advised_plan(advice, source, column, has_password, known)
     return write_files({place: lambda target: target.write_text(text, encoding="utf-8")}, overwrite=overwrite)
 
 
-def advised_plan(advice: "Advice", place: str, column: str, has_password: bool = False) -> str:
+def advised_plan(
+    advice: "Advice",
+    place: str,
+    column: str,
+    has_password: bool = False,
+    known: "tuple[Mapping[str, str], Guess] | None" = None,
+) -> str:
     """Return the text of a plan with the mechanism that was advised.
 
-    The plan can be read as it is. It publishes the total over all records, until public cells are chosen in it.
+    The plan can be read as it is. It publishes the total over all records, until public cells are chosen in it. The
+    columns and their proposed types are `known` if there is a file already.
     """
     mechanism = advice.best
     given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
@@ -113,6 +123,7 @@ def advised_plan(advice: "Advice", place: str, column: str, has_password: bool =
         "",
         "[data]",
         *_source_lines(place, has_password),
+        *(() if known is None else _column_lines(*known)),
         "",
         "# Choose the public cells, or leave this out for totals over all records.",
         "# [keys]",
@@ -169,6 +180,16 @@ def _source_lines(place: str, has_password: bool) -> Iterator[str]:
     )
     if has_password:
         yield "# the password is not written here: set PGPASSWORD, or add a line to ~/.pgpass"
+
+
+def _column_lines(columns: Mapping[str, str], guess: "Guess | None") -> Iterator[str]:
+    """Yield the format of the files, further fields that are left open, and the columns with their types."""
+    if guess is not None:
+        if guess.csv:
+            yield f"csv = {toml_value(guess.csv)}"
+        # Notes that are not about a column are about the files as a whole.
+        yield from (f"# {name}: {note}" for name, note in guess.notes.items() if name not in columns)
+    yield from (*OPTIONAL_FIELDS, "", *_type_lines(columns, guess))
 
 
 def _type_lines(columns: Mapping[str, str], guess: "Guess | None") -> Iterator[str]:

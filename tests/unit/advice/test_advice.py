@@ -205,6 +205,16 @@ def test_a_plan_gives_the_advised_mechanism(records, goal, tmp_path):
     assert ss.read_plan(advice.plan(path, overwrite=True)).data.path == str(tmp_path / "records.parquet")
 
 
+@pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:the proposed types:slowscale.errors.ConfidentialWarning")
+def test_a_plan_for_a_file_has_proposed_types(tmp_path):
+    (tmp_path / "tax.csv").write_text("state;total tax\n01;120\n01;4000\n48;31000\n")
+    path = ss.advise({"a": 1.0}, std=2).plan(tmp_path / "p.toml", tmp_path / "tax.csv", "total tax")
+    plan = ss.read_plan(path)
+    assert plan.data.types["total tax"].startswith("int")
+    assert plan.data.csv.delimiter == ";"
+
+
 def test_a_plan_has_no_password(tmp_path):
     path = ss.advise({"a": 1.0}, std=2).plan(tmp_path / "p.toml", "postgresql://me:secret@host/db#table")
     assert "secret" not in path.read_text()
