@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slowscale import datasets
     from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
+    from slowscale.advice import Advice, advise
     from slowscale.attackers import Attacker, Posterior, attacker
     from slowscale.bounded import BoundedPolicy
     from slowscale.errors import (
@@ -59,6 +60,7 @@ __version__ = "0.1.0.dev0"
 # Where each name lives: it is imported when it is first asked for, so that nobody waits for what is not needed.
 _HOMES = {
     "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
+    "slowscale.advice": ("Advice", "advise"),
     "slowscale.attackers": ("Attacker", "Posterior", "attacker"),
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
@@ -85,6 +87,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("datasets",)  # modules that are public as a whole
 
 __all__ = [
+    "Advice",
     "ArsinhNormal",
     "Attacker",
     "BoundedPolicy",
@@ -122,6 +125,7 @@ __all__ = [
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
+    "advise",
     "attacker",
     "compare",
     "datasets",

@@ -99,6 +99,7 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "quantiles plan.toml --column cattle --loss 0.1 --yes",
         "compare --std 75 --at 106 --chart chart.svg",
         "calibrate root --std 5 --at 100 --param k=4",
+        "advise --records median=10,largest=1000 --interval 50",
         "demo demo",
         "schema",
         "ledger show l",
@@ -229,6 +230,42 @@ def test_programs_get_json(folder):
     rows = json.loads(run("compare", "--std", 75, "--at", 106, "--json", folder=folder).stdout)
     assert len(rows) == 6
     assert "properties" in json.loads(run("schema", folder=folder).stdout)
+
+
+def test_advise_prints_a_table_and_writes_a_plan_and_a_chart(tmp_path):
+    asked = ("advise", "--records", "median=106,largest=1.55e6", "--interval", 150)
+    done = run(*asked, "--plan", "p.toml", "--data", "d.csv", "--column", "pay", "--chart", "c.svg", folder=tmp_path)
+    best = ss.read_plan(tmp_path / "p.toml").mechanisms["pay"]
+    assert best.prediction_interval(0)[1] == pytest.approx(150)
+    assert "Recommended: " in done.stdout
+    assert "█" in done.stdout
+    assert "wrote p.toml: edit it, then `slowscale check p.toml`" in done.stderr
+    assert (tmp_path / "c.svg").read_text().startswith("<svg")
+    found = json.loads(run(*asked, "--json", folder=tmp_path).stdout)
+    assert ss.Mechanism.from_dict(found["best"]) == best
+    assert found["candidates"][0]["tight_losses"]["largest"] == pytest.approx(best.tight_loss(1.55e6))
+    wanted = ("advise", "--records", "median=106,largest=1.55e6", "--losses", "median=0.5,largest=40", "--json")
+    found = json.loads(run(*wanted, folder=tmp_path).stdout)["candidates"][0]["tight_losses"]
+    assert found["median"] <= 0.5
+    assert found["largest"] <= 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--interval", 150, "--plan", "p.toml"], "p.toml exists: choose another name, or --overwrite"),
+        ([], "give one goal: an accuracy, which is --interval, --std or --relative, or --losses; got none"),
+        (["--interval", -1], "--interval must be a finite number > 0, got -1.0"),
+        (["--relative", 0.1], "--at must be given with --relative"),
+        (["--losses", "medan=1"], "--losses must be of names in records, which are median, largest; got 'medan'"),
+        (["--losses", "median"], "--losses must be a name and a number such as median=0.25,largest=50, got 'median'"),
+        (["--losses", "median=1,median=2"], "--losses must have each name once"),
+    ],
+)
+def test_mistakes_in_advise_name_the_options(arguments, words, tmp_path):
+    (tmp_path / "p.toml").touch()
+    done = run("advise", "--records", "median=106,largest=1.55e6", *arguments, folder=tmp_path, code=2)
+    assert words in done.stderr
 
 
 def test_existing_files_are_not_overwritten_and_nothing_is_spent(folder):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from slowscale.cli.advising import advise
 from slowscale.cli.explain import explain
 from slowscale.cli.ledgers import history, raise_cap, show, verify
 from slowscale.cli.mechanisms import calibrate, compare
@@ -41,7 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # In the order in which --help lists them.
-for command in (init, check, release, explain, quantiles, compare, calibrate, demo, study, schema):
+for command in (advise, init, check, release, explain, quantiles, compare, calibrate, demo, study, schema):
     app.command()(command)
 
 ledger_app = typer.Typer(no_args_is_help=True)

@@ -19,6 +19,7 @@ The tight loss is the supremum of d_α/α over all α > 1. Two facts bound it be
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -309,6 +310,7 @@ class _Orders:
             self.logs = self.logs[places]
 
 
+@lru_cache(maxsize=256)
 def far_end(noise: SymmetricNoise) -> float:
     """Return the t beyond which the noise is bounded as a whole; `_drop` is concave there."""
     return max(float(noise.isf(FAR_TAIL / 2)), 2 * noise._concave_from)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path, PurePath
@@ -9,11 +10,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from slowscale.errors import ParameterError
+from slowscale.files import free_target, write_files
+from slowscale.mechanisms.grid import as_unit
+from slowscale.parameters import tables
 from slowscale.plan.inputs import DATABASE_FILES
 from slowscale.plan.toml import toml_key, toml_value
+from slowscale.sizes import LARGEST_WORD
 
 if TYPE_CHECKING:
+    from slowscale.advice import Advice
     from slowscale.tables.guessing import Guess
+    from slowscale.typing import UnitLike
 
 EXAMPLE = files("slowscale.plan").joinpath("example.toml").read_text(encoding="utf-8")
 TEMPLATE = files("slowscale.plan").joinpath("template.toml").read_text(encoding="utf-8")
@@ -68,13 +75,100 @@ def starting_plan(
     has_password
         Whether a password was left out of the address.
     """
-    lines = ["[data]", *_source_lines(place, has_password)]
-    if guess is not None:
-        lines += [] if not guess.csv else [f"csv = {toml_value(guess.csv)}"]
-        # Notes that are not about a column are about the files as a whole.
-        lines += [f"# {name}: {note}" for name, note in guess.notes.items() if name not in columns]
-    lines += [*OPTIONAL_FIELDS, "", *_type_lines(columns, guess)]
+    lines = ["[data]", *_source_lines(place, has_password), *_column_lines(columns, guess)]
     return TEMPLATE.replace(DATA_TABLE, "\n".join(lines), 1)
+
+
+def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: str, overwrite: bool = False) -> Path:
+    """Write a plan with the mechanism that was advised, and return its path; see `Advice.plan`."""
+    place = free_target(path, ".toml", overwrite)
+    if data is None:
+        source, has_password = "records.parquet", False
+    elif "://" in data:
+        source, has_password = plan_address(data, place.parent)
+    else:
+        source, has_password = os.path.relpath(data, place.parent), False
+    known = None
+    if data is not None and os.path.exists(data):
+        from slowscale.tables.guessing import guess_types
+        from slowscale.tables.sources import open_table
+
+        guess = guess_types(data)
+        dtypes = open_table(data, guess, guess.csv).schema()
+        known = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}, guess
+    text = advised_plan(advice, source, column, has_password, known)
+    return write_files({place: lambda target: target.write_text(text, encoding="utf-8")}, overwrite=overwrite)
+
+
+def advised_plan(
+    advice: "Advice",
+    place: str,
+    column: str,
+    has_password: bool = False,
+    known: "tuple[Mapping[str, str], Guess] | None" = None,
+) -> str:
+    """Return the text of a plan with the mechanism that was advised.
+
+    The plan can be read as it is. It publishes the total over all records, until public cells are chosen in it. The
+    columns and their proposed types are `known` if there is a file already.
+    """
+    mechanism = advice.best
+    given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
+    for name, table in tables(type(mechanism)).items():  # plans give a promise by its points
+        given[table.name] = given.pop(name)["points"]
+    lines = [
+        "# A plan for slowscale: what to publish, from which records, with which protection.",
+        *textwrap.wrap(advice.reason, 110, initial_indent="# ", subsequent_indent="# "),
+        "# The choice is based on the record sizes under [report] below. They must be public knowledge.",
+        "",
+        "[data]",
+        *_source_lines(place, has_password),
+        *(() if known is None else _column_lines(*known)),
+        "",
+        "# Choose the public cells, or leave this out for totals over all records.",
+        "# [keys]",
+        '# by = ["county"]',
+        '# file = "cells.csv"',
+        "",
+        "[ledger]",
+        _with_comment('path = "plan.ledger"', "records what every release costs; created if it does not exist"),
+        "",
+        "[[sums]]",
+        f"column = {toml_value(column)}",
+        f"mechanism = {toml_value(mechanism.kind)}",
+        *(f"{name} = {toml_value(value)}" for name, value in given.items()),
+        f"unit = {toml_value(_plain_unit(advice.unit))}",
+        "",
+        "[options]",
+        _with_comment('accounting = "tight"', "charge the tight policy, which the advice is about"),
+        "",
+        "[report]",
+        "sizes = [",
+        *(f"  {toml_value({'name': name, 'size': size})}," for name, size in _report_sizes(advice.records).items()),
+        "]",
+        "",
+        TEMPLATE[TEMPLATE.index("[output]") :],
+    ]
+    return "\n".join(lines)
+
+
+def _plain_unit(unit: "UnitLike") -> int | str:
+    """Return a unit as plans give it: a whole number, or text."""
+    exact = as_unit(unit)
+    return exact.numerator if exact.denominator == 1 else str(unit)
+
+
+def _report_sizes(records: Mapping[str, float]) -> dict[str, float]:
+    """Return named sizes such that the name of the largest one, and no other, contains the word "largest"."""
+    top = max(records, key=lambda name: records[name])
+    named = {}
+    for name, size in records.items():
+        says = LARGEST_WORD.search(name) is not None
+        if name == top:
+            named[name if says else f"{name} (largest)"] = size
+        else:
+            named[LARGEST_WORD.sub("large", name)] = size
+    return named
 
 
 def _source_lines(place: str, has_password: bool) -> Iterator[str]:
@@ -86,6 +180,16 @@ def _source_lines(place: str, has_password: bool) -> Iterator[str]:
     )
     if has_password:
         yield "# the password is not written here: set PGPASSWORD, or add a line to ~/.pgpass"
+
+
+def _column_lines(columns: Mapping[str, str], guess: "Guess | None") -> Iterator[str]:
+    """Yield the format of the files, further fields that are left open, and the columns with their types."""
+    if guess is not None:
+        if guess.csv:
+            yield f"csv = {toml_value(guess.csv)}"
+        # Notes that are not about a column are about the files as a whole.
+        yield from (f"# {name}: {note}" for name, note in guess.notes.items() if name not in columns)
+    yield from (*OPTIONAL_FIELDS, "", *_type_lines(columns, guess))
 
 
 def _type_lines(columns: Mapping[str, str], guess: "Guess | None") -> Iterator[str]:

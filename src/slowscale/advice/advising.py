@@ -1,0 +1,248 @@
+"""`advise`: from what a curator knows to a mechanism with all its parameters."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from slowscale.advice.accuracy import Accuracy
+from slowscale.advice.results import Advice, Candidate
+from slowscale.advice.searching import SMALL_LOSS, LeastError, LeastLosses, efficient, ranks, regrets
+from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
+from slowscale.figures import figure
+from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.calibration import LEVEL
+from slowscale.mechanisms.grid import as_unit
+from slowscale.parameters import as_number, level_quantile
+from slowscale.typing import UnitLike
+
+MOST_NAMED_RECORDS = 8
+# The largest ratio of rare errors to those at 95 %, unless another one is given. That of a Gaussian is 1.7.
+RARE_RATIO = 20.0
+# A standard deviation is absurd if it is this many times the largest record.
+ABSURD = 1e12
+
+
+def advise(
+    records: Mapping[str, float],
+    *,
+    interval: float | None = None,
+    std: float | None = None,
+    relative: float | None = None,
+    losses: Mapping[str, float] | None = None,
+    level: float = LEVEL,
+    at: float | None = None,
+    rare: float = RARE_RATIO,
+    unit: UnitLike = 1,
+) -> Advice:
+    """Recommend a mechanism, from record sizes that are publicly known or assumed and a wanted accuracy or losses.
+
+    All families are searched with all their parameters. Given an accuracy, every candidate meets it exactly, and the
+    recommended one is chosen by its tight losses at the named sizes: the largest ratio to the least loss that a
+    candidate has at the same size is as small as possible. In other words, no candidate is better by more than that
+    factor at any size. Losses below 0.01 count as 0.01. Given losses, the recommended mechanism has the least error of
+    those whose tight losses are at most these; noise that is made from the losses (`FromPolicy`) is tried as well.
+
+    Parameters
+    ----------
+    records
+        Names and sizes of records, such as {"median": 268_689, "largest": 39e9}. State public knowledge only, never a
+        size that was looked up in the records.
+    interval
+        The wanted half-width of the interval around the true sum that contains the result with probability `level`.
+    std
+        The wanted standard deviation, in place of an interval.
+    relative
+        The wanted half-width as a share of `at`, in place of an interval: 0.05 for ±5 %.
+    losses
+        The largest tight loss (PRzCDP) of some of the named records, in place of an accuracy.
+    level
+        The level of the interval.
+    at
+        A typical sum. Roots and logs, whose error grows with the sum, are tried only if it is given, and their error is
+        the one for this sum.
+    rare
+        How large rare errors may be: the half-width of the 99.9 % interval, and the standard deviation, are at most
+        this many times the half-width of the 95 % interval. Noise with heavier tails is not considered.
+    unit
+        The unit that results are rounded to, for the plan.
+
+    Examples
+    --------
+    >>> import slowscale as ss
+    >>> advice = ss.advise({"median": 106, "largest": 1_550_000}, interval=150)
+    >>> round(advice.best.prediction_interval(0, 0.95)[1])
+    150
+    """
+    sizes = _sizes(records)
+    wanted = None if losses is None else _losses(losses, sizes)
+    targets = [n for n, v in (("interval", interval), ("std", std), ("relative", relative)) if v is not None]
+    if len(targets) + (wanted is not None) != 1:
+        raise ParameterTypeError(
+            "give one goal: an accuracy, which is interval=…, std=… or relative=…, or losses=…; got "
+            f"{' and '.join([*targets, *(['losses'] if wanted is not None else [])]) or 'none'}"
+        )
+    level_quantile(level)  # raises unless it is a level
+    place = None if at is None else _positive("at", at)
+    ratio = as_number("rare", rare, "a number of at least 2")
+    if not ratio >= 2:
+        raise ParameterError(f"rare must be a number of at least 2, the Gaussian has 1.7; got {rare}")
+    as_unit(unit)
+    accuracy = Accuracy(None if std is not None else float(level), place, ratio)
+    if wanted is not None:
+        return _least_error(sizes, wanted, accuracy, unit)
+    if relative is not None:
+        if place is None:
+            raise ParameterTypeError("at must be given with relative=…: the typical sum that the share is of")
+        error = _positive("relative", relative) * place
+    else:
+        error = _positive(targets[0], interval if std is None else std)
+    if error < float(as_unit(unit)) / 2:
+        raise ParameterError(
+            f"unit must be finer than the wanted error of {figure(error)}, got {unit}: results are rounded to the unit"
+        )
+    return _least_losses(sizes, error, accuracy, unit)
+
+
+def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, unit: UnitLike) -> Advice:
+    found = LeastLosses(np.array(list(sizes.values())), accuracy, error).search()
+    rows = _candidates(found, sizes, accuracy.at)
+    losses = np.array([row.tight for row in rows])
+    order = ranks(losses)
+    front, ratios = efficient(losses), regrets(losses)
+    rows = [replace(row, efficient=bool(e), regret=float(r)) for row, e, r in zip(rows, front, ratios, strict=True)]
+    table = [rows[i] for i in np.argsort(np.where(front, order, order + 1e9), kind="stable")]
+    table = [table[0], *sorted(table[1:], key=lambda row: (not row.efficient, row.tight[-1]))]
+    _warn_if_absurd(table[0], sizes)
+    goal = accuracy.words(error)
+    return Advice(sizes, tuple(table), goal, _trade(table, list(sizes), accuracy), None, unit)
+
+
+def _trade(table: Sequence[Candidate], names: Sequence[str], accuracy: Accuracy) -> str:
+    """Return why the first candidate is recommended, and what it gives up."""
+    best = table[0]
+    parts = [f"Recommended: {best.name}."]
+    if len(names) > 1:
+        parts.append(
+            f"At no size does another candidate lose less by more than a factor of {figure(best.regret)}, which is "
+            f"the smallest such factor. (Losses below {SMALL_LOSS} count as {SMALL_LOSS}.)"
+        )
+    # What the smallest record gives up is not worth a word if it loses next to nothing.
+    first = next((i for i, loss in enumerate(best.tight) if loss > SMALL_LOSS), len(names) - 1)
+    parts += list(dict.fromkeys(_given_up(table, names, i) for i in (first, len(names) - 1)))
+    parts.append(_errors(best, accuracy))
+    return " ".join(part for part in parts if part)
+
+
+def _given_up(table: Sequence[Candidate], names: Sequence[str], i: int) -> str:
+    """Return which other candidate loses least at a size, and what it would cost to choose it; or nothing."""
+    best, least = table[0], min(table, key=lambda row: row.tight[i])
+    if least is best:
+        return ""
+    dearer = [max(one, SMALL_LOSS) / max(two, SMALL_LOSS) for one, two in zip(least.tight, best.tight, strict=True)]
+    worst = dearer.index(max(dearer))
+    return (
+        f"The trade: at {names[i]}, {least.name} loses least, {figure(least.tight[i])} instead of "
+        f"{figure(best.tight[i])}, but at {names[worst]} it loses {figure(least.tight[worst])} instead of "
+        f"{figure(best.tight[worst])}."
+    )
+
+
+def _errors(best: Candidate, accuracy: Accuracy) -> str:
+    text = (
+        f"Half of the results are within ±{figure(best.typical)} of the true sum, 95 % within ±{figure(best.common)} "
+        f"and 99.9 % within ±{figure(best.rare)}."
+    )
+    if max(best.rare, best.std) > 0.9 * accuracy.rare * best.common:
+        text += (
+            f" Rare errors are as large as rare={figure(accuracy.rare)} allows; with a smaller limit they are smaller, "
+            "and losses are larger."
+        )
+    if best.mechanism._error_grows:
+        assert accuracy.at is not None
+        text += f" This is for a sum of {figure(accuracy.at)}; the error grows with the sum."
+    return text
+
+
+def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Accuracy, unit: UnitLike) -> Advice:
+    limited = np.array([sizes[name] for name in wanted])
+    found = LeastError(limited, accuracy, np.array(list(wanted.values()))).search()
+    if not found:
+        raise CalibrationError(
+            "losses cannot be kept by any mechanism that was tried; raise the losses of the largest records, or rare"
+        )
+    rows = _candidates(found, sizes, accuracy.at)
+    front = efficient(np.array([row.tight for row in rows]))
+    table = [replace(row, efficient=bool(e)) for row, e in zip(rows, front, strict=True)]
+    best = table[0]
+    _warn_if_absurd(best, sizes)
+    goal = "tight losses of at most " + ", ".join(f"{figure(loss)} at {name}" for name, loss in wanted.items())
+    second = (
+        f" The next best, {table[1].name}, has an error of {figure(accuracy.of(table[1].mechanism))}."
+        if len(table) > 1
+        else ""
+    )
+    ratios = {name: best.tight[list(sizes).index(name)] / loss for name, loss in wanted.items()}
+    binding = max(ratios, key=lambda name: ratios[name])
+    reason = (
+        f"Recommended: {best.name}. No family has a smaller error: "
+        f"{accuracy.words(accuracy.of(best.mechanism))}.{second} The loss at {binding} "
+        f"decides: a larger one would allow a smaller error. {_errors(best, accuracy)}"
+    )
+    return Advice(sizes, tuple(table), goal, reason, wanted, unit)
+
+
+def _candidates(found: Sequence[Mechanism], sizes: dict[str, float], at: float | None) -> list[Candidate]:
+    return [Candidate.of(mechanism, list(sizes.values()), at) for mechanism in found]
+
+
+def _warn_if_absurd(best: Candidate, sizes: dict[str, float]) -> None:
+    largest = max(sizes.values())
+    if best.std > ABSURD * largest:
+        warnings.warn(
+            f"the recommended mechanism has a standard deviation of {figure(best.std)}, more than 10¹² times the "
+            f"largest record ({figure(largest)}): its results are useless. Allow larger losses, or a larger error",
+            stacklevel=4,
+        )
+
+
+def _sizes(records: Any) -> dict[str, float]:
+    if not isinstance(records, Mapping):
+        raise ParameterTypeError(
+            f'records must be names with sizes, such as {{"median": 12, "largest": 4e10}}, got {records!r:.60}'
+        )
+    if not 1 <= len(records) <= MOST_NAMED_RECORDS:
+        raise ParameterError(
+            f'records must be from 1 to {MOST_NAMED_RECORDS} sizes, such as {{"median": 12, "largest": 4e10}}, got '
+            f"{len(records)}"
+        )
+    sizes = {str(name): _positive(f"records[{str(name)!r}]", size) for name, size in records.items()}
+    return dict(sorted(sizes.items(), key=lambda pair: pair[1]))
+
+
+def _losses(losses: Any, sizes: dict[str, float]) -> dict[str, float]:
+    if not isinstance(losses, Mapping) or not losses:
+        raise ParameterTypeError(f'losses must be names with losses, such as {{"median": 0.5}}, got {losses!r:.60}')
+    for name in losses:
+        if name not in sizes:
+            raise ParameterError(f"losses must be of names in records, which are {', '.join(sizes)}; got {name!r:.60}")
+    wanted = {name: _positive(f"losses[{name!r}]", losses[name]) for name in sizes if name in losses}
+    names = list(wanted)
+    for one, two in pairwise(names):
+        if wanted[one] > wanted[two]:
+            raise ParameterError(
+                f"losses must not fall with the size, because a larger record never loses less: {one!r} has "
+                f"{figure(wanted[one])}, and {two!r} has {figure(wanted[two])}. Raise the second, or lower the first"
+            )
+    return wanted
+
+
+def _positive(name: str, value: Any) -> float:
+    number = as_number(name, value, "a finite number > 0")
+    if not 0 < number < math.inf:
+        raise ParameterError(f"{name} must be a finite number > 0, got {value}")
+    return number

@@ -1,0 +1,252 @@
+"""The advisor: its recommendation against named mechanisms and brute force, wanted losses, plans, charts, errors."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from helpers.advice import advantage, fine_grid, random_problem
+
+import slowscale as ss
+from slowscale.advice.accuracy import Accuracy, half_width
+from slowscale.advice.advising import RARE_RATIO
+from slowscale.advice.searching import efficient, regrets
+
+TAX = {"p10": 9_982, "median": 268_689, "p90": 5_697_947, "p99": 113_281_480, "max": 39_065_768_707}
+HALF = 1.9e6
+# The mechanisms of issue 15 that have the same interval, with their losses at these sizes.
+NAMED = {
+    ss.ExponentialPolylog.calibrate(interval=HALF, sigma=1e5): (0.0006, 0.35, 7.3, 22.5, 77),
+    ss.ExponentialPolylog.calibrate(interval=HALF, sigma=1e4): (0.010, 1.62, 7.8, 17, 46),
+    ss.GeneralizedGaussian.calibrate(interval=HALF, p=0.5): (0.058, 1.27, 8.2, 36, 678),
+    ss.ArsinhNormal.calibrate(interval=HALF, shape=1.5): (0.0004, 0.26, 5.7, 16, 48),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_curves(monkeypatch):
+    """A curve of a tight policy takes seconds: the advisor must do without."""
+
+    def refuse(*_):
+        raise AssertionError("a curve was asked for")
+
+    monkeypatch.setattr("slowscale.policy.tight.tight_curve", refuse)
+
+
+@pytest.fixture(scope="module")
+def tax():
+    return ss.advise(TAX, interval=HALF)
+
+
+def test_no_named_mechanism_beats_the_recommendation_at_every_size(tax):
+    for mechanism, printed in NAMED.items():
+        tight = [mechanism.tight_loss(size) for size in TAX.values()]
+        assert any(ours < theirs for ours, theirs in zip(tax.table[0].tight, tight, strict=True))
+        assert any(ours < theirs for ours, theirs in zip(tax.table[0].tight, printed, strict=True))
+
+
+def test_a_polylog_with_a_fitted_scale_beats_the_generalized_gaussian_at_every_size():
+    """The decision table of docs/choosing.md says so."""
+    polylog, _, root_like, arsinh = NAMED
+    for size in TAX.values():
+        assert polylog.tight_loss(size) < root_like.tight_loss(size)
+        assert arsinh.tight_loss(size) < root_like.tight_loss(size)
+
+
+def test_every_candidate_has_the_wanted_error(tax):
+    assert {type(row.mechanism).__name__ for row in tax.table} >= {
+        "ArsinhNormal", "ExponentialPolylog", "Gaussian", "GeneralizedGaussian",
+    }  # fmt: skip
+    for row in tax.table:
+        assert row.common == pytest.approx(HALF, rel=1e-9)
+        assert row.typical < row.common < row.rare <= 1.01 * RARE_RATIO * row.common
+        assert row.tight == tuple(row.mechanism.tight_loss(size) for size in TAX.values())
+        assert all(tight <= closed for tight, closed in zip(row.tight, row.closed, strict=True))
+
+
+def test_the_recommendation_has_the_least_regret_of_the_front(tax):
+    losses = np.array([row.tight for row in tax.table])
+    assert [row.efficient for row in tax.table] == efficient(losses).tolist()
+    assert [row.regret for row in tax.table] == regrets(losses).tolist()
+    assert tax.table[0].efficient
+    assert tax.best == tax.table[0].mechanism
+    assert tax.table[0].regret == pytest.approx(min(row.regret for row in tax.table), rel=1e-3)
+
+
+def test_the_front_and_the_regret_by_hand():
+    losses = np.array([[1.0, 8.0], [2.0, 4.0], [2.0, 5.0], [4.0, 2.0], [1e-5, 1e9]])
+    assert efficient(losses).tolist() == [True, True, False, True, True]
+    assert regrets(losses[:4]).tolist() == [4, 2, 2.5, 4]
+    assert regrets(np.array([[1e-4, 1.0], [1e-2, 1.0]])).tolist() == [1, 1]  # both lose next to nothing
+
+
+@pytest.mark.parametrize("seed", [3, 5, 8])
+def test_no_candidate_of_a_fine_grid_is_better_by_five_per_cent_at_every_size(seed):
+    """Brute force on a coarse grid; 50 problems on a grid with a ratio of 1.1 gave a largest factor below 1.01."""
+    records, level, half = random_problem(np.random.default_rng(seed))
+    advice = ss.advise(records, interval=half, level=level)
+    accuracy = Accuracy(level, None, RARE_RATIO)
+    _, factor = advantage(fine_grid(1.6), accuracy, half, list(records.values()), advice.table[0].tight)
+    assert factor < 1.05
+
+
+def test_brute_force_finds_what_is_better():
+    heavy = ss.GeneralizedGaussian.calibrate(interval=HALF, p=0.5)
+    losses = [heavy.tight_loss(size) for size in TAX.values()]
+    shape, factor = advantage(fine_grid(1.6), Accuracy(0.95, None, RARE_RATIO), HALF, list(TAX.values()), losses)
+    assert factor > 1.05
+    better = Accuracy(0.95, None, RARE_RATIO).scaled(shape, HALF)
+    assert all(better.tight_loss(size) < loss for size, loss in zip(TAX.values(), losses, strict=True))
+
+
+def test_a_standard_deviation_and_a_relative_error():
+    advice = ss.advise({"median": 100, "largest": 1e6}, std=75)
+    assert advice.best.std() == pytest.approx(75)
+    advice = ss.advise({"median": 100, "largest": 1e6}, relative=0.1, at=2_000, level=0.9)
+    assert half_width(advice.best, 0.9, 2_000) == pytest.approx(200)
+    assert "90 % of the results within ±200 of the true sum for a sum of 2,000" in str(advice)
+    assert {type(row.mechanism).__name__ for row in advice.table} & {"Root", "Log"}
+
+
+def test_a_transformation_is_solved_for_the_smallest_scale():
+    """With a σ of 4.4 the interval of the log has the same length, but lies far below the sum."""
+    accuracy = Accuracy(0.95, 1e7, RARE_RATIO)
+    found = accuracy.solved(lambda sigma: ss.Log(sigma, 1e5), HALF)
+    low, high = found.prediction_interval(1e7)
+    assert max(1e7 - low, high - 1e7) == pytest.approx(HALF)
+    assert found.sigma < 0.2
+
+
+def test_wanted_losses_are_kept_with_the_least_error():
+    sizes, wanted = {"median": 268_689, "largest": 39e9}, {"median": 0.25, "largest": 48}
+    advice = ss.advise(sizes, losses=wanted)
+    for row in advice.table:
+        # The charge is read from a curve, which is at most 1 % above the single values.
+        ratios = [1.01 * loss / wanted[name] for name, loss in zip(sizes, row.tight, strict=True)]
+        exact = isinstance(row.mechanism, ss.Gaussian)
+        assert 0.985 < max(ratios) <= (1.01 if exact else 1)
+    assert [row.common for row in advice.table] == sorted(row.common for row in advice.table)
+    # Every shape of a fine grid that has an error which is 2 % less loses more at one of the sizes.
+    kept = [loss / 1.01 for loss in wanted.values()]
+    error = 0.98 * advice.table[0].common
+    assert advantage(fine_grid(1.6), Accuracy(0.95, None, RARE_RATIO), error, list(sizes.values()), kept)[1] < 1
+    again = advantage(
+        fine_grid(1.6), Accuracy(0.95, None, RARE_RATIO), 1.1 * advice.table[0].common, list(sizes.values()), kept
+    )
+    assert again[1] > 1
+
+
+def test_a_single_loss_gives_a_gaussian_and_roots_are_tried():
+    advice = ss.advise({"median": 100, "largest": 1e6}, losses={"median": 0.5}, at=1e4)
+    assert isinstance(advice.best, ss.Gaussian)
+    assert advice.best.sigma == pytest.approx(100, rel=2e-3)
+    assert any(isinstance(row.mechanism, ss.Root | ss.Log) for row in advice.table)
+    assert all(row.tight[0] <= 0.5 * (1 + 1e-9) for row in advice.table)
+
+
+def test_noise_made_from_the_wanted_losses_is_a_candidate(tmp_path):
+    """These losses rise, stay, and rise again, which no other family follows."""
+    sizes = {"a": 32.0, "b": 155_000.0, "c": 45e6, "d": 1.2e9}
+    wanted = {"a": 0.15, "b": 14.0, "c": 22.0, "d": 56.0}
+    advice = ss.advise(sizes, losses=wanted)
+    assert isinstance(advice.best, ss.FromPolicy)
+    assert max(1.01 * advice.best.tight_loss(sizes[name]) / wanted[name] for name in sizes) <= 1
+    assert advice.table[1].common > 1.5 * advice.table[0].common
+    assert ss.read_plan(advice.plan(tmp_path / "p.toml")).mechanisms == {"amount": advice.best}
+    assert "FromPolicy(32: " in str(advice)
+    assert ss.Mechanism.from_dict(json.loads(json.dumps(advice.to_dict()))["best"]) == advice.best
+
+
+def test_the_limit_on_rare_errors_is_kept_and_named():
+    heavy, light = (ss.advise({"largest": 1e8}, losses={"largest": 20.0}, rare=rare) for rare in (20, 4))
+    assert "Rare errors are as large as rare=20 allows" in heavy.reason
+    for advice, rare in ((heavy, 20), (light, 4)):
+        assert all(max(row.rare, row.std) <= 1.01 * rare * row.common for row in advice.table)
+    assert heavy.table[0].common < light.table[0].common
+
+
+def test_absurd_noise_is_warned_of():
+    with pytest.warns(UserWarning, match="more than 10¹² times the largest record"):
+        ss.advise({"median": 100}, losses={"median": 1e-30})
+
+
+def test_what_is_printed(tax):
+    text = str(tax)
+    assert "All candidates have 95 % of the results within ±1,900,000 of the true sum." in text
+    assert f"Recommended: {tax.table[0].name}." in text
+    assert "The trade: at median, Gaussian(sigma=969,406) loses least, 0.0384 instead of" in text
+    assert tax.bars().count("\n") == 4
+    assert "<pre" in tax._repr_html_()
+    assert json.loads(json.dumps(tax.to_dict()))["best"] == tax.best.to_dict()
+    table = tax.to_pandas()
+    assert table["tight loss", "median"].iloc[0] == tax.table[0].tight[1]
+    assert math.isclose(table["error", "95 %"].iloc[-1], HALF, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("records", "goal"),
+    [
+        ({"median": 106, "largest": 1_550_000}, {"interval": 150.0}),
+        ({"largest of its kind": 10, "giant": 1e6}, {"losses": {"giant": 1.0}}),
+        ({"a": 1.0}, {"std": 0.5, "unit": "0.01"}),
+    ],
+)
+def test_a_plan_gives_the_advised_mechanism(records, goal, tmp_path):
+    advice = ss.advise(records, **goal)
+    path = advice.plan(tmp_path / "plan.toml", data=tmp_path / "tax.csv", column="total tax")
+    plan = ss.read_plan(path)
+    assert plan.mechanisms == {"total tax": advice.best}
+    assert plan.accounting == "tight"
+    assert plan.data.path == str(tmp_path / "tax.csv")
+    assert [size.everywhere for size in plan.sizes] == list(advice.records.values())
+    assert str(plan.sums[0].unit) == str(goal.get("unit", 1))
+    with pytest.raises(ss.ParameterError, match="exists"):
+        advice.plan(path)
+    assert ss.read_plan(advice.plan(path, overwrite=True)).data.path == str(tmp_path / "records.parquet")
+
+
+@pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:the proposed types:slowscale.errors.ConfidentialWarning")
+def test_a_plan_for_a_file_has_proposed_types(tmp_path):
+    (tmp_path / "tax.csv").write_text("state;total tax\n01;120\n01;4000\n48;31000\n")
+    path = ss.advise({"a": 1.0}, std=2).plan(tmp_path / "p.toml", tmp_path / "tax.csv", "total tax")
+    plan = ss.read_plan(path)
+    assert plan.data.types["total tax"].startswith("int")
+    assert plan.data.csv.delimiter == ";"
+
+
+def test_a_plan_has_no_password(tmp_path):
+    path = ss.advise({"a": 1.0}, std=2).plan(tmp_path / "p.toml", "postgresql://me:secret@host/db#table")
+    assert "secret" not in path.read_text()
+    assert ss.read_plan(path).data.database == "postgresql://me@host/db#table"
+
+
+def test_the_chart(tmp_path):
+    chart = ss.advise({"median": 106, "largest": 1_550_000}, interval=150).chart()
+    assert chart._repr_svg_().startswith("<svg")
+    assert chart.save(tmp_path / "c.svg").read_text().startswith("<svg")
+    with pytest.raises(ss.ParameterError, match=r"\.png, \.svg or \.html"):
+        chart.save(tmp_path / "c.pdf")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"records": [1, 2], "interval": 1}, "records must be names with sizes"),
+        ({"records": {}, "interval": 1}, "records must be from 1 to 8 sizes"),
+        ({"records": {"a": 0}, "interval": 1}, r"records\['a'\] must be a finite number > 0, got 0"),
+        ({"records": {"a": 1}}, "give one goal.*got none"),
+        ({"records": {"a": 1}, "std": 1, "interval": 1}, "give one goal.*got interval and std"),
+        ({"records": {"a": 1}, "std": -1}, "std must be a finite number > 0"),
+        ({"records": {"a": 1}, "relative": 0.1}, "at must be given with relative"),
+        ({"records": {"a": 1}, "interval": 1, "level": 2}, "level"),
+        ({"records": {"a": 1}, "interval": 1, "rare": 1}, "rare must be a number of at least 2"),
+        ({"records": {"a": 1}, "interval": 1, "unit": 10}, "unit must be finer than the wanted error of 1, got 10"),
+        ({"records": {"a": 1}, "losses": {}}, "losses must be names with losses"),
+        ({"records": {"a": 1}, "losses": {"b": 1}}, "losses must be of names in records, which are a; got 'b'"),
+        ({"records": {"a": 1, "b": 2}, "losses": {"a": 2, "b": 1}}, "losses must not fall with the size.*'a' has 2"),
+    ],
+)
+def test_mistakes_are_named(arguments, words):
+    with pytest.raises((ss.ParameterError, ss.ParameterTypeError), match=words):
+        ss.advise(**arguments)

@@ -1,0 +1,51 @@
+"""Quick estimates against certified bounds and exact quantiles."""
+
+import numpy as np
+import pytest
+
+from slowscale.advice.estimates import UnitNoise
+from slowscale.noise import (
+    ArsinhNormalNoise,
+    ExponentialPolylogNoise,
+    GaussianNoise,
+    GeneralizedGaussianNoise,
+)
+from slowscale.noise.divergence import tight_loss
+
+NOISES = [
+    ArsinhNormalNoise(1, 0.2),
+    ArsinhNormalNoise(1, 1.5),
+    ExponentialPolylogNoise(0.2),
+    ExponentialPolylogNoise(4, p=1),
+    ExponentialPolylogNoise(1.5, 1.0, 20.0, 1.2),
+    ExponentialPolylogNoise(0.05, p=4),
+    GeneralizedGaussianNoise(1, 0.5),
+    GeneralizedGaussianNoise(1, 1),
+]
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=repr)
+def test_losses_are_within_one_per_cent_of_the_certified_ones(noise):
+    sizes = np.array([1e-2, 1.0, 30.0, 1e7])
+    certified = [tight_loss(noise, size).upper for size in sizes.tolist()]
+    assert UnitNoise(noise).losses(sizes) == pytest.approx(certified, rel=0.01)
+
+
+@pytest.mark.parametrize("noise", [GaussianNoise(1), *NOISES], ids=repr)
+def test_quantiles_and_standard_deviations(noise):
+    unit = UnitNoise(noise)
+    assert unit.usable
+    assert unit.std == pytest.approx(noise.std(), rel=0.01)
+    for level in (0.5, 0.95, 0.999):
+        assert unit.half_width(level) == pytest.approx(noise.interval(level)[1], rel=0.01)
+
+
+def test_outside_the_range_of_tight_policies_the_closed_form_counts():
+    noise = ExponentialPolylogNoise(4, p=1)
+    pure = noise._drop(np.array([1e-12, 1e17]))
+    assert UnitNoise(noise).losses(np.array([1e-12, 1e17])) == pytest.approx(np.tanh(pure / 2) * pure)
+
+
+@pytest.mark.parametrize("noise", [ExponentialPolylogNoise(2.5, p=1), ExponentialPolylogNoise(0.004)], ids=repr)
+def test_noise_without_a_standard_deviation_or_too_large_is_not_used(noise):
+    assert not UnitNoise(noise).usable
