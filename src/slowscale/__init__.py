@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from slowscale.policy import Policy
     from slowscale.query import Query
     from slowscale.release import Release, read_release
-    from slowscale.session import Session
+    from slowscale.session import Inspection, Session
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
     from slowscale.tables.losses import Losses
@@ -74,7 +74,7 @@ _HOMES = {
     "slowscale.policy": ("Policy",),
     "slowscale.query": ("Query",),
     "slowscale.release": ("Release", "read_release"),
-    "slowscale.session": ("Session",),
+    "slowscale.session": ("Inspection", "Session"),
     "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
     "slowscale.tables.losses": ("Losses",),
@@ -97,6 +97,7 @@ __all__ = [
     "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
+    "Inspection",
     "Keys",
     "LeastStd",
     "Ledger",

@@ -1,4 +1,5 @@
-"""Commands that work on a plan: `check` tries it without reading records, `release` carries it out."""
+"""Commands that work on a plan: `check` tries it without reading records, `inspect` looks at the records for the
+curator, `release` carries it out."""
 
 from pathlib import Path
 from typing import Annotated
@@ -47,6 +48,35 @@ def check(plan: PlanFile, sizes: RecordSizes = None, as_json: AsJson = False) ->
             typer.echo(f"{file} exists: the release needs --overwrite.")
     if refusal is not None:
         raise refusal
+
+
+def inspect(
+    plan: PlanFile,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a confidential HTML report, which only you may read."),
+    ] = None,
+    duplicates: Annotated[bool, typer.Option(help="Count exact copies of records, which reads all columns.")] = True,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """CONFIDENTIAL: look at the records before a release. Nothing is drawn, charged or written to the ledger."""
+    from slowscale.cli.shared import writable_path
+    from slowscale.plan import inspect_plan, read_plan
+
+    read = read_plan(plan)
+    if report is not None:
+        from slowscale.report import check_tools
+
+        writable_path(report, ".html", overwrite)
+        check_tools()
+    found = inspect_plan(read, duplicates)
+    if report is not None:
+        typer.echo(f"wrote {found.report(report, overwrite=overwrite)} (confidential)", err=True)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(repr(found))
 
 
 def release(
