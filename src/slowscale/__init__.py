@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ParameterError,
         ParameterTypeError,
         PlanError,
+        ScaleWarning,
         SlowscaleError,
         UnitWarning,
     )
@@ -62,7 +63,7 @@ _HOMES = {
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
-        "ParameterError", "ParameterTypeError", "PlanError", "SlowscaleError", "UnitWarning",
+        "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SlowscaleError", "UnitWarning",
     ),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
@@ -115,6 +116,7 @@ __all__ = [
     "RecordPolicy",
     "Release",
     "Root",
+    "ScaleWarning",
     "Session",
     "SlowscaleError",
     "Transformation",

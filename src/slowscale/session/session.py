@@ -346,7 +346,13 @@ class Session:
             raise ParameterError("release must be one that this session made, or one read with ss.read_release")
         if release.facts.id not in self._queries:
             query = query_of(release, self.dataset, self.protect)
-            self._queries[release.facts.id] = bind(query, self._records, Account(), release.facts.accounting)
+            try:
+                self._queries[release.facts.id] = bind(query, self._records, Account(), release.facts.accounting)
+            except ParameterError as error:
+                raise ParameterError(
+                    f"release cannot be repeated on these records: {error}. A filter or a derived column that was an "
+                    "Ibis expression is known by its name only; use SQL text for releases that are to be read back"
+                ) from None
         return self._queries[release.facts.id]
 
     def _bind(self, query: Query) -> tuple[BoundQuery, Facts]:
