@@ -6,7 +6,7 @@ are reported with the line and the field, and without values that may hold a pas
 """
 
 from slowscale.plan.charging import check_charge, check_room, open_account
-from slowscale.plan.checking import check_columns
+from slowscale.plan.checking import Checked, check_columns, check_plan
 from slowscale.plan.mechanisms import MECHANISMS, PARAMETERS, CapPlan, MechanismPlan
 from slowscale.plan.mistakes import locate
 from slowscale.plan.models import Plan
@@ -20,11 +20,13 @@ __all__ = [
     "MECHANISMS",
     "PARAMETERS",
     "CapPlan",
+    "Checked",
     "MechanismPlan",
     "Plan",
     "check_charge",
     "check_columns",
     "check_outputs",
+    "check_plan",
     "check_room",
     "existing_outputs",
     "inspect_plan",
