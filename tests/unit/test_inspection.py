@@ -15,7 +15,7 @@ from helpers.inspected import KEYS, QUERY, TABLE
 import slowscale as ss
 from slowscale.session.inspection import OUTSIDE_THE_GUARANTEE, relative_errors
 from slowscale.tables.inspecting import similar
-from slowscale.tables.losses import CONFIDENTIAL
+from slowscale.tables.losses import FOR_THE_CURATOR
 
 
 def test_clean_records_are_read_with_fewer_questions():
@@ -77,11 +77,11 @@ def test_losses_of_entities():
 def test_everything_is_marked_confidential(tmp_path):
     found = ss.Session(TABLE).inspect(QUERY)
     assert repr(found).startswith("CONFIDENTIAL")
-    assert CONFIDENTIAL in found._repr_html_()
+    assert FOR_THE_CURATOR in found._repr_html_()
     assert OUTSIDE_THE_GUARANTEE in repr(found)
     assert "2 records have state = 'TEXSA'; the keys have 'TEXAS'" in repr(found)
     described = json.loads(json.dumps(found.to_dict()))
-    assert described["confidential"] == CONFIDENTIAL
+    assert described["confidential"] == FOR_THE_CURATOR
     assert described["note"] == OUTSIDE_THE_GUARANTEE
     with pytest.raises(AttributeError):
         found.records = 3

@@ -65,7 +65,7 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
         caps_checked = check_charge(plan, account)
         columns_checked = check_columns(plan, account)
     except CapError as error:
-        refusal = refusal or error
+        refusal = error  # it is reported first, because no option changes it
     return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)))
 
 

@@ -20,7 +20,7 @@ from slowscale.publishing import BoundQuery
 from slowscale.tables import progress
 from slowscale.tables.inspecting import Look, NearMiss, count_duplicates, look
 from slowscale.tables.keys import Keys
-from slowscale.tables.losses import CONFIDENTIAL, Losses, record_losses
+from slowscale.tables.losses import FOR_THE_CURATOR, Losses, record_losses
 
 OUTSIDE_THE_GUARANTEE = (
     "What you choose after this look depends on the records, and the guarantee does not cover that choice, unless it "
@@ -116,7 +116,7 @@ class Inspection:
     refusals: tuple[str, ...]
 
     def __repr__(self) -> str:
-        lines = [CONFIDENTIAL, *self._records_in_words()]
+        lines = [FOR_THE_CURATOR, *self._records_in_words()]
         lines += [f"  {line}" for column in self.columns for line in _column_in_words(column)]
         lines += [f"the release would be refused: {refusal}" for refusal in self.refusals]
         lines += self._keys_in_words()
@@ -155,7 +155,7 @@ class Inspection:
         """Return everything as values that JSON can represent. CONFIDENTIAL."""
         losses = self.losses
         return {
-            "confidential": CONFIDENTIAL,
+            "confidential": FOR_THE_CURATOR,
             "note": OUTSIDE_THE_GUARANTEE,
             "records": self.records,
             "duplicates": self.duplicates,

@@ -52,7 +52,7 @@ from slowscale.tables.engines import engine_errors, fetch, restricted_to_keys
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, Run, counted
 
-CONFIDENTIAL = "CONFIDENTIAL: for the curator only, never to be published"
+FOR_THE_CURATOR = "CONFIDENTIAL: for the curator only, never to be published"
 PROBABILITIES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 RANKS = (1, 10, 100, 1_000, 10_000)
 # The losses at which the empirical CDF is evaluated: four per factor of ten.
@@ -89,7 +89,7 @@ class Losses:
 
     def __repr__(self) -> str:
         things = "records" if self.protects is None else f"different values of {self.protects}"
-        lines = [CONFIDENTIAL, f"losses of {self.records:,} {things}"]
+        lines = [FOR_THE_CURATOR, f"losses of {self.records:,} {things}"]
         lines += [f"  {share:>8.1%} of them lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
         lines += [f"  the {_ordinal(rank)} loss is {loss:.4g}" for rank, loss in self.largest.items()]
         return "\n".join(lines)
