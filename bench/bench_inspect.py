@@ -6,6 +6,8 @@ of the release.
 
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bench_release import KEYS, MECHANISMS, simulate
@@ -16,6 +18,14 @@ import slowscale as ss
 QUERY = ss.Query(MECHANISMS, by=["county", "naics3"], keys=KEYS)
 
 
+def released(path: Path) -> object:
+    return ss.Session(path).release(QUERY)
+
+
+def inspected(path: Path) -> object:
+    return ss.Session(path).inspect(QUERY)
+
+
 def main(folder: Path, rows: int, rounds: int) -> None:
     for dtype, words in (("BIGINT", "whole numbers"), ("DOUBLE", "floats")):
         path = folder / f"{dtype}.parquet"
@@ -23,10 +33,10 @@ def main(folder: Path, rows: int, rounds: int) -> None:
         session = ss.Session(path)
         made = session.release(QUERY)
         session.inspect(QUERY)
-        candidates = {
-            "release": lambda path=path: ss.Session(path).release(QUERY),
-            "inspect": lambda path=path: ss.Session(path).inspect(QUERY),
-            "losses": lambda session=session, made=made: session.losses(made),
+        candidates: dict[str, Callable[[], object]] = {
+            "release": partial(released, path),
+            "inspect": partial(inspected, path),
+            "losses": partial(session.losses, made),
         }
         title = f"{rows:,} rows of {words}, 10⁵ groups, 3 columns, from Parquet"
         report(title, seconds(candidates, rounds=rounds), "release", target=4)

@@ -145,8 +145,8 @@ def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[
     """Yield what is strange about the result of a calibration, in words."""
     solved = _free_parameter(type(found), free, dict(fixed))
     default = {f.name: f.default for f in fields(found)}.get("sigma", MISSING)  # type: ignore[arg-type]
-    sigma, unstated = getattr(found, "sigma", None), "sigma" not in fixed and solved != "sigma"
-    is_default = unstated and sigma is not None and default == sigma
+    sigma, unstated = float(getattr(found, "sigma", math.nan)), "sigma" not in fixed and solved != "sigma"
+    is_default = unstated and default == sigma
     if is_default and target.name != "loss" and target.value > WIDEST * sigma:
         half = found.prediction_interval(0.0, 0.5)[1]
         yield (

@@ -82,10 +82,10 @@ def query_of(release: Release, dataset: str | None, protect: str | None) -> Quer
         )
     sums = {name: column for name, column in facts.columns.items() if not column.is_count}
     counts = [name for name, column in facts.columns.items() if column.is_count]
-    treatments = {
-        argument: "zero" if any(getattr(column, argument) == "zero" for column in sums.values()) else "error"
+    nulls, negatives = (
+        "zero" if any(getattr(column, argument) == "zero" for column in sums.values()) else "error"
         for argument in ("nulls", "negatives")
-    }
+    )
     try:
         return Query(
             {name: release.mechanisms[name] for name in sums},
@@ -95,7 +95,8 @@ def query_of(release: Release, dataset: str | None, protect: str | None) -> Quer
             where=facts.where,
             derive=dict(facts.derived) or None,
             partition=None if facts.partition is None else facts.partition.by,
-            **treatments,
+            nulls=nulls,
+            negatives=negatives,
         )
     except ParameterError as error:
         raise ParameterError(f"release cannot be repeated on these records: {error}") from None

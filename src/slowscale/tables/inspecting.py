@@ -136,9 +136,20 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
         if not clean:
             negative, sizes = _whole(found, f"negative{i}"), _real(found, f"size{i}")
         lost, total = rows - _whole(found, f"valid{i}") - missing, sizes.sum()
-        parts = [float(sizes[some].sum() / total) if total else 0.0 for some in (labelled & ~inside, ~labelled)]
-        counts = [int(some.sum()) for some in (missing, negative, lost)]
-        values.append(Values(column.name, *counts, *parts, _by_key(sums, at, size)))
+        outside, unlabelled = (
+            float(sizes[some].sum() / total) if total else 0.0 for some in (labelled & ~inside, ~labelled)
+        )
+        values.append(
+            Values(
+                name=column.name,
+                missing=int(missing.sum()),
+                negative=int(negative.sum()),
+                uncountable=int(lost.sum()),
+                outside=outside,
+                unlabelled=unlabelled,
+                sums=_by_key(sums, at, size),
+            )
+        )
         seen = [
             *["missing"] * bool(column.nulls == "error" and missing[inside].any()),
             *["negative"] * bool(column.negatives == "error" and negative[inside].any()),
@@ -146,8 +157,15 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
         if seen or lost[inside].any():
             refusals.append(_refusal(column, seen, bool(lost[inside].any())))
     near = () if keys is None else tuple(_near_misses(table, keys, found, labelled & ~inside, rows))
-    counts = [int(rows[some].sum()) for some in (slice(None), labelled & ~inside, ~labelled)]
-    return Look(*counts, _by_key(rows, at, size), tuple(values), near, tuple(refusals))
+    return Look(
+        records=int(rows.sum()),
+        outside=int(rows[labelled & ~inside].sum()),
+        unlabelled=int(rows[~labelled].sum()),
+        rows=_by_key(rows, at, size),
+        columns=tuple(values),
+        near=near,
+        refusals=tuple(refusals),
+    )
 
 
 def _measures(table: ir.Table, columns: Sequence[Column], protect: str | None, detailed: bool) -> dict[str, ir.Value]:

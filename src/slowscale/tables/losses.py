@@ -195,9 +195,9 @@ class _Counts:
     def share_at_most(self, at: float) -> float:
         """Return the share of the losses that are at most a value."""
         found = int(self.counts[self.most <= at].sum())
-        for count, least, most in zip(self.counts, self.least, self.most, strict=True):
-            if least <= at < most:
-                found += min(1 + int((at - least) / (most - least) * (int(count) - 1)), int(count) - 1)
+        for here in np.flatnonzero((self.least <= at) & (at < self.most)):
+            least, most, others = float(self.least[here]), float(self.most[here]), int(self.counts[here]) - 1
+            found += min(1 + int((at - least) / (most - least) * others), others)
         return found / self.records
 
 
