@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import slowscale as ss
-from slowscale.mechanisms import same_error
+from slowscale.mechanisms import ExponentialPolylog, same_error
 from slowscale.study import figures, tables
 from slowscale.study.attributes import paper_attributes
 from slowscale.study.errors import Store
@@ -139,10 +139,42 @@ def gains() -> alt.LayerChart:
     return figures.gains(table, units={"PAYANN": "thousand dollars"}, note="The largest record loses 50.")
 
 
+def scales() -> alt.LayerChart:
+    """Return the chart of what the scale of the polylog does: losses at one standard deviation of a million."""
+    sizes = np.geomspace(1, 1e9, 181)
+    looks = {1.0: ("#D55E00", [8, 3]), 1e3: ("#009E73", [2, 2]), 1e5: ("#0072B2", [1, 0])}
+    rows, ends = [], []
+    for scale, (colour, dash) in looks.items():
+        mechanism = ExponentialPolylog.calibrate(std=1e6, sigma=scale)
+        loss, half = mechanism.policy(sizes), mechanism.prediction_interval(0, 0.5)[1]
+        words = f"σ = {scale:,.0f}: half of the noise within ±{half:,.0f}"
+        rows.append(pd.DataFrame({"x": sizes, "y": loss, "name": words}))
+        ends.append((words, colour, dash))
+    names, colours, dashes = zip(*ends, strict=True)
+    legend = alt.Legend(
+        orient="bottom", direction="vertical", title=None, labelFontSize=13, labelLimit=500, symbolSize=500
+    )
+    colour = alt.Color("name:N", legend=legend, scale=alt.Scale(domain=names, range=colours))
+    dash = alt.StrokeDash("name:N", legend=legend, scale=alt.Scale(domain=names, range=dashes))
+    x = alt.X("x:Q", **axis("size of the record", 0, 9))
+    y = alt.Y("y:Q", **axis("PRzCDP loss", -6, 2, 2))
+    about = (
+        "PRzCDP loss against record size, both on log axes, for the exponential polylog with a standard deviation of "
+    )
+    about += "one million and three scales: " + "; ".join(names)
+    kept = pd.concat(rows).query("y >= 1e-6")
+    chart = alt.layer(alt.Chart(kept).mark_line(strokeWidth=2.5).encode(x, y, colour, dash))
+    chart = chart.properties(width=540, height=320, background="white", padding=14, description=about)
+    return chart.configure_view(stroke=None).configure_axis(
+        labelFontSize=13, titleFontSize=14, titleFontWeight="normal", gridColor="#e4e4e4"
+    )
+
+
 def main() -> None:
     """Write the pictures."""
     FOLDER.mkdir(exist_ok=True)
-    for name, chart in {"policies": policies(), "tight": tight(), "errors": errors(), "gains": gains()}.items():
+    charts = {"policies": policies(), "tight": tight(), "errors": errors(), "scales": scales(), "gains": gains()}
+    for name, chart in charts.items():
         chart.save(FOLDER / f"{name}.svg")
         print(f"wrote docs/images/{name}.svg")
 

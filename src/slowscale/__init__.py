@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ParameterError,
         ParameterTypeError,
         PlanError,
+        ScaleWarning,
         SlowscaleError,
         UnitWarning,
     )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from slowscale.quantiles import PrivateQuantiles, size_grid
     from slowscale.query import Query
     from slowscale.release import Release, read_release
-    from slowscale.session import Session
+    from slowscale.session import Inspection, Session
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
     from slowscale.tables.losses import Losses
@@ -65,7 +66,7 @@ _HOMES = {
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
-        "ParameterError", "ParameterTypeError", "PlanError", "SlowscaleError", "UnitWarning",
+        "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SlowscaleError", "UnitWarning",
     ),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
@@ -78,7 +79,7 @@ _HOMES = {
     "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
     "slowscale.query": ("Query",),
     "slowscale.release": ("Release", "read_release"),
-    "slowscale.session": ("Session",),
+    "slowscale.session": ("Inspection", "Session"),
     "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
     "slowscale.tables.losses": ("Losses",),
@@ -102,6 +103,7 @@ __all__ = [
     "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
+    "Inspection",
     "Keys",
     "LeastStd",
     "Ledger",
@@ -120,6 +122,7 @@ __all__ = [
     "RecordPolicy",
     "Release",
     "Root",
+    "ScaleWarning",
     "Session",
     "SlowscaleError",
     "Transformation",

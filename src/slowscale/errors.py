@@ -35,6 +35,10 @@ class UnitWarning(UserWarning):
     """A unit that is coarser than the noise, so that rounding biases the results."""
 
 
+class ScaleWarning(UserWarning):
+    """A calibration whose result is hardly what was meant: a scale that was not given, or absurdly large noise."""
+
+
 class ConfidentialWarning(UserWarning):
     """A warning that depends on the records: for the curator only."""
 

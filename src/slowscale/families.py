@@ -17,6 +17,11 @@ from slowscale.formulas import (
 from slowscale.parameters import Declared, lazy, real, whole
 
 SCALE, OFFSET = "The scale of the noise.", "The offset."
+POLYLOG_SCALE = (
+    "The scale of the noise, in the units of the column: up to about this size the loss grows in proportion to the "
+    "size, and beyond it like a power of the logarithm. If it is not given, it is `at` with a target `std` or "
+    "`interval`, and otherwise 1."
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class PolylogFamily(Declared):
     """Exponential polylogarithmic: d·ln(|z|/σ + a)^p, p >= 1; `a` is e^(p−1) by default, and at least that."""
 
     d: float = real(above=0, typical=(0.02, 50), doc="The decay.")
-    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0, doc=SCALE)
+    sigma: float = real(above=0, typical=(1e-6, 1e9), default=1.0, doc=POLYLOG_SCALE)
     a: float = real(at_least=1, typical=(1, 1e3), optional=True, doc=OFFSET)
     p: float = real(at_least=1, typical=(1, 6), default=2.0, doc="The power, at least 1.")
 

@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -94,6 +95,7 @@ def test_every_command_imports_what_it_needs(tmp_path):
     commands = [
         "init farms.csv other.toml",
         "check plan.toml",
+        "inspect plan.toml --report look.html",
         "release plan.toml --yes --confidential-report losses.html",
         "explain out.csv --value cattle=12",
         "quantiles plan.toml --column cattle --loss 0.1 --yes",
@@ -167,7 +169,10 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
     assert "There are no caps" in run("check", plan, folder=tmp_path).stdout
     run("release", plan, "--yes", folder=tmp_path)
     assert ss.read_release(tmp_path / "published.csv").table["cattle"].to_pylist() == [120, 4000, 0]
-    assert "published.csv exists: the release needs --overwrite" in run("check", plan, folder=tmp_path).stdout
+    again = run("check", plan, folder=tmp_path, code=2)
+    assert "published.csv exists: the release needs --overwrite" in again.stdout
+    assert "published.parquet already exists; choose another path, or pass --overwrite" in again.stderr
+    run("check", plan, "--overwrite", folder=tmp_path)
     assert "farms.toml exists" in run("init", "data/farms.csv", "farms.toml", folder=tmp_path, code=2).stderr
 
 
@@ -204,6 +209,29 @@ def test_check_reads_the_columns_but_no_record(folder):
     plan.write_text(text)
     assert json.loads(run("check", plan, "--json", folder=folder).stdout)["columns_checked"] is True
     assert "missing values" in run("release", plan, "--yes", folder=folder, code=3).stderr
+
+
+def test_inspect_shows_the_records_to_the_curator_only(folder):
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    done = run("inspect", "plan.toml", folder=folder)
+    assert done.stdout.startswith("CONFIDENTIAL: for the curator only")
+    assert "the guarantee does not cover that choice" in done.stdout
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    found = json.loads(run("inspect", "plan.toml", "--json", "--no-duplicates", folder=folder).stdout)
+    assert found["confidential"].startswith("CONFIDENTIAL")
+    assert found["duplicates"] is None
+    done = run("inspect", "plan.toml", "--report", "look.html", folder=folder)
+    assert "look.html (confidential)" in done.stderr
+    assert stat.S_IMODE((folder / "look.html").stat().st_mode) == 0o600
+    assert "exists" in run("inspect", "plan.toml", "--report", "look.html", folder=folder, code=2).stderr
+
+
+def test_absurd_calibrations_are_reported(tmp_path):
+    done = run("calibrate", "exponential-polylog", "--loss", "1", "--at", "268689", folder=tmp_path)
+    assert "warning: the noise of ExponentialPolylog" in done.stderr
+    done = run("calibrate", "exponential-polylog", "--std", "1e6", "--at", "1e5", folder=tmp_path)
+    assert done.stderr == ""
+    assert "sigma=100000" in done.stdout
 
 
 def test_programs_get_json(folder):
@@ -578,7 +606,7 @@ def test_check_takes_other_sizes(dollars):
 def test_sizes_after_a_release(dollars):
     run("release", "plan.toml", "--yes", folder=dollars)
     assert "40,000,000,000 (largest firm)" in (dollars / "o.html").read_text()
-    words = run("check", "plan.toml", "--sizes", "largest=7e10", folder=dollars).stdout
+    words = run("check", "plan.toml", "--sizes", "largest=7e10", "--overwrite", folder=dollars).stdout
     assert "at 70,000,000,000 (largest)" in words.partition("Before this release")[2]
     shown = run("ledger", "show", "l.ledger", folder=dollars).stdout
     assert "all columns together: " in shown
@@ -853,6 +881,7 @@ def test_help_and_completion(tmp_path):
         [],
         ["init"],
         ["check"],
+        ["inspect"],
         ["release"],
         ["explain"],
         ["compare"],

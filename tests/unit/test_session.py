@@ -314,13 +314,44 @@ def test_errors_by_size(session):
 
 def test_losses_of_another_session(session):
     release = ss.Session(RECORDS).sum({"cattle": TINY})
-    for wrong in (release, None, 5, {}):
+    assert session.losses(release) == session.losses(session.sum({"cattle": TINY}))
+    for wrong in (None, 5, {}):
         with pytest.raises(ss.ParameterError, match="release must be one that this session made"):
             session.losses(wrong)
+    other = ss.Session(RECORDS, dataset="farms").sum({"cattle": TINY})
+    with pytest.raises(ss.ParameterError, match="it has dataset='farms', and this session has dataset=None"):
+        session.losses(other)
+    missing = ss.Session(RECORDS.rename(columns={"cattle": "cows"})).sum({"cows": TINY})
+    with pytest.raises(ss.ParameterError, match="cannot be repeated on these records: columns: there is no column"):
+        session.losses(missing)
     made = session.sum({"cattle": TINY, "size": TINY})
     assert session.losses(made.ratio("cattle", "size")).records == 5
     with pytest.raises(ss.ParameterTypeError, match="bits must be a source of bits, got 5"):
         ss.Session(RECORDS, bits=5)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_losses_of_a_release_that_is_read_back(tmp_path, ending):
+    """The query is made again from the facts: keys, filter, derived columns, units, treatments and accounting."""
+    session = ss.Session(RECORDS, bits=Recorded(1))
+    made = session.sum(
+        {"cattle": ss.Root(4, 2), "double": ss.ExponentialPolylog(0.3)},
+        keys=KEYS,
+        count=ss.Gaussian(2),
+        where="cattle < 30000",
+        derive={"double": "2 * cattle"},
+        unit={"double": "0.5"},
+        nulls="zero",
+        negatives="zero",
+    )
+    getattr(made, f"to_{ending}")(tmp_path / f"r.{ending}")
+    read = ss.read_release(tmp_path / f"r.{ending}")
+    later = ss.Session(RECORDS)
+    assert later.losses(read) == session.losses(made)
+    assert later.errors(read) == session.errors(made)
+    assert later.ledger is None
+    with pytest.raises(ss.ParameterError, match="it has protect=None, and this session has protect='state'"):
+        ss.Session(RECORDS, protect="state").losses(read)
 
 
 def test_keys_that_no_record_has_are_told_to_the_curator(session):

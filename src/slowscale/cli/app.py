@@ -11,7 +11,7 @@ from slowscale.cli.advising import advise
 from slowscale.cli.explain import explain
 from slowscale.cli.ledgers import history, raise_cap, show, verify
 from slowscale.cli.mechanisms import calibrate, compare
-from slowscale.cli.plans import check, release
+from slowscale.cli.plans import check, inspect, release
 from slowscale.cli.quantiles import quantiles
 from slowscale.cli.starting import demo, init, schema
 from slowscale.cli.study import study
@@ -42,7 +42,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # In the order in which --help lists them.
-for command in (advise, init, check, release, explain, quantiles, compare, calibrate, demo, study, schema):
+for command in (
+    advise,
+    init,
+    check,
+    inspect,
+    release,
+    explain,
+    quantiles,
+    compare,
+    calibrate,
+    demo,
+    study,
+    schema,
+):
     app.command()(command)
 
 ledger_app = typer.Typer(no_args_is_help=True)

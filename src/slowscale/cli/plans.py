@@ -1,4 +1,5 @@
-"""Commands that work on a plan: `check` tries it without reading records, `release` carries it out."""
+"""Commands that work on a plan: `check` tries it without reading records, `inspect` looks at the records for the
+curator, `release` carries it out."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,22 +9,20 @@ import typer
 from slowscale.cli.shared import AsJson, Overwrite, PlanFile, RecordSizes, check_terminal, confirm, print_json
 
 
-def check(plan: PlanFile, sizes: RecordSizes = None, as_json: AsJson = False) -> None:
-    """Show what a plan would do, without reading the records: columns, policies, errors, and whether caps allow it."""
+def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = False, as_json: AsJson = False) -> None:
+    """Check all that a release needs short of the records: files, columns, SQL, keys, outputs, caps; show its cost.
+
+    What passes is refused by `slowscale release` only because of what the records hold. With --overwrite, as there,
+    existing outputs are no obstacle.
+    """
     from slowscale.cli.printing import show_caps, show_plan, sizes_as_json
     from slowscale.errors import CapError
-    from slowscale.plan import check_charge, check_columns, check_outputs, existing_outputs, open_account, read_plan
+    from slowscale.plan import check_plan, read_plan
 
     read = read_plan(plan)
     stated = read.sizes if sizes is None else read.check_sizes(sizes)
-    account = open_account(read)
-    check_outputs(read, overwrite=True)
-    refusal, caps_checked, columns_checked = None, True, True
-    try:
-        caps_checked = check_charge(read, account)
-        columns_checked = check_columns(read, account)
-    except CapError as error:
-        refusal = error  # raised below, after what is known of the plan is printed
+    checked = check_plan(read, overwrite)
+    account, refusal = checked.account, checked.refusal  # raised below, after what is known of the plan is printed
     if as_json:
         print_json(
             {
@@ -31,7 +30,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, as_json: AsJson = False) ->
                 "accounting": read.accounting,
                 "policy": read.policy.to_dict(),
                 "sizes": sizes_as_json(read.columns, stated),
-                "columns_checked": columns_checked,
+                "columns_checked": checked.columns_checked,
                 "allowed": refusal is None,
                 "refusal": None if refusal is None else str(refusal),
             }
@@ -40,13 +39,42 @@ def check(plan: PlanFile, sizes: RecordSizes = None, as_json: AsJson = False) ->
         show_plan(read, stated)
         before = f"Before this release:\n{account.spent.describe(stated)}"
         typer.echo(f"\n{before}" if account.charges else "\nNothing was released before.")
-        show_caps(account, list(read.mechanisms), caps_checked, refused=refusal is not None)
-        if not columns_checked:
+        show_caps(account, list(read.mechanisms), checked.caps_checked, refused=isinstance(refusal, CapError))
+        if not checked.columns_checked:
             typer.echo("The columns of the data are checked when the release is made: this kind of file has no schema.")
-        for file in existing_outputs(read):
+        for file in checked.existing:
             typer.echo(f"{file} exists: the release needs --overwrite.")
     if refusal is not None:
         raise refusal
+
+
+def inspect(
+    plan: PlanFile,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a confidential HTML report, which only you may read."),
+    ] = None,
+    duplicates: Annotated[bool, typer.Option(help="Count exact copies of records, which reads all columns.")] = True,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """CONFIDENTIAL: look at the records before a release. Nothing is drawn, charged or written to the ledger."""
+    from slowscale.cli.shared import writable_path
+    from slowscale.plan import inspect_plan, read_plan
+
+    read = read_plan(plan)
+    if report is not None:
+        from slowscale.report import check_tools
+
+        writable_path(report, ".html", overwrite)
+        check_tools()
+    found = inspect_plan(read, duplicates)
+    if report is not None:
+        typer.echo(f"wrote {found.report(report, overwrite=overwrite)} (confidential)", err=True)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(repr(found))
 
 
 def release(

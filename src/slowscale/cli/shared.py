@@ -39,7 +39,10 @@ WhichPolicy = Annotated[
 ]
 At = Annotated[
     float | None,
-    typer.Option(help="With --std or --interval: the sum that it is wanted for. With --loss: the size of the record."),
+    typer.Option(
+        help="With --std or --interval: the sum that it is wanted for, and the scale sigma of exponential-polylog, "
+        "unless --param sigma is given. With --loss: the size of the record."
+    ),
 ]
 # What a target consists of, as in `Mechanism.calibrate`.
 TARGET_OPTIONS = "std|interval|level|loss|policy|at"

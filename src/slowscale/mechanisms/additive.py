@@ -19,6 +19,7 @@ from slowscale.errors import ParameterError
 from slowscale.families import PolylogFamily, PowerFamily, Scale, SplittingFamily
 from slowscale.formulas import smallest_offset
 from slowscale.mechanisms.base import Mechanism
+from slowscale.mechanisms.calibration import Target
 from slowscale.mechanisms.drawing import NORMAL, draw_additive
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, largest, outward, shaped, shift, values
@@ -373,9 +374,17 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
 
     The offset `a` defaults to e^(p−1) and may not be less; d must exceed 1 when p = 1.
 
+    The scale σ is the size below which records are alike: up to about σ the loss grows in proportion to the size, and
+    beyond it like a power of the logarithm. It is in the units of the column, and 1 unless it is given. A scale near
+    the size of a typical record protects typical records; with σ = 1 and a large standard deviation, most noise is
+    small and a little of it is huge. `calibrate(std=…, at=…)` and `calibrate(interval=…, at=…)` set σ to `at`, unless
+    it is given.
+
     >>> m = ExponentialPolylog.calibrate(std=75)
     >>> round(m.d, 4), round(m.policy(1_550_000), 1)
     (0.2378, 48.1)
+    >>> ExponentialPolylog.calibrate(std=1_000_000, at=100_000).sigma
+    100000.0
     """
 
     kind = "exponential-polylog"
@@ -384,6 +393,14 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     _free = ("d", "sigma", "a", "p")
     # The policy tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
     _coarser: ClassVar[Mapping[str, bool]] = {"sigma": True, "d": False}
+
+    @classmethod
+    def _implied(cls, target: Target, free: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """With a target for the error, the scale is the size that the target is for."""
+        solves_for_scale = free == "sigma" or (free is None and "d" in fixed)
+        if target.name == "loss" or not target.at or solves_for_scale:
+            return {}
+        return {"sigma": float(target.at)}
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self, overload
 
 from slowscale.bounded import BoundedPolicy
-from slowscale.errors import ParameterError, UnitWarning
+from slowscale.errors import ParameterError, ScaleWarning, UnitWarning
 from slowscale.figures import figure, grid
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.noisy import Noisy
@@ -243,8 +243,18 @@ class Mechanism(Declared, ABC):
             noise. With "tight", `tight_policy(at)` is at most `loss`, and up to 1.3 % less.
         free
             The parameter to solve for. By default it is the usual one, or the next one if that is fixed.
+        at
+            The sum that `std` or `interval` is for, or the record value that `loss` is for. With additive noise the
+            error is the same for every sum, so `at` may be left out; for the exponential polylog with `std` or
+            `interval`, it is the scale sigma, unless that is given.
         fixed
             The values of the other parameters; those with a default may be left out.
+
+        Warns
+        -----
+        ScaleWarning
+            If the result is hardly what was meant: the polylog's scale was not given and the noise is more than 100,000
+            times as wide, the noise is more than 10¹² times as large as `at`, or a parameter is far from usual values.
 
         Raises
         ------
@@ -254,7 +264,15 @@ class Mechanism(Declared, ABC):
         target = calibration.Target.of(
             cls, std=std, interval=interval, level=level, loss=loss, at=at, pure=pure, policy=policy
         )
-        return calibration.calibrate(cls, target, free, fixed)
+        found = calibration.calibrate(cls, target, free, {**cls._implied(target, free, fixed), **fixed})
+        for warning in calibration.doubts(found, target, free, fixed):
+            warnings.warn(warning, ScaleWarning, stacklevel=2)
+        return found
+
+    @classmethod
+    def _implied(cls, target: calibration.Target, free: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters that are neither given nor solved for, and that follow from the target."""
+        return {}
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:

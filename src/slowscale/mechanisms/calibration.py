@@ -9,7 +9,7 @@ needs few evaluations.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
+from slowscale.figures import figure
 from slowscale.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import Policy, number
 from slowscale.policy.base import PURE
@@ -35,6 +36,12 @@ TIGHT_TOLERANCE = 2e-3
 
 CLOSED, TIGHT = "closed", "tight"  # which PRzCDP policy the target loss is one of; or PURE for the PRDP policy
 POLICIES = (CLOSED, TIGHT)
+# A target that is this many times the scale, if the scale was not given, is reported. The paper's have up to 7,212.
+WIDEST = 1e5
+# A standard error that is this many times the size asked for is reported.
+MOST_ERROR = 1e12
+# A solution that is this many times beyond the typical values of its parameter is reported.
+FAR = 1e6
 LEVEL = 0.95  # the level of the interval, unless another one is given
 
 
@@ -132,6 +139,44 @@ def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, A
         with suppress(CalibrationError):  # a tight loss may be in reach although the closed form is not
             start = _solve(cls, replace(target, policy=CLOSED), free, build, low, high)
     return build(_solve(cls, target, free, build, low, high, start))
+
+
+def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is strange about the result of a calibration, in words."""
+    solved = _free_parameter(type(found), free, dict(fixed))
+    default = {f.name: f.default for f in fields(found)}.get("sigma", MISSING)  # type: ignore[arg-type]
+    sigma, unstated = float(getattr(found, "sigma", math.nan)), "sigma" not in fixed and solved != "sigma"
+    is_default = unstated and default == sigma
+    if is_default and target.name != "loss" and target.value > WIDEST * sigma:
+        half = found.prediction_interval(0.0, 0.5)[1]
+        yield (
+            f"{target.name} = {number(target.value)} is {figure(target.value / sigma)} times the scale sigma = "
+            f"{number(sigma)}, which was not given: half of the noise is then within ±{figure(half)}, and a little of "
+            "it is huge. Give sigma, about the size of a typical record, or at, which sigma is then set to"
+        )
+        return
+    size = 0.0 if target.at is None else float(target.at)
+    if size > 0:
+        error = float(found.std(size))
+        if not math.isfinite(error):
+            low, high = found.prediction_interval(size, LEVEL)
+            error = float(high / 2 - low / 2)
+        if error > MOST_ERROR * size:
+            scale = ", or give a larger scale sigma" if is_default else ""
+            yield (
+                f"the noise of {found} is absurdly large: its standard error is {figure(error)} for a size of "
+                f"{figure(size)}. Ask for a larger loss{scale}, or use another mechanism"
+            )
+            return
+    domain = domains(type(found)).get(solved)
+    if domain is None:
+        return
+    value, (low, high) = float(getattr(found, solved)), domain.typical
+    if value > FAR * high or (low > 0 and value < low / FAR):
+        yield (
+            f"{solved} = {number(value)} of {found} is far from usual values, {number(low)} to {number(high)}; check "
+            "the target and the other parameters"
+        )
 
 
 def _solve(

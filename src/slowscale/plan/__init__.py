@@ -6,13 +6,13 @@ are reported with the line and the field, and without values that may hold a pas
 """
 
 from slowscale.plan.charging import check_charge, check_room, open_account
-from slowscale.plan.checking import check_columns
+from slowscale.plan.checking import Checked, check_columns, check_plan
 from slowscale.plan.mechanisms import MECHANISMS, PARAMETERS, CapPlan, MechanismPlan
 from slowscale.plan.mistakes import locate
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.reading import read_plan
-from slowscale.plan.running import run_plan, run_quantiles
+from slowscale.plan.running import inspect_plan, run_plan, run_quantiles
 from slowscale.plan.starting import EXAMPLE, plan_address, starting_plan
 
 __all__ = [
@@ -20,13 +20,16 @@ __all__ = [
     "MECHANISMS",
     "PARAMETERS",
     "CapPlan",
+    "Checked",
     "MechanismPlan",
     "Plan",
     "check_charge",
     "check_columns",
     "check_outputs",
+    "check_plan",
     "check_room",
     "existing_outputs",
+    "inspect_plan",
     "locate",
     "open_account",
     "plan_address",

@@ -4,26 +4,78 @@ What passes here, the release itself refuses only because of what the records ho
 """
 
 import warnings
+from dataclasses import dataclass
 
 from slowscale.accounting import Account
-from slowscale.errors import ConfidentialWarning, DataError
+from slowscale.errors import CapError, ConfidentialWarning, DataError, ParameterError, SlowscaleError
+from slowscale.plan.charging import check_charge, open_accountant
 from slowscale.plan.inputs import DataPlan
 from slowscale.plan.models import Plan
+from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.query import check_column_names, plan_keys, plan_query, stand_in_keys
 
 
-def check_columns(plan: Plan, account: Account) -> bool:
-    """Try the release on a table that has the columns of the data and no records, with a copy of the account.
+@dataclass(frozen=True)
+class Checked:
+    """What is known of a plan without its records.
 
-    Return False if that is not possible: the columns of an Excel file cannot be read without its records.
+    Attributes
+    ----------
+    account
+        What was released before.
+    refusal
+        The error with which a release would be refused: a cap that would be exceeded, or an output that exists.
+    caps_checked, columns_checked
+        Whether the caps and the columns could be checked without the records.
+    existing
+        The outputs that exist already.
     """
+
+    account: Account
+    refusal: SlowscaleError | None
+    caps_checked: bool
+    columns_checked: bool
+    existing: tuple[str, ...]
+
+
+def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
+    """Check everything that a release needs short of the records themselves, in the words of `run_plan`.
+
+    Mistakes are raised. What only time or an option can change, a cap or an existing output, is returned.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    overwrite
+        Whether existing outputs may be replaced.
+    """
+    accountant = open_accountant(plan)
+    accountant.check_dataset(plan.data.name)
+    accountant.ready()
+    account = accountant.account
+    check_outputs(plan, overwrite=True)
+    refusal: SlowscaleError | None = None
+    caps_checked = columns_checked = True
+    try:
+        check_outputs(plan, overwrite)
+    except ParameterError as error:  # an output exists: everything else was checked above
+        refusal = error
+    try:
+        caps_checked = check_charge(plan, account)
+        columns_checked = check_columns(plan, account)
+    except CapError as error:
+        refusal = error  # it is reported first, because no option changes it
+    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)))
+
+
+def check_columns(plan: Plan, account: Account) -> bool:
+    """Try the release on a table that has the columns of the data and no records, with a copy of the account."""
     from slowscale.publishing import KnownBits
     from slowscale.session import Session
     from slowscale.tables.outlines import outline
 
     with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
-        if empty_table is None:
-            return False
         _check_headers(plan.data)
         warnings.simplefilter("ignore", ConfidentialWarning)  # it would say that no record has any of the keys
         session = Session(

@@ -50,7 +50,8 @@ def _number_field(owners: dict[str, Domain]) -> tuple[Any, Any]:
     The field accepts whatever one of the mechanisms may accept; the mechanism itself then checks its own domain.
     """
     docs = dict.fromkeys(domain.doc for domain in owners.values())
-    description = " ".join(docs if len(docs) == 1 else (f"For {kind}: {owners[kind].doc}" for kind in owners))
+    kinds = {doc: ", ".join(kind for kind in owners if owners[kind].doc == doc) for doc in docs}
+    description = " ".join(docs if len(docs) == 1 else (f"For {kinds[doc]}: {doc}" for doc in docs))
     if any(domain.integer for domain in owners.values()):
         low = min(domain.low for domain in owners.values())
         return int | None, Field(None, ge=low, le=LARGEST_INTEGER, description=description)
@@ -118,7 +119,9 @@ class MechanismPlan(_Parameters):
         f'"{TIGHT}" for the loss by the tight policy, which needs less noise.',
     )
     at: NotNegative | None = Field(
-        None, description="The sum that `std` or `interval` is for, or the record size that `loss` is for."
+        None,
+        description="The sum that `std` or `interval` is for, or the record size that `loss` is for. With `std` or "
+        "`interval`, it is also the scale sigma of exponential-polylog, unless that is given.",
     )
 
     _mechanism: Mechanism | None = PrivateAttr(None)

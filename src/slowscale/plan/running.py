@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from slowscale.accounting import Accountant
 from slowscale.errors import UnitWarning
-from slowscale.plan.charging import open_accountant, record_refusal
+from slowscale.plan.charging import open_account, open_accountant, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs
@@ -15,7 +15,7 @@ from slowscale.plan.query import check_column_names, plan_keys, plan_query
 if TYPE_CHECKING:
     from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
     from slowscale.release import Release
-    from slowscale.session import Session
+    from slowscale.session import Inspection, Session
 
 
 def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> "tuple[Release, list[Path]]":
@@ -73,6 +73,27 @@ def _open_session(plan: Plan, accountant: Accountant) -> "Session":
         protect=data.protect,
         **data.reading_options,
     )
+
+
+def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
+    """Look at the records of a plan; see `Session.inspect`. CONFIDENTIAL: for the curator only.
+
+    The account is a copy, so that neither the look nor an error that depends on the records reaches the ledger.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    duplicates
+        Whether to count exact copies of records.
+    """
+    from slowscale.session import Session
+
+    account, data = open_account(plan).copy(), plan.data
+    session = Session(data.location, account, accounting=plan.accounting, protect=data.protect, **data.reading_options)
+    keys = plan_keys(plan, session)
+    check_column_names(plan, session)
+    return session.inspect(plan_query(plan, keys), duplicates=duplicates)
 
 
 def _write_outputs(

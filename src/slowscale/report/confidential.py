@@ -52,6 +52,21 @@ def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> 
         "Its numbers depend on single records: keep it where the records are kept, and delete it after reading.",
         class_="lead",
     )
+    parts = [
+        *losses_sections(losses, noun),
+        Section("errors", "Errors", "Errors of the results, by size of the true sum", [_errors(errors)]),
+        Section(
+            "release",
+            "The release",
+            "The release",
+            [facts({"Release": tag("code", release.facts.id), "Policy": tag("code", release.facts.formula)})],
+        ),
+    ]
+    return page("Losses of the records", "Confidential report", [lead], parts, BANNER, BANNER)
+
+
+def losses_sections(losses: "Losses", noun: str) -> list[Section]:
+    """Return the sections on the distribution of losses; `noun` says what has them, such as records."""
     chart = LineChart(
         "figure-cdf",
         f"Figure 1. Cumulative share of the {noun}, by loss.",
@@ -63,26 +78,18 @@ def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> 
     shown = [at for at, _ in _rising_part(losses)]
     shares = [(f"{100 * place:g} %", figure(loss)) for place, loss in losses.quantiles.items()]
     ranks = [("largest" if rank == 1 else f"{rank:,}th largest", figure(loss)) for rank, loss in losses.largest.items()]
-    parts = [
+    return [
         Section("cdf", "Distribution", "Distribution of the losses", [chart.figure(shown)]),
         Section(
             "quantiles",
             "Quantiles",
             "Quantiles and largest losses",
             [
-                _pairs("Quantiles of the losses.", f"Share of the {noun}", "Loss at most", shares),
-                _pairs("The largest losses.", "Rank", "Loss", ranks),
+                pairs("Quantiles of the losses.", f"Share of the {noun}", "Loss at most", shares),
+                pairs("The largest losses.", "Rank", "Loss", ranks),
             ],
         ),
-        Section("errors", "Errors", "Errors of the results, by size of the true sum", [_errors(errors)]),
-        Section(
-            "release",
-            "The release",
-            "The release",
-            [facts({"Release": tag("code", release.facts.id), "Policy": tag("code", release.facts.formula)})],
-        ),
     ]
-    return page("Losses of the records", "Confidential report", [lead], parts, BANNER, BANNER)
 
 
 def _rising_part(losses: "Losses") -> list[tuple[float, float]]:
@@ -106,6 +113,7 @@ def _errors(errors: "Sequence[SizeClass]") -> Html:
     return table("Errors of this release, by powers of ten of the true sum.", [heads], [tag("tbody", *rows)], "Errors")
 
 
-def _pairs(caption: str, first: str, second: str, rows: list[tuple[str, str]]) -> Html:
+def pairs(caption: str, first: str, second: str, rows: list[tuple[str, str]]) -> Html:
+    """Return a table of two columns."""
     body = tag("tbody", *(row(head(one, "row"), cell(other)) for one, other in rows))
     return table(caption, [row(head(first), head(second, numeric=True))], [body], caption)

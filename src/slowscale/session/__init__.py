@@ -4,7 +4,8 @@ A session is opened on a table of records. Each release is one scan of the table
 each sum, and a table that may be published.
 """
 
+from slowscale.session.inspection import Inspection
 from slowscale.session.preview import Preview
 from slowscale.session.session import Session
 
-__all__ = ["Preview", "Session"]
+__all__ = ["Inspection", "Preview", "Session"]

@@ -7,14 +7,16 @@ from datetime import UTC, datetime
 
 from slowscale.accounting import Accountant, Charge
 from slowscale.accounting.record import plain_label
-from slowscale.errors import ParameterTypeError
+from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.facts import Facts, KeysFacts, PartitionFacts
 from slowscale.mechanisms import TransformationMechanism
 from slowscale.publishing import ALL_RECORDS, BoundQuery, Part, column_facts, description
 from slowscale.query import Query
+from slowscale.release import Release
 from slowscale.session.checks import check_column, check_derived_columns, check_partition
 from slowscale.session.records import Records
 from slowscale.tables import rowwise
+from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, check_labels
 
 
@@ -53,6 +55,51 @@ def bind(query: Query, records: Records, accountant: Accountant, accounting: str
     )
     check_derived_columns(query, records, accountant)
     return bound
+
+
+def query_of(release: Release, dataset: str | None, protect: str | None) -> Query:
+    """Return the query that a release came from, made from its public facts.
+
+    Parameters
+    ----------
+    release
+        The release, which may have been read from a file.
+    dataset, protect
+        The name of the data set and the column of protected entities, which must be those of the release.
+    """
+    facts = release.facts
+    for argument, here, there in (("dataset", dataset, facts.dataset or None), ("protect", protect, facts.protect)):
+        if here != there:
+            raise ParameterError(
+                f"release must be one of these records: it has {argument}={there!r}, and this session has "
+                f"{argument}={here!r}; open the session with the same {argument}"
+            )
+    unknown = [name for name in facts.columns if name not in release.mechanisms]
+    if unknown:
+        raise ParameterError(
+            f"release has a mechanism with a function that is not known ({', '.join(unknown)}); read it with "
+            "ss.read_release(path, functions=…)"
+        )
+    sums = {name: column for name, column in facts.columns.items() if not column.is_count}
+    counts = [name for name, column in facts.columns.items() if column.is_count]
+    nulls, negatives = (
+        "zero" if any(getattr(column, argument) == "zero" for column in sums.values()) else "error"
+        for argument in ("nulls", "negatives")
+    )
+    try:
+        return Query(
+            {name: release.mechanisms[name] for name in sums},
+            keys=None if facts.cells is None else Keys(release.table.select(list(facts.cells.columns))),
+            count=release.mechanisms[counts[0]] if counts else None,
+            unit={name: column.grid for name, column in sums.items()},
+            where=facts.where,
+            derive=dict(facts.derived) or None,
+            partition=None if facts.partition is None else facts.partition.by,
+            nulls=nulls,
+            negatives=negatives,
+        )
+    except ParameterError as error:
+        raise ParameterError(f"release cannot be repeated on these records: {error}") from None
 
 
 def _part(query: Query, records: Records) -> Part:

@@ -24,6 +24,7 @@ from slowscale.facts import Facts, LedgerHead
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import check_accounting
+from slowscale.parameters import check_flag
 from slowscale.policy import Policy
 from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by_size
 from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
@@ -32,7 +33,7 @@ from slowscale.refusals import explained
 from slowscale.release import Release
 from slowscale.release.ratios import check_interval
 from slowscale.sampling import BitSource
-from slowscale.session.binding import bind, charge_for, release_facts
+from slowscale.session.binding import bind, charge_for, query_of, release_facts
 from slowscale.session.checks import (
     check_caps_name_columns,
     check_column_names,
@@ -40,6 +41,7 @@ from slowscale.session.checks import (
     check_readable,
     warn_if_empty,
 )
+from slowscale.session.inspection import Inspection, inspected
 from slowscale.session.preview import Preview
 from slowscale.session.ranking import bind_quantiles, explained_quantiles
 from slowscale.session.records import Records
@@ -353,21 +355,75 @@ class Session:
         found = tuple(bound.unit_warnings)
         return Preview(bound.policy, bound.pure_policy, columns, found, refusal, self.spent, self.accounting)
 
+    def inspect(self, query: Query, *, duplicates: bool = True) -> Inspection:
+        """Look at the records before a release: what is missing, outside the keys or twice, what records would lose,
+        and which errors to expect. CONFIDENTIAL: for the curator only.
+
+        Nothing is drawn, charged or written to the ledger. What you choose after this look depends on the records, and
+        the guarantee does not cover that choice, unless it was fixed or public before.
+
+        Parameters
+        ----------
+        query
+            What would be released.
+        duplicates
+            Whether to count exact copies of records, which reads all columns.
+
+        Examples
+        --------
+        >>> import pandas as pd, slowscale as ss
+        >>> farms = pd.DataFrame({"state": ["IOWA", "IOWA", "TEXAS", "TEXSA"], "cattle": [120, 120, 31_000, 900]})
+        >>> query = ss.Query({"cattle": ss.Gaussian(75)}, keys=ss.Keys.cross({"state": ["IOWA", "TEXAS"]}))
+        >>> found = ss.Session(farms).inspect(query)
+        >>> found.records, found.duplicates, found.outside
+        (4, 1, 1)
+        >>> found.near_misses[0].label, found.near_misses[0].key
+        ('TEXSA', 'TEXAS')
+        """
+        check_flag("duplicates", duplicates)
+        bound, _ = self._bind(query)
+        refusals: tuple[str, ...] = ()
+        try:
+            check_readable(query.columns, self._records, query.derive, query.where)
+        except DataError as error:
+            refusals = (str(error),)
+        stored = list(self.table.columns) if duplicates else None
+        return inspected(bound, stored, self.protect, refusals)
+
     def losses(self, release: Release) -> Losses:
         """Return the distribution of the losses of the records in a release. CONFIDENTIAL: for the curator only.
 
-        It is computed in the engine, to which the policy is passed as an expression. No record leaves the engine.
+        It is computed in the engine, to which the policy is passed as an expression. No record leaves the engine. The
+        release may be one of this session, or one that `ss.read_release` read: it must be one of these records.
         """
-        query = self._queries.get(release.facts.id) if isinstance(release, Release) else None
-        if query is None:
-            raise ParameterError("release must be one that this session made")
+        query = self._query_of(release)
         return record_losses(query.table, query.policy, query.columns, query.keys, self.protect)
 
     def errors(self, release: Release) -> tuple[SizeClass, ...]:
-        """Return the errors of a release, by size of the true sums. CONFIDENTIAL: for the curator only."""
-        if not isinstance(release, Release) or release.facts.id not in self._errors:
-            raise ParameterError("release must be one that this session made")
+        """Return the errors of a release, by size of the true sums. CONFIDENTIAL: for the curator only.
+
+        For a release that was read from a file, the records are summed again. It must be one of these records.
+        """
+        query = self._query_of(release)
+        if release.facts.id not in self._errors:
+            sums = exact_sums(query.table, list(query.columns.values()), query.keys, protect=self.protect)
+            self._errors[release.facts.id] = errors_by_size(query, sums, release)
         return self._errors[release.facts.id]
+
+    def _query_of(self, release: Release) -> BoundQuery:
+        """Return the query of a release that this session made, or that was read from a file."""
+        if not isinstance(release, Release):
+            raise ParameterError("release must be one that this session made, or one read with ss.read_release")
+        if release.facts.id not in self._queries:
+            query = query_of(release, self.dataset, self.protect)
+            try:
+                self._queries[release.facts.id] = bind(query, self._records, Account(), release.facts.accounting)
+            except ParameterError as error:
+                raise ParameterError(
+                    f"release cannot be repeated on these records: {error}. A filter or a derived column that was an "
+                    "Ibis expression is known by its name only; use SQL text for releases that are to be read back"
+                ) from None
+        return self._queries[release.facts.id]
 
     def _bind(self, query: Query) -> tuple[BoundQuery, Facts]:
         """Return the query bound to the table, with the facts of its release, after a dry run."""

@@ -42,8 +42,9 @@ class Engine:
     # Whether casting a float that does not fit in a 64-bit integer is an error.
     strict_casts: ClassVar[bool] = False
     has_decimals: ClassVar[bool] = True
-    has_quantiles: ClassVar[bool] = True
     has_nan: ClassVar[bool] = True
+    # Whether `row_identity` is a hash of 64 bits.
+    hashes_rows: ClassVar[bool] = False
 
     def label(self, value: ir.Value, kind: str) -> ir.Value:
         """Return the label of a record in a form in which only identical labels are equal; NULL if it is not valid."""
@@ -100,6 +101,10 @@ class Engine:
         """Return the number in a text as two numbers: the part before the point, and the part after it."""
         raise NotImplementedError
 
+    def row_identity(self, table: ir.Table) -> Mapping[str, ir.Value]:
+        """Return expressions that are equal for two rows exactly if the rows are."""
+        return {f"c{i}": table[name] for i, name in enumerate(table.columns)}
+
     def check(self, backend: Any) -> None:
         """Raise if the connection has settings that make results wrong."""
 
@@ -133,11 +138,15 @@ def _iso_day(text: str | None) -> date | None:
 class DuckDB(Engine):
     """DuckDB, in this process."""
 
-    name, title, wide_sums, strict_casts = "duckdb", "DuckDB", True, True
+    name, title, wide_sums, strict_casts, hashes_rows = "duckdb", "DuckDB", True, True, True
 
     def text_bytes(self, value: ir.Value) -> ir.Value:
         """Return the UTF-8 bytes; a cast would interpret \\x41 as an escape."""
         return call("encode", "binary", value)
+
+    def row_identity(self, table: ir.Table) -> Mapping[str, ir.Value]:
+        """Return a hash of 64 bits of the whole row: that two different rows of 10⁷ share it has a chance of 10⁻⁵."""
+        return {"c0": ibis.struct({name: table[name] for name in table.columns}).hash()}
 
     def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
         """Return the parts before and after the point."""
@@ -336,7 +345,7 @@ class Spark(Engine):
 class SQLite(Engine):
     """SQLite, whose columns may hold values of any type, so that the type of every value is checked."""
 
-    name, title, has_decimals, has_quantiles, has_nan = "sqlite", "SQLite", False, False, False
+    name, title, has_decimals, has_nan = "sqlite", "SQLite", False, False
 
     def check(self, backend: Any) -> None:
         """Raise unless text is stored as UTF-8."""

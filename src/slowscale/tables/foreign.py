@@ -5,7 +5,8 @@ types, so their cells are read as text, like those of a CSV file.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -76,12 +77,19 @@ def is_foreign(path: str) -> bool:
 def read_foreign(path: str, argument: str) -> tuple[pa.Table, bool]:
     """Return a file as an Arrow table, and whether its columns are text, so that types must be declared."""
     lowered = path.lower()
-    try:
+    with foreign_errors(path, argument):
         if lowered.endswith(EXCEL):
             return _read_excel(path, argument), True
         return _read_statistics(
             path, next(reader for end, reader in STATISTICS.items() if lowered.endswith(end))
         ), False
+
+
+@contextmanager
+def foreign_errors(path: str, argument: str) -> Iterator[None]:
+    """Turn the errors of the packages that read these files into an `EngineError`."""
+    try:
+        yield
     except ImportError as error:
         raise EngineError(f"{argument} could not be read ({path}): {error}; pip install 'slowscale[files]'") from error
     except (ParameterError, DataError, MemoryError):
@@ -92,7 +100,13 @@ def read_foreign(path: str, argument: str) -> tuple[pa.Table, bool]:
         ) from error
 
 
-def _read_excel(path: str, argument: str) -> pa.Table:
+def excel_header(path: str, argument: str) -> list[str]:
+    """Return the names of the columns of an Excel file. Only its first row is read."""
+    return _excel_rows(path, argument, 1)[0]
+
+
+def _excel_rows(path: str, argument: str, most: int | None = None) -> tuple[list[str], list[list[Any]]]:
+    """Return the names of the columns, and the rows below them, of the first `most` rows."""
     import python_calamine
 
     book = python_calamine.CalamineWorkbook.from_path(path)
@@ -102,7 +116,8 @@ def _read_excel(path: str, argument: str) -> pa.Table:
             f"{argument} must be an Excel file with one sheet, but {path} has {len(book.sheet_names)}; keep only the "
             "sheet with the records"
         )
-    rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False)  # the first row must not depend on the records
+    # The first row must not depend on the records.
+    rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False, nrows=most)
     names = [str(name).strip() for name in rows[0]] if rows else []
     while names and not names[-1]:
         names.pop()  # the width of a sheet is that of its widest row
@@ -110,10 +125,15 @@ def _read_excel(path: str, argument: str) -> pa.Table:
         raise ParameterError(
             f"{argument}: the first row of {path} must have a different name for every column; correct it"
         )
-    for number, row in enumerate(rows[1:], 2):
+    return names, rows[1:]
+
+
+def _read_excel(path: str, argument: str) -> pa.Table:
+    names, rows = _excel_rows(path, argument)
+    for number, row in enumerate(rows, 2):
         if any(cell != "" for cell in row[len(names) :]):
             raise DataError(f"{argument}: row {number} of {path} has more cells than the header; correct the row")
-    columns = list(zip(*rows[1:], strict=True))[: len(names)] if len(rows) > 1 else [()] * len(names)
+    columns = list(zip(*rows, strict=True))[: len(names)] if rows else [()] * len(names)
     texts = [pa.array(map(value_text, column), pa.string()) for column in columns]
     return pa.table(dict(zip(names, texts, strict=True)))
 

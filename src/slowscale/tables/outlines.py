@@ -23,10 +23,10 @@ Given = dict[str, Any]
 @contextmanager
 def outline(
     data: str | Sequence[str], types: Mapping[str, str] | None = None, csv: Mapping[str, Any] | None = None
-) -> Iterator[Given | None]:
+) -> Iterator[Given]:
     """Yield the arguments of a session on a table with the columns of the data and no records.
 
-    Only the header or the schema is read. Yield None for Excel files, whose header is not separate from the records.
+    Only the header or the schema is read.
 
     Parameters
     ----------
@@ -40,26 +40,33 @@ def outline(
         table = sources.open_table(paths[0], types, csv)
         yield {"data": table.filter(ibis.literal(False))}
         return
-    files = [file for path in paths for file in sources.matching_files(path, "data")]
-    kinds = {sources.file_kind(file, "data") for file in files}
-    if kinds == {"CSV"}:
+    files, kind = sources.files_of_one_kind(paths, csv is not None, "data")
+    if kind == "CSV":
         form = CsvFormat.of(csv)
         with engine_errors("data could not be read"):
             names = _common_header(files, form)
-        with tempfile.TemporaryDirectory(prefix="slowscale-") as folder:
-            place = os.path.join(folder, "header.csv")
-            with open(place, "xb"):
-                pass
+        with _empty_file() as place:
             yield {"data": place, "types": types, "csv": {**(csv or {}), "encoding": "utf-8", "header": names}}
-        return
-    if csv is not None and len(kinds) == 1:
-        raise ParameterError(f"csv must be given for CSV files only, got {kinds.pop()} files; leave it out")
-    if kinds == {"Parquet"}:
+    elif kind == "Parquet":
         yield {"data": _parquet_outline(paths, files), "types": types}
-    elif len(files) == 1 and not files[0].lower().endswith(foreign.EXCEL):
-        yield {"data": _statistics_outline(files[0]), "types": types}
+    elif files[0].lower().endswith(foreign.EXCEL):
+        # Its cells are text, like those of a CSV file.
+        with foreign.foreign_errors(files[0], "data"):
+            header = foreign.excel_header(files[0], "data")
+        with _empty_file() as place:
+            yield {"data": place, "types": types, "csv": {"header": header}}
     else:
-        yield None
+        yield {"data": _statistics_outline(files[0]), "types": types}
+
+
+@contextmanager
+def _empty_file() -> Iterator[str]:
+    """Yield the path of a temporary CSV file without lines."""
+    with tempfile.TemporaryDirectory(prefix="slowscale-") as folder:
+        place = os.path.join(folder, "header.csv")
+        with open(place, "xb"):
+            pass
+        yield place
 
 
 def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:

@@ -260,20 +260,10 @@ def _from_polars(data: Any, argument: str) -> Frame:
 def _open_files(
     paths: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, has_form: bool, argument: str
 ) -> Source:
-    files = [file for path in paths for file in matching_files(path, argument)]
-    kinds = {file_kind(file, argument) for file in files}
-    if len(kinds) > 1:
-        raise ParameterError(
-            f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}; convert them to one kind"
-        )
-    (kind,) = kinds
-    if has_form and kind != "CSV":
-        raise ParameterError(f"csv must be given for CSV files only, got {kind} files; leave it out")
+    files, kind = files_of_one_kind(paths, has_form, argument)
     if kind == "CSV":
         return textfiles.read_text_files(files, types, form, argument)
     if kind != "Parquet":
-        if len(files) > 1:
-            raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}; combine them into one")
         frame, text = foreign.read_foreign(files[0], argument)
         return _register(Frame(frame), types, argument, text)
     connection = private_duckdb()
@@ -286,6 +276,22 @@ def _open_files(
             names = [*pa.parquet.read_schema(files[0]).names, *hive]
             reading = f"(SELECT {', '.join(map(quoted, dict.fromkeys(names)))} FROM {reading})"
         return converted(connection, reading, types, argument)
+
+
+def files_of_one_kind(paths: Sequence[str], has_form: bool, argument: str) -> tuple[list[str], str]:
+    """Return the files that paths stand for, and their kind; raise unless they can be read as one table."""
+    files = [file for path in paths for file in matching_files(path, argument)]
+    kinds = {file_kind(file, argument) for file in files}
+    if len(kinds) > 1:
+        raise ParameterError(
+            f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}; convert them to one kind"
+        )
+    (kind,) = kinds
+    if has_form and kind != "CSV":
+        raise ParameterError(f"csv must be given for CSV files only, got {kind} files; leave it out")
+    if kind not in ("CSV", "Parquet") and len(files) > 1:
+        raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}; combine them into one")
+    return files, kind
 
 
 def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:

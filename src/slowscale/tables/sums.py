@@ -11,7 +11,7 @@ The engine groups labels by their exact bytes or values and drops records withou
 same key are added here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -43,6 +43,19 @@ DECIMAL_PLACES = 12
 NUMBER_TEXT = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DECIMAL_PLACES}}}0*)?|\.[0-9]{{1,{DECIMAL_PLACES}}}0*)[ \t]*$"
 BELOW_ZERO = "-.*[1-9]"
 EXACT_SUM = dt.Decimal(38, 0)
+NO_ENTITY = (
+    "column {!r}, which identifies the protected entities, has missing values; fill them in, or leave the records out "
+    "with where="
+)
+# Why a record cannot be counted.
+REASONS = {
+    "missing": 'missing values (pass nulls="zero" to count them as 0)',
+    "unreadable": "values that are not numbers",
+    "nan": "values that are NaN",
+    "infinite": "infinite values",
+    "negative": 'negative values, which a transformation mechanism does not allow (pass negatives="zero" to count them '
+    "as 0, or choose an additive mechanism)",
+}
 
 
 @dataclass(frozen=True)
@@ -190,6 +203,11 @@ def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir
     raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}{hint}")
 
 
+def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
+    """Return the number of each record as it is stored, NULL if there is none, and whether the value is missing."""
+    return _number(engine_of(table), column, table[column.name])
+
+
 def _null_unless(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
     """Return a value, or NULL if a check fails."""
     return ibis.cases((reduce(and_, checks), value)) if checks else value
@@ -301,10 +319,7 @@ def _exact_sums(
     size = len(keys) if keys is not None else 1
     rows = _accumulated(as_integers(found["rows"]), at, size)
     if protect is not None and (_accumulated(as_integers(found["owned"]), at, size) != rows).any():
-        raise DataError(
-            f"column {protect!r}, which identifies the protected entities, has missing values; fill them in, or leave "
-            "the records out with where="
-        )
+        raise DataError(NO_ENTITY.format(protect))
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
         if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
@@ -368,6 +383,15 @@ def _by_key(
     table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
 ) -> tuple[pa.Table, Integers]:
     """Return measures by group for the groups that are among the keys, and the index of the key of each group."""
+    found, at = all_groups(table, measures, keys, run, what)
+    rows = np.flatnonzero(at >= 0)
+    return (found, at) if len(rows) == len(at) else (found.take(to_arrow(rows)), at[rows])
+
+
+def all_groups(
+    table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
+) -> tuple[pa.Table, Integers]:
+    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key."""
     query = grouped(table, keys.kinds if keys is not None else {}, measures)
     with engine_errors(what, quote=False):
         found = run(query)
@@ -379,9 +403,7 @@ def _by_key(
     for name in wanted:
         labels = found[name].cast(wanted[name].type)
         found = found.set_column(found.column_names.index(name), name, labels)
-    at = key_positions([found[name] for name in wanted], list(wanted.values()))
-    rows = np.flatnonzero(at >= 0)
-    return found.take(to_arrow(rows)), at[rows]
+    return found, key_positions([found[name] for name in wanted], list(wanted.values()))
 
 
 def _has_repeats(at: Integers) -> bool:
@@ -470,15 +492,12 @@ def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run:
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
     found, _ = _by_key(table, measures, keys, run, "the engine could not check the table")
     seen = {name for name in facts if any(found[name].to_pylist())}
-    words = {
-        "missing": 'missing values (pass nulls="zero" to count them as 0)',
-        "unreadable": "values that are not numbers",
-        "nan": "values that are NaN",
-        "infinite": "infinite values",
-        "negative": 'negative values, which a transformation mechanism does not allow (pass negatives="zero" to '
-        "count them as 0, or choose an additive mechanism)",
-    }
-    reasons = [text for name, text in words.items() if name in seen]
+    return uncountable_words(column, seen)
+
+
+def uncountable_words(column: Column, seen: Collection[str]) -> str:
+    """Return why records of a column cannot be counted; `seen` has names of `REASONS`."""
+    reasons = [text for name, text in REASONS.items() if name in seen]
     if not reasons:
         reasons = [f"values that are too large to be counted in units of {column.unit} (give a larger unit)"]
     return f"column {column.name!r} has {'; and '.join(reasons)}; correct these records, or leave them out with where="

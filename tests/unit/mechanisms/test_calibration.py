@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -420,3 +421,57 @@ def test_an_end_far_from_the_target_is_not_named(value):
 
 def test_a_least_value_of_0_is_not_named_even_for_a_target_next_to_the_smallest_float():
     assert _attainable(Target("loss", 1e-320, 1.0), -700.0, -1.0).startswith("the largest loss possible is ")
+
+
+def test_the_scale_of_the_polylog_is_the_size_that_an_error_is_wanted_at():
+    """With `at`, the scale is `at`; with a scale, `at` does not matter; a loss is calibrated at the scale 1."""
+    wanted = ss.ExponentialPolylog.calibrate(std=1e6, sigma=1e5)
+    assert ss.ExponentialPolylog.calibrate(std=1e6, at=1e5) == wanted
+    assert ss.ExponentialPolylog.calibrate(std=1e6, at=7, sigma=1e5) == wanted
+    assert ss.ExponentialPolylog.calibrate(interval=1e6, at=1e5).sigma == 1e5
+    assert ss.ExponentialPolylog.calibrate(std=75, at=0) == ss.ExponentialPolylog.calibrate(std=75)
+    assert ss.ExponentialPolylog.calibrate(loss=1, at=106).sigma == 1
+    solved = ss.ExponentialPolylog.calibrate(std=75, at=1e5, d=0.2)
+    assert solved == ss.ExponentialPolylog.calibrate(std=75, d=0.2)
+    assert ss.ExponentialPolylog.calibrate(std=75, at=1e5, free="sigma", d=0.2) == solved
+    # The numbers that the default scale hides: half of all noise is within 1,035, or within 291,231.
+    with pytest.warns(ss.ScaleWarning):
+        narrow = ss.ExponentialPolylog.calibrate(std=1e6)
+    assert narrow.prediction_interval(0, 0.5)[1] == pytest.approx(1035, abs=1)
+    assert wanted.prediction_interval(0, 0.5)[1] == pytest.approx(291_231, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "words"),
+    [
+        (lambda: ss.ExponentialPolylog.calibrate(std=1e6), "1,000,000 times the scale sigma = 1, which was not given"),
+        (lambda: ss.ExponentialPolylog.calibrate(interval=1.1e5), "half of the noise is then within"),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(loss=1, at=268_689),
+            "standard error is 4.95.×.10⁴³ for a size",
+        ),
+        (lambda: ss.Log.calibrate(loss=1, at=1e6), "absurdly large: .* Ask for a larger loss, or use another"),
+        (lambda: ss.Gaussian.calibrate(std=1e20), "sigma = 1e[+]20 .* far from usual values, 1e-06 to 1e[+]09"),
+        (lambda: ss.ExponentialPolylog.calibrate(loss=1e9, at=1), "d = .* far from usual values, 0.02 to 50"),
+    ],
+)
+def test_absurd_results_are_reported(calibrated, words):
+    with pytest.warns(ss.ScaleWarning, match=words.replace("(", "[(]")) as caught:
+        calibrated()
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_usual_results_are_not_reported():
+    """Neither the calibrations of the paper nor those of the documentation."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for std in (1.41, 17.7, 75, 106, 7212, 1e5):
+            ss.ExponentialPolylog.calibrate(std=std)
+        ss.ExponentialPolylog.calibrate(loss=1, at=106)
+        ss.ExponentialPolylog.calibrate(std=1e6, sigma=1.0)  # stated
+        ss.ExponentialPolylog.calibrate(std=1e9, at=1e7)
+        ss.GeneralizedGaussian.calibrate(std=75, p=0.5)
+        ss.Log.calibrate(std=75, at=106)
+        ss.Root.calibrate(std=75, at=106, k=4)
+        ss.ArsinhNormal.calibrate(std=1e9, shape=3)

@@ -171,19 +171,48 @@ def test_the_shares_are_given_at_four_losses_per_factor_of_ten():
         found.records = 2
 
 
-def test_only_single_rows_of_results_leave_the_engine(monkeypatch):
-    """Losses of single records would be as confidential as the records."""
+def test_only_counts_by_class_leave_the_engine(monkeypatch):
+    """One query, with one row for each class of losses that is 0.1 % wide, however many records there are."""
     rows = []
 
     def fetch(query):
         found = real(query)
-        rows.append(found.num_rows)
+        rows.append((found.num_rows, found.column_names))
         return found
 
     real = losses_module.fetch
     monkeypatch.setattr(losses_module, "fetch", fetch)
-    of_records("private", list(range(50)))
-    assert rows == [1, 1]
+    of_records("private", list(range(100_000, 101_000)))
+    assert rows == [(rows[0][0], ["place", "records", "least", "most"])]
+    assert rows[0][0] in (10, 11, 12)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_losses_in_classes_are_within_a_thousandth(seed):
+    """Quantiles, ranks and shares against numpy, for losses over many powers of ten; a class twice as wide fails."""
+    values = np.exp(np.random.default_rng(seed).normal(3, 3, 20_000))
+    table = opened("private", loss=values)
+    counts = losses_module._Counts.of(fetch(losses_module._in_classes(table)))
+    ordered = np.sort(values)
+    assert counts.records == values.size
+    for share in losses_module.PROBABILITIES:
+        assert counts.quantile(share) == pytest.approx(np.quantile(values, share), rel=1e-3)
+    for place in (0, 1, 777, 12_345, 19_998, 19_999):
+        assert counts.ordered(place) == pytest.approx(ordered[place], rel=1e-3)
+    assert (counts.ordered(0), counts.ordered(19_999)) == (ordered[0], ordered[-1])
+    for at in losses_module.THRESHOLDS:
+        low, high = (np.mean(values <= at * factor) for factor in (1 - 1e-3, 1 + 1e-3))
+        assert low <= counts.share_at_most(at) <= high
+    assert max(most / least for least, most in zip(counts.least, counts.most, strict=True)) < 1.00101
+
+
+def test_losses_of_zero_without_bound_and_unknown():
+    """Losses of 0 and infinite losses have a class, and a loss that is not known is not counted."""
+    table = opened("private", loss=pa.array([0.0, 0.0, 1.0, math.inf, None], pa.float64()))
+    counts = losses_module._Counts.of(fetch(losses_module._in_classes(table)))
+    assert counts.records == 4
+    assert [counts.ordered(place) for place in range(4)] == [0.0, 0.0, 1.0, math.inf]
+    assert counts.share_at_most(0.5) == 0.5
 
 
 def test_a_failure_does_not_quote_records(monkeypatch):

@@ -39,14 +39,34 @@ def test_settings_of_csv_are_refused_for_other_kinds(tmp_path, stata):
             pass
 
 
-def test_files_without_a_separate_header_have_no_outline(tmp_path, stata):
-    openpyxl.Workbook().save(tmp_path / "a.xlsx")
-    with outline(str(tmp_path / "a.xlsx")) as given:
-        assert given is None
-    with outline([stata, stata]) as given:  # reading two such files is refused, by the session
-        assert given is None
-    with outline([stata, str(tmp_path / "a.xlsx")], csv={"delimiter": ";"}) as given:
-        assert given is None
+def test_an_excel_file_has_the_columns_of_its_first_row(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["county", " emp "])
+    book.active.append(["01001", 3])
+    book.save(tmp_path / "a.xlsx")
+    with outline(str(tmp_path / "a.xlsx"), {"emp": "int64"}) as given:
+        session = ss.Session(**given)
+        assert {name: str(dtype) for name, dtype in session.table.schema().items()} == {
+            "county": "string",
+            "emp": "int64",
+        }
+        assert session.table.count().execute() == 0
+    openpyxl.Workbook().save(tmp_path / "b.xlsx")
+    with pytest.raises(ss.ParameterError, match=r"the first row of .* must have"), outline(str(tmp_path / "b.xlsx")):
+        pass
+    (tmp_path / "c.xlsx").write_text("not a workbook")
+    with pytest.raises(ss.EngineError, match="data could not be read"), outline(str(tmp_path / "c.xlsx")):
+        pass
+
+
+def test_files_that_a_session_refuses_have_no_outline(tmp_path, stata):
+    (tmp_path / "a.csv").write_text("x\n")
+    for paths, words in (([stata, stata], "got 2; combine"), ([stata, str(tmp_path / "a.csv")], "files of one kind")):
+        with pytest.raises(ss.ParameterError, match=words) as caught, outline(paths):
+            pass
+        with pytest.raises(ss.ParameterError) as refused:
+            ss.Session(paths)
+        assert str(caught.value) == str(refused.value)
 
 
 def test_no_record_of_a_stata_file_is_read(stata, monkeypatch):

@@ -1,0 +1,36 @@
+"""A look at the records finds the same on every engine."""
+
+import numpy as np
+import pytest
+from helpers import engines
+from helpers.bitsources import Recorded
+from helpers.inspected import QUERY, TABLE
+
+import slowscale as ss
+
+
+@pytest.mark.parametrize("engine", ["private", *engines.ALL])
+def test_what_is_found_on_every_engine(engine):
+    data = TABLE if engine == "private" else engines.load(engine, TABLE)
+    session = ss.Session(data, bits=Recorded(1))
+    found = session.inspect(QUERY)
+    assert (found.records, found.duplicates, found.outside, found.unlabelled) == (10, 1, 4, 1)
+    x, y = found.columns
+    assert (x.name, x.missing, x.negative, x.uncountable) == ("x", 1, 1, 0)
+    assert (y.name, y.missing, y.negative, y.uncountable) == ("y", 0, 0, 0)
+    assert x.outside_share == pytest.approx(250 / 2000)
+    assert x.unlabelled_share == pytest.approx(500 / 2000)
+    assert y.outside_share == pytest.approx(18 / 47.5)
+    assert (found.cells, found.empty, found.empty_keys) == (4, 1, ({"state": "NEVADA"},))
+    near = [(miss.column, miss.label, miss.key, miss.records) for miss in found.near_misses]
+    assert near == [("state", "TEXSA", "TEXAS", 2), ("state", "iowa ", "IOWA", 1)]
+    assert found.refusals == ()
+    release = session.release(QUERY)
+    exact = session.losses(release)
+    assert found.losses == exact
+    values = {"x": [100, 100, 50, 0, 1000], "y": [1.5, 1.5, 2.5, 8.0, 9.0]}
+    truth = release.policy({name: np.array(some, float) for name, some in values.items()})
+    assert exact.largest[1] == pytest.approx(truth.max(), rel=1e-9)
+    assert exact.quantiles[0.5] == pytest.approx(np.median(truth), rel=1e-3)
+    classes = [(one.column, one.low, one.high, one.cells) for one in found.errors if one.column == "x"]
+    assert classes == [("x", 0, 0, 1), ("x", 10, 100, 1), ("x", 100, 1000, 1), ("x", 1000, 10_000, 1)]
