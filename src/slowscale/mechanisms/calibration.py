@@ -157,10 +157,11 @@ def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[
         return
     size = 0.0 if target.at is None else float(target.at)
     if size > 0:
-        error = float(found.std(size))
-        if not math.isfinite(error):
-            low, high = found.prediction_interval(size, LEVEL)
-            error = float(high / 2 - low / 2)
+        with np.errstate(over="ignore", invalid="ignore"):  # noise beyond all floats is reported as well
+            error = float(found.std(size))
+            if not math.isfinite(error):
+                low, high = found.prediction_interval(size, LEVEL)
+                error = float(high / 2 - low / 2)
         if error > MOST_ERROR * size:
             scale = ", or give a larger scale sigma" if is_default else ""
             yield (
