@@ -132,6 +132,11 @@ class QuantilesQuery:
                 f"at must be 1 to {MOST_QUANTILES} increasing numbers between 0 and 1, such as [0.1, 0.5, 0.9], got "
                 f"{list(map(float, shares))!r:.80}; 0.5 is the median"
             )
+        names = [quantile_name(share) for share in shares]
+        if len(set(names)) < len(names) or not {"p0", "p100"}.isdisjoint(names):
+            raise ParameterError(
+                f"at must have shares that differ in their first 12 digits, from 0 and from 1 too, got {names!r:.80}"
+            )
         total = as_number("loss", loss)
         if not SMALLEST_LOSS <= total <= LARGEST_LOSS:
             raise ParameterError(
@@ -197,6 +202,8 @@ class QuantilesQuery:
         if not 0 < chance < 1:
             raise ParameterError(f"level must be a number between 0 and 1, got {level}; 0.95 is usual")
         miss = (1 - chance) / len(self.at)
+        if miss >= 1:
+            return 0.0
         odds = math.log((len(self.grid) - 1) * (1 - miss) / miss)
         return max(odds, 0.0) / min(self.rates)
 

@@ -266,7 +266,7 @@ def test_losses_are_those_that_are_charged(protect):
         cells = FIRMS.groupby(["firm", "state"])[["emp", "pay"]].sum()
         truth = np.sort(pd.Series(release.policy(cells), index=cells.index).groupby(level=0).sum())
     found = opened.losses(release)
-    np.testing.assert_allclose(list(found.quantiles.values()), np.quantile(truth, list(found.quantiles)), rtol=1e-9)
+    np.testing.assert_allclose(list(found.quantiles.values()), np.quantile(truth, list(found.quantiles)), rtol=2e-3)
     assert found.largest[1] == pytest.approx(truth[-1])
 
 

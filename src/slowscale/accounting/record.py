@@ -210,7 +210,11 @@ class RecordPolicy:
             raise ParameterTypeError(
                 f"cells must be a list of mappings, one per cell that the entity is in, got {cells!r:.60}"
             )
-        return float(sum(self._in_cell(cell) for cell in cells))
+        total = float(sum(self._in_cell(cell) for cell in cells))
+        # Quantiles have one noise for all records, so that all records of the entity shift a rank together.
+        count = sum(_count_of(cell) for cell in cells) if any(policy.by_rank for _, policy in self.terms) else 0
+        ranked = (policy for _, policy in self.terms if policy.by_rank)
+        return total + sum(policy(0) * (count**2 if policy.notion == ZCDP else count) for policy in ranked)
 
     def _in_cell(self, cell: Mapping[str, Any]) -> float:
         values = _influences(cell, self.columns)
@@ -219,9 +223,9 @@ class RecordPolicy:
             if column is not None:
                 total += policy(float(values[column]))
                 continue
-            count = cell.get(COUNT)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise ParameterError(f'cells must have the number of records as "count", a whole number, got {count!r}')
+            if policy.by_rank:
+                continue
+            count = _count_of(cell)
             # Removing n records shifts a count by n: the loss is at most n² times that of one record, n times for PRDP.
             total += policy(0) * (count**2 if policy.notion == ZCDP else count)
         return total + sum(max(part._in_cell(cell) for _, part in one.parts) for one in self.parallel)
@@ -291,6 +295,14 @@ class RecordPolicy:
                 f"description must be one that RecordPolicy.to_dict returned: {type(error).__name__}: {error}"
             ) from None
         return RecordPolicy(tuple(terms), tuple(parallel), filtered)
+
+
+def _count_of(cell: Mapping[str, Any]) -> int:
+    """Return the number of records that an entity has in a cell."""
+    count = cell.get(COUNT)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ParameterError(f'cells must have the number of records as "count", a whole number, got {count!r}')
+    return count
 
 
 def read_policies(facts: Mapping[str, Any], functions: Any = None) -> tuple[RecordPolicy, RecordPolicy | None]:

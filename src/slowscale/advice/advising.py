@@ -175,6 +175,12 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
         raise CalibrationError(
             "losses cannot be kept by any mechanism that was tried; raise the losses of the largest records, or rare"
         )
+    error = accuracy.of(found[0])
+    if error < float(as_unit(unit)) / 2:
+        raise ParameterError(
+            f"losses are so large that an error of {figure(error)} would be enough, less than half of the unit {unit}: "
+            "they hardly limit what can be learned; ask for smaller losses, or give a finer unit"
+        )
     rows = _candidates(found, sizes, accuracy.at)
     front = efficient(np.array([row.tight for row in rows]))
     table = [replace(row, efficient=bool(e)) for row, e in zip(rows, front, strict=True)]

@@ -22,7 +22,8 @@ SMALL_LOSS = 0.01
 MEAN_WEIGHT = 1e-3
 MOST_SHOWN = 8  # of the front
 NEAR = math.log(1.15)  # candidates of the front are shown if they differ by this much at some size
-FAR = math.log(30)  # losses above the least one by this factor count as this factor above it
+NO_ERROR = 1e-12  # an error of this share of the smallest size counts as none
+FAR_ABOVE = math.log(30)  # losses above the least one by this factor count as this factor above it
 TRANSFORMATIONS = "root or log"
 # How far the charged losses may stay below the wanted ones.
 LOSS_TOLERANCE = 1e-3
@@ -143,7 +144,7 @@ def _selection(families: list[str], losses: Array) -> list[int]:
     order = ranks(losses)
     front = np.flatnonzero(efficient(losses))
     logs = np.log(np.maximum(losses, SMALL_LOSS))
-    logs = np.minimum(logs, logs.min(axis=0) + FAR)
+    logs = np.minimum(logs, logs.min(axis=0) + FAR_ABOVE)
     shown = [int(front[order[front].argmin()])]
     shown += [int(front[losses[front, i].argmin()]) for i in range(losses.shape[1])]
     shown = list(dict.fromkeys(shown))
@@ -222,7 +223,10 @@ class LeastError:
         while excess(high) > 0:
             high, step = high + step, 2 * step
         low = high - step
+        least = math.log(float(self._sizes.min())) + math.log(NO_ERROR)
         while excess(low) < 0:
+            if low < least:
+                return math.exp(least)
             high, step = low, 2 * step
             low = high - step
         return math.exp(float(brentq(excess, low, high, xtol=1e-4)))

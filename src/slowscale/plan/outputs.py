@@ -91,7 +91,7 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
         target = free_target(path, ending, overwrite=True)
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
-    if target.exists() and not overwrite:
+    if os.path.lexists(target) and not overwrite:  # also a link to a file that does not exist
         lost = "" if ending == ".html" else " and lose the release in it, which cannot be drawn again"
         raise ParameterError(
             f"{name}: {path} already exists; choose another path, or pass --overwrite to replace the file{lost}"

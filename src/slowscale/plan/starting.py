@@ -160,14 +160,16 @@ def _plain_unit(unit: "UnitLike") -> int | str:
 
 def _report_sizes(records: Mapping[str, float]) -> dict[str, float]:
     """Return named sizes such that the name of the largest one, and no other, contains the word "largest"."""
-    top = max(records, key=lambda name: records[name])
-    named = {}
+    top = max(records, key=lambda name: (records[name], LARGEST_WORD.search(name) is not None))
+    named: dict[str, float] = {}
     for name, size in records.items():
-        says = LARGEST_WORD.search(name) is not None
         if name == top:
-            named[name if says else f"{name} (largest)"] = size
+            new = name if LARGEST_WORD.search(name) else f"{name} (largest)"
         else:
-            named[LARGEST_WORD.sub("large", name)] = size
+            new = LARGEST_WORD.sub("large", name)
+        while new in named or (new != name and new in records):
+            new += " (2)"
+        named[new] = size
     return named
 
 

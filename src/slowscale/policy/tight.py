@@ -28,7 +28,7 @@ PROBED = 500
 COMPARED = 20_000
 # The range of tables for engines, in scales of the noise, if a policy has no short formula. Beyond the curve they may
 # lie above it by one step in ln(size) and by a margin.
-WIDEST, WIDE_STEP, WIDE_MARGIN = (1e-30, 1e60), 2e-3, 1e-3
+TABLE_RANGE, WIDE_STEP, WIDE_MARGIN = (1e-30, 1e60), 2e-3, 1e-3
 # A tail that reaches beyond this many scales cannot be integrated in floats; the closed form is used instead.
 LONGEST_TAIL = 1e200
 
@@ -126,10 +126,10 @@ class TightPolicy(Policy):
         middle = np.concatenate([[low], inside, [high]])
         known = np.log(self._loss(np.exp(middle) * scale))
         # Below the curve, the closed form grows with the square of the size, up to the loss at the first knot.
-        closed = self.closed._loss(np.array([WIDEST[0], math.exp(low)]) * scale)
-        below = np.array([math.log(WIDEST[0]), low + (known[0] - math.log(closed[1])) / 2])
+        closed = self.closed._loss(np.array([TABLE_RANGE[0], math.exp(low)]) * scale)
+        below = np.array([math.log(TABLE_RANGE[0]), low + (known[0] - math.log(closed[1])) / 2])
         small = np.array([math.log(closed[0]), known[0]])
-        above, large = self._raised(high + 1e-9, math.log(WIDEST[1]))
+        above, large = self._raised(high + 1e-9, math.log(TABLE_RANGE[1]))
         return np.concatenate([below, middle, above]), np.maximum.accumulate(np.concatenate([small, known, large]))
 
     def _raised(self, start: float, end: float) -> tuple[Array, Array]:

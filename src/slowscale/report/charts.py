@@ -213,7 +213,8 @@ def _axis_options(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     if not axis.log:
         return {"title": axis.title, "scale": alt.Scale(domain=[0, 1]), "axis": alt.Axis(format=".0%", tickCount=5)}
     low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
-    low, high = max(low, -300), min(max(high, low + 1), 300)  # the range of floats
+    low = min(max(low, -300), 299)
+    high = min(max(high, low + 1), 300)  # the range of floats
     step = math.ceil((high - low) / MOST_TICKS)
     labels = [power_of_ten(exponent) for exponent in range(low, high + 1)]
     return {

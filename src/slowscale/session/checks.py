@@ -10,7 +10,7 @@ import ibis.expr.types as ir
 
 from slowscale.accounting import Accountant
 from slowscale.accounting.account import check_caps
-from slowscale.accounting.record import COUNT, folded
+from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.errors import ConfidentialWarning, DataError, ParameterError
 from slowscale.policy import Policy
 from slowscale.query import Query
@@ -123,4 +123,13 @@ def warn_if_empty(rows: Any, where: object) -> None:
             "like those of the data? (confidential: do not publish this warning)",
             ConfidentialWarning,
             stacklevel=4,
+        )
+
+
+def check_ranks_are_capped(caps: Mapping[str, Policy]) -> None:
+    """Raise if there are caps, but none that limits the loss by ranks, which counts like that of a count."""
+    if caps and not any(folded(name) in (folded(COUNT), folded(ANY)) for name in caps):
+        raise ParameterError(
+            f"quantiles are charged like a count, and the ledger has caps ({', '.join(caps)}) but none for "
+            f'"{COUNT}" or "{ANY}", so that nothing would limit them; add such a cap'
         )

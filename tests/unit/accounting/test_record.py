@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge
+from slowscale.accounting import Account, Charge, RecordPolicy
 from slowscale.accounting.record import Parallel, folded, plain_label, read_policies
-from slowscale.policy import ConstantPolicy
+from slowscale.policy import ConstantPolicy, RankPolicy
 
 P = ss.RecordPolicy((("emp", ss.Gaussian(10).policy), ("pay", ss.Root(4, 2).policy), (None, ConstantPolicy(0.125))))
 
@@ -219,3 +219,13 @@ def test_sizes_of_your_own():
     assert "These sizes follow from the policies" in account.spent.describe()
     with pytest.raises(ss.ParameterError, match="sizes must have exactly one size whose name contains"):
         account.spent.describe({"median": 5})
+
+
+def test_an_entity_shifts_a_rank_by_all_its_records_at_once():
+    """Quantiles have one noise for all cells, so that two records of an entity cost four times the loss of one."""
+    policy = RecordPolicy(((None, RankPolicy(0.01)),))
+    assert policy.entity([{"count": 1}, {"count": 1}]) == pytest.approx(0.04)
+    pure = RecordPolicy(((None, RankPolicy(0.01, "PRDP")),))
+    assert pure.entity([{"count": 1}, {"count": 2}]) == pytest.approx(0.03)
+    both = policy + RecordPolicy(((None, ConstantPolicy(0.1)),))
+    assert both.entity([{"count": 1}, {"count": 2}]) == pytest.approx(0.01 * 9 + 0.1 * (1 + 4))

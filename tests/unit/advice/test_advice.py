@@ -144,17 +144,14 @@ def test_a_single_loss_gives_a_gaussian_and_roots_are_tried():
     assert all(row.tight[0] <= 0.5 * (1 + 1e-9) for row in advice.table)
 
 
-def test_noise_made_from_the_wanted_losses_is_a_candidate(tmp_path):
-    """These losses rise, stay, and rise again, which no other family follows."""
-    sizes = {"a": 32.0, "b": 155_000.0, "c": 45e6, "d": 1.2e9}
-    wanted = {"a": 0.15, "b": 14.0, "c": 22.0, "d": 56.0}
+def test_noise_made_from_the_wanted_losses_is_a_candidate():
+    sizes = {"a": 10.0, "b": 1_000.0, "c": 1e6, "d": 1e9}
+    wanted = {"a": 0.05, "b": 4.0, "c": 12.0, "d": 34.0}
     advice = ss.advise(sizes, losses=wanted)
-    assert isinstance(advice.best, ss.FromPolicy)
-    assert max(1.01 * advice.best.tight_loss(sizes[name]) / wanted[name] for name in sizes) <= 1
-    assert advice.table[1].common > 1.5 * advice.table[0].common
-    assert ss.read_plan(advice.plan(tmp_path / "p.toml")).mechanisms == {"amount": advice.best}
-    assert "FromPolicy(32: " in str(advice)
-    assert ss.Mechanism.from_dict(json.loads(json.dumps(advice.to_dict()))["best"]) == advice.best
+    (made,) = [row.mechanism for row in advice.table if isinstance(row.mechanism, ss.FromPolicy)]
+    assert max(1.01 * made.tight_loss(sizes[name]) / wanted[name] for name in sizes) <= 1
+    assert "FromPolicy(10: " in str(advice)
+    assert ss.Mechanism.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 def test_the_limit_on_rare_errors_is_kept_and_named():
