@@ -263,10 +263,11 @@ class LeastError:
         error = math.inf
         pure = np.array([_pure_loss(loss) for loss in self._wanted.tolist()])
         for _ in range(PROMISES_TRIED):
-            promised = [float(pure[0])]
-            for i in range(1, pure.size):  # a loss must not grow faster than the size
-                most = promised[-1] * float(self._sizes[i] / self._sizes[i - 1])
-                promised.append(min(float(pure[i]), most))
+            promised, power = [float(pure[0])], 1.0
+            for i in range(1, pure.size):  # the promise must bend downwards on logarithmic axes
+                ratio = float(self._sizes[i] / self._sizes[i - 1])
+                promised.append(min(float(pure[i]), promised[-1] * ratio**power * (1 - 1e-12)))
+                power = math.log(promised[-1] / promised[-2]) / math.log(ratio)
             try:
                 points = PointsPolicy(tuple(zip(self._sizes.tolist(), promised, strict=True)))
                 shape = Shape(FromPolicy, (("promise", points),))

@@ -146,7 +146,7 @@ def test_a_single_loss_gives_a_gaussian_and_roots_are_tried():
 
 def test_noise_made_from_the_wanted_losses_is_a_candidate():
     sizes = {"a": 10.0, "b": 1_000.0, "c": 1e6, "d": 1e9}
-    wanted = {"a": 0.05, "b": 4.0, "c": 12.0, "d": 34.0}
+    wanted = {"a": 0.1, "b": 2.0, "c": 20.0, "d": 60.0}
     advice = ss.advise(sizes, losses=wanted)
     (made,) = [row.mechanism for row in advice.table if isinstance(row.mechanism, ss.FromPolicy)]
     assert max(1.01 * made.tight_loss(sizes[name]) / wanted[name] for name in sizes) <= 1
