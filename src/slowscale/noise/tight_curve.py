@@ -24,6 +24,7 @@ from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.parameters import Array, lazy
 
 FIRST_INFLUENCE, LAST_INFLUENCE = 1e-9, 1e15
+LARGEST_INFLUENCE = 1e300  # larger ones, which may be infinite by overflow, are read as this
 # The influence from which the loss is extrapolated by group privacy, as a share of FIRST_INFLUENCE.
 SEED_SHARE = 1e-4
 # Which shares of the precision go to the step of the grid, to merging its lines, and to the bounds at the nodes.
@@ -69,7 +70,7 @@ class TightCurve:
     def __call__(self, influence: Array) -> Array:
         """Return the curve at influences > 0; below its first knot the loss there, beyond its last knot infinity."""
         first, inverse, intercepts, slopes = self._lookup
-        logs = np.log(np.maximum(influence, math.exp(first)))
+        logs = np.log(np.clip(influence, math.exp(first), LARGEST_INFLUENCE))
         bins = ((logs - first) * inverse).astype(np.intp)
         bins += 1
         inside = np.minimum(bins, intercepts.size - 1)

@@ -206,3 +206,10 @@ def test_the_gains_for_the_calibrations_of_the_paper():
 def test_noise_is_described_with_its_parameters():
     noise = GaussianNoise(3)
     assert GaussianNoise.from_dict(noise.to_dict()) == noise
+
+
+@pytest.mark.parametrize("sigma", [1e-290, 1e290])
+def test_extreme_scales_do_not_overflow(sigma):
+    policy = tight(ss.ExponentialPolylog(0.5, sigma=sigma))
+    assert policy(sigma) == pytest.approx(tight(MECHANISMS[0])(1.0))
+    assert (np.diff(policy([1e-300, 1.0, 1e300])) >= 0).all()
