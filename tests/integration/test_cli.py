@@ -649,7 +649,7 @@ def test_calibrate_solves_for_intervals_and_tight_losses(tmp_path):
     assert found["mechanism"]["sigma"] == pytest.approx(100 / 1.6448536269514722)
     arguments = ["calibrate", "generalized-gaussian", "--param", "p=1", "--loss", 1, "--at", 106, "--policy", "tight"]
     words = run(*arguments, folder=tmp_path).stdout
-    (line,) = [line for line in words.splitlines() if line.startswith("  tight loss (within 0.1 %): ")]
+    (line,) = [line for line in words.splitlines() if line.startswith("  by the tight policy: ")]
     (closed,) = [line for line in words.splitlines() if "by the closed form, the same loss needs a standard er" in line]
     m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, policy="tight")
     assert f"{figure(m.tight_loss(106))} at 106" in line

@@ -339,3 +339,17 @@ def test_accuracy_on_the_simulated_establishments():
     needed = np.abs(np.searchsorted(values, found.grid)[:, None] - wanted).min(axis=0)
     assert misses.max() <= found.rank_error + needed.max()
     assert found.rank_error < 0.02 * values.size
+
+
+def test_a_warning_if_caps_do_not_limit_quantiles():
+    frame = pa.table({"x": [1, 2, 3]})
+    session = ss.Session(frame, caps={"x": ss.Gaussian(1).policy})
+    with pytest.warns(UserWarning, match='the caps .x. do not limit counts: .* add a cap for "count"'):
+        session.quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    ss.Session(frame, caps={"*": ss.Gaussian(1).policy}).quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5000000000000001], [1 - 1e-16], [1e-15]])
+def test_shares_with_the_same_name_are_refused(shares):
+    with pytest.raises(ss.ParameterError, match="at must"):
+        ss.Session(pa.table({"x": [1, 2]})).quantiles("x", shares, loss=0.01, grid=[1, 2])

@@ -126,10 +126,12 @@ def warn_if_empty(rows: Any, where: object) -> None:
         )
 
 
-def check_ranks_are_capped(caps: Mapping[str, Policy]) -> None:
-    """Raise if there are caps, but none that limits the loss by ranks, which counts like that of a count."""
+def warn_if_ranks_are_not_capped(caps: Mapping[str, Policy]) -> None:
+    """Warn if there are caps, but none that limits the loss by ranks, which is charged like that of a count."""
     if caps and not any(folded(name) in (folded(COUNT), folded(ANY)) for name in caps):
-        raise ParameterError(
-            f"quantiles are charged like a count, and the ledger has caps ({', '.join(caps)}) but none for "
-            f'"{COUNT}" or "{ANY}", so that nothing would limit them; add such a cap'
+        warnings.warn(
+            f"quantiles are charged like a count, and the caps ({', '.join(caps)}) do not limit counts: nothing limits "
+            f'how many quantiles are released; add a cap for "{COUNT}"',
+            UserWarning,
+            stacklevel=3,
         )

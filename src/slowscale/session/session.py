@@ -38,9 +38,9 @@ from slowscale.session.checks import (
     check_caps_name_columns,
     check_column_names,
     check_protect,
-    check_ranks_are_capped,
     check_readable,
     warn_if_empty,
+    warn_if_ranks_are_not_capped,
 )
 from slowscale.session.inspection import Inspection, inspected
 from slowscale.session.preview import Preview
@@ -319,7 +319,7 @@ class Session:
         """
         query = QuantilesQuery.of(column, at, loss, grid)
         query.rank_error(level)  # raises if the level is wrong
-        check_ranks_are_capped(self._accountant.account.caps)
+        warn_if_ranks_are_not_capped(self._accountant.account.caps)
         private = self._bits is None or self._bits.private
         bound = bind_quantiles(query, self._records, where, derive, nulls, self.dataset, private)
         facts = bound.facts
