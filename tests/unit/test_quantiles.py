@@ -349,7 +349,7 @@ def test_a_warning_if_caps_do_not_limit_quantiles():
     ss.Session(frame, caps={"*": ss.Gaussian(1).policy}).quantiles("x", [0.5], loss=0.01, grid=[1, 2])
 
 
-@pytest.mark.parametrize("shares", [[0.5, 0.5000000000000001], [1 - 1e-16], [1e-15]])
+@pytest.mark.parametrize("shares", [[0.5, 0.5000000000000001], [1 - 1e-16]])
 def test_shares_with_the_same_name_are_refused(shares):
     with pytest.raises(ss.ParameterError, match="at must"):
         ss.Session(pa.table({"x": [1, 2]})).quantiles("x", shares, loss=0.01, grid=[1, 2])
