@@ -303,9 +303,11 @@ def test_losses_are_those_of_the_policy(engine, records, mechanism):
     shares = list(losses.quantiles)
     # The engine's closed form for the arsinh-normal is slightly too large.
     within = 3e-5 if isinstance(mechanism, ss.ArsinhNormal) else 1e-9
-    np.testing.assert_allclose(list(losses.quantiles.values()), np.quantile(truth, shares), rtol=within)
+    # Quantiles are counted in classes that are 0.1 % wide.
+    np.testing.assert_allclose(list(losses.quantiles.values()), np.quantile(truth, shares), rtol=1.1e-3)
     largest = {rank: truth[-rank] for rank in (1, 10, 100, 1000)}
-    assert losses.largest == pytest.approx(largest, rel=max(within, 1e-6))
+    assert losses.largest == pytest.approx(largest, rel=1.1e-3)
+    assert losses.largest[1] == pytest.approx(truth[-1], rel=within)  # the largest one is exact
     for at, share in losses.cdf.items():
         assert share == pytest.approx((truth <= at).mean(), abs=2 / truth.size)
     assert repr(losses).startswith("CONFIDENTIAL")
@@ -346,7 +348,7 @@ def test_losses_of_entities(engine, records):
     losses = session.losses(release)
     assert losses.records == truth.size
     assert losses.largest[1] == pytest.approx(truth[-1], rel=1e-9)
-    np.testing.assert_allclose(list(losses.quantiles.values()), np.quantile(truth, list(losses.quantiles)), rtol=1e-9)
+    np.testing.assert_allclose(list(losses.quantiles.values()), np.quantile(truth, list(losses.quantiles)), rtol=1.1e-3)
 
 
 def test_no_records_at_all(engine):
