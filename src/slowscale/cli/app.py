@@ -1,6 +1,5 @@
 """The commands by name, the entry point, and errors with their exit codes."""
 
-import re
 import sys
 import warnings
 from typing import Annotated
@@ -13,27 +12,12 @@ from slowscale.cli.ledgers import history, raise_cap, show, verify
 from slowscale.cli.mechanisms import calibrate, compare
 from slowscale.cli.plans import check, inspect, release
 from slowscale.cli.quantiles import quantiles
+from slowscale.cli.serving import serve
 from slowscale.cli.starting import demo, init, schema
 from slowscale.cli.study import study
 
 INTERRUPTED = 130
 EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}  # any other SlowscaleError: 2
-# The library's errors name Python arguments. These patterns turn them into what a plan file says.
-PLAN_WORDS = (
-    (r"\bcsv=\{([^}]*)\}", r"csv = { \1 } in [data]"),
-    (r"""\bderive=\{"(\w+)": ('[^']*')\}""", r"derive = { \1 = \2 } in [data]"),
-    (r'"(delimiter|quote|encoding|dates|decimal|header)": ', r"\1 = "),
-    (r'\b(nulls|negatives)="(\w+)"', r'\1 = "\2" in [options]'),
-    (r"\b(types|csv|where|derive|protect)=(?!\w)", r"\1 in [data]"),
-    (r"ss\.Ledger\(path, caps\)", "in [ledger.caps] of the plan"),
-    (r"\bdataset='([^']*)'", r'name = "\1" in [data]'),
-    (r"\boverwrite=True", "--overwrite"),
-    (r"\b\w+\.calibrate needs (\w+)=…", r"give \1"),
-    (r"(`slowscale ledger raise-cap`) or Ledger\.raise_cap", r"\1"),
-    (r"\bcaps must be those", "[ledger.caps] must be those"),
-    (r"^loss must be from", "--loss must be from"),
-    (r"\bin caps\b", "in [ledger.caps]"),
-)
 
 app = typer.Typer(
     help="Publish sums of skewed data under per-record differential privacy.",
@@ -53,6 +37,7 @@ for command in (
     compare,
     calibrate,
     demo,
+    serve,
     study,
     schema,
 ):
@@ -107,9 +92,10 @@ def main() -> None:
 def _report_error(error: Exception) -> int:
     """Print what went wrong, and return the exit code."""
     from slowscale.errors import SlowscaleError
+    from slowscale.plan.wording import in_plan_words
 
     if isinstance(error, SlowscaleError):
-        message, code = _in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
+        message, code = in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
     elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
         if not error.format_message():  # no command was given, and the help was printed
             return 2
@@ -121,9 +107,3 @@ def _report_error(error: Exception) -> int:
         code = 1
     typer.echo(f"error: {message}", err=True)
     return code
-
-
-def _in_plan_words(message: str) -> str:
-    for pattern, replacement in PLAN_WORDS:
-        message = re.sub(pattern, replacement, message)
-    return message

@@ -3,19 +3,12 @@
 import glob
 import json
 import os
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from slowscale.cli.shared import Overwrite, writable_path
-
-PASSWORD_NOTE = (
-    "The plan has the address without its password. Before you check or release the plan, set the environment variable "
-    "PGPASSWORD, or add a line to the file ~/.pgpass."
-)
-TYPES_NOTE = "The proposed types come from the records, which are confidential. Read them before you use them."
 
 
 def init(
@@ -31,7 +24,7 @@ def init(
     overwrite: Overwrite = False,
 ) -> None:
     """Write a plan file to edit: for DATA, with its columns and proposed types; without DATA, an example."""
-    from slowscale.plan import EXAMPLE
+    from slowscale.plan import EXAMPLE, plan_for
 
     if data is not None and path is None and data.endswith(".toml"):  # `slowscale init PLAN`
         path, data = Path(data), None
@@ -40,40 +33,11 @@ def init(
         _write_text(path, EXAMPLE, overwrite)
     else:
         _check_not_data(path, data)
-        if "://" in data:
-            text, notes = _plan_for_database(data, path)
-        else:
-            text, notes = _plan_for_file(data, path)
+        text, notes = plan_for(data, path)
         _write_text(path, text, overwrite)
         for note in notes:
             typer.echo(note)
     typer.echo(f"wrote {path}: edit it, then `slowscale check {path}`")
-
-
-def _plan_for_database(address: str, plan: Path) -> tuple[str, list[str]]:
-    """Return a plan for a database table, and notes to print."""
-    from slowscale.plan import plan_address, starting_plan
-    from slowscale.tables.sources import open_table
-
-    written, has_password = plan_address(address, plan.parent)
-    columns = {name: str(dtype) for name, dtype in open_table(address).schema().items()}
-    return starting_plan(written, columns, has_password=has_password), [PASSWORD_NOTE] * has_password
-
-
-def _plan_for_file(data: str, plan: Path) -> tuple[str, list[str]]:
-    """Return a plan for a file, with proposed types, and notes to print."""
-    from slowscale.errors import ConfidentialWarning
-    from slowscale.plan import starting_plan
-    from slowscale.tables.guessing import guess_types
-    from slowscale.tables.sources import open_table
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConfidentialWarning)  # TYPES_NOTE says the same
-        guess = guess_types(data)
-    dtypes = open_table(data, guess, guess.csv).schema()
-    columns = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}
-    notes = [*([TYPES_NOTE] if guess.types else []), *(f"  {name}: {note}" for name, note in guess.notes.items())]
-    return starting_plan(os.path.relpath(data, plan.parent), columns, guess), notes
 
 
 def _check_not_data(plan: Path, data: str) -> None:

@@ -13,7 +13,7 @@ from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.reading import read_plan
 from slowscale.plan.running import inspect_plan, run_plan, run_quantiles
-from slowscale.plan.starting import EXAMPLE, plan_address, starting_plan
+from slowscale.plan.starting import EXAMPLE, plan_address, plan_for, starting_plan
 
 __all__ = [
     "EXAMPLE",
@@ -33,6 +33,7 @@ __all__ = [
     "locate",
     "open_account",
     "plan_address",
+    "plan_for",
     "read_plan",
     "run_plan",
     "run_quantiles",

@@ -31,14 +31,21 @@ UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends on
 def format_mistakes(error: ValidationError, source: Path, text: str) -> str:
     """Return all mistakes that pydantic found in a plan, one per line, in the order of the plan's lines."""
     found = []
-    for mistake in error.errors():
-        field = _field_of(mistake)
+    for field, words in list_mistakes(error):
         name = ".".join(map(str, field)) or "the plan"
-        line = locate(text, field)
-        words = _describe(mistake, field)
-        found.append((line, f"{source}, line {line}, {ADDRESS.sub('***', name)}: {ADDRESS.sub('***', words)}"))
+        line = locate(text, list(field))
+        found.append((line, f"{source}, line {line}, {ADDRESS.sub('***', name)}: {words}"))
     found.sort(key=lambda item: item[0])
     return "\n".join(dict.fromkeys(mistake for _, mistake in found))
+
+
+def list_mistakes(error: ValidationError) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return all mistakes that pydantic found in a plan: the field, and what is wrong with it."""
+    found = []
+    for mistake in error.errors():
+        field = _field_of(mistake)
+        found.append((tuple(field), ADDRESS.sub("***", _describe(mistake, field))))
+    return found
 
 
 def _field_of(mistake: Any) -> list[Any]:

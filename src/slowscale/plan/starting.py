@@ -3,13 +3,14 @@
 import os
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from slowscale.errors import ParameterError
+from slowscale.errors import ConfidentialWarning, ParameterError
 from slowscale.files import free_target, write_files
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import tables
@@ -34,6 +35,38 @@ FILE_ENDINGS = (
 )
 # Options of a PostgreSQL address that hold no secret.
 PUBLIC_OPTIONS = ("sslmode", "sslrootcert", "connect_timeout", "application_name", "target_session_attrs")
+
+PASSWORD_NOTE = (
+    "The plan has the address without its password. Before you check or release the plan, set the environment variable "
+    "PGPASSWORD, or add a line to the file ~/.pgpass."
+)
+TYPES_NOTE = "The proposed types come from the records, which are confidential. Read them before you use them."
+
+
+def plan_for(data: str, plan: Path) -> tuple[str, list[str]]:
+    """Return the text of a plan for a file or a database table, and notes to print.
+
+    Parameters
+    ----------
+    data
+        The path of the file, or the address of the table.
+    plan
+        Where the plan will be.
+    """
+    from slowscale.tables.guessing import guess_types
+    from slowscale.tables.sources import open_table
+
+    if "://" in data:
+        written, has_password = plan_address(data, plan.parent)
+        stored = {name: str(dtype) for name, dtype in open_table(data).schema().items()}
+        return starting_plan(written, stored, has_password=has_password), [PASSWORD_NOTE] * has_password
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfidentialWarning)  # TYPES_NOTE says the same
+        guess = guess_types(data)
+    dtypes = open_table(data, guess, guess.csv).schema()
+    columns = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}
+    notes = [*([TYPES_NOTE] if guess.types else []), *(f"  {name}: {note}" for name, note in guess.notes.items())]
+    return starting_plan(os.path.relpath(data, plan.parent), columns, guess), notes
 
 
 def plan_address(address: str, folder: Path) -> tuple[str, bool]:

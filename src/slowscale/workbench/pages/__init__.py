@@ -1,0 +1,18 @@
+"""The pages, in the order of the path from data to a report."""
+
+from typing import NamedTuple
+
+from slowscale.workbench.pages import data
+
+PAGES = (data,)
+
+
+class Step(NamedTuple):
+    """A page as the navigation shows it."""
+
+    path: str
+    title: str
+
+
+STEPS = tuple(Step(page.PATH, page.TITLE) for page in PAGES)
+ROUTES = [route for page in PAGES for route in page.ROUTES]

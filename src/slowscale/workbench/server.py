@@ -1,0 +1,56 @@
+"""The server of the workbench: it listens on 127.0.0.1 only, until it is interrupted."""
+
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from slowscale.errors import ParameterError
+from slowscale.workbench.app import Workbench, listening_socket, make_app
+from slowscale.workbench.draft import Folder
+from slowscale.workbench.security import Door
+
+
+def run(plan: Path, allowed: tuple[Path, ...], port: int, browser: bool, tell: Callable[[str], object]) -> None:
+    """Serve the workbench for a plan file, and open it in the browser.
+
+    Parameters
+    ----------
+    plan
+        The plan file. Its folder is the one that the workbench may use.
+    allowed
+        Further files and folders that may be read.
+    port
+        The port, or 0 for any free one.
+    browser
+        Whether to open the browser.
+    tell
+        Prints a line.
+    """
+    plan = plan.resolve()
+    for path in allowed:
+        if not path.exists():
+            raise ParameterError(f"--allow: there is no file or folder {path}")
+    try:
+        listening = listening_socket(port)
+    except OSError as error:
+        raise ParameterError(f"--port: port {port} cannot be used ({error.strerror}); leave it out") from None
+    door = Door(listening.getsockname()[1])
+    workbench = Workbench(Folder(plan.parent, tuple(path.resolve() for path in allowed)), plan)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(workbench, door),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+        )
+    )
+    tell(f"The workbench for {plan} is at\n\n  {door.address}\n")
+    tell("The address works once, on this machine only. Stop the workbench with Ctrl-C; the plan and the ledger stay.")
+    if browser:
+        threading.Timer(0.3, webbrowser.open, [door.address]).start()
+    server.run(sockets=[listening])
