@@ -117,15 +117,7 @@ class Jobs:
         asked = [name, str(draft.path), draft.version, *OVERWRITE[not overwrite :]]
         with (place / "messages.txt").open("wb") as messages:
             child = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "slowscale.workbench.job",
-                    name,
-                    str(draft.path),
-                    draft.version,
-                    *OVERWRITE[not overwrite :],
-                ],
+                [sys.executable, "-m", "slowscale.workbench.job", *asked],
                 stdin=subprocess.DEVNULL,
                 stdout=messages,
                 stderr=messages,
