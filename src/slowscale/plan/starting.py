@@ -177,7 +177,7 @@ def advised_plan(
         "",
         "[report]",
         "sizes = [",
-        *(f"  {toml_value({'name': name, 'size': size})}," for name, size in _report_sizes(advice.records).items()),
+        *(f"  {toml_value({'name': name, 'size': size})}," for name, size in report_sizes(advice.records).items()),
         "]",
         "",
         TEMPLATE[TEMPLATE.index("[output]") :],
@@ -191,7 +191,7 @@ def _plain_unit(unit: "UnitLike") -> int | str:
     return exact.numerator if exact.denominator == 1 else str(unit)
 
 
-def _report_sizes(records: Mapping[str, float]) -> dict[str, float]:
+def report_sizes(records: Mapping[str, float]) -> dict[str, float]:
     """Return named sizes such that the name of the largest one, and no other, contains the word "largest"."""
     top = max(records, key=lambda name: (records[name], LARGEST_WORD.search(name) is not None))
     named: dict[str, float] = {}

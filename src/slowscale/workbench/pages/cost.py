@@ -1,0 +1,81 @@
+"""Cost: what the plan takes from the ledger at each record size, what was used before, and the caps."""
+
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from slowscale.errors import SlowscaleError
+from slowscale.figures import figure, share
+from slowscale.plan.wording import in_plan_words
+from slowscale.workbench import forms
+from slowscale.workbench.app import workbench_of
+
+PATH, TITLE = "/cost", "Cost"
+
+
+async def show(request: Request) -> Response:
+    """Check the plan as `slowscale check` does, and show what it costs."""
+    workbench = workbench_of(request)
+    draft = workbench.draft
+    found: dict[str, Any] = {"checked": None, "rows": [], "columns": [], "entity": None, "before": None, "caps": {}}
+    problem = None
+    if draft.text and not draft.mistakes:
+        try:
+            found |= await run_in_threadpool(costs, draft.plan)
+        except (SlowscaleError, OSError) as error:
+            problem = in_plan_words(str(error))
+    return workbench.page(
+        request, "cost.html", draft=draft, problem=problem, ledger=draft.get("ledger", "path") or "", **found
+    )
+
+
+def costs(plan: Any) -> dict[str, Any]:
+    """Return what a plan costs at the named sizes, what was spent before, and whether a cap is in the way."""
+    from slowscale.columns import meaning, shown_sizes
+    from slowscale.plan import check_plan
+
+    checked = check_plan(plan, overwrite=True)
+    columns = plan.columns
+    sizes = shown_sizes(columns, plan.sizes)
+    rows = []
+    for size in sizes:
+        found = meaning(columns, size)
+        if found is not None:
+            known = [one for one in (found.detected, found.guessed) if one is not None]
+            rows.append(
+                {
+                    "name": size.name,
+                    "losses": [figure(loss.rho) for loss in found.losses],
+                    "loss": figure(found.loss),
+                    "shares": [share(one) for one in known] if len(known) == 2 else ["not known"] * 2,
+                }
+            )
+    account = checked.account
+    return {
+        "checked": checked,
+        "refusal": None if checked.refusal is None else in_plan_words(str(checked.refusal)),
+        "rows": rows,
+        "columns": [{"name": c.name, "words": str(c.mechanism), "policy": str(c.policy)} for c in columns],
+        "entity": plan.data.protect,
+        "before": account.spent.describe(plan.sizes) if account.charges else None,
+        "releases": len(account.charges),
+        "caps": {name: str(cap) for name, cap in account.caps.items()},
+    }
+
+
+async def save(request: Request) -> Response:
+    """Write the path of the ledger into the plan."""
+    workbench, form = workbench_of(request), await request.form()
+    path = forms.text(form, "ledger")
+    if path:
+        workbench.folder.inside(path)
+    draft = workbench.draft
+    draft = draft.put(("ledger", "path"), path) if path else draft.put(("ledger",), None)
+    draft.save(forms.text(form, "version"))
+    return RedirectResponse(PATH, 303)
+
+
+ROUTES = [Route(PATH, show, methods=["GET"]), Route(PATH, save, methods=["POST"])]
