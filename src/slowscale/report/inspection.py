@@ -26,12 +26,13 @@ def write_inspection(found: "Inspection", path: str | os.PathLike[str], *, overw
     """
     target = free_target(path, ".html", overwrite)
     tools()  # raises before any work is done if a package is missing
-    text = _page(found)
+    text = inspection_page(found)
     files = {target: lambda file: file.write_text(text, encoding="utf-8")}
     return write_files(files, overwrite=overwrite, confidential=True)
 
 
-def _page(found: "Inspection") -> str:
+def inspection_page(found: "Inspection") -> str:
+    """Return the report of an inspection as HTML. CONFIDENTIAL."""
     lead = paragraph(
         f"This report shows what {found.records:,} records hold, before anything is released. {OUTSIDE_THE_GUARANTEE} "
         "Keep this report where the records are kept, and delete it after reading.",

@@ -34,6 +34,8 @@ class Workbench:
 
     def __init__(self, folder: Folder, plan: Path) -> None:
         self.folder, self.plan, self.jobs = folder, plan, Jobs(folder.root)
+        # The last look at the records, in memory only: the version of the plan, and the page. CONFIDENTIAL.
+        self.inspection: tuple[str, str] | None = None
         self.templates = Environment(
             loader=PackageLoader("slowscale.workbench"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
@@ -58,6 +60,10 @@ class Workbench:
             **{"problem": None, "message": None, **context},
         )
         return HTMLResponse(text, status)
+
+    def part(self, template: str, **context: Any) -> HTMLResponse:
+        """Return a part of a page, which replaces another part of it."""
+        return HTMLResponse(self.templates.get_template(template).render(**context))
 
 
 def make_app(workbench: Workbench, door: Door) -> Guard:

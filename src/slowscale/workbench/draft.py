@@ -118,6 +118,11 @@ class Draft:
             return [((), str(error))]
         return []
 
+    @property
+    def complete(self) -> bool:
+        """Whether the plan has no mistakes."""
+        return bool(self.text) and not self.mistakes
+
     def about(self, *place: str | int) -> list[str]:
         """Return the mistakes that are about a field or a part of it."""
         return [words for field, words in self.mistakes if field[: len(place)] == place]

@@ -95,8 +95,11 @@ class Jobs:
             return None
         return Job(self.folder / name, state)
 
-    def start(self, name: str, draft: Draft, overwrite: bool) -> Job:
-        """Start the release of a plan, or return the one that was started under this name."""
+    def start(self, name: str, draft: Draft, overwrite: bool, charges: int | None) -> Job:
+        """Start the release of a plan, or return the one that was started under this name.
+
+        `charges` is the number of charges in the ledger so far, or None if there is no ledger.
+        """
         if not NAME.fullmatch(name):
             raise ParameterError("the page is incomplete: load it again")
         known = self.get(name)
@@ -113,7 +116,7 @@ class Jobs:
                 raise ParameterError("this release is being started in another tab") from None
             return found
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        write_state(place, {"status": STARTING, "started": started, "plan": draft.path.name})
+        write_state(place, {"status": STARTING, "started": started, "plan": draft.path.name, "charges": charges})
         asked = [name, str(draft.path), draft.version, *OVERWRITE[not overwrite :]]
         with (place / "messages.txt").open("wb") as messages:
             child = subprocess.Popen(

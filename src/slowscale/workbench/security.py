@@ -33,6 +33,8 @@ CONTENT_POLICY = "; ".join(
         "base-uri 'none'",
     )
 )
+# Reports are documents of their own: shown in a frame without rights, with the styles that they contain, no scripts.
+DOCUMENT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 HEADERS = {
     "content-security-policy": CONTENT_POLICY,
     "x-content-type-options": "nosniff",

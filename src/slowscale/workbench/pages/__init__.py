@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from slowscale.workbench.pages import data
+from slowscale.workbench.pages import cost, data, inspect, noise, release, report, tables
 
-PAGES = (data,)
+PAGES = (data, tables, noise, cost, inspect, release, report)
 
 
 class Step(NamedTuple):

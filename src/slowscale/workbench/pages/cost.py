@@ -17,19 +17,22 @@ PATH, TITLE = "/cost", "Cost"
 
 
 async def show(request: Request) -> Response:
-    """Check the plan as `slowscale check` does, and show what it costs."""
+    """Show the ledger of the plan, and ask for the costs, which may take some seconds to compute."""
     workbench = workbench_of(request)
     draft = workbench.draft
-    found: dict[str, Any] = {"checked": None, "rows": [], "columns": [], "entity": None, "before": None, "caps": {}}
-    problem = None
-    if draft.text and not draft.mistakes:
-        try:
-            found |= await run_in_threadpool(costs, draft.plan)
-        except (SlowscaleError, OSError) as error:
-            problem = in_plan_words(str(error))
     return workbench.page(
-        request, "cost.html", draft=draft, problem=problem, ledger=draft.get("ledger", "path") or "", **found
+        request, "cost.html", draft=draft, ready=draft.complete, ledger=draft.get("ledger", "path") or ""
     )
+
+
+async def table(request: Request) -> Response:
+    """Check the plan as `slowscale check` does, and return what it costs."""
+    workbench = workbench_of(request)
+    try:
+        found = await run_in_threadpool(costs, workbench.draft.plan)
+    except (SlowscaleError, OSError) as error:
+        found = {"problem": in_plan_words(str(error))}
+    return workbench.part("cost_part.html", **found)
 
 
 def costs(plan: Any) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def costs(plan: Any) -> dict[str, Any]:
             )
     account = checked.account
     return {
-        "checked": checked,
+        "problem": None,
         "refusal": None if checked.refusal is None else in_plan_words(str(checked.refusal)),
         "rows": rows,
         "columns": [{"name": c.name, "words": str(c.mechanism), "policy": str(c.policy)} for c in columns],
@@ -78,4 +81,8 @@ async def save(request: Request) -> Response:
     return RedirectResponse(PATH, 303)
 
 
-ROUTES = [Route(PATH, show, methods=["GET"]), Route(PATH, save, methods=["POST"])]
+ROUTES = [
+    Route(PATH, show, methods=["GET"]),
+    Route(PATH, save, methods=["POST"]),
+    Route(f"{PATH}/table", table, methods=["GET"]),
+]

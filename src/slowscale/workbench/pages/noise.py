@@ -20,6 +20,7 @@ from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.figures import figure
 from slowscale.mechanisms import ArsinhNormal, Mechanism
 from slowscale.mechanisms.calibration import LEVEL
+from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.parameters import tables
 from slowscale.plan.starting import report_sizes
 from slowscale.workbench import charts, forms
@@ -29,8 +30,6 @@ from slowscale.workbench.draft import Draft, Place
 PATH, TITLE = "/noise", "Noise"
 ROWS = 6  # of named sizes that the form offers
 EXAMPLES = ("smallest", "median", "p90", "largest")
-LEAST_SHAPE, LARGEST_SHAPE = 0.2, 4.0  # of the slider
-SLIDER_STEPS = 100
 
 
 def published(draft: Draft) -> dict[str, Place]:
@@ -70,7 +69,7 @@ def _page(request: Request, workbench: Workbench, column: str, status: int = 200
     rows = [*rows, *[("", "")] * (ROWS - len(rows))]
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
-        examples=EXAMPLES, meanings=meanings, shapes=(LEAST_SHAPE, LARGEST_SHAPE), counted=column == COUNT, **context,
+        examples=EXAMPLES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=column == COUNT, **context,
     )  # fmt: skip
 
 
@@ -86,9 +85,7 @@ def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechan
     for name, size in sizes.items():
         found = attacker(mechanism, size)
         words = detection(f"this {name} record", EXAMPLE_ALARMS, found.power(EXAMPLE_ALARMS))
-        rows.append(
-            {"name": name, "size": figure(size), "loss": figure(mechanism.tight_loss(size)), "words": words}
-        )
+        rows.append({"name": name, "size": figure(size), "loss": figure(mechanism.tight_loss(size)), "words": words})
     return mechanism, rows
 
 
@@ -160,7 +157,16 @@ async def recommend(request: Request) -> Response:
     lines = await run_in_threadpool(_loss_lines, dict(list(shown.items())[:4]), list(advice.records.values()))
     chart = charts.loss_chart(lines, advice.records)
     return _page(
-        request, workbench, column, draft=draft, advice=advice, candidates=candidates, chart=json.dumps(chart), **kept
+        request,
+        workbench,
+        column,
+        draft=draft,
+        advice=advice,
+        candidates=candidates,
+        chart=json.dumps(chart),
+        sizes=json.dumps(dict(advice.records)),
+        half=interval,
+        **kept,
     )
 
 
@@ -223,14 +229,14 @@ async def preview(request: Request) -> Response:
     asked = request.query_params
     try:
         sizes = {name: float(size) for name, size in json.loads(asked["sizes"]).items()}
-        half, position = float(asked["half"]), float(asked["position"])
+        half, position = float(asked["half"]), int(asked["position"])
         found = await run_in_threadpool(at_position, sizes, half, position)
     except (KeyError, ValueError, TypeError, AttributeError, SlowscaleError) as error:
         return JSONResponse({"problem": str(error)}, 400)
     return JSONResponse(found)
 
 
-def at_position(sizes: dict[str, float], half: float, position: float) -> dict[str, Any]:
+def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str, Any]:
     """Return what the sliders show: an arsinh-normal with a half-width and a shape.
 
     Parameters
@@ -240,12 +246,13 @@ def at_position(sizes: dict[str, float], half: float, position: float) -> dict[s
     half
         The half-width of the 95 % interval.
     position
-        From 0, which protects typical records most, to 1, which protects the largest ones most.
+        The number of a shape in `SLIDER_SHAPES`: the first one protects typical records most, the last one the largest.
     """
-    if not (sizes and all(size > 0 for size in sizes.values()) and half > 0 and 0 <= position <= 1):
+    if not (
+        sizes and all(size > 0 for size in sizes.values()) and 0 < half < np.inf and 0 <= position < len(SLIDER_SHAPES)
+    ):
         raise ParameterError("sizes and the half-width must be above 0")
-    value = float(f"{LEAST_SHAPE * (LARGEST_SHAPE / LEAST_SHAPE) ** position:.3g}")
-    shape = Shape(ArsinhNormal, (("shape", value),))
+    shape = Shape(ArsinhNormal, (("shape", SLIDER_SHAPES[position]),))
     accuracy = Accuracy(LEVEL, None, np.inf)
     mechanism = accuracy.scaled(shape, half)
     unit = shape.unit

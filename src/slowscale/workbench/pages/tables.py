@@ -57,7 +57,11 @@ def _shown(draft: Draft) -> dict[str, Any]:
     keys = (main.get("keys") if parts else draft.get("keys")) or {}
     kind = next((kind for kind in ("file", "cross", "public_in_data") if keys.get(kind)), "total")
     margins = [
-        {"name": part["name"], "by": part.get("by") or (part.get("keys") or {}).get("by") or [], "drawn": "from" not in part}
+        {
+            "name": part["name"],
+            "by": part.get("by") or (part.get("keys") or {}).get("by") or [],
+            "drawn": "from" not in part,
+        }
         for part in parts
         if part is not main
     ]
@@ -96,7 +100,9 @@ def _written(workbench: Workbench, draft: Draft, form: Any) -> Draft:
     sums = []
     for name in summed:
         unit = forms.text(form, f"unit:{name}") or "1"
-        kept = {key: value for key, value in before.get(name, {"mechanism": ""}).items() if key not in ("column", "unit")}
+        kept = {
+            key: value for key, value in before.get(name, {"mechanism": ""}).items() if key not in ("column", "unit")
+        }
         sums.append({"column": name, **kept, "unit": int(unit) if unit.isdigit() else unit})
     if not sums and not form.get("count"):
         raise forms.FieldError("sum", "choose a column to sum, or the number of records")
@@ -179,7 +185,9 @@ def _drawn_margin(by: list[str], keys: dict[str, Any], field: str) -> dict[str, 
         return {"keys": {"by": by, "cross": {name: keys["cross"][name] for name in by}}}
     if "public_in_data" in keys:
         return {"keys": {"by": by, "public_in_data": True}}
-    raise forms.FieldError(field, "a margin with noise of its own needs typed labels for its columns; derive it instead")
+    raise forms.FieldError(
+        field, "a margin with noise of its own needs typed labels for its columns; derive it instead"
+    )
 
 
 def _hierarchy(workbench: Workbench, form: Any) -> dict[str, Any] | None:

@@ -1,0 +1,54 @@
+"""Inspect: a look at the records before a release. CONFIDENTIAL: nothing on this page has noise."""
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from slowscale.errors import SlowscaleError
+from slowscale.plan.wording import in_plan_words
+from slowscale.workbench.app import workbench_of
+from slowscale.workbench.security import DOCUMENT_POLICY
+
+PATH, TITLE = "/inspect", "Inspect"
+
+
+async def show(request: Request) -> Response:
+    """Show the banner, and the last look of this session if the plan is still the same."""
+    workbench = workbench_of(request)
+    draft = workbench.draft
+    seen = workbench.inspection is not None and workbench.inspection[0] == draft.version
+    return workbench.page(
+        request, "inspect.html", draft=draft, seen=seen, ready=bool(draft.text) and not draft.mistakes
+    )
+
+
+async def look(request: Request) -> Response:
+    """Look at the records, and keep the result in memory only."""
+    from slowscale.plan import inspect_plan
+    from slowscale.report.inspection import inspection_page
+
+    workbench = workbench_of(request)
+    draft = workbench.draft
+    try:
+        found = await run_in_threadpool(lambda: inspection_page(inspect_plan(draft.plan)))
+    except (SlowscaleError, OSError) as error:
+        problem = in_plan_words(str(error))
+        return workbench.page(request, "inspect.html", 400, draft=draft, seen=False, ready=True, problem=problem)
+    workbench.inspection = draft.version, found
+    return RedirectResponse(PATH, 303)
+
+
+async def result(request: Request) -> Response:
+    """Return the confidential page, which is shown in a frame."""
+    workbench = workbench_of(request)
+    if workbench.inspection is None:
+        return HTMLResponse("<p>There is nothing to show.</p>", 404)
+    return HTMLResponse(workbench.inspection[1], headers={"content-security-policy": DOCUMENT_POLICY})
+
+
+ROUTES = [
+    Route(PATH, show, methods=["GET"]),
+    Route(PATH, look, methods=["POST"]),
+    Route(f"{PATH}/result", result, methods=["GET"]),
+]

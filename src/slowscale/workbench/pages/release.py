@@ -1,0 +1,150 @@
+"""Release: confirm, progress, result. A job has the name that its page was given, so that it is started once."""
+
+import os
+import secrets
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from slowscale.errors import ParameterError, SlowscaleError
+from slowscale.plan.wording import in_plan_words
+from slowscale.workbench import forms
+from slowscale.workbench.app import Workbench, workbench_of
+from slowscale.workbench.jobs import CANCELLED, STOPPED, Job
+
+PATH, TITLE = "/release", "Release"
+
+
+async def show(request: Request) -> Response:
+    """Show what would be released."""
+    return _page(request, workbench_of(request))
+
+
+def _page(request: Request, workbench: Workbench, status: int = 200, problem: str | None = None) -> Response:
+    draft = workbench.draft
+    running = next((job for job in workbench.jobs.all() if job.open), None)
+    return workbench.page(
+        request, "release.html", status, draft=draft, problem=problem, running=running, ready=draft.complete,
+        report=draft.get("output", "report") or "",
+    )  # fmt: skip
+
+
+async def question(request: Request) -> Response:
+    """Check the plan as `slowscale check` does, and ask for confirmation."""
+    from slowscale.plan import check_plan
+
+    workbench = workbench_of(request)
+    draft = workbench.draft
+    found: dict[str, Any] = {"problem": None, "existing": (), "version": draft.version, "name": secrets.token_hex(16)}
+    try:
+        plan = draft.plan
+        _check_places(workbench, plan)
+        checked = await run_in_threadpool(check_plan, plan, True)
+        found["existing"] = [os.path.relpath(file, workbench.folder.root) for file in checked.existing]
+        if checked.refusal is not None:
+            found["problem"] = in_plan_words(str(checked.refusal))
+    except (SlowscaleError, OSError) as error:
+        found["problem"] = in_plan_words(str(error))
+    return workbench.part("question.html", **found)
+
+
+def _check_places(workbench: Workbench, plan: Any) -> None:
+    """Raise if a file that the plan names is outside the folder."""
+    places = [*plan.data.paths, *plan.output.files.values()]
+    places += [plan.ledger.path] if plan.ledger is not None else []
+    for place in places:
+        workbench.folder.inside(str(place))
+
+
+async def save(request: Request) -> Response:
+    """Write the path of the report into the plan."""
+    workbench, form = workbench_of(request), await request.form()
+    path = forms.text(form, "report")
+    if path:
+        workbench.folder.inside(path)
+    workbench.draft.put(("output", "report"), path or None).save(forms.text(form, "version"))
+    return RedirectResponse(PATH, 303)
+
+
+async def start(request: Request) -> Response:
+    """Start the release that was confirmed."""
+    workbench, form = workbench_of(request), await request.form()
+    draft = workbench.draft
+    name = forms.text(form, "name")
+    known = workbench.jobs.get(name)
+    if known is None:
+        if draft.version != forms.text(form, "version"):
+            return _page(request, workbench, 409, "The plan was changed since you saw it. Look at it again.")
+        if not form.get("confirmed"):
+            return _page(request, workbench, 400, "Confirm first that what is spent cannot be taken back.")
+        try:
+            plan = draft.plan
+            _check_places(workbench, plan)
+            overwrite, before = bool(form.get("overwrite")), charges(workbench)
+            known = await run_in_threadpool(workbench.jobs.start, name, draft, overwrite, before)
+        except (ParameterError, SlowscaleError) as error:
+            return _page(request, workbench, 409, in_plan_words(str(error)))
+    return RedirectResponse(f"{PATH}/{known.name}", 303)
+
+
+def charges(workbench: Workbench) -> int | None:
+    """Return the number of charges in the plan's ledger, or None if it has none."""
+    from slowscale.accounting import Ledger
+
+    ledger = workbench.draft.get("ledger", "path")
+    if not ledger:
+        return None
+    place = workbench.folder.inside(ledger)
+    return len(Ledger(place).account.charges) if place.exists() else 0
+
+
+def _job(request: Request) -> Job:
+    job = workbench_of(request).jobs.get(request.path_params["name"])
+    if job is None:
+        raise HTTPException(404, "There is no such release.")
+    return job
+
+
+async def follow(request: Request) -> Response:
+    """Show how far a release is."""
+    return workbench_of(request).page(request, "job.html", **_followed(request))
+
+
+async def part(request: Request) -> Response:
+    """Return the part of the page that changes while a release runs."""
+    return workbench_of(request).part("job_part.html", **_followed(request))
+
+
+def _followed(request: Request) -> dict[str, Any]:
+    workbench, job = workbench_of(request), _job(request)
+    found: dict[str, Any] = {"job": job, "charged": None, "words": None}
+    if job.state.get("message"):
+        found["words"] = in_plan_words(job.state["message"])
+    before = job.state.get("charges")
+    if job.status in (STOPPED, CANCELLED) and before is not None:
+        # The process is gone: the ledger says whether the charge was made.
+        now = charges(workbench)
+        found["charged"] = now is not None and now > before
+    return found
+
+
+async def cancel(request: Request) -> Response:
+    """Interrupt a release."""
+    workbench, job = workbench_of(request), _job(request)
+    workbench.jobs.cancel(job)
+    return RedirectResponse(f"{PATH}/{job.name}", 303)
+
+
+ROUTES = [
+    Route(PATH, show, methods=["GET"]),
+    Route(PATH, start, methods=["POST"]),
+    Route(f"{PATH}/report", save, methods=["POST"]),
+    Route(f"{PATH}/question", question, methods=["GET"]),
+    Route(f"{PATH}/{{name}}", follow, methods=["GET"]),
+    Route(f"{PATH}/{{name}}/part", part, methods=["GET"]),
+    Route(f"{PATH}/{{name}}/cancel", cancel, methods=["POST"]),
+]
