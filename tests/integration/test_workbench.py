@@ -1,0 +1,387 @@
+"""The workbench as a curator uses it, and as an attacker would."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import time
+
+import httpx
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from helpers.workbench import browsing, serving, tab_to
+
+import slowscale as ss
+from slowscale.plan import read_plan, run_plan
+from slowscale.workbench.jobs import Jobs
+
+pytestmark = pytest.mark.xdist_group("workbench")
+
+# Facts that differ between two releases of one plan.
+OWN_FACTS = ("id", "created", "ledger")
+SECRET = "the-secret-of-another-folder"
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """A folder with simulated records as Parquet and CSV."""
+    folder = tmp_path_factory.mktemp("records")
+    table = ss.datasets.establishments(3_000)
+    pq.write_table(table, folder / "establishments.parquet")
+    table.to_pandas().to_csv(folder / "establishments.csv", index=False)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, records):
+    """An empty folder with the records, and a secret beside it."""
+    (tmp_path / "secret.csv").write_text(f"a\n{SECRET}\n")
+    place = tmp_path / "work"
+    shutil.copytree(records, place)
+    return place
+
+
+COUNTIES = "\n".join(sorted(set(ss.datasets.establishments(3_000)["county"].to_pylist()))[:4])
+SIZES = {"median": "12", "p90": "200", "largest": "150,000"}
+
+
+def walk(page, base, data):
+    """Go from an empty folder to a published table."""
+    page.fill("#place", data)
+    page.click("text=Use this data")
+    page.click("text=Next: tables")
+    page.check("input[name=sum][value=emp]")
+    page.check("input[name=kind][value=cross]")
+    page.check("input[name=by][value=county]")
+    page.click("summary:has-text('Labels')") if page.locator("details[open] #labels-1").count() == 0 else None
+    page.fill("textarea[name='labels:county']", COUNTIES)
+    page.fill("[name=margin0]", "nation")
+    page.click("text=Save the tables")
+    page.click("text=Next: noise")
+    for i, (name, size) in enumerate(SIZES.items()):
+        page.fill(f"[name=name{i}]", name)
+        page.fill(f"[name=size{i}]", size)
+    page.fill("#interval", "150")
+    page.click("text=Recommend noise")
+    page.wait_for_selector("#sliders[data-drawn]", timeout=90_000)
+    move(page, "#position", "7")
+    page.click("text=Use this position")
+    page.click("text=Next: cost")
+    page.wait_for_selector("#costs", timeout=90_000)
+    page.click("text=Next: release")
+    page.fill("#report", "report.html")
+    page.click("text=Save")
+    page.wait_for_selector("#question", timeout=90_000)
+    page.check("[name=confirmed]")
+    page.click("#question button")
+    page.wait_for_selector("#job[data-status=done]", timeout=90_000)
+    page.click("text=Next: report")
+
+
+def move(page, slider, value):
+    """Move a slider, and wait until the charts have followed."""
+    drawn = int(page.get_attribute("#sliders", "data-drawn"))
+    page.locator(slider).evaluate(
+        "(element, value) => { element.value = value; element.dispatchEvent(new Event('input')); }", value
+    )
+    page.wait_for_selector(f"#sliders[data-drawn='{drawn + 1}']")
+
+
+@pytest.mark.parametrize("data", ["establishments.parquet", "establishments.csv"])
+def test_from_an_empty_folder_to_a_published_table(folder, tmp_path, data):
+    with serving(folder) as server, browsing() as page:
+        page.goto(server.address)
+        walk(page, server.base, data)
+        assert "nation" in page.inner_text("main")
+        with page.expect_download() as download:
+            page.click("aside a")
+        plan = tmp_path / "again" / "plan.toml"
+        plan.parent.mkdir()
+        shutil.copy(download.value.path(), plan)
+    # The command makes the same from the downloaded plan.
+    shutil.copy(folder / data, plan.parent)
+    run_plan(read_plan(plan))
+    for name in ("cells", "nation"):
+        one, two = (
+            json.loads(json.dumps(ss.read_release(place / "tables" / f"{name}.parquet").facts.to_dict()))
+            for place in (folder, plan.parent)
+        )
+        for facts in (one, two):
+            drop_own(facts)
+        assert one == two
+    assert len(ss.read_release(folder / "tables" / "cells.parquet")) == 4
+    assert (folder / "report.html").exists()
+
+
+def drop_own(facts):
+    """Remove what is different in every release: identifiers, times, entries of the ledger."""
+    if isinstance(facts, dict):
+        for name in OWN_FACTS:
+            facts.pop(name, None)
+        if "of" in facts:
+            facts.pop("of")
+        for part in facts.values():
+            drop_own(part)
+
+
+def test_everything_can_be_done_with_the_keyboard(folder):
+    with serving(folder) as server, browsing() as page:
+        page.goto(server.address)
+        tab_to(page, "#place")
+        page.keyboard.type("establishments.parquet")
+        page.keyboard.press("Enter")
+        tab_to(page, "text=Next: tables")
+        page.keyboard.press("Enter")
+        tab_to(page, "input[name=sum][value=emp]")
+        page.keyboard.press("Space")
+        tab_to(page, "input[name=kind]:checked")
+        page.keyboard.press("ArrowUp")
+        while not page.locator("input[name=kind][value=total]").is_checked():
+            page.keyboard.press("ArrowUp")
+        tab_to(page, "text=Save the tables")
+        page.keyboard.press("Enter")
+        tab_to(page, "text=Next: noise")
+        page.keyboard.press("Enter")
+        for i, (name, size) in enumerate(SIZES.items()):
+            tab_to(page, f"[name=name{i}]")
+            page.keyboard.type(name)
+            tab_to(page, f"[name=size{i}]")
+            page.keyboard.type(size)
+        tab_to(page, "#interval")
+        page.keyboard.type("150")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#sliders[data-drawn]", timeout=90_000)
+        tab_to(page, "#position")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#sliders[data-drawn='2']")
+        tab_to(page, "text=Use this position")
+        page.keyboard.press("Enter")
+        tab_to(page, "text=Next: cost")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#costs", timeout=90_000)
+        tab_to(page, "text=Next: release")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#question", timeout=90_000)
+        tab_to(page, "[name=confirmed]")
+        page.keyboard.press("Space")
+        tab_to(page, "#question button")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#job[data-status=done]", timeout=90_000)
+    assert (folder / "published.parquet").exists()
+
+
+def ready(folder, data="establishments.parquet"):
+    """Write a plan that is complete, with packaged noise."""
+    (folder / "plan.toml").write_text(
+        f'[data]\npath = "{data}"\n[ledger]\npath = "plan.ledger"\n[[sums]]\ncolumn = "emp"\n'
+        'mechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n[output]\nparquet = "published.parquet"\n'
+    )
+
+
+def question(client):
+    """Return the fields of the page that asks for confirmation."""
+    text = client.get("/release/question").text
+    return dict(re.findall(r'name="(version|name)" value="([^"]*)"', text)) | {"confirmed": "yes"}
+
+
+PAGES = ("/data", "/tables", "/noise", "/cost", "/inspect", "/release", "/report")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(folder, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    ready(folder)
+    with serving(folder) as server, browsing(color_scheme=scheme, bypass_csp=True) as page:
+        page.goto(server.address)
+        for path in PAGES:
+            page.goto(server.base + path)
+            if path in ("/cost", "/release"):
+                page.wait_for_selector("#costs, #question", timeout=90_000)
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+
+
+@pytest.mark.parametrize("width", [360, 640])  # a phone, and 200 % zoom of a screen of 1280
+def test_pages_fit_narrow_screens(folder, width):
+    ready(folder)
+    with serving(folder) as server, browsing(viewport={"width": width, "height": 800}) as page:
+        page.goto(server.address)
+        for path in PAGES:
+            page.goto(server.base + path)
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= width, path
+
+
+class TestAttacks:
+    @pytest.fixture
+    def server(self, folder):
+        ready(folder)
+        with serving(folder) as found:
+            yield found
+
+    def test_without_the_cookie_nothing_is_shown(self, server):
+        for path in (*PAGES, "/", "/static/workbench.js", "/plan/download", "/noise/preview", "/inspect/result"):
+            answer = httpx.get(server.base + path)
+            assert answer.status_code == 403, path
+            assert "emp" not in answer.text
+
+    def test_a_wrong_token_or_a_used_one_is_refused(self, server):
+        assert httpx.get(server.base + "/?token=wrong").status_code == 403
+        server.client()
+        assert httpx.get(server.address).status_code == 403
+
+    def test_the_cookie_is_strict(self, server):
+        cookie = httpx.get(server.address).headers["set-cookie"]
+        assert "SameSite=Strict" in cookie
+        assert "HttpOnly" in cookie
+
+    @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil"])
+    def test_another_site_is_refused(self, server, origin):
+        client = server.client()
+        for method, path in (("GET", "/data"), ("POST", "/data"), ("POST", "/release")):
+            assert client.request(method, path, headers={"origin": origin}).status_code == 403
+
+    def test_a_request_from_a_frame_of_another_site_is_refused(self, server):
+        client = server.client()
+        for site in ("cross-site", "same-site"):
+            assert client.get("/data", headers={"sec-fetch-site": site}).status_code == 403
+
+    def test_a_post_must_say_where_it_comes_from(self, server):
+        client = server.client()
+        del client.headers["origin"]
+        assert client.post("/data", data={"place": "x"}).status_code == 403
+
+    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1.evil.example:{}", "[::1]:{}", ""])
+    def test_another_host_is_refused(self, server, host):
+        client = server.client()
+        host = host.format(server.port)
+        assert client.get("/data", headers={"host": host}).status_code in (400, 421)
+
+    def test_it_listens_on_this_machine_only(self, server):
+        name = socket.gethostbyname(socket.gethostname())
+        if name.startswith("127."):
+            pytest.skip("this machine has no other address")
+        with pytest.raises(OSError, match=r"[Rr]efused"):
+            socket.create_connection((name, server.port), timeout=5)
+
+    @pytest.mark.parametrize(
+        "place", ["../secret.csv", "/etc/passwd", "link.csv", "..%2fsecret.csv", "a/../../secret.csv", "secret\0.csv"]
+    )
+    def test_files_elsewhere_are_not_read(self, server, folder, place):
+        os.symlink(folder.parent / "secret.csv", folder / "link.csv")
+        client = server.client()
+        answer = client.post("/data", data={"place": place})
+        assert answer.status_code == 400
+        assert SECRET not in answer.text
+        place = place.replace("\0", "%00")
+        for path in (f"/report/files/{place}", f"/static/{place}", f"/report/files/../{place}"):
+            answer = client.get(path)
+            assert answer.status_code in (400, 404), path
+            assert SECRET not in answer.text
+
+    def test_names_of_columns_are_not_run(self, folder):
+        name = "<script>alert(1)</script>"
+        pd.DataFrame({name: [1, 2], 'a"onmouseover="x': ["<img src=x onerror=alert(2)>", "b"]}).to_parquet(
+            folder / "odd.parquet"
+        )
+        with serving(folder) as server, browsing() as page:
+            page.goto(server.address)
+            page.fill("#place", "odd.parquet")
+            page.click("text=Use this data")
+            page.on("dialog", lambda dialog: pytest.fail("a script ran"))
+            for path in PAGES:
+                page.goto(server.base + path)
+                assert page.locator("main script, main img").count() == 0
+            page.goto(server.base + "/data")
+            assert name in page.inner_text("main")
+
+    def test_no_page_may_be_stored_or_framed_elsewhere(self, server):
+        client = server.client()
+        for path in PAGES:
+            headers = client.get(path).headers
+            assert headers["cache-control"] == "no-store"
+            assert "frame-ancestors 'self'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+
+    def test_a_large_request_is_refused(self, server):
+        client = server.client()
+        assert client.post("/data", content=b"x" * 5_000_000).status_code == 413
+
+    def test_two_tabs_that_save_at_once(self, server, folder):
+        client = server.client()
+        page = client.get("/cost").text
+        version = re.search(r'name="version" value="([^"]*)"', page).group(1)
+        assert client.post("/cost", data={"version": version, "ledger": "one.ledger"}).status_code == 200
+        answer = client.post("/cost", data={"version": version, "ledger": "two.ledger"})
+        assert answer.status_code == 400
+        assert "was changed since this page was loaded" in answer.text
+        assert "one.ledger" in (folder / "plan.toml").read_text()
+
+    def test_two_tabs_that_release_at_once(self, server, folder):
+        client = server.client()
+        tabs = [question(client), question(client)]
+        answers = [client.post("/release", data=tab) for tab in (tabs[0], tabs[0], tabs[1])]
+        wait_for(lambda: not any(job.open for job in Jobs(folder).all()))
+        assert [answer.status_code for answer in answers[:2]] == [200, 200]
+        done = [job for job in Jobs(folder).all() if job.status == "done"]
+        charges = len(ss.Ledger(folder / "plan.ledger").account.charges)
+        assert len(done) == charges == 1
+        assert answers[2].status_code == 409 or any(job.status == "refused" for job in Jobs(folder).all())
+
+    def test_a_server_that_is_killed_in_a_release(self, folder):
+        ready(folder)
+        with serving(folder) as server:
+            client = server.client()
+            assert client.post("/release", data=question(client)).status_code == 200
+            server.kill()
+        with serving(folder) as server:
+            client = server.client()
+            (job,) = Jobs(folder).all()
+            wait_for(lambda: Jobs(folder).get(job.name).status == "done")
+            assert "Released" in client.get(f"/release/{job.name}").text
+            assert "published.parquet" in client.get("/report").text
+        assert ss.Ledger(folder / "plan.ledger").verify() == []
+        assert len(ss.Ledger(folder / "plan.ledger").account.charges) == 1
+
+    def test_a_release_that_is_killed(self, server, folder):
+        client = server.client()
+        fields = question(client)
+        assert client.post("/release", data=fields).status_code == 200
+        job = Jobs(folder).get(fields["name"])
+        os.kill(job.pid, signal.SIGKILL)
+        wait_for(lambda: not Jobs(folder).get(job.name).open)
+        ledger = folder / "plan.ledger"
+        charged = ledger.exists() and len(ss.Ledger(ledger).account.charges) == 1
+        if Jobs(folder).get(job.name).status == "stopped":
+            text = client.get(f"/release/{job.name}").text
+            assert ("It was charged" in text) == charged
+            assert ("Nothing was charged" in text) != charged
+
+    def test_a_release_that_is_cancelled(self, server, folder):
+        client = server.client()
+        fields = question(client)
+        client.post("/release", data=fields)
+        client.post(f"/release/{fields['name']}/cancel")
+        wait_for(lambda: not Jobs(folder).get(fields["name"]).open)
+        assert Jobs(folder).get(fields["name"]).status in ("cancelled", "done", "stopped")
+        if (folder / "plan.ledger").exists():
+            assert ss.Ledger(folder / "plan.ledger").verify() == []
+
+    def test_a_plan_that_was_changed_after_the_confirmation(self, server, folder):
+        client = server.client()
+        fields = question(client)
+        with (folder / "plan.toml").open("a") as file:
+            file.write("# changed\n")
+        answer = client.post("/release", data=fields)
+        assert answer.status_code == 409
+        assert not (folder / "plan.ledger").exists()
+
+
+def wait_for(done, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
