@@ -5,8 +5,8 @@ import os
 import re
 import shutil
 import signal
-import socket
 import time
+from pathlib import Path
 
 import httpx
 import pandas as pd
@@ -215,72 +215,92 @@ def test_pages_fit_narrow_screens(folder, width):
             assert page.evaluate("() => document.documentElement.scrollWidth") <= width, path
 
 
+class TestStrangers:
+    """Requests that must be refused: they change nothing, so that they share one workbench."""
+
+    @pytest.fixture(scope="class")
+    def shared(self, records, tmp_path_factory):
+        place = tmp_path_factory.mktemp("shared")
+        (place / "secret.csv").write_text(f"a\n{SECRET}\n")
+        folder = place / "work"
+        shutil.copytree(records, folder)
+        os.symlink(place / "secret.csv", folder / "link.csv")
+        ready(folder)
+        with serving(folder) as server:
+            assert httpx.get(server.base + "/?token=wrong").status_code == 403
+            entered = httpx.get(server.address)
+            assert entered.status_code == 303
+            assert httpx.get(server.address).status_code == 403  # the address works once
+            server.cookie = entered.headers["set-cookie"]
+            headers = {"origin": server.base, "cookie": server.cookie.partition(";")[0]}
+            with httpx.Client(base_url=server.base, headers=headers, follow_redirects=True) as server.known:
+                yield server
+
+    def test_the_cookie_is_strict(self, shared):
+        assert shared.known.get("/data").status_code == 200
+        assert "SameSite=Strict" in shared.cookie
+        assert "HttpOnly" in shared.cookie
+
+    def test_without_the_cookie_nothing_is_shown(self, shared):
+        for path in (*PAGES, "/", "/static/workbench.js", "/plan/download", "/noise/preview", "/inspect/result"):
+            for headers in ({}, {"cookie": f"slowscale_{shared.port}=wrong"}):
+                answer = httpx.get(shared.base + path, headers=headers)
+                assert answer.status_code == 403, path
+                assert "emp" not in answer.text
+
+    @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil"])
+    def test_another_site_is_refused(self, shared, origin):
+        for method, path in (("GET", "/data"), ("POST", "/data"), ("POST", "/release")):
+            assert shared.known.request(method, path, headers={"origin": origin}).status_code == 403
+
+    @pytest.mark.parametrize("site", ["cross-site", "same-site"])
+    def test_a_request_from_a_page_of_another_site_is_refused(self, shared, site):
+        assert shared.known.get("/data", headers={"sec-fetch-site": site}).status_code == 403
+
+    def test_a_post_must_say_where_it_comes_from(self, shared):
+        headers = {"cookie": shared.cookie.partition(";")[0]}
+        assert httpx.post(shared.base + "/data", data={"place": "x"}, headers=headers).status_code == 403
+
+    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1.evil.example:{}", "[::1]:{}", ""])
+    def test_another_host_is_refused(self, shared, host):
+        answer = shared.known.get("/data", headers={"host": host.format(shared.port)})
+        assert answer.status_code in (400, 421)
+
+    def test_it_listens_on_this_machine_only(self, shared):
+        lines = "".join(file.read_text() for file in Path("/proc/net").glob("tcp*"))
+        ours = [line.split()[1] for line in lines.splitlines() if line.split()[1].endswith(f":{shared.port:04X}")]
+        assert {address.partition(":")[0] for address in ours} == {"0100007F"}  # 127.0.0.1
+
+    @pytest.mark.parametrize(
+        "place", ["../secret.csv", "/etc/passwd", "link.csv", "..%2fsecret.csv", "a/../../secret.csv", "secret\0.csv"]
+    )
+    def test_files_elsewhere_are_not_read(self, shared, place):
+        answer = shared.known.post("/data", data={"place": place})
+        assert answer.status_code == 400
+        assert SECRET not in answer.text
+        place = place.replace("\0", "%00")
+        for path in (f"/report/files/{place}", f"/static/{place}", f"/report/files/../{place}"):
+            answer = shared.known.get(path)
+            assert answer.status_code in (400, 404), path
+            assert SECRET not in answer.text
+
+    def test_no_page_may_be_stored_or_framed_elsewhere(self, shared):
+        for path in PAGES:
+            headers = shared.known.get(path).headers
+            assert headers["cache-control"] == "no-store"
+            assert "frame-ancestors 'self'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+
+    def test_a_large_request_is_refused(self, shared):
+        assert shared.known.post("/data", content=b"x" * 5_000_000).status_code == 413
+
+
 class TestAttacks:
     @pytest.fixture
     def server(self, folder):
         ready(folder)
         with serving(folder) as found:
             yield found
-
-    def test_without_the_cookie_nothing_is_shown(self, server):
-        for path in (*PAGES, "/", "/static/workbench.js", "/plan/download", "/noise/preview", "/inspect/result"):
-            answer = httpx.get(server.base + path)
-            assert answer.status_code == 403, path
-            assert "emp" not in answer.text
-
-    def test_a_wrong_token_or_a_used_one_is_refused(self, server):
-        assert httpx.get(server.base + "/?token=wrong").status_code == 403
-        server.client()
-        assert httpx.get(server.address).status_code == 403
-
-    def test_the_cookie_is_strict(self, server):
-        cookie = httpx.get(server.address).headers["set-cookie"]
-        assert "SameSite=Strict" in cookie
-        assert "HttpOnly" in cookie
-
-    @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil"])
-    def test_another_site_is_refused(self, server, origin):
-        client = server.client()
-        for method, path in (("GET", "/data"), ("POST", "/data"), ("POST", "/release")):
-            assert client.request(method, path, headers={"origin": origin}).status_code == 403
-
-    def test_a_request_from_a_frame_of_another_site_is_refused(self, server):
-        client = server.client()
-        for site in ("cross-site", "same-site"):
-            assert client.get("/data", headers={"sec-fetch-site": site}).status_code == 403
-
-    def test_a_post_must_say_where_it_comes_from(self, server):
-        client = server.client()
-        del client.headers["origin"]
-        assert client.post("/data", data={"place": "x"}).status_code == 403
-
-    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1.evil.example:{}", "[::1]:{}", ""])
-    def test_another_host_is_refused(self, server, host):
-        client = server.client()
-        host = host.format(server.port)
-        assert client.get("/data", headers={"host": host}).status_code in (400, 421)
-
-    def test_it_listens_on_this_machine_only(self, server):
-        name = socket.gethostbyname(socket.gethostname())
-        if name.startswith("127."):
-            pytest.skip("this machine has no other address")
-        with pytest.raises(OSError, match=r"[Rr]efused"):
-            socket.create_connection((name, server.port), timeout=5)
-
-    @pytest.mark.parametrize(
-        "place", ["../secret.csv", "/etc/passwd", "link.csv", "..%2fsecret.csv", "a/../../secret.csv", "secret\0.csv"]
-    )
-    def test_files_elsewhere_are_not_read(self, server, folder, place):
-        os.symlink(folder.parent / "secret.csv", folder / "link.csv")
-        client = server.client()
-        answer = client.post("/data", data={"place": place})
-        assert answer.status_code == 400
-        assert SECRET not in answer.text
-        place = place.replace("\0", "%00")
-        for path in (f"/report/files/{place}", f"/static/{place}", f"/report/files/../{place}"):
-            answer = client.get(path)
-            assert answer.status_code in (400, 404), path
-            assert SECRET not in answer.text
 
     def test_names_of_columns_are_not_run(self, folder):
         name = "<script>alert(1)</script>"
@@ -297,18 +317,6 @@ class TestAttacks:
                 assert page.locator("main script, main img").count() == 0
             page.goto(server.base + "/data")
             assert name in page.inner_text("main")
-
-    def test_no_page_may_be_stored_or_framed_elsewhere(self, server):
-        client = server.client()
-        for path in PAGES:
-            headers = client.get(path).headers
-            assert headers["cache-control"] == "no-store"
-            assert "frame-ancestors 'self'" in headers["content-security-policy"]
-            assert "unsafe" not in headers["content-security-policy"]
-
-    def test_a_large_request_is_refused(self, server):
-        client = server.client()
-        assert client.post("/data", content=b"x" * 5_000_000).status_code == 413
 
     def test_two_tabs_that_save_at_once(self, server, folder):
         client = server.client()
