@@ -48,10 +48,17 @@ COUNTIES = "\n".join(sorted(set(ss.datasets.establishments(3_000)["county"].to_p
 SIZES = {"median": "12", "p90": "200", "largest": "150,000"}
 
 
-def walk(page, base, data):
+def picture(page, name):
+    """Take a picture for the documentation, if a folder for pictures is given."""
+    if folder := os.environ.get("SLOWSCALE_PICTURES"):
+        page.screenshot(path=f"{folder}/workbench-{name}.png", full_page=name != "report")
+
+
+def walk(page, data):
     """Go from an empty folder to a published table."""
     page.fill("#place", data)
     page.click("text=Use this data")
+    picture(page, "data")
     page.click("text=Next: tables")
     page.check("input[name=sum][value=emp]")
     page.check("input[name=kind][value=cross]")
@@ -60,6 +67,7 @@ def walk(page, base, data):
     page.fill("textarea[name='labels:county']", COUNTIES)
     page.fill("[name=margin0]", "nation")
     page.click("text=Save the tables")
+    picture(page, "tables")
     page.click("text=Next: noise")
     for i, (name, size) in enumerate(SIZES.items()):
         page.fill(f"[name=name{i}]", name)
@@ -68,17 +76,22 @@ def walk(page, base, data):
     page.click("text=Recommend noise")
     page.wait_for_selector("#sliders[data-drawn]", timeout=90_000)
     move(page, "#position", "7")
+    picture(page, "noise")
     page.click("text=Use this position")
     page.click("text=Next: cost")
     page.wait_for_selector("#costs", timeout=90_000)
+    picture(page, "cost")
     page.click("text=Next: release")
     page.fill("#report", "report.html")
     page.click("text=Save")
     page.wait_for_selector("#question", timeout=90_000)
     page.check("[name=confirmed]")
+    picture(page, "release")
     page.click("#question button")
     page.wait_for_selector("#job[data-status=done]", timeout=90_000)
     page.click("text=Next: report")
+    page.wait_for_load_state("networkidle")
+    picture(page, "report")
 
 
 def move(page, slider, value):
@@ -94,7 +107,7 @@ def move(page, slider, value):
 def test_from_an_empty_folder_to_a_published_table(folder, tmp_path, data):
     with serving(folder) as server, browsing() as page:
         page.goto(server.address)
-        walk(page, server.base, data)
+        walk(page, data)
         assert "nation" in page.inner_text("main")
         with page.expect_download() as download:
             page.click("aside a")
