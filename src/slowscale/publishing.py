@@ -24,7 +24,7 @@ from slowscale.mechanisms.grid import floats, largest, values
 from slowscale.mechanisms.noisy import Noisy
 from slowscale.parameters import lazy
 from slowscale.release import Release
-from slowscale.sampling import BitSource
+from slowscale.sampling import BitSource, KnownBits
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, ExactSums, Sum, counted
 
@@ -165,19 +165,6 @@ class SizeClass(NamedTuple):
 
 def _exact_sum(total: Sum) -> Exact:
     return Exact(total.counts, total.grain, total.rest, total.parts)
-
-
-class KnownBits:
-    """Bits that are not secret, for a dry run on sums of 0."""
-
-    private = False
-
-    def __init__(self) -> None:
-        self._generator = np.random.default_rng(0)
-
-    def words(self, count: int) -> Any:
-        """Return `count` words of 64 bits: others each time, so that a rejected candidate is not drawn again."""
-        return self._generator.integers(0, 2**64, count, dtype=np.uint64)
 
 
 def draw(query: BoundQuery, sums: ExactSums, facts: Facts, bits: BitSource | None) -> Release:

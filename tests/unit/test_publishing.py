@@ -13,7 +13,8 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.figures import rounded
-from slowscale.publishing import KnownBits, _number_column, _published_columns, dry_run
+from slowscale.publishing import _number_column, _published_columns, dry_run
+from slowscale.sampling import KnownBits
 
 TINY = ss.Gaussian(1e-9)
 

@@ -71,7 +71,7 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
 
 def check_columns(plan: Plan, account: Account) -> bool:
     """Try the release on a table that has the columns of the data and no records, with a copy of the account."""
-    from slowscale.publishing import KnownBits
+    from slowscale.sampling import KnownBits
     from slowscale.session import Session
     from slowscale.tables.outlines import outline
 
