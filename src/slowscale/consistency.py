@@ -63,7 +63,8 @@ class DrawnNumbers:
         if not self.on_grid:
             place = bits.uniform(count) - 0.5
             noise = np.rint(place + noise / FINE) - place
-        return noise.reshape(shape)
+        found: Array = noise.reshape(shape)
+        return found
 
     def fitted_variance(self, residuals: Array, smoothing: float) -> Array:
         """Return the variances of normal noise with the same slope of the log-density at each residual, in units."""
@@ -134,7 +135,8 @@ class CombinedEstimate:
             By how many units each row of the margins exceeds the sum of its cells: one column per set of tables.
         """
         if self.method == LEAST_SQUARES:
-            return self._own * (self.sums.T @ self._solved(gaps))
+            found: Array = self._own * (self.sums.T @ self._solved(gaps))
+            return found
         return np.column_stack([self._likeliest(column) for column in gaps.T])
 
     def _solved(self, gaps: Array) -> Array:
