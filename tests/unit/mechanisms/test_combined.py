@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import slowscale as ss
-from slowscale.consistency import (
+from slowscale.mechanisms.combined import (
     LEAST_SQUARES,
     LIKELIHOOD,
     CombinedEstimate,
