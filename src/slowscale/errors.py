@@ -36,7 +36,7 @@ class UnitWarning(UserWarning):
 
 
 class ScaleWarning(UserWarning):
-    """A calibration whose result is hardly what was meant: a scale that was not given, or absurdly large noise."""
+    """A mechanism that is hardly what was meant: a scale that was not given, an unusual d, absurdly large noise."""
 
 
 class ConfidentialWarning(UserWarning):

@@ -44,6 +44,7 @@ def compare(
     from slowscale.errors import ParameterError
     from slowscale.figures import figure
     from slowscale.mechanisms import same_error
+    from slowscale.mechanisms.calibration import WIDEST
     from slowscale.sizes import read_sizes
 
     candidates = same_error(std, at)
@@ -75,7 +76,12 @@ def compare(
             }
         )
         return
-    typer.echo(f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}.\n")
+    typer.echo(f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}.")
+    for name, candidate in candidates.items():
+        scale = candidate._scale_words({}, "std", at if std > WIDEST else None)
+        if scale is not None:
+            typer.echo(f"The scale of {name}: {scale}.")
+    typer.echo()
     typer.echo(str(compared))
 
 
@@ -141,8 +147,12 @@ def calibrate(
         )
     except SlowscaleError as error:
         raise ParameterError(in_options(str(error))) from None
+    target = "std" if std is not None else "interval" if interval is not None else "loss"
+    scale = found._scale_words(fixed, target, at)
     if as_json:
-        described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
+        described: dict[str, Any] = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
+        if scale is not None:
+            described["scale"] = scale
         known = {size.name: size.everywhere for size in stated if size.everywhere is not None}
         if stated:
             described["losses"] = {name: found.policy(size) for name, size in known.items()}
@@ -154,7 +164,7 @@ def calibrate(
     shown = shown_sizes(columns, stated)
     if loss is not None and at is not None and not stated:  # show that the target is met
         shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
-    show_mechanism(columns[0], shown)
+    show_mechanism(columns[0], shown, scale)
     if tight:
         show_tight_losses(found, shown)
         if not found._error_grows:

@@ -27,6 +27,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
         print_json(
             {
                 "mechanisms": {name: mechanism.to_dict() for name, mechanism in read.mechanisms.items()},
+                "scales": read.scales,
                 "accounting": read.accounting,
                 "policy": read.policy.to_dict(),
                 "sizes": sizes_as_json(read.columns, stated),
@@ -90,7 +91,7 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
-    from slowscale.cli.printing import show_plan, show_release
+    from slowscale.cli.printing import show_plan, show_release, show_scales
     from slowscale.plan import check_outputs, check_room, read_plan, run_plan
 
     read = read_plan(plan)
@@ -102,6 +103,8 @@ def release(
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
     made, files = run_plan(read, overwrite, confidential_report)
     if as_json:
-        print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict()})
+        print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict(), "scales": read.scales})
     else:
+        if yes:  # otherwise they were shown with the plan
+            show_scales(read)
         show_release(made, files)

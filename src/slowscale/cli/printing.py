@@ -28,7 +28,7 @@ def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
     columns, entity = plan.columns, plan.data.protect
     sizes = shown_sizes(columns, stated)
     for column in columns:
-        show_mechanism(column, sizes)
+        show_mechanism(column, sizes, plan.scales.get(column.name))
     _show_totals(columns, sizes, entity)
     if entity:
         typer.echo(f"This is the loss of one {entity} in one cell; the losses in all the cells that it is in add up.")
@@ -42,9 +42,14 @@ def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
         typer.echo(f"Accounting: {plan.accounting}. The smallest policies that are known are charged.")
 
 
-def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> None:
-    """Print a column's mechanism and policy, its losses at several record sizes, and its standard error."""
+def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"], scale: str | None = None) -> None:
+    """Print a column's mechanism and policy, its losses at several record sizes, and its standard error.
+
+    `scale` says where the scale of the noise comes from, for a mechanism in which it need not be given.
+    """
     typer.echo(f"{column.name}: {column.mechanism}")
+    if scale is not None:
+        typer.echo(f"  scale: {scale}")
     typer.echo(f"  policy: {column.policy}")
     if column.single:
         closed = "" if column.closed is None else f"; by the closed form {figure(column.closed(0))}"
@@ -142,6 +147,12 @@ def _lower(sentence: str) -> str:
 def _worst(most: float) -> str:
     """Return how certain an attacker is in the worst case, in words."""
     return "as good as certain: the privacy loss has no limit" if math.isinf(most) else f"{worst_case(most)} certain"
+
+
+def show_scales(plan: "Plan") -> None:
+    """Print the scales of a plan that need not be given, and where they come from."""
+    for name, scale in plan.scales.items():
+        typer.echo(f"{name}: {scale}")
 
 
 def show_release(release: "Release", files: Sequence[Any]) -> None:

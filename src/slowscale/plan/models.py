@@ -186,6 +186,13 @@ class Plan(PlanPart):
         return found | ({COUNT: self.count.build()} if self.count is not None else {})
 
     @property
+    def scales(self) -> dict[str, str]:
+        """The scale of the noise of columns in whose mechanism it need not be given, and where it comes from."""
+        parts = {part.column: part.scale_words for part in self.sums}
+        parts |= {} if self.count is None else {COUNT: self.count.scale_words}
+        return {name: scale for name, scale in parts.items() if scale is not None}
+
+    @property
     def policy(self) -> RecordPolicy:
         """What a record may lose by the release."""
         policies = {name: charged_policy(found, self.accounting) for name, found in self.mechanisms.items()}
