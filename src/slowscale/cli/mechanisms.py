@@ -76,12 +76,11 @@ def compare(
             }
         )
         return
-    typer.echo(f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}.")
-    for name, candidate in candidates.items():
-        scale = candidate._scale_words({}, "std", at if std > WIDEST else None)
-        if scale is not None:
-            typer.echo(f"The scale of {name}: {scale}.")
-    typer.echo()
+    place = at if std > WIDEST else None  # as in `same_error`
+    scales = {name: found._scale_words({}, "std", place) for name, found in candidates.items()}
+    lines = [f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}."]
+    lines += [f"The scale of {name} is {scale}." for name, scale in scales.items() if scale is not None]
+    typer.echo(f"{' '.join(lines)}\n")
     typer.echo(str(compared))
 
 
