@@ -108,7 +108,12 @@ def calibrate(
     policy: WhichPolicy = None,
     at: At = None,
     param: Annotated[
-        list[str], typer.Option(metavar="NAME=NUMBER", help="A fixed parameter, such as p=0.5 or k=4.")
+        list[str],
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="A fixed parameter, such as p=0.5 or k=4. For exponential-polylog, sigma is the size up to which the "
+            "loss of a record grows in proportion to its size; beyond it, like a power of the logarithm.",
+        ),
     ] = [],  # noqa: B006
     sizes: RecordSizes = None,
     as_json: AsJson = False,

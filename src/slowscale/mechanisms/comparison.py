@@ -270,7 +270,7 @@ def same_error(std: float, at: float, sigma: float | None = None) -> dict[str, M
     for cls in REGISTRY.values():
         scaled = cls._scale_source({}) is not None  # it has a default scale
         place = at if cls._error_grows or (scaled and std > WIDEST) else None
-        given = {"sigma": sigma} if scaled and sigma is not None else {}
+        given: dict[str, Any] = {"sigma": sigma} if scaled and sigma is not None else {}
         for name, fixed in cls.compared.items():
             found[name] = cls.calibrate(std=std, at=place, **given, **fixed)
     return found
