@@ -18,6 +18,7 @@ from string import Template
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from slowscale.errors import ParameterError
 from slowscale.facts import RatioFacts
@@ -28,11 +29,15 @@ from slowscale.release import Release
 from slowscale.report.charts import COLOURS, FONT, INK, MOST_TICKS, render, tools
 from slowscale.report.page import Html, cell, head, html, row, table, tag
 
+Flags = npt.NDArray[np.bool_]
+
 MOST_BARS = 1000  # more would be neither drawn quickly nor read
 BAR_STEP, PLOT_WIDTH = 21, 620  # pixels
 AXIS_ON_TOP_FROM = 30  # bars; the lower end of the chart is out of sight
 LOG_SPAN = 1e3  # positive estimates that span more than this have a symmetric-logarithmic axis
-FARTHEST = 20.0  # intervals are cut off at this multiple of the largest estimate, so that the estimates stay visible
+REACH_OF_ESTIMATES = (
+    20.0  # intervals are cut off at this multiple of the largest estimate, so that the estimates stay visible
+)
 TOTAL = "all records"
 SPECIAL_IN_TOOLTIPS = ("title", "image")  # Vega's tooltips make a heading and a picture of these
 
@@ -263,7 +268,7 @@ class _Cells:
     low: Array
     high: Array
     span: tuple[float, float]
-    beyond: tuple[Array, Array]
+    beyond: tuple[Flags, Flags]
     heads: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...]
 
@@ -273,7 +278,7 @@ class _Cells:
         return bool(np.any(self.beyond))
 
     @staticmethod
-    def of(release: Release, column: str, facts: Any, shown: Array) -> "_Cells":
+    def of(release: Release, column: str, facts: Any, shown: npt.NDArray[np.intp]) -> "_Cells":
         """Return the cells at these places of the table."""
         keys = _keys(release)
         names = [f"{column}{suffix}" for suffix in ("", "_se", "_low", "_high")]
@@ -323,16 +328,15 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 def _within(
     estimates: Array, low: Array, high: Array
-) -> tuple[tuple[float, float], tuple[Array, Array], tuple[Array, Array]]:
+) -> tuple[tuple[float, float], tuple[Array, Array], tuple[Flags, Flags]]:
     """Return the ends of the axis, the ends of the intervals within it, and which of them were cut off."""
     largest = float(np.max(np.abs(estimates)))
-    reach = FARTHEST * largest if 0 < largest < 1e300 else 1e300
-    near = [ends[np.abs(ends) <= reach] for ends in (low, high)]
-    numbers = np.concatenate([estimates, *near, [0.0]])
+    reach = REACH_OF_ESTIMATES * largest if 0 < largest < 1e300 else 1e300
+    low_cut, high_cut = ~(np.isfinite(low) & (low >= -reach)), ~(np.isfinite(high) & (high <= reach))
+    numbers = np.concatenate([estimates, low[~low_cut], high[~high_cut], [0.0]])
     first, last = float(numbers.min()), float(numbers.max())
     if first == last:
         first, last = -1.0, 1.0
-    low_cut, high_cut = (~(np.abs(ends) <= reach) for ends in (low, high))
     margin = 0.04 * (last - first)
     # An end that is cut off is beyond all others, and on its own side.
     start = first - margin if low_cut.any() else first

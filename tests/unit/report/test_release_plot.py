@@ -17,7 +17,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.report import release_plot
-from slowscale.report.release_plot import FARTHEST
+from slowscale.report.release_plot import REACH_OF_ESTIMATES
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -114,10 +114,15 @@ def test_intervals_beyond_the_chart(release):
     assert (first["below"], first["above"], first["low"], first["high"]) == (True, False, low, 9)
     assert (second["below"], second["above"], second["low"], second["high"]) == (False, True, 1, high)
     assert (third["above"], third["high"]) == (True, high)
-    assert low < 0 < 20 < high < FARTHEST * 5
+    assert low < 0 < 20 < high < REACH_OF_ESTIMATES * 5
     assert "An arrow marks an interval that goes on" in plot.note
     assert plot.rows[0][-1] == "−∞ to 9"
     assert all(math.isfinite(one[end]) for one in bars(plot) for end in ("low", "high"))
+    # An interval far above its estimate: its lower end is not cut off at the wrong side.
+    outside = with_numbers(release, "pay_per_emp", estimate=[0.1] * 8, low=[5.0] * 8, high=[300.0] * 8)
+    one = bars(outside.plot("pay_per_emp"))[0]
+    assert (one["below"], one["above"], one["low"]) == (False, True, 5)
+    assert one["high"] > 5
     endless = {"low": [-math.inf] * 8, "high": [math.inf] * 8}
     for estimate in (0.0, 1e308, -1e-300):
         flat = with_numbers(release, "pay_per_emp", estimate=[estimate] * 8, **endless).plot("pay_per_emp")
@@ -225,7 +230,8 @@ def test_numbers_beyond_64_bits():
     frame = pd.concat([frame] * 4)
     made = ss.Session(frame).sum({"x": ss.Gaussian(5)}, keys=ss.Keys.cross({"k": ["a", "b"]}))
     plot = made.plot("x")
-    assert plot.rows[0][1].replace(",", "") == str(max(made.table["x"].to_pylist()))
+    shown = {row[0]: row[1].replace(",", "") for row in plot.rows}
+    assert shown == dict(zip(["a", "b"], map(str, made.table["x"].to_pylist()), strict=True))
     assert bars(plot)[0]["estimate"] == pytest.approx(2**64)
 
 
