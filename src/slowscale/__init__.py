@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ParameterTypeError,
         PlanError,
         ScaleWarning,
+        SignatureError,
         SlowscaleError,
         UnitWarning,
     )
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from slowscale.query import Query
     from slowscale.release import Release, read_release
     from slowscale.session import Inspection, Session
+    from slowscale.signatures import Verified, sign, verify
+    from slowscale.signing_keys import keygen
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
     from slowscale.tables.losses import Losses
@@ -66,7 +69,8 @@ _HOMES = {
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
-        "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SlowscaleError", "UnitWarning",
+        "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SignatureError", "SlowscaleError",
+        "UnitWarning",
     ),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
@@ -80,6 +84,8 @@ _HOMES = {
     "slowscale.query": ("Query",),
     "slowscale.release": ("Release", "read_release"),
     "slowscale.session": ("Inspection", "Session"),
+    "slowscale.signatures": ("Verified", "sign", "verify"),
+    "slowscale.signing_keys": ("keygen",),
     "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
     "slowscale.tables.losses": ("Losses",),
@@ -124,21 +130,26 @@ __all__ = [
     "Root",
     "ScaleWarning",
     "Session",
+    "SignatureError",
     "SlowscaleError",
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
+    "Verified",
     "advise",
     "attacker",
     "compare",
     "datasets",
     "epsilon",
     "guess_types",
+    "keygen",
     "least_std",
     "posterior",
     "read_plan",
     "read_release",
+    "sign",
     "size_grid",
+    "verify",
 ]
 
 

@@ -1,5 +1,6 @@
 """The plan as a whole, and its tables [ledger], [options], [report] and [output]."""
 
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -42,6 +43,12 @@ class OutputPlan(PlanPart):
         None, description="The published table as CSV, with its facts in a JSON file beside it."
     )
     report: FilePath | None = Field(None, description="A report for readers, as one HTML file.")
+    sign: FilePath | None = Field(
+        None,
+        description="The private key (Ed25519, PEM) that signs the files, those of each folder together, in a file "
+        "that ends in .sig. `slowscale keygen` makes keys. The passphrase of an encrypted key is taken from the "
+        "environment variable SLOWSCALE_KEY_PASSPHRASE.",
+    )
 
     @field_validator("parquet", "csv", "report")
     @classmethod
@@ -63,6 +70,14 @@ class OutputPlan(PlanPart):
         """The files to write, by field."""
         paths = {name: getattr(self, name) for name in OUTPUT_ENDINGS}
         return {name: path for name, path in paths.items() if path is not None}
+
+    @property
+    def signatures(self) -> dict[str, list[str]]:
+        """The signature files to write, each with the files that it is for: those of one folder."""
+        folders: dict[str, list[str]] = {}
+        for path in self.files.values() if self.sign is not None else ():
+            folders.setdefault(os.path.realpath(os.path.dirname(path)), []).append(path)
+        return {f"{paths[0]}.sig": paths for paths in folders.values()}
 
 
 class ReportPlan(PlanPart):

@@ -5,11 +5,15 @@ import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from slowscale.accounting.names import check_no_journal
 from slowscale.errors import ParameterError
 from slowscale.files import free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
@@ -37,15 +41,28 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
             )
         taken[place] = name
         _check_writable(name, path, ending, overwrite)
+    signing_key(plan)
     if plan.output.report is not None or confidential is not None:
         from slowscale.report import check_tools
 
         check_tools()
 
 
+def signing_key(plan: Plan) -> "Ed25519PrivateKey | None":
+    """Return the key that signs the outputs of a plan, or None if they are not signed; raise if it cannot be read."""
+    if plan.output.sign is None:
+        return None
+    from slowscale.signing_keys import read_private_key
+
+    try:
+        return read_private_key(plan.output.sign)
+    except ParameterError as error:
+        raise ParameterError(f"output.sign: {str(error).removeprefix('key: ')}") from None
+
+
 def existing_outputs(plan: Plan) -> list[str]:
     """Return the outputs of a release that exist already."""
-    return [path for path in plan.output.files.values() if os.path.lexists(path)]
+    return [path for path in [*plan.output.files.values(), *plan.output.signatures] if os.path.lexists(path)]
 
 
 def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
@@ -54,6 +71,8 @@ def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, 
         yield f"output.{field}", path, OUTPUT_ENDINGS[field]
     if plan.output.csv is not None:
         yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
+    for path in plan.output.signatures:
+        yield "the signature of the output", path, ".sig"
     if confidential is not None:
         yield "--confidential-report", str(confidential), ".html"
 
@@ -73,6 +92,8 @@ def _inputs(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "the keys", plan.keys.file
     if plan.ledger is not None:
         yield "the ledger", plan.ledger.path
+    if plan.output.sign is not None:
+        yield "the key that signs", plan.output.sign
 
 
 def _would_be_data(plan: Plan, place: str) -> bool:
@@ -92,7 +113,7 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
     if os.path.lexists(target) and not overwrite:  # also a link to a file that does not exist
-        lost = "" if ending == ".html" else " and lose the release in it, which cannot be drawn again"
+        lost = "" if ending in (".html", ".sig") else " and lose the release in it, which cannot be drawn again"
         raise ParameterError(
             f"{name}: {path} already exists; choose another path, or pass --overwrite to replace the file{lost}"
         )

@@ -49,7 +49,8 @@ def _resolve_paths(plan: Plan, source: Path) -> Plan:
     if plan.ledger is not None:
         update["ledger"] = plan.ledger.model_copy(update={"path": str(folder / plan.ledger.path)})
     files = {name: str(folder / path) for name, path in plan.output.files.items()}
-    update["output"] = plan.output.model_copy(update=files)
+    key = {} if plan.output.sign is None else {"sign": str(folder / plan.output.sign)}
+    update["output"] = plan.output.model_copy(update=files | key)
     return plan.model_copy(update=update)
 
 

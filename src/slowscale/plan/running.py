@@ -9,10 +9,12 @@ from slowscale.errors import UnitWarning
 from slowscale.plan.charging import open_account, open_accountant, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
-from slowscale.plan.outputs import check_outputs
+from slowscale.plan.outputs import check_outputs, signing_key
 from slowscale.plan.query import check_column_names, plan_keys, plan_query
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
     from slowscale.release import Release
     from slowscale.session import Inspection, Session
@@ -31,6 +33,7 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
         Where to write the confidential report, if it is wanted.
     """
     check_outputs(plan, overwrite, confidential)
+    key = signing_key(plan)  # read before anything is charged, and kept
     # The ledger is opened before the data, so that data which cannot be read is recorded there as an attempt.
     accountant = open_accountant(plan)
     with record_refusal(plan, accountant), warnings.catch_warnings():
@@ -40,7 +43,8 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     keys = plan_keys(plan, session)
     check_column_names(plan, session)
     release = session.release(plan_query(plan, keys))
-    return release, _write_outputs(plan, session, release, overwrite, confidential)
+    files = _write_outputs(plan, session, release, overwrite, confidential)
+    return release, files + _sign_outputs(plan, key, overwrite)
 
 
 def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "PrivateQuantiles":
@@ -111,3 +115,15 @@ def _write_outputs(
     if confidential is not None:
         files.append(release.confidential_report(confidential, session, overwrite=overwrite))
     return files
+
+
+def _sign_outputs(plan: Plan, key: "Ed25519PrivateKey | None", overwrite: bool) -> list[Path]:
+    """Sign the files of a release, if the plan names a key, and return the signature files."""
+    if key is None:
+        return []
+    from slowscale.signatures import sign
+
+    return [
+        sign(paths, key, signature=signature, overwrite=overwrite)
+        for signature, paths in plan.output.signatures.items()
+    ]

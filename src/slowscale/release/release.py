@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from slowscale.report.release_plot import ReleasePlot
     from slowscale.session import Session
     from slowscale.sizes import SizesLike
 
@@ -183,6 +184,32 @@ class Release:
         from slowscale.report import write_confidential_report
 
         return write_confidential_report(self, path, session, overwrite=overwrite)
+
+    def plot(self, column: str, *, top: int = 50) -> "ReleasePlot":
+        """Return a chart of a column: cells with their intervals, sorted by estimate.
+
+        Notebooks show it. Its method `save` writes it as an interactive page that opens offline (.html), or as a
+        picture (.svg, .png).
+
+        Parameters
+        ----------
+        column
+            A released column, or a ratio.
+        top
+            How many cells to show: those with the largest estimates.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import slowscale as ss
+        >>> session = ss.Session(pd.DataFrame({"state": ["IA", "TX"], "cattle": [4120, 31000]}))
+        >>> release = session.sum({"cattle": ss.Gaussian(50)}, keys=ss.Keys.cross({"state": ["IA", "TX"]}))
+        >>> release.plot("cattle")
+        <ReleasePlot cattle: all 2 cells>
+        """
+        from slowscale.report.release_plot import plot_release
+
+        return plot_release(self, column, top)
 
     def interval(self, column: str, level: float = 0.95) -> tuple[Array, Array]:
         """Return the lower and upper ends of intervals for the true sums of a column, at any level.
