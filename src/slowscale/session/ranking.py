@@ -15,6 +15,7 @@ from slowscale.query import TREATMENTS
 from slowscale.session.checks import check_column
 from slowscale.session.records import Records
 from slowscale.tables import rowwise
+from slowscale.tables.ranks import check_comparable
 from slowscale.tables.rowwise import Expression
 from slowscale.tables.sums import Column
 
@@ -50,9 +51,10 @@ def bind_quantiles(
     derived = rowwise.derive(records.table, derive)
     table = rowwise.keep(derived, where)
     check_column("column", query.column, table, records.source)
+    column = Column(query.column, Fraction(1), nulls, None, records.source.text_numbers, use="ranked")
+    check_comparable(table, column)
     filtered = where is not None or records.filtered
     policy, pure = (replace(one, filtered=filtered) for one in (query.policy, query.pure_policy))
     expressions = rowwise.described(derived, where, derive)
     facts = records.facts(dataset, private, policy, pure, expressions, accounting=CLOSED, quantiles=query.facts(nulls))
-    column = Column(query.column, Fraction(1), nulls, None, records.source.text_numbers)
     return BoundQuantiles(table, column, facts, Charge(policy, pure, facts=facts.to_dict()))

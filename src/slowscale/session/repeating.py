@@ -20,7 +20,7 @@ ANOTHER = "release cannot be repeated on these records"
 # Facts of a release that are added, or may be, after it is charged.
 LATER_FACTS = ("ledger", "ratios")
 # What the facts of a column say about the records, in words. Files of earlier versions do not say all of it.
-COMPARED = {
+COLUMN_DIFFERENCES = {
     "kind": "is a {0} in the release, and a {1} here",
     "unit": "has the unit {0} in the release, and {1} here",
     "nulls": 'was released with nulls="{0}", and other columns were not',
@@ -132,7 +132,7 @@ def _problem(release: Release, query: BoundQuery) -> str | None:
 
 def _column_problem(column: ColumnFacts, query: BoundQuery, name: str) -> str | None:
     here = column_facts(query, name)
-    for fact, words in COMPARED.items():
+    for fact, words in COLUMN_DIFFERENCES.items():
         pair = getattr(column, fact), getattr(here, fact)
         if ABSENT not in pair and pair[0] != pair[1]:
             return words.format(*pair)

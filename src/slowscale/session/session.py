@@ -286,8 +286,9 @@ class Session:
         """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
 
         The size of a record is its absolute value. A record moves ranks by one whatever its size, so every record loses
-        the same, and little. What is returned may be published, and choices that depend on it are safe. Caps treat it
-        as a count.
+        the same, and little. What is returned may be published, and choices that depend on it are safe if caps that
+        were fixed before limit all that is charged. Caps treat it as a count. If there are caps, but none for "count"
+        or "*", an `ss.CapWarning` says so.
 
         Parameters
         ----------
