@@ -59,6 +59,9 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """CONFIDENTIAL: look at the records before a release. Nothing is drawn, charged or written to the ledger."""
+    from dataclasses import replace
+
+    from slowscale.cli.app import in_plan_words
     from slowscale.cli.shared import writable_path
     from slowscale.plan import inspect_plan, read_plan
 
@@ -69,6 +72,7 @@ def inspect(
         writable_path(report, ".html", overwrite)
         check_tools()
     found = inspect_plan(read, duplicates)
+    found = replace(found, refusals=tuple(map(in_plan_words, found.refusals)))
     if report is not None:
         typer.echo(f"wrote {found.report(report, overwrite=overwrite)} (confidential)", err=True)
     if as_json:
