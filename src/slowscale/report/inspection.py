@@ -105,7 +105,7 @@ def _errors(found: "Inspection") -> Html:
         rows.append(row(head(error.column, "row"), *map(cell, numbers)))
     heads = row(head(top[0]), *(head(name, numeric=True) for name in top[1:]))
     caption = (
-        "Relative errors to expect, from the noise and the true sums. Rounding to the unit is left out. A sum of 0 has no "
-        "relative error."
+        "Relative errors to expect, from the noise and the true sums. Rounding to the unit is left out. A sum of 0 "
+        "has no relative error."
     )
     return table(caption, [heads], [tag("tbody", *rows)], "Errors")
