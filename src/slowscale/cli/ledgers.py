@@ -55,7 +55,8 @@ def _accounting(facts: Mapping[str, Any]) -> str | None:
 
     Earlier versions charged closed forms only, and did not write it.
     """
-    return facts.get("accounting", "closed" if "columns" in facts else None)
+    found: str | None = facts.get("accounting", "closed" if "columns" in facts else None)
+    return found
 
 
 def _accounting_in_json(entry: Mapping[str, Any]) -> dict[str, str | None]:

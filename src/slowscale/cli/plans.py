@@ -31,6 +31,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
                 "policy": read.policy.to_dict(),
                 "sizes": sizes_as_json(read.columns, stated),
                 "columns_checked": checked.columns_checked,
+                "caps_checked": checked.caps_checked,
                 "allowed": refusal is None,
                 "refusal": None if refusal is None else str(refusal),
             }

@@ -12,7 +12,7 @@ from slowscale.plan.charging import check_charge, open_ready, open_session
 from slowscale.plan.inputs import DataPlan
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
-from slowscale.plan.query import session_query
+from slowscale.plan.query import session_query, takes_keys_from_data
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Checked:
     refusal
         The error with which a release would be refused: a cap that would be exceeded, or an output that exists.
     caps_checked, columns_checked
-        Whether the caps and the columns could be checked without the records.
+        Whether the caps and the columns could be checked without the records. Caps cannot if the release is about the
+        parts of a partition whose labels are taken from the data.
     existing
         The outputs that exist already.
     """
@@ -61,6 +62,7 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
     try:
         caps_checked = check_charge(plan, account)
         columns_checked = check_columns(plan, account)
+        caps_checked |= not takes_keys_from_data(plan)  # labels from a file were read, and charged, by the trial above
     except CapError as error:
         refusal = error  # it is reported first, because no option changes it
     return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)))

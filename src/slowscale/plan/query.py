@@ -45,10 +45,14 @@ def session_query(plan: Plan, session: "Session", stand_in: bool = False) -> "Qu
 
     With `stand_in`, one cell stands in for cells that would be taken from the records.
     """
-    stands_in = stand_in and plan.keys is not None and plan.keys.public_in_data
-    keys = _stand_in_keys(plan, session) if stands_in else plan_keys(plan, session)
+    keys = _stand_in_keys(plan, session) if stand_in and takes_keys_from_data(plan) else plan_keys(plan, session)
     check_column_names(plan, session)
     return _plan_query(plan, keys)
+
+
+def takes_keys_from_data(plan: Plan) -> bool:
+    """Return whether the public cells are those that occur in the data."""
+    return plan.keys is not None and plan.keys.public_in_data
 
 
 def plan_keys(plan: Plan, session: "Session") -> "Keys | None":

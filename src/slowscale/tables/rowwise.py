@@ -119,7 +119,7 @@ class Described(NamedTuple):
     not_sql: tuple[str, ...]
 
 
-def described(table: ir.Table, where: Expression | None, derive: Mapping[str, Expression] | None) -> Described:
+def described(table: ir.Table, where: Any, derive: Mapping[str, Any] | None) -> Described:
     """Return the filter and the derived columns as text. The table has the derived columns."""
     derived = derive or {}
     given = {**({} if where is None else {"where": where}), **{f"derive.{name}": one for name, one in derived.items()}}
