@@ -96,8 +96,8 @@ def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused
     """Print whether the caps allow a release of these columns; a refusal itself is reported as an error."""
     if not checked:
         typer.echo(
-            "Whether a cap is in the way depends on the labels of the partition, which are taken from the data when the "
-            "release is made."
+            "Whether a cap is in the way depends on the labels of the partition, which are taken from the data when "
+            "the release is made."
         )
     elif not refused:
         typer.echo("No cap is in the way." if account.caps else "There are no caps.")
