@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slowscale.errors import (
         CalibrationError,
         CapError,
+        CapWarning,
         ConfidentialWarning,
         DataError,
         EngineError,
@@ -68,9 +69,9 @@ _HOMES = {
     "slowscale.attackers": ("Attacker", "Posterior", "attacker"),
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
-        "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
-        "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SignatureError", "SlowscaleError",
-        "UnitWarning",
+        "CalibrationError", "CapError", "CapWarning", "ConfidentialWarning", "DataError", "EngineError",
+        "LedgerError", "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SignatureError",
+        "SlowscaleError", "UnitWarning",
     ),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
@@ -100,6 +101,7 @@ __all__ = [
     "BoundedPolicy",
     "CalibrationError",
     "CapError",
+    "CapWarning",
     "Comparison",
     "ConfidentialWarning",
     "Crossover",

@@ -39,6 +39,10 @@ class ScaleWarning(UserWarning):
     """A mechanism that is hardly what was meant: a scale that was not given, an unusual d, absurdly large noise."""
 
 
+class CapWarning(UserWarning):
+    """A release that no cap limits, although there are caps: what follows from it is not covered by them."""
+
+
 class ConfidentialWarning(UserWarning):
     """A warning that depends on the records: for the curator only."""
 

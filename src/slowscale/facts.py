@@ -283,6 +283,9 @@ class Facts(_WrittenFacts):
         loss by all columns (or None), and by the columns that have such a guarantee.
     cells, partition, where, derived
         The public cells, the part of the records that the release is about, the filter and the derived columns.
+    not_sql
+        Which filter ("where") and derived columns ("derive.x") were Ibis expressions. Their text above is then only a
+        name, from which the expression cannot be made again.
     columns, ratios
         The published columns, and the ratios of such columns.
     quantiles
@@ -309,6 +312,7 @@ class Facts(_WrittenFacts):
     partition: PartitionFacts | None = None
     where: str | None = None
     derived: Mapping[str, str] = field(default_factory=dict)
+    not_sql: tuple[str, ...] = ABSENT
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     ratios: Mapping[str, RatioFacts] = field(default_factory=dict)
     quantiles: QuantilesFacts | None = ABSENT
@@ -322,6 +326,8 @@ class Facts(_WrittenFacts):
             given["cells"] = KeysFacts.from_dict(given["cells"])
         if given.get("partition") is not None:
             given["partition"] = PartitionFacts.from_dict(given["partition"])
+        if given.get("not_sql"):
+            given["not_sql"] = tuple(given["not_sql"])
         if given.get("quantiles"):
             given["quantiles"] = QuantilesFacts.from_dict(given["quantiles"])
         if given.get("ledger"):

@@ -26,6 +26,7 @@ from slowscale.parameters import lazy
 from slowscale.release import Release
 from slowscale.sampling import BitSource
 from slowscale.tables.keys import Keys
+from slowscale.tables.rowwise import Described
 from slowscale.tables.sums import Column, ExactSums, Sum, counted
 
 # What the published standard error is, by whether the error depends on the sum.
@@ -68,7 +69,7 @@ class BoundQuery:
         The name of the column with the number of records, or None if it is not published.
     level, nonnegative, means
         As in `Query`.
-    where, derived
+    expressions
         The filter and the derived columns, as text for the facts.
     entities
         Whether entities are protected instead of single records.
@@ -88,8 +89,7 @@ class BoundQuery:
     count: str | None
     level: float
     nonnegative: bool
-    where: str | None
-    derived: dict[str, str]
+    expressions: Described
     entities: bool
     filtered: bool
     part: Part = ALL_RECORDS

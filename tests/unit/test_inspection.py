@@ -95,6 +95,19 @@ def test_everything_is_marked_confidential(tmp_path):
     assert found.report(path, overwrite=True) == path
 
 
+def test_the_report_reads_well(tmp_path):
+    """A refusal comes first; labels are text and not numbers; what is cut or left out is said."""
+    states = [f"S{i:03d}" for i in range(250)]
+    table = pa.table({"state": ["S000", "S001 ", "IOWA", None], "x": [100, 200, None, 5]})
+    query = ss.Query({"x": ss.Gaussian(75)}, keys=ss.Keys.cross({"state": [*states, "IOWA"]}))
+    text = ss.Session(table).inspect(query).report(tmp_path / "look.html").read_text(encoding="utf-8")
+    assert text.index("The release would be refused:</strong> column &#x27;x&#x27; has missing") < text.index("<table>")
+    assert "<td>&#x27;S001 &#x27;</td><td>&#x27;S001&#x27;</td>" in text
+    assert "<li>and 149 more</li>" in text
+    assert "Losses of 1 records. Records outside the keys" in text
+    assert '<td class="n">–</td>' in text
+
+
 def test_nothing_is_charged_or_written(tmp_path):
     """The ledger has the same bytes after a look, also after one at records that a release would refuse."""
     ledger = tmp_path / "l.ledger"

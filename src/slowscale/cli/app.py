@@ -115,7 +115,7 @@ def _report_error(error: Exception) -> int:
     from slowscale.errors import SlowscaleError
 
     if isinstance(error, SlowscaleError):
-        message, code = _in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
+        message, code = in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
     elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
         if not error.format_message():  # no command was given, and the help was printed
             return 2
@@ -129,7 +129,8 @@ def _report_error(error: Exception) -> int:
     return code
 
 
-def _in_plan_words(message: str) -> str:
+def in_plan_words(message: str) -> str:
+    """Return an error of the library with what a plan says in place of Python arguments."""
     for pattern, replacement in PLAN_WORDS:
         message = re.sub(pattern, replacement, message)
     return message

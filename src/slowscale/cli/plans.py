@@ -32,6 +32,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
                 "policy": read.policy.to_dict(),
                 "sizes": sizes_as_json(read.columns, stated),
                 "columns_checked": checked.columns_checked,
+                "caps_checked": checked.caps_checked,
                 "allowed": refusal is None,
                 "refusal": None if refusal is None else str(refusal),
             }
@@ -60,6 +61,9 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """CONFIDENTIAL: look at the records before a release. Nothing is drawn, charged or written to the ledger."""
+    from dataclasses import replace
+
+    from slowscale.cli.app import in_plan_words
     from slowscale.cli.shared import writable_path
     from slowscale.plan import inspect_plan, read_plan
 
@@ -70,6 +74,7 @@ def inspect(
         writable_path(report, ".html", overwrite)
         check_tools()
     found = inspect_plan(read, duplicates)
+    found = replace(found, refusals=tuple(map(in_plan_words, found.refusals)))
     if report is not None:
         typer.echo(f"wrote {found.report(report, overwrite=overwrite)} (confidential)", err=True)
     if as_json:

@@ -100,7 +100,10 @@ def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"],
 def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused: bool) -> None:
     """Print whether the caps allow a release of these columns; a refusal itself is reported as an error."""
     if not checked:
-        typer.echo("Whether a cap is in the way depends on the keys, which are read when the release is made.")
+        typer.echo(
+            "Whether a cap is in the way depends on the labels of the partition, which are taken from the data when "
+            "the release is made."
+        )
     elif not refused:
         typer.echo("No cap is in the way." if account.caps else "There are no caps.")
     capped = {folded(name) for name in account.caps}

@@ -1,12 +1,17 @@
 """The account that a plan's release is charged to, and whether it has room for the release."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger
 from slowscale.accounting.record import plain_label
 from slowscale.errors import CapError
 from slowscale.plan.models import Plan
+
+if TYPE_CHECKING:
+    from slowscale.sampling import BitSource
+    from slowscale.session import Session
 
 PLAN_REMEDY = (
     "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
@@ -28,9 +33,44 @@ def open_accountant(plan: Plan) -> Account | DeferredLedger:
     return DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
 
 
+def open_ready(plan: Plan) -> Account | DeferredLedger:
+    """Return what the release is charged to, or raise if it is not for this data set or cannot be written now."""
+    accountant = open_accountant(plan)
+    accountant.check_dataset(plan.data.name)
+    accountant.ready()
+    return accountant
+
+
+def open_session(
+    plan: Plan, accountant: Accountant, source: Mapping[str, Any] | None = None, bits: "BitSource | None" = None
+) -> "Session":
+    """Return a session on the data of a plan that charges an accountant.
+
+    Parameters
+    ----------
+    plan, accountant
+        The plan, and what is charged.
+    source
+        Another table than the data of the plan, as arguments of `Session`.
+    bits
+        A source of bits other than the secret one.
+    """
+    from slowscale.session import Session
+
+    data = plan.data
+    return Session(
+        **({"data": data.location, **data.reading_options} if source is None else source),
+        ledger=accountant,
+        dataset=data.name,
+        accounting=plan.accounting,
+        protect=data.protect,
+        bits=bits,
+    )
+
+
 def check_room(plan: Plan) -> None:
     """Raise a `CapError` if the ledger has no room for the release, and record the refusal in the ledger."""
-    accountant = open_accountant(plan)
+    accountant = open_ready(plan)
     with record_refusal(plan, accountant):
         check_charge(plan, accountant.account)
 

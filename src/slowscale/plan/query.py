@@ -19,7 +19,7 @@ LABEL_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean"
 STAND_INS: dict[str, Label] = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
 
 
-def plan_query(plan: Plan, keys: "Keys | None") -> "Query":
+def _plan_query(plan: Plan, keys: "Keys | None") -> "Query":
     """Return the query that the plan describes, for these public cells."""
     from slowscale.query import Query
 
@@ -40,6 +40,21 @@ def plan_query(plan: Plan, keys: "Keys | None") -> "Query":
     )
 
 
+def session_query(plan: Plan, session: "Session", stand_in: bool = False) -> "Query":
+    """Return the query that the plan describes, for the columns of a session, or raise if they do not fit.
+
+    With `stand_in`, one cell stands in for cells that would be taken from the records.
+    """
+    keys = _stand_in_keys(plan, session) if stand_in and takes_keys_from_data(plan) else plan_keys(plan, session)
+    check_column_names(plan, session)
+    return _plan_query(plan, keys)
+
+
+def takes_keys_from_data(plan: Plan) -> bool:
+    """Return whether the public cells are those that occur in the data."""
+    return plan.keys is not None and plan.keys.public_in_data
+
+
 def plan_keys(plan: Plan, session: "Session") -> "Keys | None":
     """Return the public cells; None for totals over all records."""
     from slowscale.tables.keys import Keys
@@ -56,7 +71,7 @@ def plan_keys(plan: Plan, session: "Session") -> "Keys | None":
     return Keys.from_file(keys.file, keys.by, _key_file_types(keys, csv, _with_derived(plan, session)), csv)
 
 
-def stand_in_keys(plan: Plan, session: "Session") -> "Keys":
+def _stand_in_keys(plan: Plan, session: "Session") -> "Keys":
     """Return one cell with labels of the right types, in place of cells that would be taken from the records."""
     from slowscale.tables.keys import Keys, label_kind
 

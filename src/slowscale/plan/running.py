@@ -4,13 +4,12 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slowscale.accounting import Accountant
 from slowscale.errors import UnitWarning
-from slowscale.plan.charging import open_account, open_accountant, record_refusal
+from slowscale.plan.charging import open_account, open_ready, open_session, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, signing_key
-from slowscale.plan.query import check_column_names, plan_keys, plan_query
+from slowscale.plan.query import check_column_names, session_query
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -35,21 +34,19 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     check_outputs(plan, overwrite, confidential)
     key = signing_key(plan)  # read before anything is charged, and kept
     # The ledger is opened before the data, so that data which cannot be read is recorded there as an attempt.
-    accountant = open_accountant(plan)
+    accountant = open_ready(plan)
     with record_refusal(plan, accountant), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnitWarning)  # the release below warns
         check_columns(plan, accountant.account)
-    session = _open_session(plan, accountant)
-    keys = plan_keys(plan, session)
-    check_column_names(plan, session)
-    release = session.release(plan_query(plan, keys))
+    session = open_session(plan, accountant)
+    release = session.release(session_query(plan, session))
     files = _write_outputs(plan, session, release, overwrite, confidential)
     return release, files + _sign_outputs(plan, key, overwrite)
 
 
 def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "PrivateQuantiles":
     """Release quantiles of a column of a plan's data: of the records that the plan uses, charged to its ledger."""
-    session = _open_session(plan, open_accountant(plan))
+    session = open_session(plan, open_ready(plan))
     check_column_names(plan, session)  # the first charge makes the ledger, and fixes its caps
     data = plan.data
     return session.quantiles(
@@ -61,21 +58,6 @@ def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "Private
         where=data.where,
         derive=data.derive or None,
         nulls=plan.options.nulls,
-    )
-
-
-def _open_session(plan: Plan, accountant: Accountant) -> "Session":
-    """Return a session on the data of a plan that charges an accountant."""
-    from slowscale.session import Session
-
-    data = plan.data
-    return Session(
-        data.location,
-        accountant,
-        dataset=data.name,
-        accounting=plan.accounting,
-        protect=data.protect,
-        **data.reading_options,
     )
 
 
@@ -91,13 +73,8 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
     duplicates
         Whether to count exact copies of records.
     """
-    from slowscale.session import Session
-
-    account, data = open_account(plan).copy(), plan.data
-    session = Session(data.location, account, accounting=plan.accounting, protect=data.protect, **data.reading_options)
-    keys = plan_keys(plan, session)
-    check_column_names(plan, session)
-    return session.inspect(plan_query(plan, keys), duplicates=duplicates)
+    session = open_session(plan, open_account(plan).copy())
+    return session.inspect(session_query(plan, session), duplicates=duplicates)
 
 
 def _write_outputs(

@@ -24,7 +24,8 @@ from slowscale.tables.losses import FOR_THE_CURATOR, Losses, record_losses
 
 OUTSIDE_THE_GUARANTEE = (
     "What you choose after this look depends on the records, and the guarantee does not cover that choice, unless it "
-    "was fixed or public before. Sizes that are not public can be estimated privately with session.quantiles."
+    "was fixed or public before. Sizes that are not public can be estimated privately with session.quantiles "
+    "or the command slowscale quantiles."
 )
 # How many labels, keys and classes are listed.
 LISTED = 10

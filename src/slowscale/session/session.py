@@ -29,11 +29,11 @@ from slowscale.policy import Policy
 from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by_size
 from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
 from slowscale.query import Query
-from slowscale.refusals import explained
+from slowscale.refusals import explained, explained_quantiles
 from slowscale.release import Release
 from slowscale.release.ratios import check_interval
 from slowscale.sampling import BitSource
-from slowscale.session.binding import bind, charge_for, query_of, release_facts
+from slowscale.session.binding import bind, charge_for, release_facts
 from slowscale.session.checks import (
     check_caps_name_columns,
     check_column_names,
@@ -44,8 +44,9 @@ from slowscale.session.checks import (
 )
 from slowscale.session.inspection import Inspection, inspected
 from slowscale.session.preview import Preview
-from slowscale.session.ranking import bind_quantiles, explained_quantiles
+from slowscale.session.ranking import bind_quantiles
 from slowscale.session.records import Records
+from slowscale.session.repeating import ANOTHER, check_repeated, query_of
 from slowscale.tables import progress
 from slowscale.tables.engines import engine_of
 from slowscale.tables.keys import Keys
@@ -285,8 +286,9 @@ class Session:
         """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
 
         The size of a record is its absolute value. A record moves ranks by one whatever its size, so every record loses
-        the same, and little. What is returned may be published, and choices that depend on it are safe. Caps treat it
-        as a count.
+        the same, and little. What is returned may be published, and choices that depend on it are safe if caps that
+        were fixed before limit all that is charged. Caps treat it as a count. If there are caps, but none for "count"
+        or "*", an `ss.CapWarning` says so.
 
         Parameters
         ----------
@@ -397,9 +399,13 @@ class Session:
 
         It is computed in the engine, to which the policy is passed as an expression. No record leaves the engine. The
         release may be one of this session, or one that `ss.read_release` read: it must be one of these records.
+
+        What the facts of such a release say must fit: the data set, the protected entities, the columns, keys and their
+        types, the filter, the policy and, if both have one, the ledger. Whether these are the same records is not
+        known, because a release holds nothing of them.
         """
         query = self._query_of(release)
-        return record_losses(query.table, query.policy, query.columns, query.keys, self.protect)
+        return record_losses(query.table, release.policy, query.columns, query.keys, self.protect)
 
     def errors(self, release: Release) -> tuple[SizeClass, ...]:
         """Return the errors of a release, by size of the true sums. CONFIDENTIAL: for the curator only.
@@ -416,16 +422,16 @@ class Session:
         """Return the query of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
             raise ParameterError("release must be one that this session made, or one read with ss.read_release")
-        if release.facts.id not in self._queries:
+        known = self._queries.get(release.facts.id)
+        if known is None:
             query = query_of(release, self.dataset, self.protect)
             try:
-                self._queries[release.facts.id] = bind(query, self._records, Account(), release.facts.accounting)
-            except ParameterError as error:
-                raise ParameterError(
-                    f"release cannot be repeated on these records: {error}. A filter or a derived column that was an "
-                    "Ibis expression is known by its name only; use SQL text for releases that are to be read back"
-                ) from None
-        return self._queries[release.facts.id]
+                known = bind(query, self._records, Account(), release.facts.accounting)
+            except (ParameterError, ParameterTypeError) as error:
+                raise ParameterError(f"{ANOTHER}: {error}") from None
+        check_repeated(release, known, self.ledger)
+        self._queries[release.facts.id] = known
+        return known
 
     def _bind(self, query: Query) -> tuple[BoundQuery, Facts]:
         """Return the query bound to the table, with the facts of its release, after a dry run."""

@@ -53,6 +53,7 @@ REASONS = {
     "unreadable": "values that are not numbers",
     "nan": "values that are NaN",
     "infinite": "infinite values",
+    "digits": "values that are too large to be counted exactly (convert them to floats with derive=)",
     "negative": 'negative values, which a transformation mechanism does not allow (pass negatives="zero" to count them '
     "as 0, or choose an additive mechanism)",
 }
@@ -60,13 +61,14 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column to be summed, and the treatment of missing and negative values."""
+    """A column to be summed or ranked, and the treatment of missing and negative values."""
 
     name: str
     unit: Fraction
     nulls: str = "error"
     negatives: str | None = None  # None: negative values are allowed
     text: bool = False  # whether text in the column is read as exact decimals
+    use: str = "summed"  # or "ranked": what errors say
 
 
 @dataclass(frozen=True)
@@ -139,10 +141,8 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
     elif column.negatives == "error":
         checks.append(value >= 0)
     if not value.type().is_floating():
-        if value.type().is_decimal():
-            scale = value.type().scale
-            fits = engine.fits_38_digits(value, 20 if scale is None else scale)
-            checks += [] if fits is None else [fits]
+        fits = _fits_38_digits(engine, value)
+        checks += [] if fits is None else [fits]
         value = _null_unless(value, checks)
         limbs, grain = _exact_limbs(engine, value)
         return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
@@ -199,13 +199,22 @@ def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir
         return forced_cast(raw, dt.float64), is_null(raw)
     if dtype.is_integer() or dtype.is_decimal():
         return raw, raw.isnull()
-    hint = "; declare its type with types=" if dtype.is_string() else "; choose another column"
-    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}{hint}")
+    hint = "declare its type with types=, or convert it with derive=" if dtype.is_string() else "choose another column"
+    found = dtype.raw_type if dtype.is_unknown() else dtype
+    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be {column.use}, got {found}; {hint}")
 
 
 def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
     """Return the number of each record as it is stored, NULL if there is none, and whether the value is missing."""
     return _number(engine_of(table), column, table[column.name])
+
+
+def _fits_38_digits(engine: Engine, value: ir.Value) -> ir.Value | None:
+    """Return whether a decimal has at most 38 digits; None if that is always so, or if the number is not a decimal."""
+    if not value.type().is_decimal():
+        return None
+    scale = value.type().scale
+    return engine.fits_38_digits(value, 20 if scale is None else scale)
 
 
 def _null_unless(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
@@ -487,6 +496,8 @@ def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run:
             if engine.has_nan
             else {"infinite": is_infinite}
         )
+    elif (fits := _fits_38_digits(engine, value)) is not None:
+        facts["digits"] = ~fits
     if column.negatives == "error":
         facts["negative"] = value < 0
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
