@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
+    from slowscale.publication import ColumnLabel, Publication
     from slowscale.quantiles import PrivateQuantiles, size_grid
     from slowscale.query import Query
     from slowscale.release import Release, read_release
@@ -76,6 +77,7 @@ _HOMES = {
     "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
+    "slowscale.publication": ("ColumnLabel", "Publication"),
     "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
     "slowscale.query": ("Query",),
     "slowscale.release": ("Release", "read_release"),
@@ -94,6 +96,7 @@ __all__ = [
     "BoundedPolicy",
     "CalibrationError",
     "CapError",
+    "ColumnLabel",
     "Comparison",
     "ConfidentialWarning",
     "Crossover",
@@ -118,6 +121,7 @@ __all__ = [
     "Policy",
     "Posterior",
     "PrivateQuantiles",
+    "Publication",
     "Query",
     "RecordPolicy",
     "Release",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from slowscale.publication import Publication
     from slowscale.session import Session
     from slowscale.sizes import SizesLike
 
@@ -136,6 +137,36 @@ class Release:
         JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes.
         """
         return write_csv(self.table, self.facts, path, overwrite)
+
+    def publish(
+        self,
+        path: str | os.PathLike[str],
+        publication: "Publication",
+        *,
+        profile: str = "research",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the table for readers, with titles, units and names, whole or not at all, and return its path.
+
+        Everything is computed from what was released, so no record loses more by it.
+
+        Parameters
+        ----------
+        path
+            The file to write. It may end in .parquet; in .csv, with a data package beside it (table.datapackage.json)
+            that says what the columns are; or in .xlsx, with a sheet of notes.
+        publication
+            The title, the source, labels of columns and further texts.
+        profile
+            "research": the numbers as they were released, with standard errors and intervals. `read_release` reads
+            such a Parquet file. "basic": rounded estimates with intervals, coefficients of variation and reliability
+            flags.
+        overwrite
+            Whether to replace existing files.
+        """
+        from slowscale.publication import publish
+
+        return publish(self, path, publication, profile=profile, overwrite=overwrite)[0]
 
     def report(
         self,
