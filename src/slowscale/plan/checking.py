@@ -12,6 +12,7 @@ from slowscale.plan.charging import check_charge, open_accountant
 from slowscale.plan.inputs import DataPlan
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
+from slowscale.plan.publication import check_cells
 from slowscale.plan.query import check_column_names, plan_keys, plan_query, stand_in_keys
 
 
@@ -88,6 +89,8 @@ def check_columns(plan: Plan, account: Account) -> bool:
         from_data = plan.keys is not None and plan.keys.public_in_data
         keys = stand_in_keys(plan, session) if from_data else plan_keys(plan, session)
         check_column_names(plan, session)
+        if not from_data:
+            check_cells(plan.publication, keys)
         session.release(plan_query(plan, keys))
     return True
 

@@ -15,6 +15,7 @@ from slowscale.mechanisms.grid import as_unit
 from slowscale.plan.base import FilePath, PlanPart, as_value_errors, mistake_at
 from slowscale.plan.inputs import DataPlan, KeysPlan
 from slowscale.plan.mechanisms import CapPlan, MechanismPlan, SumPlan
+from slowscale.plan.publication import PublicationPlan
 from slowscale.plan.toml import toml_key
 from slowscale.policy import Policy
 from slowscale.sizes import RecordSize, read_sizes
@@ -121,7 +122,17 @@ class Plan(PlanPart):
     report: ReportPlan | None = Field(
         None, description="The sizes of example records, for the report and `slowscale check`."
     )
+    publication: PublicationPlan | None = Field(
+        None, description="Titles, labels and code lists, and the files for readers."
+    )
     output: OutputPlan
+
+    @model_validator(mode="after")
+    def _check_publication(self) -> "Plan":
+        if self.publication is not None:
+            columns = [part.column for part in self.sums] + [COUNT] * (self.count is not None)
+            self.publication.check_names(columns, [] if self.keys is None else self.keys.known_columns)
+        return self
 
     @model_validator(mode="after")
     def _check_sums(self) -> "Plan":

@@ -10,6 +10,7 @@ from slowscale.accounting.names import check_no_journal
 from slowscale.errors import ParameterError
 from slowscale.files import free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
+from slowscale.plan.publication import check_publication_tools
 
 
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
@@ -41,11 +42,13 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         from slowscale.report import check_tools
 
         check_tools()
+    check_publication_tools(plan.publication)
 
 
 def existing_outputs(plan: Plan) -> list[str]:
     """Return the outputs of a release that exist already."""
-    return [path for path in plan.output.files.values() if os.path.lexists(path)]
+    published = [] if plan.publication is None else [path for _, path, _ in plan.publication.all_files]
+    return [path for path in [*plan.output.files.values(), *published] if os.path.lexists(path)]
 
 
 def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
@@ -54,6 +57,8 @@ def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, 
         yield f"output.{field}", path, OUTPUT_ENDINGS[field]
     if plan.output.csv is not None:
         yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
+    if plan.publication is not None:
+        yield from plan.publication.all_files
     if confidential is not None:
         yield "--confidential-report", str(confidential), ".html"
 
@@ -71,6 +76,8 @@ def _inputs(plan: Plan) -> Iterator[tuple[str, str]]:
         yield from (("the data", file) for file in [path, *glob.glob(path, recursive=True)])
     if plan.keys is not None and plan.keys.file is not None:
         yield "the keys", plan.keys.file
+    if plan.publication is not None:
+        yield from (("a code list", file) for file in plan.publication.code_files)
     if plan.ledger is not None:
         yield "the ledger", plan.ledger.path
 

@@ -10,9 +10,11 @@ from slowscale.plan.charging import open_account, open_accountant, record_refusa
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs
+from slowscale.plan.publication import check_cells
 from slowscale.plan.query import check_column_names, plan_keys, plan_query
 
 if TYPE_CHECKING:
+    from slowscale.publication import Publication
     from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
     from slowscale.release import Release
     from slowscale.session import Inspection, Session
@@ -39,8 +41,10 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     session = _open_session(plan, accountant)
     keys = plan_keys(plan, session)
     check_column_names(plan, session)
+    check_cells(plan.publication, keys)
+    publication = None if plan.publication is None else plan.publication.build()
     release = session.release(plan_query(plan, keys))
-    return release, _write_outputs(plan, session, release, overwrite, confidential)
+    return release, _write_outputs(plan, session, release, overwrite, confidential, publication)
 
 
 def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "PrivateQuantiles":
@@ -97,7 +101,12 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
 
 
 def _write_outputs(
-    plan: Plan, session: "Session", release: "Release", overwrite: bool, confidential: Path | None
+    plan: Plan,
+    session: "Session",
+    release: "Release",
+    overwrite: bool,
+    confidential: Path | None,
+    publication: "Publication | None",
 ) -> list[Path]:
     """Write the files of a release, the table first: it cannot be drawn again."""
     output, files = plan.output, []
@@ -105,9 +114,15 @@ def _write_outputs(
         files.append(release.to_parquet(output.parquet, overwrite=overwrite))
     if output.csv is not None:
         files.append(release.to_csv(output.csv, overwrite=overwrite))
+    if plan.publication is not None and publication is not None:
+        from slowscale.publication import publish
+
+        for profile, file in plan.publication.files:
+            files += publish(release, file, publication, profile=profile, overwrite=overwrite)
     if output.report is not None:
         spent = session.spent if session.ledger is not None else None
-        files.append(release.report(output.report, spent, overwrite=overwrite, sizes=plan.sizes or None))
+        sizes = plan.sizes or None
+        files.append(release.report(output.report, spent, overwrite=overwrite, sizes=sizes, publication=publication))
     if confidential is not None:
         files.append(release.confidential_report(confidential, session, overwrite=overwrite))
     return files

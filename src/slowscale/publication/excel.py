@@ -5,9 +5,11 @@ import re
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
-from fractions import Fraction
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from slowscale.errors import EngineError, ParameterError
 from slowscale.publication.notes import NOT_PRIVATE_NOTE, publication_notes
@@ -15,14 +17,17 @@ from slowscale.publication.profiles import PublishedColumn, PublishedTable
 from slowscale.publication.publication import Publication
 
 EXCEL_ROWS, EXCEL_COLUMNS = 1_048_576, 16_384
+ROWS_ABOVE = 10  # enough for the title and the heading
 EXCEL_TEXT = 32_767  # the most characters of a cell
 EXCEL_DIGITS = 15  # Excel keeps no further digits of a number
 SHEET_NAME_LENGTH = 31
 NOTES_SHEET = "Notes"
 EXCEL_MISSING = "an Excel file needs XlsxWriter: pip install 'slowscale[excel]'"
-WIDEST, NARROWEST = 40, 9  # columns, in characters
+WIDEST_CELL, NARROWEST_CELL = 40, 9  # columns, in characters
 SAMPLED_ROWS = 1000  # that the width of a column is chosen from
-HEADING_LINES = 4  # that the height of the heading allows
+HEADING_LINES = 3  # that the height of the heading allows
+LINE_HEIGHT = 15  # in points
+SHADE = "#E8EEF4"
 TEXT_NUMBERS = (
     f"Excel keeps {EXCEL_DIGITS} digits of a number. Longer numbers are written as text, so that no digit is lost; "
     "formulas do not see them as numbers."
@@ -41,20 +46,28 @@ def excel_tools() -> Any:
     return xlsxwriter
 
 
+def check_rows(what: str, rows: int) -> None:
+    """Raise unless a table with so many rows fits in an Excel sheet."""
+    if rows > EXCEL_ROWS - ROWS_ABOVE:
+        raise ParameterError(
+            f"an Excel sheet has room for {EXCEL_ROWS - ROWS_ABOVE:,} rows below the heading, but {what} "
+            f"would need {rows:,}; publish as .csv or .parquet"
+        )
+
+
 def check_excel(tables: Sequence[PublishedTable]) -> None:
     """Raise unless tables fit in an Excel file."""
     excel_tools()
     for table in tables:
-        rows, columns = len(table) + 10, len(_shown(table))  # ten rows are enough for the title and the heading
-        if rows > EXCEL_ROWS or columns > EXCEL_COLUMNS:
+        check_rows(f"the table {table.name!r}", len(table))
+        if len(_shown(table)) > EXCEL_COLUMNS:
             raise ParameterError(
-                f"an Excel sheet has {EXCEL_ROWS:,} rows and {EXCEL_COLUMNS:,} columns, which is not enough for the "
-                f"table {table.name!r} with {len(table):,} rows and {columns:,} columns; publish it as .csv or .parquet"
+                f"an Excel sheet has {EXCEL_COLUMNS:,} columns, but the table {table.name!r} has "
+                f"{len(_shown(table)):,}; publish it as .csv or .parquet"
             )
         for column in _shown(table):
-            if isinstance(column.values[0].as_py() if len(table) else None, str) and any(
-                len(text or "") > EXCEL_TEXT for text in column.values.unique().to_pylist()
-            ):
+            texts = column.values.unique().to_pylist() if pa.types.is_string(column.values.type) else []
+            if any(len(text or "") > EXCEL_TEXT for text in texts):
                 raise ParameterError(
                     f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in "
                     f"{column.name!r}; publish the table as .csv or .parquet"
@@ -129,13 +142,14 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
     top = len(about) + 2
     if not table.release.facts.private:
         sheet.write_string(top - 1, 0, NOT_PRIVATE_NOTE, looks(bold=True, font_color="#B00000"))
-    heading = looks(bold=True, text_wrap=True, bottom=2, bg_color="#E8EEF4", valign="vcenter")
-    number_heading = looks(bold=True, text_wrap=True, bottom=2, bg_color="#E8EEF4", valign="vcenter", align="right")
-    sheet.set_row(top, 15 * HEADING_LINES)
+    _write_groups(sheet, top, columns, looks)
+    top += 1
+    shade = {"bold": True, "text_wrap": True, "bottom": 2, "bg_color": SHADE, "valign": "bottom"}
+    sheet.set_row(top, LINE_HEIGHT * HEADING_LINES)
     long = False
     for place, column in enumerate(columns):
-        numeric = column.role not in ("key", "name", "flag")
-        sheet.write_string(top, place, column.heading, number_heading if numeric else heading)
+        align = {"align": "right"} if _is_numeric(column) else {"align": "left", "indent": int(column.role == "flag")}
+        sheet.write_string(top, place, column.short or column.heading, looks(**shade, **align))
         values = column.values.to_pylist()
         cell_format = looks(**_cell_format(column, values))
         long |= _write_column(sheet, top + 1, place, values, cell_format, looks)
@@ -145,15 +159,33 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
             weak = looks(bg_color="#F4D9C6")
             sheet.conditional_format(top + 1, place, top + len(values), place, {**last, "format": weak})
     if len(table):
-        sheet.ignore_errors(
-            {"number_stored_as_text": f"A{top + 2}:{_column_letter(len(columns) - 1)}{top + 1 + len(table)}"}
-        )
+        last_cell = f"{_column_letters(len(columns) - 1)}{top + 1 + len(table)}"
+        sheet.ignore_errors({"number_stored_as_text": f"A{top + 2}:{last_cell}"})
     sheet.autofilter(top, 0, top + max(len(table), 1), len(columns) - 1)
     sheet.freeze_panes(top + 1, sum(column.role in ("key", "name") for column in columns))
     sheet.set_landscape()
     sheet.fit_to_pages(1, 0)
-    sheet.repeat_rows(top)
+    sheet.repeat_rows(top - 1, top)
     return long
+
+
+def _write_groups(sheet: Any, row: int, columns: Sequence[PublishedColumn], looks: _Looks) -> None:
+    """Write the titles of estimates, with their units of measure, above all columns that belong to them."""
+    style = looks(bold=True, bg_color=SHADE, align="center", left=1, left_color="#FFFFFF")
+    first = 0
+    for of, group in groupby(columns, lambda column: column.of if column.short else None):
+        parts = list(group)
+        last = first + len(parts) - 1
+        title = "" if of is None else parts[0].heading
+        if of is not None and last > first:
+            sheet.merge_range(row, first, row, last, "", style)
+        for place in range(first, last + 1 if of is None else first + 1):
+            sheet.write_string(row, place, title, style)
+        first = last + 1
+
+
+def _is_numeric(column: PublishedColumn) -> bool:
+    return column.role not in ("key", "name", "flag")
 
 
 def _quoted(text: str) -> str:
@@ -161,7 +193,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _column_letter(place: int) -> str:
+def _column_letters(place: int) -> str:
     letters = ""
     place += 1
     while place:
@@ -207,7 +239,8 @@ def _cell_format(column: PublishedColumn, values: list[Any]) -> dict[str, Any]:
     if column.role in ("key", "name", "flag"):
         if isinstance(example, date):
             return {"num_format": "yyyy-mm-dd", "align": "left"}
-        return {"num_format": "0" if isinstance(example, int) else "@", "align": "left"}
+        indent = {"indent": 1} if column.role == "flag" else {}
+        return {"num_format": "0" if isinstance(example, int) else "@", "align": "left", **indent}
     return {"num_format": "#,##0" + ("." + "0" * places if (places := _decimals(column, values)) else "")}
 
 
@@ -223,12 +256,13 @@ def _decimals(column: PublishedColumn, values: list[Any]) -> int:
 
 def _width(column: PublishedColumn, values: list[Any]) -> float:
     """Return the width of a column, in characters."""
-    words = max((len(word) for word in column.heading.split()), default=0)
-    heading = max(words, math.ceil(len(column.heading) / (HEADING_LINES - 1)))
-    numeric = column.role not in ("key", "name", "flag")
+    words = column.short or column.heading
+    longest = max((len(word) for word in words.split()), default=0)
+    heading = max(longest, math.ceil(len(words) / (HEADING_LINES - 1)))
+    numeric = _is_numeric(column)
     places = _decimals(column, values) if numeric else 0
     texts = (f"{value:,.{places}f}" if numeric else str(value) for value in values[:SAMPLED_ROWS] if value is not None)
-    return min(WIDEST, max(NARROWEST, heading + 3, 2 + max(map(len, texts), default=0)))
+    return min(WIDEST_CELL, max(NARROWEST_CELL, heading + 3, 2 + max(map(len, texts), default=0)))
 
 
 def _write_notes(
@@ -252,7 +286,7 @@ def _write_notes(
             for piece in (text[i : i + EXCEL_TEXT] for i in range(0, len(text), EXCEL_TEXT)):
                 sheet.merge_range(row, 1, row, 3, "", looks(text_wrap=True))
                 sheet.write_string(row, 1, piece, looks(text_wrap=True))
-                sheet.set_row(row, 15 * math.ceil(len(piece) / 110))
+                sheet.set_row(row, LINE_HEIGHT * math.ceil(len(piece) / 125))
                 row += 1
     for name, table in zip(sheet_names([table.name for table in tables]), tables, strict=True):
         row += 1
@@ -260,12 +294,14 @@ def _write_notes(
         sheet.write_string(row, 0, f"Columns{of}", looks(bold=True))
         row += 1
         for place, text in enumerate(("Name in files", "Title", "Unit of measure", "Description")):
-            sheet.write_string(row, place, text, looks(bold=True, bottom=1, bg_color="#E8EEF4"))
+            sheet.write_string(row, place, text, looks(bold=True, bottom=1, bg_color=SHADE))
         for column in _shown(table):
             row += 1
             for place, cell in enumerate((column.name, column.title, column.unit or "", column.description)):
                 sheet.write_string(row, place, cell, looks(text_wrap=True))
-            sheet.set_row(row, 15 * max(math.ceil(len(column.description) / 62), math.ceil(len(column.title) / 30)))
+            sheet.set_row(
+                row, LINE_HEIGHT * max(math.ceil(len(column.description) / 70), math.ceil(len(column.title) / 34))
+            )
         row += 1
     sheet.set_landscape()
     sheet.fit_to_pages(1, 0)

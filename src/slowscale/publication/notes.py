@@ -61,8 +61,8 @@ def _basic(publication: Publication, tables: Sequence[PublishedTable]) -> list[s
     raised = [column.title for name, column in estimates.items() if publication.negative(name) == "zero"]
     if raised:
         words.append(
-            f"The true values of {', '.join(raised)} are known not to be below 0. Estimates and ends of intervals below "
-            "0, which the noise causes, are shown as 0. Sums of such estimates are too high on average."
+            f"The true values of {', '.join(raised)} are known not to be below 0. Estimates and ends of intervals "
+            "below 0, which the noise causes, are shown as 0. Sums of such estimates are too high on average."
         )
     steps = {
         name: step

@@ -40,6 +40,8 @@ class PublishedColumn:
         The title, the unit of measure (or None), and what the values are.
     step
         What the values are multiples of; None if nothing is known.
+    short
+        The heading below the title of an estimate that the column belongs to; empty if it belongs to none.
     """
 
     name: str
@@ -50,6 +52,7 @@ class PublishedColumn:
     unit: str | None
     description: str
     step: Fraction | None = None
+    short: str = ""
 
     @property
     def heading(self) -> str:
@@ -98,6 +101,7 @@ def published_tables(
     for release in releases.values():
         if not isinstance(release, Release):
             raise ParameterTypeError(f"a Release is needed, got {type(release).__name__}")
+        publication.check_titles([*release.facts.columns, *release.facts.ratios])
     known = {name for release in releases.values() for name in release.table.column_names}
     check_columns_of(publication, known)
     build = _basic if profile == "basic" else _research
@@ -176,6 +180,19 @@ def _estimates(release: Release) -> list[_Estimate]:
     return [*sums, *(_Estimate(name, ratio.level, ratio.approximate, None) for name, ratio in known.ratios.items())]
 
 
+def _short(role: str, level: str) -> str:
+    """Return the heading of a column below the title of its estimate."""
+    return {
+        "estimate": "Estimate",
+        "se": "Standard error",
+        "low": f"Lower end, {level}",
+        "high": f"Upper end, {level}",
+        "transformed": "Transformed",
+        "cv": "Coefficient of variation, %",
+        "flag": "Reliability",
+    }[role]
+
+
 def _end_words(estimate: _Estimate, end: str) -> str:
     chance = f"{'about ' * estimate.approximate}{percent(estimate.level)}"
     return (
@@ -205,9 +222,8 @@ def _research(release: Release, publication: Publication) -> list[PublishedColum
             if name + suffix in release.table.column_names and (role != "transformed" or estimate.unit is not None):
                 unit = None if role == "transformed" else label.unit
                 step = None if role in ("se", "transformed") else estimate.unit
-                columns.append(
-                    PublishedColumn(name + suffix, release.table[name + suffix], role, name, title, unit, words, step)
-                )
+                values, short = release.table[name + suffix], _short(role, level)
+                columns.append(PublishedColumn(name + suffix, values, role, name, title, unit, words, step, short))
     return [*columns, *_others(release, publication)]
 
 
@@ -310,7 +326,7 @@ def _basic_estimate(
         ),
     ]
     return [
-        PublishedColumn(column, values, role, name, title, unit, words, multiple)
+        PublishedColumn(column, values, role, name, title, unit, words, multiple, _short(role, level))
         for column, values, role, title, unit, words, multiple in described
     ]
 

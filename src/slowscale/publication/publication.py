@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ class Publication:
         )
         tenths = [0, *(round(10 * limit) if 0 < limit < 1e9 else 0 for limit in limits)]
         exact = all(abs(tenth - 10 * limit) < 1e-9 * tenth for tenth, limit in zip(tenths[1:], limits, strict=True))
-        if not exact or any(a >= b for a, b in zip(tenths, tenths[1:], strict=False)):
+        if not exact or any(a >= b for a, b in pairwise(tenths)):
             raise ParameterError(
                 f"cv_limits must be multiples of 0.1 above 0 that increase, such as (16.5, 33.3), got {limits}"
             )
@@ -173,6 +174,17 @@ class Publication:
         """Return the label of a published column: its name, if the publication has no other."""
         return _as_label(column, self.columns.get(column, column))
 
+    def check_titles(self, columns: Iterable[str]) -> None:
+        """Raise if two of the published columns have the same title and unit, so that readers could confuse them."""
+        seen: dict[str, str] = {}
+        for name in columns:
+            other = seen.setdefault(str(self.label(name)), name)
+            if other != name:
+                raise ParameterError(
+                    f"columns: {other!r} and {name!r} have the same title, {str(self.label(name))!r}; give them "
+                    "different ones"
+                )
+
     def key_title(self, column: str) -> str:
         """Return the title of a key column: its name, if the publication has no other."""
         return self.keys.get(column, column)
@@ -183,10 +195,8 @@ class Publication:
 
     def step(self, column: str, ratio: bool = False) -> Fraction | None:
         """Return the step that a column is rounded to; None if it is shown as it was released."""
-        if isinstance(self.rounding, Mapping):
-            found = self.rounding.get(column)
-        else:
-            found = None if ratio else self.rounding
+        for_all = None if ratio or isinstance(self.rounding, Mapping) else self.rounding
+        found = self.rounding.get(column) if isinstance(self.rounding, Mapping) else for_all
         assert found is None or isinstance(found, Fraction)
         return found
 

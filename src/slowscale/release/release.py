@@ -175,6 +175,7 @@ class Release:
         *,
         overwrite: bool = False,
         sizes: "SizesLike | None" = None,
+        publication: "Publication | None" = None,
     ) -> Path:
         """Write a report that everyone may read: one HTML file that opens offline.
 
@@ -191,10 +192,12 @@ class Release:
             {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": 4e10}. One name must contain "largest". The
             sizes are published, so they must be public knowledge, never looked up in the records. Without them the
             report uses powers of ten.
+        publication
+            Titles, units of measure and names of groups, which the report then shows in place of the names of columns.
         """
         from slowscale.report import write_report
 
-        return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes)
+        return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes, publication=publication)
 
     def confidential_report(self, path: str | os.PathLike[str], session: "Session", *, overwrite: bool = False) -> Path:
         """Write a report for the curator only: one HTML file with the losses of the records and the true errors.
