@@ -26,7 +26,7 @@ def round_to(column: pa.Array | pa.ChunkedArray, step: Fraction, side: int = 0) 
     Numbers that are missing or not finite become missing.
     """
     if pa.types.is_floating(column.type):
-        numbers = to_numpy(column)  # a missing number is NaN
+        numbers = to_numpy(column.fill_null(math.nan))
         known = np.isfinite(numbers)
         multiples = _float_multiples(np.where(known, numbers, 0.0), step, side)
     else:

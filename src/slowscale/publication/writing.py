@@ -53,12 +53,12 @@ def publish(
     named = dict(releases) if isinstance(releases, Mapping) else {target.stem: releases}
     tables = published_tables(named, publication, profile)
     files = target.files(list(named) if several else None)
-    free = {name: free_target(file, file.suffix, overwrite) for name, file in files.items()}
-    if target.ending == ".xlsx":
+    free = {name: free_target(file, file.suffix.lower(), overwrite) for name, file in files.items()}
+    if target.kind == ".xlsx":
         check_excel(tables)
         (place,) = free.values()
         writers: Writers = {place: lambda file: write_excel(file, publication, tables)}
-    elif target.ending == ".csv":
+    elif target.kind == ".csv":
         *places, package = free.values()
         writers = data_package(dict(zip(places, tables, strict=True)), package, publication)
     else:
@@ -77,6 +77,11 @@ class Targets:
     stem: str
     ending: str
 
+    @property
+    def kind(self) -> str:
+        """The ending in lower case."""
+        return self.ending.lower()
+
     @staticmethod
     def of(path: str | os.PathLike[str]) -> "Targets":
         """Return the targets that belong to a path."""
@@ -90,14 +95,14 @@ class Targets:
 
     def files(self, names: list[str] | None = None) -> dict[str, Path]:
         """Return all files, for a single table or for tables with names."""
-        if self.ending.lower() == ".xlsx" or names is None:
+        if self.kind == ".xlsx" or names is None:
             found = {"": self.folder / f"{self.stem}{self.ending}"}
         else:
             for name in names:
                 if not name or Path(name).name != name or any(letter in name for letter in '<>:"/\\|?*'):
                     raise ParameterError(f"the name of a table must be a part of a file's name, got {name!r}")
             found = {name: self.folder / f"{self.stem}-{name}{self.ending}" for name in names}
-        if self.ending.lower() == ".csv":
+        if self.kind == ".csv":
             found["data package"] = self.folder / f"{self.stem}.datapackage.json"
         return found
 

@@ -37,9 +37,8 @@ def about_publication(publication: Publication | None) -> list[Html]:
     if publication is None:
         return []
     about = {"Source": publication.source, "Period": publication.period, "Contact": publication.contact}
-    entries: dict[str, object] = {name: text for name, text in about.items() if text is not None}
-    if publication.notes:
-        entries["Notes"] = joined([paragraph(note) for note in publication.notes])
+    entries = [(name, text) for name, text in about.items() if text is not None]
+    entries += [("Note", note) for note in publication.notes]
     return [facts(entries)] if entries else []
 
 
