@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator, model_validator
 
 from slowscale.errors import SlowscaleError
-from slowscale.plan.base import FilePath, PlanPart, given_words, mistake_at
+from slowscale.plan.base import PlanPart, check_local, given_words, mistake_at
 
 if TYPE_CHECKING:
     from slowscale.publication import Publication
@@ -64,40 +64,37 @@ class PublicationPlan(PlanPart):
         description='What the basic files do with negative estimates, for all columns or for each: flag them ("flag"), '
         'show 0 ("zero"), or treat them like others ("keep").',
     )
-    basic: FilePath | list[FilePath] = Field(
+    basic: str | list[str] = Field(
         [],
         description="Files with rounded estimates, intervals, coefficients of variation and reliability flags: .xlsx, "
         ".csv or .parquet. Relative to the plan.",
     )
-    research: FilePath | list[FilePath] = Field(
+    research: str | list[str] = Field(
         [],
         description="Files with the numbers as they were released: .xlsx, .csv or .parquet. Relative to the plan.",
     )
 
-    @field_validator("codes", "rounding", "negatives", "basic", "research", mode="before")
+    @field_validator("codes", "rounding", "negatives", mode="before")
     @classmethod
     def _check_forms(cls, given: Any) -> Any:
         # One check for all forms: pydantic would report a mistake once for each form that a field may have.
-        if isinstance(given, dict):
-            parts = [one for part in given.values() for one in (part.values() if isinstance(part, dict) else [part])]
-        else:
-            parts = given if isinstance(given, list) else [given]
-        for part in parts:
+        parts = list(given.values()) if isinstance(given, dict) else [given]
+        for part in [one for part in parts for one in (part.values() if isinstance(part, dict) else [part])]:
             if not isinstance(part, str | int) or isinstance(part, bool):
                 write = f'; write "{part}"' if isinstance(part, float) else ""
-                raise ValueError(
-                    f"must be text, a whole number, or a table or list of these, got {given_words(part)}{write}"
-                )
+                raise ValueError(f"must be text, a whole number, or a table of these, got {given_words(part)}{write}")
         return given
 
-    @field_validator("basic", "research")
+    @field_validator("basic", "research", mode="before")
     @classmethod
-    def _check_endings(cls, files: Any) -> Any:
+    def _check_files(cls, files: Any) -> Any:
         from slowscale.publication.writing import Targets
 
-        for file in [files] if isinstance(files, str) else files:
+        for file in files if isinstance(files, list) else [files]:
+            if not isinstance(file, str):
+                raise ValueError(f"must be the path of a file, or a list of paths, got {given_words(file)}")
             try:
-                Targets.of(file)
+                Targets.of(check_local(file))
             except SlowscaleError as error:
                 raise ValueError(str(error).removeprefix("path ")) from None
         return files

@@ -20,12 +20,15 @@ SMALL_STEP = 2**61  # twice a remainder by such a step fits in 64 bits
 TIE_WIDTH = 1e-9  # relative to a quotient: nearer to where rounding changes, floats are rounded as exact numbers
 
 
-def round_to(column: pa.Array | pa.ChunkedArray, step: Fraction, side: int = 0) -> pa.Array:
+def round_to(column: Any, step: Fraction, side: int = 0) -> Any:
     """Return a column rounded to multiples of a step: to nearest, or down (side −1) or up (side 1).
 
     Numbers that are missing or not finite become missing.
     """
-    if pa.types.is_floating(column.type):
+    whole = not pa.types.is_floating(column.type)
+    if whole and step.numerator == 1:  # whole numbers are multiples of such a step
+        return column
+    if not whole:
         numbers = to_numpy(column.fill_null(math.nan))
         known = np.isfinite(numbers)
         multiples = _float_multiples(np.where(known, numbers, 0.0), step, side)
