@@ -79,10 +79,10 @@ class PublicationPlan(PlanPart):
     def _check_forms(cls, given: Any) -> Any:
         # One check for all forms: pydantic would report a mistake once for each form that a field may have.
         parts = list(given.values()) if isinstance(given, dict) else [given]
-        for part in [one for part in parts for one in (part.values() if isinstance(part, dict) else [part])]:
-            if not isinstance(part, str | int) or isinstance(part, bool):
-                write = f'; write "{part}"' if isinstance(part, float) else ""
-                raise ValueError(f"must be text, a whole number, or a table of these, got {given_words(part)}{write}")
+        for value in [one for part in parts for one in (part.values() if isinstance(part, dict) else [part])]:
+            if not isinstance(value, str | int) or isinstance(value, bool):
+                write = f'; write "{value}"' if isinstance(value, float) else ""
+                raise ValueError(f"must be text, a whole number, or a table of these, got {given_words(value)}{write}")
         return given
 
     @field_validator("basic", "research", mode="before")

@@ -34,7 +34,8 @@ def publication_notes(publication: Publication, tables: Sequence[PublishedTable]
 def _reading(publication: Publication, tables: Sequence[PublishedTable]) -> list[str]:
     columns = [column for table in tables for column in table.release.facts.columns.values()]
     ratios = [ratio for table in tables for ratio in table.release.facts.ratios.values()]
-    levels = " or ".join(percent(level) for level in sorted({one.level for one in [*columns, *ratios]}))
+    found = {column.level for column in columns} | {ratio.level for ratio in ratios}
+    levels = " or ".join(percent(level) for level in sorted(found))
     words = [
         "Every published number contains random noise, which protects the records. An estimate therefore differs from "
         "the true value, and sums of estimates differ from estimates of sums that were drawn separately.",
