@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import date
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ EXCEL_ROWS, EXCEL_COLUMNS = 1_048_576, 16_384
 ROWS_ABOVE = 10  # enough for the title and the heading
 EXCEL_TEXT = 32_767  # the most characters of a cell
 EXCEL_DIGITS = 15  # Excel keeps no further digits of a number
+EVERY_DIGIT = Context(prec=400)  # no digit is rounded away
 SHEET_NAME_LENGTH = 31
 NOTES_SHEET = "Notes"
 EXCEL_MISSING = "an Excel file needs XlsxWriter: pip install 'slowscale[excel]'"
@@ -227,10 +228,11 @@ def _write_column(sheet: Any, first: int, place: int, values: list[Any], cell_fo
 
 
 def _digits(value: int | float | Decimal) -> int:
-    """Return the number of significant digits of a number."""
-    if isinstance(value, float):
-        return len(Decimal(repr(value)).normalize().as_tuple().digits)
-    return len(str(abs(int(value))).rstrip("0"))
+    """Return the number of significant digits of a number, or a few more if it is short."""
+    text = repr(value) if isinstance(value, float) else str(abs(int(value)))
+    if len(text) <= EXCEL_DIGITS:  # the usual case, and the quick one
+        return len(text)
+    return len(Decimal(text).normalize(EVERY_DIGIT).as_tuple().digits)
 
 
 def _cell_format(column: PublishedColumn, values: list[Any]) -> dict[str, Any]:
