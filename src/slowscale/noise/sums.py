@@ -35,6 +35,8 @@ KEPT_WIDTHS, PERIOD_WIDTHS = 8, 32
 MOST_UNITS = 2**14
 # The floating-point error of a probability: absolute, and per variable.
 FLOAT_ERROR, FLOAT_ERROR_PER_NOISE = 1e-12, 1e-14
+# The relative error that quantiles may have, because the distribution of a noise is accurate to 1e-10.
+QUANTILE_ERROR = 1e-9
 # Rates at which exponential moments bound what the periodic transform counts twice, times the planned half-width.
 RATES = (2.0, 3.0, 1.5, 1.0, 4.0, 6.0, 0.5, 0.25)
 # Sums of fewer uniform variables than this are evaluated by the formula of a B-spline.
@@ -126,12 +128,32 @@ def _one_count(
             break
         else:
             return cells, cells.width(steps)
-    return None, union_bound(noise, count, level, unit)
+    return None, chernoff_width(noise, count, level, unit)
 
 
-def union_bound(noise: SymmetricNoise, count: int, level: float, unit: float | None) -> float:
-    """Return a half-width that holds by the union bound: n times that of one noise at the level 1 − (1 − level)/n."""
-    return count * _one(noise, 1 - (1 - level) / count, unit)
+def chernoff_width(noise: SymmetricNoise, count: int, level: float, unit: float | None) -> float:
+    """Return a half-width for a level so near to 1 that the transform is not precise enough; it is somewhat wider.
+
+    Half of the error probability is for a noise beyond a cut. The rest bounds the sum of noises up to the cut by
+    Chernoff's inequality.
+    """
+    miss = 1 - level
+    cut = noise.isf(max(miss / (4 * count), 1e-300))
+    if not 0 < cut < 1e290:
+        return math.inf
+    step = cut / (KEPT_WIDTHS * LEAST_CELLS)
+    if unit is not None:
+        step = unit * (2 * math.ceil(max(step / unit - 1, 0) / 2) + 1)
+    cells = _Cells(noise, step, math.ceil(cut / step / KEPT_WIDTHS), count, unit, step == unit)
+    left = miss - count * float(noise._tail(np.array([(cells._masses.size - 0.5) * step]))[0])
+    if left <= 0:
+        return math.inf
+    found = math.inf
+    for s in np.geomspace(0.01, 600, 60) / cells._masses.size:
+        log_uniform = math.log(math.sinh(s / 2) / (s / 2))
+        log_moment = count * (_log_moment(cells, float(s)) + log_uniform + FLOAT_ERROR_PER_NOISE)
+        found = min(found, (math.log(2 / left) + log_moment) / s)
+    return cells.width(found if not cells.exact else math.ceil(found) + 0.5)
 
 
 def planned_width(noise: SymmetricNoise, count: int, level: float) -> float:
@@ -240,7 +262,7 @@ class _Cells:
     def steps(self, count: int, level: float) -> float | None:
         """Return a half-width in cells, None if it is larger than planned, or NaN if rounding errors are too large."""
         lost = FLOAT_ERROR + FLOAT_ERROR_PER_NOISE * count
-        if lost > (1 - level) / 100:
+        if lost > (1 - level) / 20:
             return math.nan
         goal = level + lost + self._counted_twice(count, lost)
         if goal >= 1:
@@ -302,10 +324,10 @@ class _Cells:
         For exact cells, `steps` is q + ½ with whole q.
         """
         if self.unit is None:
-            return steps * self.step * (1 + 1e-12)
+            return steps * self.step * (1 + QUANTILE_ERROR)
         if self.exact:
             return steps - 0.5
-        return float(math.ceil(steps * (self.step / self.unit) * (1 + 1e-12) - 0.5))
+        return float(math.ceil(steps * (self.step / self.unit) * (1 + QUANTILE_ERROR) - 0.5))
 
 
 @lru_cache(maxsize=256)
@@ -324,7 +346,7 @@ def uniform_transform(t: Array, count: int) -> Array:
     """
     if count < FEW_UNIFORM:
         values = [_spline(count, k) for k in range(count // 2 + 1)]
-        return np.asarray(values[0] + 2 * sum(value * np.cos(k * t) for k, value in enumerate(values) if k))
+        return np.asarray(values[0] + sum(2 * value * np.cos(k * t) for k, value in enumerate(values) if k) + 0.0 * t)
     x = t / 2
     sine = np.sin(x)
     total = np.zeros_like(t)
