@@ -167,6 +167,11 @@ class Hierarchy:
         return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
+def kind_of_labels(column: pa.Array | pa.ChunkedArray) -> str:
+    """Return what the labels of a column are: text, whole numbers, booleans or dates."""
+    return label_kind(column.type) or ""
+
+
 def _is_digits(level: object) -> bool:
     return isinstance(level, int | np.integer) and not isinstance(level, bool)
 
