@@ -8,7 +8,7 @@ from slowscale.mechanisms.charged import notion_in_words
 from slowscale.publication.profiles import CV_WORDS, PublishedTable, flag_words
 from slowscale.publication.publication import Publication
 from slowscale.release import Release
-from slowscale.release.release import released_by
+from slowscale.release.release import released_by, rollup_in_words
 
 NOT_PRIVATE_NOTE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 Notes = dict[str, list[str]]  # paragraphs, by heading
@@ -81,7 +81,11 @@ def _basic(publication: Publication, tables: Sequence[PublishedTable]) -> list[s
 
 
 def _noise(publication: Publication, release: Release) -> list[str]:
-    words = []
+    words, rollup = [], release.facts.rollup
+    if rollup:
+        rules = [f"{publication.label(name).title}: {rule}" for name, rule in rollup.rules.items()]
+        words += [rollup_in_words(rollup), "Noise was added to each cell, as said below, and not again to the sums."]
+        words.append(f"The intervals of the sums come from: {'; '.join(rules)}.")
     for name, column in release.facts.columns.items():
         made_by = released_by(column)
         how = "" if made_by is None else f" {made_by.words}"

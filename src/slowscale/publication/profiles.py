@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 from slowscale.arrays import to_numpy
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import grid, percent
-from slowscale.publication.publication import NEGATIVE_FLAG, PROFILES, Publication, label_text, nearest
+from slowscale.publication.publication import NEGATIVE_FLAG, PROFILES, ColumnLabel, Publication, label_text, nearest
 from slowscale.publication.rounding import round_to
 from slowscale.release import Release
 
 CV_SLACK = 1e-12  # relative to a coefficient of variation: it is not rounded up because of an error of floats
+CELLS_TITLE, CELLS_WORDS = "Cells added up", "How many published cells were added up."
 LABELS_NAMED = 3  # the most labels without a name that an error lists
 
 
@@ -224,7 +225,10 @@ def _research(release: Release, publication: Publication) -> list[PublishedColum
                 step = None if role in ("se", "transformed") else estimate.unit
                 values, short = release.table[name + suffix], _short(role, level)
                 columns.append(PublishedColumn(name + suffix, values, role, name, title, unit, words, step, short))
-    return [*columns, *_others(release, publication)]
+    keys = sum(column.role in ("key", "name") for column in columns)
+    order = release.table.column_names
+    rest = [*columns[keys:], *_others(release, publication)]
+    return [*columns[:keys], *sorted(rest, key=lambda column: order.index(column.name))]
 
 
 def _others(release: Release, publication: Publication) -> list[PublishedColumn]:
@@ -235,8 +239,10 @@ def _others(release: Release, publication: Publication) -> list[PublishedColumn]
     found = []
     for name in release.table.column_names:
         if name not in known:
-            label = publication.label(name)
-            words = label.description or f"{label.title}."
+            rollup = release.facts.rollup
+            counts = bool(rollup) and rollup.number == name
+            label = ColumnLabel(CELLS_TITLE) if counts and name not in publication.columns else publication.label(name)
+            words = label.description or (CELLS_WORDS if counts else f"{label.title}.")
             found.append(PublishedColumn(name, release.table[name], "other", name, label.title, label.unit, words))
     return found
 

@@ -60,7 +60,7 @@ def _float_multiples(numbers: Any, step: Fraction, side: int) -> Any:
     with np.errstate(all="ignore"):
         quotients = numbers / float(step)
         changes = np.floor(quotients) + 0.5 if side == 0 else np.rint(quotients)
-        clear = np.abs(quotients - changes) > TIE_WIDTH * np.maximum(1, np.abs(quotients))
+        clear = (numbers == 0) | (np.abs(quotients - changes) > TIE_WIDTH * np.maximum(1, np.abs(quotients)))
     rounding = {-1: np.floor, 0: np.rint, 1: np.ceil}[side]
     found = np.where(clear, rounding(quotients), 0).astype(np.int64).astype(object)
     for i in np.flatnonzero(~clear):

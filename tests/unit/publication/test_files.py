@@ -220,3 +220,24 @@ def test_totals_without_keys(tmp_path):
             total.publish(tmp_path / f"{profile}.{ending}", publication, profile=profile)
         assert frictionless.validate(str(tmp_path / f"{profile}.datapackage.json")).valid
     assert "warning" not in json.loads((tmp_path / "basic.datapackage.json").read_text(encoding="utf-8"))
+
+
+def test_roll_ups(release, publication, tmp_path):
+    """The total and the cells in one file, by the same publication; the number of cells is a column of its own."""
+    made = {"cells": release, "states": release.rollup(["state"]), "total": release.rollup()}
+    (excel,) = publish(made, tmp_path / "set.xlsx", publication, profile="basic")
+    book = openpyxl.load_workbook(excel)
+    assert book.sheetnames == ["cells", "states", "total", "Notes"]
+    sheet = book["states"]
+    top = int(sheet.freeze_panes[1:])
+    heads = [cell.value for cell in sheet[top - 1]]
+    assert heads[:3] == ["State", "State, name", "Estimate"]
+    assert heads[-1] == "Cells added up"
+    assert [sheet.cell(top + i, len(heads)).value for i in range(3)] == [2, 2, 2]
+    notes = " ".join(str(cell.value) for row in book["Notes"].iter_rows() for cell in row)
+    assert f"Sums of the published cells of release {release.facts.id}, added over year" in notes
+    assert "Noise was added to each cell" in notes
+    files = publish(made, tmp_path / "set.csv", publication)
+    assert frictionless.validate(str(files[-1])).valid
+    files = publish(made, tmp_path / "set.parquet", publication)
+    assert ss.read_release(files[1]).table.equals(made["states"].table)
