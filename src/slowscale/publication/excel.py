@@ -120,7 +120,7 @@ class _Looks:
     def __call__(self, **properties: Any) -> Any:
         key = tuple(sorted(properties.items()))
         if key not in self._made:
-            self._made[key] = self._book.add_format({"valign": "top", **properties})
+            self._made[key] = self._book.add_format({"valign": "vcenter", **properties})
         return self._made[key]
 
 
@@ -132,6 +132,7 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
     """Write a table with its title, and return whether numbers were written as text."""
     columns = _shown(table)
     sheet.hide_gridlines(2)
+    sheet.set_row(0, 1.5 * LINE_HEIGHT)
     sheet.write_string(0, 0, table.title, looks(bold=True, font_size=14))
     about = [publication.title] if table.title != publication.title else []
     about += [
@@ -283,11 +284,11 @@ def _write_notes(
     reading += [LEFT_OUT] * any(len(_shown(table)) < len(table.columns) for table in tables)
     row = 2
     for heading, paragraphs in notes.items():
-        sheet.write_string(row, 0, heading, looks(bold=True, text_wrap=True))
+        sheet.write_string(row, 0, heading, looks(bold=True, text_wrap=True, valign="top"))
         for text in paragraphs:
             for piece in (text[i : i + EXCEL_TEXT] for i in range(0, len(text), EXCEL_TEXT)):
-                sheet.merge_range(row, 1, row, 3, "", looks(text_wrap=True))
-                sheet.write_string(row, 1, piece, looks(text_wrap=True))
+                sheet.merge_range(row, 1, row, 3, "", looks(text_wrap=True, valign="top"))
+                sheet.write_string(row, 1, piece, looks(text_wrap=True, valign="top"))
                 sheet.set_row(row, LINE_HEIGHT * math.ceil(len(piece) / 125))
                 row += 1
     for name, table in zip(sheet_names([table.name for table in tables]), tables, strict=True):
@@ -300,7 +301,7 @@ def _write_notes(
         for column in _shown(table):
             row += 1
             for place, cell in enumerate((column.name, column.title, column.unit or "", column.description)):
-                sheet.write_string(row, place, cell, looks(text_wrap=True))
+                sheet.write_string(row, place, cell, looks(text_wrap=True, valign="top"))
             sheet.set_row(
                 row, LINE_HEIGHT * max(math.ceil(len(column.description) / 70), math.ceil(len(column.title) / 34))
             )

@@ -24,7 +24,7 @@ def publication_notes(publication: Publication, tables: Sequence[PublishedTable]
         found["Notes"] = list(publication.notes)
     found["How to read the numbers"] = _reading(publication, tables)
     for table in tables:
-        of = f" in {table.name}" if len(tables) > 1 else ""
+        of = f" (table {table.name})" if len(tables) > 1 else ""
         found[f"How the noise was added{of}"] = _noise(publication, table.release)
         found[f"Privacy{of}"] = _privacy(table.release)
         found[f"Release{of}"] = _origin(table.release)
@@ -101,10 +101,16 @@ def _privacy(release: Release) -> list[str]:
     known = release.facts
     notion = notion_in_words(known.notion, known.accounting)
     losses = [str(RecordPolicy((term,))) for term in release.policy.terms]
+    once = (
+        [f"This is the loss by the cells, release {known.rollup.of}. The sums add nothing to it."]
+        if known.rollup
+        else []
+    )
     return [
         f"Protected: {known.protects}.",
         f"A record may lose ({notion}), added up: {'; '.join(losses)}. The loss depends on the size of the record, by "
         "this rule, which was fixed before the noise was drawn.",
+        *once,
         "What is published here is computed from the released numbers, so it adds nothing to the loss of any record.",
     ]
 

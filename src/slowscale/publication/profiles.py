@@ -204,7 +204,7 @@ def _end_words(estimate: _Estimate, end: str) -> str:
 
 def _research(release: Release, publication: Publication) -> list[PublishedColumn]:
     """Return the columns of the profile "research": all that was released."""
-    columns = _key_columns(release, publication)
+    columns, known = _key_columns(release, publication), release.facts
     for estimate in _estimates(release):
         name, label = estimate.name, publication.label(estimate.name)
         level = percent(estimate.level)
@@ -219,8 +219,10 @@ def _research(release: Release, publication: Publication) -> list[PublishedColum
                 "The transformed sum with its noise, which the estimate and the interval are computed from.",
             ),
         }
+        if estimate.unit is None or f"{name}_transformed" in {*known.columns, *known.ratios}:
+            del parts["_transformed"]  # a ratio has none, and a column that is called so is another one
         for suffix, (role, title, words) in parts.items():
-            if name + suffix in release.table.column_names and (role != "transformed" or estimate.unit is not None):
+            if name + suffix in release.table.column_names:
                 unit = None if role == "transformed" else label.unit
                 step = None if role in ("se", "transformed") else estimate.unit
                 values, short = release.table[name + suffix], _short(role, level)

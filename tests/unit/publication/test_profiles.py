@@ -171,3 +171,11 @@ def test_arguments_are_checked(release, tmp_path):
         published_tables({}, publication, "basic")
     with pytest.raises(ss.ParameterTypeError, match="a Release is needed, got int"):
         published_tables({"a": 3}, publication, "basic")
+
+
+def test_a_column_that_is_called_like_a_transformed_sum():
+    records = pa.table({"emp": [1, 2], "emp_transformed": [3, 4]})
+    made = ss.Session(records).sum({"emp": ss.Gaussian(1), "emp_transformed": ss.Gaussian(1)})
+    found = table_of(made, ss.Publication("T"), "research")
+    assert [column.name for column in found.columns] == made.table.column_names
+    assert {column.role for column in found.columns} == {"estimate", "se", "low", "high"}
