@@ -242,7 +242,7 @@ def _others(release: Release, publication: Publication) -> list[PublishedColumn]
     for name in release.table.column_names:
         if name not in known:
             rollup = release.facts.rollup
-            counts = bool(rollup) and rollup.number == name
+            counts = rollup.number == name if rollup else False
             label = ColumnLabel(CELLS_TITLE) if counts and name not in publication.columns else publication.label(name)
             words = label.description or (CELLS_WORDS if counts else f"{label.title}.")
             found.append(PublishedColumn(name, release.table[name], "other", name, label.title, label.unit, words))
