@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         SlowscaleError,
         UnitWarning,
     )
+    from slowscale.hierarchies import Hierarchy
     from slowscale.mechanisms import (
         ArsinhNormal,
         Comparison,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
+    from slowscale.publication import ColumnLabel, Publication
     from slowscale.quantiles import PrivateQuantiles, size_grid
     from slowscale.query import Query
     from slowscale.release import Release, read_release
@@ -73,6 +75,7 @@ _HOMES = {
         "LedgerError", "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SignatureError",
         "SlowscaleError", "UnitWarning",
     ),
+    "slowscale.hierarchies": ("Hierarchy",),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
         "GeneralizedGaussian", "Log", "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
@@ -81,6 +84,7 @@ _HOMES = {
     "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
+    "slowscale.publication": ("ColumnLabel", "Publication"),
     "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
     "slowscale.query": ("Query",),
     "slowscale.release": ("Release", "read_release"),
@@ -102,6 +106,7 @@ __all__ = [
     "CalibrationError",
     "CapError",
     "CapWarning",
+    "ColumnLabel",
     "Comparison",
     "ConfidentialWarning",
     "Crossover",
@@ -111,6 +116,7 @@ __all__ = [
     "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
+    "Hierarchy",
     "Inspection",
     "Keys",
     "LeastStd",
@@ -126,6 +132,7 @@ __all__ = [
     "Policy",
     "Posterior",
     "PrivateQuantiles",
+    "Publication",
     "Query",
     "RecordPolicy",
     "Release",

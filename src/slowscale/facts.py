@@ -263,6 +263,41 @@ class QuantilesFacts(_WrittenFacts):
 
 
 @dataclass(frozen=True, eq=False)
+class RollupFacts(_WrittenFacts):
+    """How a release was made by adding the published cells of another one.
+
+    Attributes
+    ----------
+    of
+        The identifier of the release with the cells.
+    over
+        The key columns of the cells that were added over.
+    levels
+        The levels of hierarchies that the sums are for, each with the key column that it groups.
+    number
+        The name of the column with the number of cells in each sum.
+    complete
+        Whether the cells are all combinations of the labels of their key columns, or None if there are no key columns.
+        Records in other cells are in no sum in either case.
+    rules
+        How the interval of each column was computed, in words.
+    """
+
+    of: str
+    over: tuple[str, ...]
+    levels: Mapping[str, str]
+    number: str
+    complete: bool | None
+    rules: Mapping[str, str]
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "RollupFacts":
+        """Return the facts that `to_dict` wrote."""
+        given = _entries(RollupFacts, description, "rollup")
+        return RollupFacts(**{**given, "over": tuple(given["over"])})
+
+
+@dataclass(frozen=True, eq=False)
 class Facts(_WrittenFacts):
     """Everything that is public about a release.
 
@@ -290,6 +325,8 @@ class Facts(_WrittenFacts):
         The published columns, and the ratios of such columns.
     quantiles
         The quantiles, if those are what was released.
+    rollup
+        How the release was made from the cells of another one, if it was.
     ledger
         The ledger entry with the charge, if there is a ledger.
     """
@@ -316,6 +353,7 @@ class Facts(_WrittenFacts):
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     ratios: Mapping[str, RatioFacts] = field(default_factory=dict)
     quantiles: QuantilesFacts | None = ABSENT
+    rollup: RollupFacts | None = ABSENT
     ledger: LedgerHead | None = ABSENT
 
     @staticmethod
@@ -330,6 +368,8 @@ class Facts(_WrittenFacts):
             given["not_sql"] = tuple(given["not_sql"])
         if given.get("quantiles"):
             given["quantiles"] = QuantilesFacts.from_dict(given["quantiles"])
+        if given.get("rollup"):
+            given["rollup"] = RollupFacts.from_dict(given["rollup"])
         if given.get("ledger"):
             given["ledger"] = LedgerHead.from_dict(given["ledger"])
         columns, ratios = (_mapping(given.get(name, {}), name) for name in ("columns", "ratios"))

@@ -16,6 +16,7 @@ from slowscale.mechanisms.grid import as_unit
 from slowscale.plan.base import FilePath, PlanPart, as_value_errors, mistake_at
 from slowscale.plan.inputs import DataPlan, KeysPlan
 from slowscale.plan.mechanisms import CapPlan, MechanismPlan, SumPlan
+from slowscale.plan.publication import PublicationPlan
 from slowscale.plan.toml import toml_key
 from slowscale.policy import Policy
 from slowscale.sizes import RecordSize, read_sizes
@@ -70,14 +71,6 @@ class OutputPlan(PlanPart):
         """The files to write, by field."""
         paths = {name: getattr(self, name) for name in OUTPUT_ENDINGS}
         return {name: path for name, path in paths.items() if path is not None}
-
-    @property
-    def signatures(self) -> dict[str, list[str]]:
-        """The signature files to write, each with the files that it is for: those of one folder."""
-        folders: dict[str, list[str]] = {}
-        for path in self.files.values() if self.sign is not None else ():
-            folders.setdefault(os.path.realpath(os.path.dirname(path)), []).append(path)
-        return {f"{paths[0]}.sig": paths for paths in folders.values()}
 
 
 class ReportPlan(PlanPart):
@@ -136,7 +129,17 @@ class Plan(PlanPart):
     report: ReportPlan | None = Field(
         None, description="The sizes of example records, for the report and `slowscale check`."
     )
+    publication: PublicationPlan | None = Field(
+        None, description="Titles, labels and code lists, and the files for readers."
+    )
     output: OutputPlan
+
+    @model_validator(mode="after")
+    def _check_publication(self) -> "Plan":
+        if self.publication is not None:
+            columns = [part.column for part in self.sums] + [COUNT] * (self.count is not None)
+            self.publication.check_names(columns, [] if self.keys is None else self.keys.known_columns)
+        return self
 
     @model_validator(mode="after")
     def _check_sums(self) -> "Plan":
@@ -212,6 +215,20 @@ class Plan(PlanPart):
         """What a record may lose by the release."""
         policies = {name: charged_policy(found, self.accounting) for name, found in self.mechanisms.items()}
         return record_policy(policies, self._single, filtered=self.data.where is not None)
+
+    @property
+    def written_files(self) -> list[str]:
+        """The files that the release writes, without signatures."""
+        published = [] if self.publication is None else [path for _, path, _ in self.publication.all_files]
+        return [*self.output.files.values(), *published]
+
+    @property
+    def signatures(self) -> dict[str, list[str]]:
+        """The signature files to write, each with the files that it is for: those of one folder."""
+        folders: dict[str, list[str]] = {}
+        for path in self.written_files if self.output.sign is not None else ():
+            folders.setdefault(os.path.realpath(os.path.dirname(path)), []).append(path)
+        return {f"{paths[0]}.sig": paths for paths in folders.values()}
 
     @property
     def accounting(self) -> str:

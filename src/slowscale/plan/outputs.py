@@ -11,6 +11,7 @@ from slowscale.accounting.names import check_no_journal
 from slowscale.errors import ParameterError
 from slowscale.files import free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
+from slowscale.plan.publication import check_publication_tools
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -46,6 +47,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         from slowscale.report import check_tools
 
         check_tools()
+    check_publication_tools(plan.publication)
 
 
 def signing_key(plan: Plan) -> "Ed25519PrivateKey | None":
@@ -62,7 +64,7 @@ def signing_key(plan: Plan) -> "Ed25519PrivateKey | None":
 
 def existing_outputs(plan: Plan) -> list[str]:
     """Return the outputs of a release that exist already."""
-    return [path for path in [*plan.output.files.values(), *plan.output.signatures] if os.path.lexists(path)]
+    return [path for path in [*plan.written_files, *plan.signatures] if os.path.lexists(path)]
 
 
 def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
@@ -71,7 +73,9 @@ def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, 
         yield f"output.{field}", path, OUTPUT_ENDINGS[field]
     if plan.output.csv is not None:
         yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
-    for path in plan.output.signatures:
+    if plan.publication is not None:
+        yield from plan.publication.all_files
+    for path in plan.signatures:
         yield "the signature of the output", path, ".sig"
     if confidential is not None:
         yield "--confidential-report", str(confidential), ".html"
@@ -90,6 +94,8 @@ def _inputs(plan: Plan) -> Iterator[tuple[str, str]]:
         yield from (("the data", file) for file in [path, *glob.glob(path, recursive=True)])
     if plan.keys is not None and plan.keys.file is not None:
         yield "the keys", plan.keys.file
+    if plan.publication is not None:
+        yield from (("a code list", file) for file in plan.publication.code_files)
     if plan.ledger is not None:
         yield "the ledger", plan.ledger.path
     if plan.output.sign is not None:

@@ -7,6 +7,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import ParameterError
 from slowscale.plan.inputs import KeysPlan
 from slowscale.plan.models import Plan
+from slowscale.plan.publication import check_cells
 from slowscale.typing import Label
 
 if TYPE_CHECKING:
@@ -45,8 +46,11 @@ def session_query(plan: Plan, session: "Session", stand_in: bool = False) -> "Qu
 
     With `stand_in`, one cell stands in for cells that would be taken from the records.
     """
-    keys = _stand_in_keys(plan, session) if stand_in and takes_keys_from_data(plan) else plan_keys(plan, session)
+    unknown = stand_in and takes_keys_from_data(plan)
+    keys = _stand_in_keys(plan, session) if unknown else plan_keys(plan, session)
     check_column_names(plan, session)
+    if not unknown:
+        check_cells(plan.publication, keys)
     return _plan_query(plan, keys)
 
 

@@ -48,6 +48,8 @@ def _resolve_paths(plan: Plan, source: Path) -> Plan:
         update["keys"] = plan.keys.model_copy(update={"file": str(folder / plan.keys.file)})
     if plan.ledger is not None:
         update["ledger"] = plan.ledger.model_copy(update={"path": str(folder / plan.ledger.path)})
+    if plan.publication is not None:
+        update["publication"] = plan.publication.resolved(folder)
     files = {name: str(folder / path) for name, path in plan.output.files.items()}
     key = {} if plan.output.sign is None else {"sign": str(folder / plan.output.sign)}
     update["output"] = plan.output.model_copy(update=files | key)

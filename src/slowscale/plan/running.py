@@ -14,6 +14,7 @@ from slowscale.plan.query import check_column_names, session_query
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    from slowscale.publication import Publication
     from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
     from slowscale.release import Release
     from slowscale.session import Inspection, Session
@@ -39,8 +40,10 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
         warnings.simplefilter("ignore", UnitWarning)  # the release below warns
         check_columns(plan, accountant.account)
     session = open_session(plan, accountant)
-    release = session.release(session_query(plan, session))
-    files = _write_outputs(plan, session, release, overwrite, confidential)
+    query = session_query(plan, session)
+    publication = None if plan.publication is None else plan.publication.build()
+    release = session.release(query)
+    files = _write_outputs(plan, session, release, overwrite, confidential, publication)
     return release, files + _sign_outputs(plan, key, overwrite)
 
 
@@ -78,7 +81,12 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
 
 
 def _write_outputs(
-    plan: Plan, session: "Session", release: "Release", overwrite: bool, confidential: Path | None
+    plan: Plan,
+    session: "Session",
+    release: "Release",
+    overwrite: bool,
+    confidential: Path | None,
+    publication: "Publication | None",
 ) -> list[Path]:
     """Write the files of a release, the table first: it cannot be drawn again."""
     output, files = plan.output, []
@@ -86,9 +94,15 @@ def _write_outputs(
         files.append(release.to_parquet(output.parquet, overwrite=overwrite))
     if output.csv is not None:
         files.append(release.to_csv(output.csv, overwrite=overwrite))
+    if plan.publication is not None and publication is not None:
+        from slowscale.publication import publish
+
+        for profile, file in plan.publication.files:
+            files += publish(release, file, publication, profile=profile, overwrite=overwrite)
     if output.report is not None:
         spent = session.spent if session.ledger is not None else None
-        files.append(release.report(output.report, spent, overwrite=overwrite, sizes=plan.sizes or None))
+        sizes = plan.sizes or None
+        files.append(release.report(output.report, spent, overwrite=overwrite, sizes=sizes, publication=publication))
     if confidential is not None:
         files.append(release.confidential_report(confidential, session, overwrite=overwrite))
     return files
@@ -100,7 +114,4 @@ def _sign_outputs(plan: Plan, key: "Ed25519PrivateKey | None", overwrite: bool) 
         return []
     from slowscale.signatures import sign
 
-    return [
-        sign(paths, key, signature=signature, overwrite=overwrite)
-        for signature, paths in plan.output.signatures.items()
-    ]
+    return [sign(paths, key, signature=signature, overwrite=overwrite) for signature, paths in plan.signatures.items()]

@@ -60,13 +60,21 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
         formula = paragraph(
             mathml(column.policy, name), class_="formula", role="group", aria_label=f"The policy: {text}"
         )
-        rules.append(tag("div", tag("h3", column.name), formula, paragraph(_in_words(column, scope)), class_="rule"))
+        rules.append(
+            tag(
+                "div",
+                tag("h3", scope.labels.with_unit(column.name)),
+                formula,
+                paragraph(_in_words(column, scope)),
+                class_="rule",
+            )
+        )
     notes = [
         "The losses of a record in all columns add up. A record is in one group only, so the groups do not add up."
         if release.facts.protect is None
         else f"The losses in all columns add up, and so do those in all groups that a {release.facts.protect} is in."
     ]
-    pure = [column.name for column in scope.columns if column.pure is not None]
+    pure = [scope.labels.title(column.name) for column in scope.columns if column.pure is not None]
     if pure:
         notes.append(
             f"{f'The column {pure[0]} has' if len(pure) == 1 else f'The columns {listed(pure)} have'} a "
@@ -136,12 +144,13 @@ def _policy_chart(scope: Scope) -> Html:
     with np.errstate(all="ignore"):
         lines, like = {}, {}
         for column in scope.columns:
-            lines[column.name] = points(sizes, column.policy(sizes))
+            name = scope.labels.with_unit(column.name)
+            lines[name] = points(sizes, column.policy(sizes))
             if column.closed is not None:
-                lines[closed := f"{column.name}, closed form"] = points(sizes, column.closed(sizes))
-                like[closed] = column.name
+                lines[closed := f"{name}, closed form"] = points(sizes, column.closed(sizes))
+                like[closed] = name
         marks = [
-            Mark(column.name, value, float(column.policy(value)), size.name)
+            Mark(scope.labels.with_unit(column.name), value, float(column.policy(value)), size.name)
             for size in scope.sizes
             for column in sized
             if size.named and (value := size.value(column.name))
@@ -170,13 +179,14 @@ def attacker_section(release: Release, scope: Scope) -> Section:
     thing = "record" if who is None else who
     groups: list[tuple[str, Lines, list[Meaning | None], Lines]] = []
     for column in columns:
+        title = scope.labels.with_unit(column.name)
         if column.single:
             found = [meaning([column], sizes[0])]
-            groups.append((f"{column.name} (every record counts as 1)", {}, found, _closed(column, sizes[:1])))
+            groups.append((f"{title} (every record counts as 1)", {}, found, _closed(column, sizes[:1])))
         else:
             values = {VALUE: [column_value(size.value(column.name)) for size in sizes]} if scope.named else {}
             found = [meaning([column], size) for size in sizes]
-            groups.append((column.name, values, found, _closed(column, sizes)))
+            groups.append((title, values, found, _closed(column, sizes)))
     if len(columns) > 1:
         groups.append(("All columns together", {}, [meaning(columns, size) for size in sizes], {}))
     bodies = [_group(name, above, found, closed, len(sizes)) for name, above, found, closed in groups]
@@ -334,7 +344,7 @@ def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:
             text = "not stated" if value is None else figure(float(policy(value)))
             small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
             cells.append(cell(joined([text, small])))
-        rows.append(row(head(name, "row"), *cells))
+        rows.append(row(head(scope.labels.with_unit(name), "row"), *cells))
     counts = float(spent.column(None)(0))
     if counts:
         how = "being counted or ranked" if spent.column(None).by_rank else "being counted"
