@@ -389,10 +389,18 @@ def _by_key(
 
 
 def all_groups(
-    table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
+    table: ir.Table,
+    measures: Mapping[str, ir.Value],
+    keys: Keys | None,
+    run: Run,
+    what: str,
+    further: Mapping[str, ir.Value] | None = None,
 ) -> tuple[pa.Table, Integers]:
-    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key."""
-    query = grouped(table, keys.kinds if keys is not None else {}, measures)
+    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key.
+
+    Records are grouped by their labels, and by further values.
+    """
+    query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
     with engine_errors(what, quote=False):
         found = run(query)
     if keys is None:
