@@ -101,6 +101,10 @@ class Engine:
         """Return the number in a text as two numbers: the part before the point, and the part after it."""
         raise NotImplementedError
 
+    def vanishing_exponential(self, value: ir.Value) -> ir.Value:
+        """Return exp(−value) for a value that is not negative; beyond 40, any number from 0 to exp(−40) will do."""
+        return (-value).exp()
+
     def row_identity(self, table: ir.Table, names: Sequence[str]) -> Mapping[str, ir.Value]:
         """Return expressions that are equal for two rows exactly if the rows are equal in these columns."""
         return {f"c{i}": table[name] for i, name in enumerate(names)}
@@ -311,6 +315,10 @@ class PostgreSQL(Engine):
         """Return 0 for tiny floats, because in PostgreSQL the underflow of a product is an error."""
         return ibis.cases((value.abs() < ibis.literal(smallest, "float64"), ibis.literal(0.0, "float64")), else_=value)
 
+    def vanishing_exponential(self, value: ir.Value) -> ir.Value:
+        """Return exp(−value), and exp(−40) beyond 40, because in PostgreSQL the underflow of exp is an error."""
+        return (-ibis.least(value, ibis.literal(40.0))).exp()
+
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
         """Return a decimal truncated towards zero; a cast alone would round."""
         return forced_cast(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
@@ -406,8 +414,8 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DuckDB(), Postg
 PRIVATE = PrivateDuckDB()
 
 
-def engine_of(table: ir.Table) -> Engine:
-    """Return the engine that holds a table, or raise if it is not supported."""
+def engine_of(table: ir.Table | ir.Value) -> Engine:
+    """Return the engine that holds a table or a value, or raise if it is not supported."""
     try:
         backend = table.get_backend()
     except ibis.common.exceptions.IbisError as error:

@@ -48,7 +48,7 @@ from slowscale.policy.tree import (
     formula_value,
 )
 from slowscale.tables.dialects import forced_cast
-from slowscale.tables.engines import engine_errors, fetch, restricted_to_keys, with_place_in_keys
+from slowscale.tables.engines import engine_errors, engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, Run, counted
 
@@ -146,7 +146,7 @@ def losses_of_records(
     if keys is not None:
         rows = with_place_in_keys(table, keys.table, keys.kinds, {**further, "loss": _loss(policy, values)})
         rows = rows.select(*further, loss=ibis.cases((rows.inside, rows.loss)))
-    return rows.select(*further, place=forced_cast(_class(rows.loss), dt.int32), loss=rows.loss)
+    return rows.select(*further, place=_class(rows.loss, dt.int32), loss=rows.loss)
 
 
 def distribution(found: pa.Table) -> Losses:
@@ -169,17 +169,17 @@ def _distribution(counts: "_Counts", protect: str | None) -> Losses:
 
 def _in_classes(losses: ir.Table) -> ir.Table:
     """Return the query that counts losses in narrow classes, with the smallest and the largest loss of each class."""
-    classed = losses.select(place=_class(losses.loss), loss=losses.loss)
+    classed = losses.select(place=_class(losses.loss, dt.int64), loss=losses.loss)
     return classed.group_by("place").aggregate(
         records=classed.loss.count(), least=classed.loss.min(), most=classed.loss.max()
     )
 
 
-def _class(loss: ir.Value) -> ir.Value:
+def _class(loss: ir.Value, dtype: dt.DataType) -> ir.Value:
     """Return the number of the class of a loss; the first class for a loss that is not known."""
     # Comparisons are faster than least() and greatest().
     inside = ibis.cases((loss > LARGEST, _float(LARGEST)), (loss > SMALLEST, loss), else_=_float(SMALLEST))
-    return (inside.ln() * float(CLASSES_PER_E)).floor().cast("int64")
+    return (inside.ln() * float(CLASSES_PER_E)).floor().cast(dtype)
 
 
 def _float(number: float) -> ir.Value:
@@ -319,8 +319,7 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
             return _largest_rise(of(base) / scale, shape)
         case Tanh(pure):
             loss = of(pure)
-            # Beyond 40 the factor is 1, and on some engines such a small exponential is an error.
-            small = (-ibis.least(loss, ibis.literal(40.0))).exp()
+            small = engine_of(loss).vanishing_exponential(loss)
             return loss * (1.0 - small) / (1.0 + small)
         case Times(count, loss):
             return of(loss) * float(count)
