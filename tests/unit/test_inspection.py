@@ -150,6 +150,19 @@ def test_values_of_one_sign_are_summed_on_their_own():
         assert x.outside_share == pytest.approx(share)
 
 
+def test_large_values_cancel_exactly():
+    table = pa.table({"state": ["IOWA"] * 5, "x": pa.array([2**62, 2**62, 2**62, 3, -3 * 2**61], pa.int64())})
+    table = pa.concat_tables([table, pa.table({"state": ["IOWA"], "x": pa.array([-3 * 2**61], pa.int64())})])
+    found = ss.Session(table).inspect(ss.Query({"x": ss.Gaussian(75)}, keys=KEYS))
+    assert [(one.low, one.cells) for one in found.errors] == [(0, 3), (1, 1)]
+
+
+def test_a_negative_value_of_any_size_can_be_counted_as_0():
+    table = pa.table({"state": ["IOWA"] * 4, "y": [-math.inf, -1e300, -1.0, 1e300]})
+    found = ss.Session(table).inspect(ss.Query({"y": ss.Root(4, 2)}, keys=KEYS, negatives="zero"))
+    assert [(one.negative, one.uncountable) for one in found.columns] == [(3, 1)]
+
+
 def test_more_columns_than_one_number_holds():
     names = [f"x{i}" for i in range(47)]
     table = pa.table({name: pa.array([1.0, None if i % 3 == 0 else -2.0, 4.0]) for i, name in enumerate(names)})

@@ -23,13 +23,16 @@ import pyarrow.compute as pc
 from slowscale.accounting import RecordPolicy
 from slowscale.arrays import to_numpy
 from slowscale.errors import DataError, EngineError, ParameterError
+from slowscale.tables.dialects import forced_cast
 from slowscale.tables.engines import TEXT, engine_errors, engine_of, fetch
 from slowscale.tables.keys import Keys
 from slowscale.tables.losses import Losses, distribution, losses_of_records, record_losses
 from slowscale.tables.sums import (
+    EXACT_SUM,
     NO_ENTITY,
     Column,
     Run,
+    accumulated,
     all_groups,
     as_integers,
     counted,
@@ -153,8 +156,8 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
             for some in ((MISSING,), (NEGATIVE, NEGATIVE_UNCOUNTABLE), (UNCOUNTABLE, NEGATIVE_UNCOUNTABLE))
         )
         # All values of a group have the same sign.
-        sums = np.where(np.isin(state, (FINE, NEGATIVE)), _real(found, f"sum{i}"), 0.0)
-        sizes = np.abs(sums)
+        sums = np.where(np.isin(state, (FINE, NEGATIVE)), _numbers(found, f"sum{i}"), 0)
+        sizes = np.abs(sums.astype(float))
         total = sizes.sum()
         outside, unlabelled = (
             float(sizes[some].sum() / total) if total else 0.0 for some in (labelled & ~inside, ~labelled)
@@ -167,7 +170,7 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
                 uncountable=int(lost.sum()),
                 outside=outside,
                 unlabelled=unlabelled,
-                sums=_by_key(sums, at, size),
+                sums=accumulated(sums[inside], at[inside], size).astype(float),
             )
         )
         seen = [
@@ -181,7 +184,7 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
         records=int(rows.sum()),
         outside=int(rows[labelled & ~inside].sum()),
         unlabelled=int(rows[~labelled].sum()),
-        rows=_by_key(rows, at, size),
+        rows=accumulated(rows[inside], at[inside], size),
         columns=tuple(values),
         near=near,
         refusals=tuple(refusals),
@@ -194,19 +197,24 @@ def _measures(table: ir.Table, columns: Sequence[Column], protect: str | None) -
     if protect is not None:
         measures["owned"] = table[protect].count()
     for i, column in enumerate(columns):
-        # Negative values are part of the sum here, unless a release counts them as 0.
-        value = _value(table, column, "zero" if column.negatives == "zero" else None)
+        value = _value(table, column)
         if not engine_of(table).wide_sums:
-            value = value.cast("float64")  # the sum of integers might overflow
-        measures[f"sum{i}"] = value.sum().cast("float64")
+            measures[f"sum{i}"] = value.cast("float64").sum()  # the sum of integers might overflow
+        elif value.type().is_integer():
+            # Exact, because the sums of positive and of negative values of a key are added here.
+            measures[f"sum{i}"] = forced_cast(value.sum(), EXACT_SUM)
+        else:
+            measures[f"sum{i}"] = value.sum().cast("float64")
     return measures
 
 
-def _value(table: ir.Table, column: Column, negatives: str | None = None) -> ir.Value:
+def _value(table: ir.Table, column: Column) -> ir.Value:
     """Return the value of each record; NULL if it is missing, which a sum skips as it would skip a 0, or not countable.
 
-    DuckDB may keep NaN, too, because it ignores a condition that always holds by the statistics of a Parquet file.
+    Negative values remain, unless a release counts them as 0. On DuckDB, NaN may remain, too, because DuckDB leaves out
+    a comparison that always holds by the statistics of a Parquet file.
     """
+    negatives = "zero" if column.negatives == "zero" else None
     return counted(table, replace(column, nulls="error", negatives=negatives)).value
 
 
@@ -222,6 +230,8 @@ def _states(table: ir.Table, columns: Sequence[Column]) -> dict[str, ir.Value]:
                 known, negative = known & ~value.isnan(), negative & ~raw.isnan()
                 fine.append(~value.isnan())
             fine.append(value >= 0)
+            if column.negatives == "zero":
+                fine.append(raw >= 0)
             state = ibis.cases(
                 (missing, MISSING),
                 (known & negative, NEGATIVE),
@@ -239,8 +249,11 @@ def _whole(found: pa.Table, name: str) -> Any:
     return as_integers(found[name]).astype(np.int64)
 
 
-def _real(found: pa.Table, name: str) -> Any:
-    return to_numpy(pc.fill_null(found[name], 0.0)).astype(float)
+def _numbers(found: pa.Table, name: str) -> Any:
+    """Return sums as floats, or as integers if they are exact."""
+    if pa.types.is_floating(found[name].type):
+        return to_numpy(pc.fill_null(found[name], 0.0)).astype(float)
+    return as_integers(found[name])
 
 
 def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
@@ -253,13 +266,6 @@ def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
             f"units of {column.unit}; correct these records, or leave them out with where="
         )
     return words
-
-
-def _by_key(numbers: Any, at: Any, size: int) -> Any:
-    """Return the sums of numbers by key."""
-    total = np.zeros(size, numbers.dtype)
-    np.add.at(total, at[at >= 0], numbers[at >= 0])
-    return total
 
 
 def losses_and_duplicates(
