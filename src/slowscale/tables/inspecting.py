@@ -220,7 +220,7 @@ def _value(table: ir.Table, column: Column) -> ir.Value:
 
 def _states(table: ir.Table, columns: Sequence[Column]) -> dict[str, ir.Value]:
     """Return what is the matter with the values of each record, as numbers: 0 if nothing is."""
-    states = {}
+    states: dict[str, ir.Value] = {}
     for start in range(0, len(columns), STATES_PER_NUMBER):
         fine, number = [], ibis.literal(0, "int64")
         for i, column in enumerate(columns[start : start + STATES_PER_NUMBER]):
