@@ -15,6 +15,7 @@ _TYPES: dict[Any, pa.DataType] = {
     np.dtype(np.int64): pa.int64(),
     np.dtype(np.float64): pa.float64(),
     np.dtype(np.int32): pa.int32(),
+    np.dtype(np.uint64): pa.uint64(),
 }
 
 

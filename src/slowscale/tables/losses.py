@@ -48,7 +48,7 @@ from slowscale.policy.tree import (
     formula_value,
 )
 from slowscale.tables.dialects import forced_cast
-from slowscale.tables.engines import engine_errors, fetch, restricted_to_keys
+from slowscale.tables.engines import engine_errors, engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, Run, counted
 
@@ -130,6 +130,31 @@ def record_losses(
         losses = cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
     with engine_errors("the engine could not compute the losses", quote=False):
         counts = _Counts.of((run or fetch)(_in_classes(losses)))
+    return _distribution(counts, protect)
+
+
+def losses_of_records(
+    table: ir.Table,
+    policy: RecordPolicy,
+    columns: Mapping[str, Column],
+    keys: Keys | None,
+    further: Mapping[str, ir.Value],
+) -> ir.Table:
+    """Return the query for the loss of every record, its class, and further values; NULL outside the keys."""
+    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+    rows = table.select(**further, loss=_loss(policy, values))
+    if keys is not None:
+        rows = with_place_in_keys(table, keys.table, keys.kinds, {**further, "loss": _loss(policy, values)})
+        rows = rows.select(*further, loss=ibis.cases((rows.inside, rows.loss)))
+    return rows.select(*further, place=_class(rows.loss, dt.int32), loss=rows.loss)
+
+
+def distribution(found: pa.Table) -> Losses:
+    """Return the distribution of the losses that the query of `losses_of_records` returns."""
+    return _distribution(_Counts.of_records(found), None)
+
+
+def _distribution(counts: "_Counts", protect: str | None) -> Losses:
     if not counts.records:
         raise DataError("no record is part of the release, so there are no losses; check the keys and the filter")
     ranks = [rank for rank in RANKS if rank <= counts.records]
@@ -144,11 +169,17 @@ def record_losses(
 
 def _in_classes(losses: ir.Table) -> ir.Table:
     """Return the query that counts losses in narrow classes, with the smallest and the largest loss of each class."""
-    inside = ibis.least(ibis.greatest(losses.loss, _float(SMALLEST)), _float(LARGEST))
-    classed = losses.select(place=(inside.ln() * float(CLASSES_PER_E)).floor().cast("int64"), loss=losses.loss)
+    classed = losses.select(place=_class(losses.loss, dt.int64), loss=losses.loss)
     return classed.group_by("place").aggregate(
         records=classed.loss.count(), least=classed.loss.min(), most=classed.loss.max()
     )
+
+
+def _class(loss: ir.Value, dtype: dt.DataType) -> ir.Value:
+    """Return the number of the class of a loss; the first class for a loss that is not known."""
+    # Comparisons are faster than least() and greatest().
+    inside = ibis.cases((loss > LARGEST, _float(LARGEST)), (loss > SMALLEST, loss), else_=_float(SMALLEST))
+    return (inside.ln() * float(CLASSES_PER_E)).floor().cast(dtype)
 
 
 def _float(number: float) -> ir.Value:
@@ -171,6 +202,22 @@ class _Counts:
         found = found.filter(found["most"].is_valid())  # a loss is not known where a value cannot be counted
         order = np.argsort(to_numpy(found["place"]))
         return _Counts(*(to_numpy(found[name])[order] for name in ("records", "least", "most")))
+
+    @staticmethod
+    def of_records(found: pa.Table) -> "_Counts":
+        """Count losses that were not yet counted by the engine."""
+        if found["loss"].null_count:
+            found = found.filter(found["loss"].is_valid())
+        if not found.num_rows:
+            return _Counts(*(np.zeros(0, dtype) for dtype in (np.int64, float, float)))
+        place, loss = to_numpy(found["place"]).astype(np.intp), to_numpy(found["loss"])
+        place -= place.min()
+        counts = np.bincount(place)
+        least, most = np.full(len(counts), np.inf), np.full(len(counts), -np.inf)
+        np.minimum.at(least, place, loss)
+        np.maximum.at(most, place, loss)
+        some = counts > 0
+        return _Counts(counts[some], least[some], most[some])
 
     @property
     def records(self) -> int:
@@ -272,8 +319,7 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
             return _largest_rise(of(base) / scale, shape)
         case Tanh(pure):
             loss = of(pure)
-            # Beyond 40 the factor is 1, and on some engines such a small exponential is an error.
-            small = (-ibis.least(loss, ibis.literal(40.0))).exp()
+            small = engine_of(loss).vanishing_exponential(loss)
             return loss * (1.0 - small) / (1.0 + small)
         case Times(count, loss):
             return of(loss) * float(count)

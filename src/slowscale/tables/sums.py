@@ -326,12 +326,12 @@ def _exact_sums(
             measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
     found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
     size = len(keys) if keys is not None else 1
-    rows = _accumulated(as_integers(found["rows"]), at, size)
-    if protect is not None and (_accumulated(as_integers(found["owned"]), at, size) != rows).any():
+    rows = accumulated(as_integers(found["rows"]), at, size)
+    if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
         raise DataError(NO_ENTITY.format(protect))
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
-        if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
+        if (accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
             raise DataError(explain_uncountable(table, column, keys, run))
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
@@ -398,10 +398,18 @@ def _by_key(
 
 
 def all_groups(
-    table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
+    table: ir.Table,
+    measures: Mapping[str, ir.Value],
+    keys: Keys | None,
+    run: Run,
+    what: str,
+    further: Mapping[str, ir.Value] | None = None,
 ) -> tuple[pa.Table, Integers]:
-    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key."""
-    query = grouped(table, keys.kinds if keys is not None else {}, measures)
+    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key.
+
+    Records are grouped by their labels, and by further values.
+    """
+    query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
     with engine_errors(what, quote=False):
         found = run(query)
     if keys is None:
@@ -420,9 +428,9 @@ def _has_repeats(at: Integers) -> bool:
     return bool(len(at) and np.bincount(at).max() > 1)
 
 
-def _accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
-    """Return the sums of whole numbers by key; 0 for a key without numbers."""
-    if _has_repeats(at):  # the sum of several groups of one key may need more bits
+def accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
+    """Return the sums of numbers by key; 0 for a key without numbers."""
+    if numbers.dtype.kind != "f" and _has_repeats(at):  # the sum of several groups of one key may need more bits
         numbers = numbers.astype(object)
     total = np.zeros(size, numbers.dtype)
     np.add.at(total, at, numbers)
@@ -438,7 +446,7 @@ def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size
         high, low = halves
         counts = (high << (64 - GRAIN_BITS)) + (low >> np.uint64(GRAIN_BITS)).astype(np.int64)
         rest = (low & np.uint64(GRAINS_PER_POWER - 1)).astype(np.int64)
-        counts, rest = _accumulated(counts, at, size), _accumulated(rest, at, size)
+        counts, rest = accumulated(counts, at, size), accumulated(rest, at, size)
     else:
         total = _weighted_total(limbs, at, size).astype(object)
         counts, rest = narrowed(total >> GRAIN_BITS), (total & (GRAINS_PER_POWER - 1)).astype(np.int64)
@@ -446,7 +454,7 @@ def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size
 
 
 def _weighted_total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int) -> Integers:
-    parts = [_accumulated(as_integers(column), at, size) for column, _ in limbs]
+    parts = [accumulated(as_integers(column), at, size) for column, _ in limbs]
     if len(limbs) == 1:
         return parts[0]
     pairs = zip(parts, limbs, strict=True)
