@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from slowscale.policy import Policy
     from slowscale.quantiles import PrivateQuantiles, size_grid
     from slowscale.query import Query
-    from slowscale.release import Release, read_release
+    from slowscale.release import Release, ReleaseSet, read_release, read_release_set
     from slowscale.session import Inspection, Session
+    from slowscale.table_set import Derived, TableSet
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
     from slowscale.tables.losses import Losses
@@ -78,8 +79,9 @@ _HOMES = {
     "slowscale.policy": ("Policy",),
     "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
     "slowscale.query": ("Query",),
-    "slowscale.release": ("Release", "read_release"),
+    "slowscale.release": ("Release", "ReleaseSet", "read_release", "read_release_set"),
     "slowscale.session": ("Inspection", "Session"),
+    "slowscale.table_set": ("Derived", "TableSet"),
     "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
     "slowscale.tables.losses": ("Losses",),
@@ -98,6 +100,7 @@ __all__ = [
     "ConfidentialWarning",
     "Crossover",
     "DataError",
+    "Derived",
     "EngineError",
     "ExponentialPolylog",
     "FromPolicy",
@@ -121,10 +124,12 @@ __all__ = [
     "Query",
     "RecordPolicy",
     "Release",
+    "ReleaseSet",
     "Root",
     "ScaleWarning",
     "Session",
     "SlowscaleError",
+    "TableSet",
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
@@ -138,6 +143,7 @@ __all__ = [
     "posterior",
     "read_plan",
     "read_release",
+    "read_release_set",
     "size_grid",
 ]
 

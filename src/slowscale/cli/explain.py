@@ -10,7 +10,7 @@ import typer
 from slowscale.cli.shared import AsJson, parse_assignment, print_json
 
 if TYPE_CHECKING:
-    from slowscale.accounting import RecordPolicy
+    from slowscale.accounting import Loss, RecordPolicy
     from slowscale.columns import ColumnPolicy
 
 
@@ -40,20 +40,29 @@ def explain(
     if not as_json:
         show_explanation(record, columns, explained, policy.notion, entity)
         return
-    by_name = {column.name: loss for column, loss in zip(columns, explained.losses, strict=True)}
-    counted = [column.name for column in columns if column.single]
+    # Several tables of a plan may have the same columns.
+    losses: dict[str, list[Loss]] = {}
+    for column, loss in zip(columns, explained.losses, strict=True):
+        losses.setdefault(column.name, []).append(loss)
+    counted = {column.name for column in columns if column.single}
     print_json(
         {
             "record": record,
             "notion": policy.notion,
             "accounting": accounting,
             "loss": explained.loss,
-            "columns": {name: loss.rho for name, loss in by_name.items() if name not in counted},
-            "counts": sum(by_name[name].rho for name in counted),
-            "pure": {name: loss.pure for name, loss in by_name.items()},
+            "columns": {name: sum(loss.rho for loss in some) for name, some in losses.items() if name not in counted},
+            "counts": sum(loss.rho for name in counted for loss in losses[name]),
+            "pure": {name: _pure(some) for name, some in losses.items()},
             **bounds_as_json(explained),
         }
     )
+
+
+def _pure(losses: Sequence["Loss"]) -> float | None:
+    """Return the total of pure losses, or None if one of them has no pure guarantee."""
+    found = [loss.pure for loss in losses]
+    return None if None in found else sum(pure for pure in found if pure is not None)
 
 
 def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None, str]:

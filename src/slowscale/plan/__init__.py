@@ -6,7 +6,7 @@ are reported with the line and the field, and without values that may hold a pas
 """
 
 from slowscale.plan.charging import check_charge, check_room, open_account
-from slowscale.plan.checking import Checked, check_columns, check_plan
+from slowscale.plan.checking import Checked, check_columns, check_plan, preview_plan
 from slowscale.plan.mechanisms import MECHANISMS, PARAMETERS, CapPlan, MechanismPlan
 from slowscale.plan.mistakes import locate
 from slowscale.plan.models import Plan
@@ -33,6 +33,7 @@ __all__ = [
     "locate",
     "open_account",
     "plan_address",
+    "preview_plan",
     "read_plan",
     "run_plan",
     "run_quantiles",

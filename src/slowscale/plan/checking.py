@@ -4,7 +4,10 @@ What passes here, the release itself refuses only because of what the records ho
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slowscale.accounting import Account
 from slowscale.errors import CapError, ConfidentialWarning, DataError, ParameterError, SlowscaleError
@@ -12,7 +15,10 @@ from slowscale.plan.charging import check_charge, open_accountant
 from slowscale.plan.inputs import DataPlan
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
-from slowscale.plan.query import check_column_names, plan_keys, plan_query, stand_in_keys
+from slowscale.plan.query import check_column_names, plan_keys, plan_query, plan_tables, stand_in_keys
+
+if TYPE_CHECKING:
+    from slowscale.session import Session, SetPreview
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Checked:
         Whether the caps and the columns could be checked without the records.
     existing
         The outputs that exist already.
+    preview
+        For several tables: the cost and the accuracy of each. None for one table, and if it could not be computed.
     """
 
     account: Account
@@ -36,6 +44,7 @@ class Checked:
     caps_checked: bool
     columns_checked: bool
     existing: tuple[str, ...]
+    preview: "SetPreview | None" = None
 
 
 def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
@@ -61,16 +70,44 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
         check_outputs(plan, overwrite)
     except ParameterError as error:  # an output exists: everything else was checked above
         refusal = error
+    preview = preview_plan(plan, account) if plan.is_set else None
     try:
         caps_checked = check_charge(plan, account)
         columns_checked = check_columns(plan, account)
     except CapError as error:
         refusal = error  # it is reported first, because no option changes it
-    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)))
+    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)), preview)
 
 
 def check_columns(plan: Plan, account: Account) -> bool:
     """Try the release on a table that has the columns of the data and no records, with a copy of the account."""
+    with _outlined(plan, account) as session:
+        if plan.is_set:
+            tables = plan_tables(plan, session, stand_in=True)
+            check_column_names(plan, session)
+            session.release(tables)
+            return True
+        from_data = plan.keys is not None and plan.keys.public_in_data
+        keys = stand_in_keys(plan, session) if from_data else plan_keys(plan, session)
+        check_column_names(plan, session)
+        session.release(plan_query(plan, keys))
+    return True
+
+
+def preview_plan(plan: Plan, account: Account) -> "SetPreview":
+    """Return the cost and the accuracy of each table of a plan. No record is read.
+
+    Cells that are public in the data are replaced by one cell, and tables that are derived from them are left out.
+    """
+    with _outlined(plan, account) as session:
+        tables = plan_tables(plan, session, stand_in=True)
+        check_column_names(plan, session)
+        return session.preview(tables)
+
+
+@contextmanager
+def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
+    """Open a session on a table that has the columns of the data and no records, with a copy of the account."""
     from slowscale.publishing import KnownBits
     from slowscale.session import Session
     from slowscale.tables.outlines import outline
@@ -85,11 +122,7 @@ def check_columns(plan: Plan, account: Account) -> bool:
             protect=plan.data.protect,
             bits=KnownBits(),
         )
-        from_data = plan.keys is not None and plan.keys.public_in_data
-        keys = stand_in_keys(plan, session) if from_data else plan_keys(plan, session)
-        check_column_names(plan, session)
-        session.release(plan_query(plan, keys))
-    return True
+        yield session
 
 
 def _check_headers(data: DataPlan) -> None:

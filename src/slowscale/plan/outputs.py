@@ -27,6 +27,9 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     if plan.ledger is not None:
         _check_ledger_path(Path(plan.ledger.path).absolute())
     taken = {os.path.realpath(path): name for name, path in _inputs(plan)}
+    folder = None if plan.output.folder is None else Path(plan.output.folder)
+    if folder is not None and not folder.is_dir():
+        _check_new_folder(folder)
     for name, path, ending in _outputs(plan, confidential):
         place = os.path.realpath(path)
         if place in taken:
@@ -36,7 +39,8 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
                 f"{name} would be one of the files that data.path names: {path}; choose another folder"
             )
         taken[place] = name
-        _check_writable(name, path, ending, overwrite)
+        if folder is None or folder.is_dir() or Path(path).parent != folder:
+            _check_writable(name, path, ending, overwrite)
     if plan.output.report is not None or confidential is not None:
         from slowscale.report import check_tools
 
@@ -45,7 +49,16 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
 
 def existing_outputs(plan: Plan) -> list[str]:
     """Return the outputs of a release that exist already."""
-    return [path for path in plan.output.files.values() if os.path.lexists(path)]
+    paths = [*plan.output.files.values(), *(str(path) for some in table_files(plan).values() for path in some)]
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def table_files(plan: Plan) -> dict[str, list[Path]]:
+    """Return the files of each table of a plan for several tables."""
+    output = plan.output
+    if output.folder is None:
+        return {}
+    return {part.name: [Path(output.folder) / f"{part.name}.{kind}" for kind in output.formats] for part in plan.table}
 
 
 def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
@@ -54,6 +67,11 @@ def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, 
         yield f"output.{field}", path, OUTPUT_ENDINGS[field]
     if plan.output.csv is not None:
         yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
+    for name, paths in table_files(plan).items():
+        for file in paths:
+            yield f"table {name!r}", str(file), file.suffix
+            if file.suffix == ".csv":
+                yield f"the facts of table {name!r}", f"{file}.json", ".json"
     if confidential is not None:
         yield "--confidential-report", str(confidential), ".html"
 
@@ -69,8 +87,12 @@ def _inputs(plan: Plan) -> Iterator[tuple[str, str]]:
     for path in paths:
         # A path may be a glob, and still be the name of a file.
         yield from (("the data", file) for file in [path, *glob.glob(path, recursive=True)])
-    if plan.keys is not None and plan.keys.file is not None:
-        yield "the keys", plan.keys.file
+    for single in plan.drawn.values():
+        if single.keys is not None and single.keys.file is not None:
+            yield "the keys", single.keys.file
+    for part in plan.hierarchy:
+        if part.file is not None:
+            yield "a hierarchy", part.file
     if plan.ledger is not None:
         yield "the ledger", plan.ledger.path
 
@@ -100,6 +122,18 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
         new_file(target, 0o600).unlink()
     except OSError as error:
         raise ParameterError(f"{name} cannot be written to {path}: {error.strerror or error}") from None
+
+
+def _check_new_folder(folder: Path) -> None:
+    """Raise unless the folder for the tables can be made, by creating a file beside it."""
+    if os.path.lexists(folder):
+        raise ParameterError(f"output.folder: {folder} is not a folder; choose another path")
+    if not folder.parent.is_dir():
+        raise ParameterError(f"output.folder: there is no folder {folder.parent}; create it first")
+    try:
+        new_file(folder, 0o600).unlink()
+    except OSError as error:
+        raise ParameterError(f"output.folder cannot be created at {folder}: {error.strerror or error}") from None
 
 
 def _check_ledger_path(path: Path) -> None:

@@ -12,6 +12,7 @@ from slowscale.typing import Label
 if TYPE_CHECKING:
     from slowscale.query import Query
     from slowscale.session import Session
+    from slowscale.table_set import Derived, TableSet
     from slowscale.tables.keys import Keys
 
 # By the kind of a column's labels: the type to declare for them in a key file, and a label of that kind.
@@ -38,6 +39,35 @@ def plan_query(plan: Plan, keys: "Keys | None") -> "Query":
         nonnegative=options.nonnegative,
         partition=plan.keys.partition if plan.keys is not None else None,
     )
+
+
+def plan_tables(plan: Plan, session: "Session", *, stand_in: bool = False) -> "TableSet":
+    """Return the set of tables that a plan with [[table]] describes.
+
+    Parameters
+    ----------
+    plan, session
+        The plan, and a session on its data.
+    stand_in
+        Whether cells that would be taken from the records are replaced by one cell, so that no record is read. Tables
+        that are derived from such a table are then left out.
+    """
+    from slowscale.table_set import Derived, TableSet
+
+    unread = {name for name, single in plan.drawn.items() if stand_in and single.keys and single.keys.public_in_data}
+    tables: dict[str, Query | Derived] = {}
+    for part in plan.table:
+        if part.of is not None:
+            tables[part.name] = Derived(part.of, part.by or ())
+            continue
+        single = plan.drawn[part.name]
+        keys = stand_in_keys(single, session) if part.name in unread else plan_keys(single, session)
+        tables[part.name] = plan_query(single, keys)
+    found = TableSet(tables, [part.build() for part in plan.hierarchy])
+    if not unread:
+        return found
+    kept = {name: table for name, table in tables.items() if name in found.drawn or found.source(name) not in unread}
+    return TableSet(kept, found.hierarchies)
 
 
 def plan_keys(plan: Plan, session: "Session") -> "Keys | None":
@@ -73,7 +103,7 @@ def check_column_names(plan: Plan, session: "Session") -> None:
     A cap with a misspelled name would protect nothing, and could not be corrected once the ledger exists.
     """
     columns = [*session.table.columns, *plan.data.derive]
-    for name in [part.column for part in plan.sums]:
+    for name in plan.summed:
         if name not in columns:
             raise ParameterError(f"sums: {name!r} is not a column; the columns are {', '.join(columns)}")
     known = {"*", COUNT, *map(folded, columns)}

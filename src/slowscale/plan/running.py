@@ -9,16 +9,18 @@ from slowscale.errors import UnitWarning
 from slowscale.plan.charging import open_account, open_accountant, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
-from slowscale.plan.outputs import check_outputs
-from slowscale.plan.query import check_column_names, plan_keys, plan_query
+from slowscale.plan.outputs import check_outputs, table_files
+from slowscale.plan.query import check_column_names, plan_keys, plan_query, plan_tables
 
 if TYPE_CHECKING:
     from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
-    from slowscale.release import Release
+    from slowscale.release import Release, ReleaseSet
     from slowscale.session import Inspection, Session
 
 
-def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> "tuple[Release, list[Path]]":
+def run_plan(
+    plan: Plan, overwrite: bool = False, confidential: Path | None = None
+) -> "tuple[Release | ReleaseSet, list[Path]]":
     """Make the release that a plan describes and write its files; return the release and the files.
 
     Parameters
@@ -37,6 +39,11 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
         warnings.simplefilter("ignore", UnitWarning)  # the release below warns
         check_columns(plan, accountant.account)
     session = _open_session(plan, accountant)
+    if plan.is_set:
+        tables = plan_tables(plan, session)
+        check_column_names(plan, session)
+        found = session.release(tables)
+        return found, _write_set(plan, session, found, overwrite, confidential)
     keys = plan_keys(plan, session)
     check_column_names(plan, session)
     release = session.release(plan_query(plan, keys))
@@ -75,8 +82,10 @@ def _open_session(plan: Plan, accountant: Accountant) -> "Session":
     )
 
 
-def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
+def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
     """Look at the records of a plan; see `Session.inspect`. CONFIDENTIAL: for the curator only.
+
+    Return one inspection for each drawn table by its name; that of a plan for one table has the name "".
 
     The account is a copy, so that neither the look nor an error that depends on the records reaches the ledger.
 
@@ -91,9 +100,13 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
 
     account, data = open_account(plan).copy(), plan.data
     session = Session(data.location, account, accounting=plan.accounting, protect=data.protect, **data.reading_options)
+    if plan.is_set:
+        tables = plan_tables(plan, session)
+        check_column_names(plan, session)
+        return session.inspect(tables, duplicates=duplicates)
     keys = plan_keys(plan, session)
     check_column_names(plan, session)
-    return session.inspect(plan_query(plan, keys), duplicates=duplicates)
+    return {"": session.inspect(plan_query(plan, keys), duplicates=duplicates)}
 
 
 def _write_outputs(
@@ -111,3 +124,32 @@ def _write_outputs(
     if confidential is not None:
         files.append(release.confidential_report(confidential, session, overwrite=overwrite))
     return files
+
+
+def _write_set(
+    plan: Plan, session: "Session", found: "ReleaseSet", overwrite: bool, confidential: Path | None
+) -> list[Path]:
+    """Write the files of all tables and the report: all of them, or none.
+
+    If the report cannot be made, the tables are written, because they cannot be drawn again.
+    """
+    from slowscale.files import Writers, made_folder, write_files
+    from slowscale.report import set_report_text
+
+    assert plan.output.folder is not None
+    made_folder(plan.output.folder)
+    paths = table_files(plan)
+    writers: Writers = found.files(paths, overwrite)
+    written = [path for some in paths.values() for path in some]
+    report = None if plan.output.report is None else Path(plan.output.report)
+    try:
+        if report is not None:
+            spent = session.spent if session.ledger is not None else None
+            text = set_report_text(found, spent, plan.sizes or None)
+            writers[report] = lambda file: file.write_text(text, encoding="utf-8")
+            written.append(report)
+    finally:
+        write_files(writers, overwrite=overwrite)
+    if confidential is not None:
+        written.append(found.confidential_report(confidential, session, overwrite=overwrite))
+    return written

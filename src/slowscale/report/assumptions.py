@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from slowscale.facts import ABSENT
 from slowscale.mechanisms.calibration import CLOSED
-from slowscale.release import Release
+from slowscale.release import Release, ReleaseSet
 from slowscale.report.page import Section, facts, joined, tag
 from slowscale.report.words import listed, upper
 
@@ -79,7 +79,7 @@ def _treatment(release: Release, term: str, key: str) -> list[tuple[str, object]
     return [(f"{term} of {listed(names)}", TREATMENT_WORDS[how]) for how, names in found.items()]
 
 
-def versions_section(release: Release) -> Section:
+def versions_section(release: Release | ReleaseSet) -> Section:
     """Return the section with the identifier of the release, its date, and the software versions."""
     from slowscale import __version__
 

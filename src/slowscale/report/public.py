@@ -19,10 +19,9 @@ from slowscale.report.guarantee import attacker_section, guarantee_section, ledg
 from slowscale.report.page import Html, page, paragraph, tag
 from slowscale.report.published import error_section, group_columns, published_section
 from slowscale.report.scope import Scope
-from slowscale.report.words import listed, upper
+from slowscale.report.sets import member_section
+from slowscale.report.words import NOT_PRIVATE, listed, upper
 from slowscale.sizes import RecordSize, SizesLike, read_sizes
-
-NOT_PRIVATE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 
 
 def write_report(
@@ -76,6 +75,8 @@ def public_page(release: Release, spent: RecordPolicy | None = None, sizes: Sequ
         attacker_section(release, scope),
         assumptions_section(release),
     ]
+    if release.facts.table_set:
+        sections.insert(2, member_section(release, scope))
     if spent is not None or release.facts.ledger:
         sections.append(ledger_section(release, spent, scope))
     return page(

@@ -30,8 +30,8 @@ def group_columns(release: Release) -> list[str]:
     return list(release.facts.cells.columns) if release.facts.cells else []
 
 
-def published_section(release: Release) -> Section:
-    """Return the section on what was published."""
+def published_section(release: Release, numbers: tuple[str, str] = ("Table 1.", "Table 2.")) -> Section:
+    """Return the section on what was published; its two tables have these numbers."""
     columns = release.facts.columns
     rows = []
     for name, column in columns.items():
@@ -64,7 +64,7 @@ def published_section(release: Release) -> Section:
         head("Level", numeric=True),
     )
     parts = [
-        table(caption("Table 1.", "The published columns."), [top], [tag("tbody", *rows)], "The published columns"),
+        table(caption(numbers[0], "The published columns."), [top], [tag("tbody", *rows)], "The published columns"),
         *(
             paragraph(
                 tag("strong", name),
@@ -73,7 +73,7 @@ def published_section(release: Release) -> Section:
             )
             for name, one in release.facts.ratios.items()
         ),
-        _example(release),
+        _example(release, numbers[1]),
     ]
     return Section("published", "What was published", "What was published", parts)
 
@@ -89,7 +89,7 @@ def _ratio(facts: RatioFacts) -> str:
     )
 
 
-def _example(release: Release) -> Html:
+def _example(release: Release, number: str) -> Html:
     shown = [(name, column.grid) for name, column in release.facts.columns.items()]
     estimates: list[tuple[str, Fraction | None]] = [*shown, *((name, None) for name in release.facts.ratios)]
     rows = []
@@ -117,7 +117,7 @@ def _example(release: Release) -> Html:
             " The estimate of a sum or count can lie outside its interval, and below 0, because it is unbiased, "
             "whereas the interval takes into account that the true number is not below 0."
         )
-    return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
+    return table(caption(number, many, note), [top], [tag("tbody", *rows)], many)
 
 
 def _error_grows(column: ColumnFacts) -> bool:
