@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SlowscaleError,
         UnitWarning,
     )
+    from slowscale.hierarchies import Hierarchy
     from slowscale.mechanisms import (
         ArsinhNormal,
         Comparison,
@@ -69,6 +70,7 @@ _HOMES = {
         "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
         "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SlowscaleError", "UnitWarning",
     ),
+    "slowscale.hierarchies": ("Hierarchy",),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
         "GeneralizedGaussian", "Log", "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
@@ -106,6 +108,7 @@ __all__ = [
     "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
+    "Hierarchy",
     "Inspection",
     "Keys",
     "LeastStd",

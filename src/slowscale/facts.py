@@ -263,6 +263,41 @@ class QuantilesFacts(_WrittenFacts):
 
 
 @dataclass(frozen=True, eq=False)
+class RollupFacts(_WrittenFacts):
+    """How a release was made by adding the published cells of another one.
+
+    Attributes
+    ----------
+    of
+        The identifier of the release with the cells.
+    over
+        The key columns of the cells that were added over.
+    levels
+        The levels of hierarchies that the sums are for, each with the key column that it groups.
+    number
+        The name of the column with the number of cells in each sum.
+    complete
+        Whether the cells are all combinations of the labels of their key columns, or None if there are no key columns.
+        Records in other cells are in no sum in either case.
+    rules
+        How the interval of each column was computed, in words.
+    """
+
+    of: str
+    over: tuple[str, ...]
+    levels: Mapping[str, str]
+    number: str
+    complete: bool | None
+    rules: Mapping[str, str]
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "RollupFacts":
+        """Return the facts that `to_dict` wrote."""
+        given = _entries(RollupFacts, description, "rollup")
+        return RollupFacts(**{**given, "over": tuple(given["over"])})
+
+
+@dataclass(frozen=True, eq=False)
 class SetTableFacts(_WrittenFacts):
     """One table of a set of tables.
 
@@ -362,6 +397,8 @@ class Facts(_WrittenFacts):
         The published columns, and the ratios of such columns.
     quantiles
         The quantiles, if those are what was released.
+    rollup
+        How the release was made from the cells of another one, if it was.
     table_set
         The set of tables that the release belongs to, if it is one of several.
     ledger
@@ -389,6 +426,7 @@ class Facts(_WrittenFacts):
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     ratios: Mapping[str, RatioFacts] = field(default_factory=dict)
     quantiles: QuantilesFacts | None = ABSENT
+    rollup: RollupFacts | None = ABSENT
     table_set: SetFacts | None = ABSENT
     ledger: LedgerHead | None = ABSENT
 
@@ -402,6 +440,8 @@ class Facts(_WrittenFacts):
             given["partition"] = PartitionFacts.from_dict(given["partition"])
         if given.get("quantiles"):
             given["quantiles"] = QuantilesFacts.from_dict(given["quantiles"])
+        if given.get("rollup"):
+            given["rollup"] = RollupFacts.from_dict(given["rollup"])
         if given.get("table_set"):
             given["table_set"] = SetFacts.from_dict(given["table_set"])
         if given.get("ledger"):

@@ -78,7 +78,9 @@ def inspect(
         from slowscale.report import check_tools
 
         for name in read.drawn:
-            writable_path(report.with_name(f"{report.stem}-{name}{report.suffix}") if name else report, ".html", overwrite)
+            writable_path(
+                report.with_name(f"{report.stem}-{name}{report.suffix}") if name else report, ".html", overwrite
+            )
         check_tools()
     found = inspect_plan(read, duplicates)
     for name, one in found.items() if report is not None else ():

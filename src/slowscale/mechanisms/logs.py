@@ -72,6 +72,15 @@ class Log(LogFamily, TransformationMechanism):
         with np.errstate(over="ignore"):
             return np.asarray((q + self.a) * np.exp(square / 2) * np.sqrt(-np.expm1(-square)))
 
+    def _central_moments(self, q: Array) -> tuple[Array, Array] | None:
+        # The error is (q + a)·(Y − 1) with a lognormal variable Y of mean 1; both moments grow with powers of q + a.
+        if self.estimator == "median":
+            return None
+        with np.errstate(over="ignore"):
+            w = np.exp(np.float64(self.sigma) ** 2)
+            variance = self._std(q) ** 2
+            return variance, variance**2 * (w**4 + 2 * w**3 + 3 * w**2 - 3)
+
     def _moments(self, q: Array) -> tuple[Array, Array]:
         if self.estimator == "mean" or self.sigma < 1:
             return super()._moments(q)

@@ -90,6 +90,31 @@ class Root(RootFamily, TransformationMechanism):
         terms = self._log_coefficients() + 2 * (self.k - 1 - i) * noise + special.xlogy(2 * i, value)
         return np.asarray(self.sigma * scale ** (self.k - 1) * np.sqrt(np.exp(terms).sum(axis=1)))
 
+    def _central_moments(self, q: Array) -> tuple[Array, Array] | None:
+        # The error is Σ C(k, j)·v^(k−j)·σ^j·He_j(N) over j >= 1. Means of products of Hermite polynomials are never
+        # negative, so both moments are polynomials in v >= 0 without negative coefficients.
+        if self.estimator == "median":
+            return None
+        nodes, weights = special.roots_hermitenorm(2 * self.k + 1)  # exact for polynomials of degree 4k
+        weights = weights / weights.sum()
+        scale = self._std(q)
+        v = self._transform(q)
+        fourth = np.zeros_like(q)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for node, weight in zip(nodes, weights, strict=True):
+                error = self._error_of_noise(v, float(node)) / scale
+                fourth += weight * error**4
+        return scale**2, scale**4 * fourth
+
+    def _error_of_noise(self, v: Array, noise: float) -> Array:
+        """Σ C(k, j)·v^(k−j)·σ^j·He_j(noise) over j >= 1, the error of the estimate without cancellation."""
+        total = np.zeros_like(v)
+        before, now = 1.0, noise
+        for j in range(1, self.k + 1):
+            total += math.comb(self.k, j) * v ** (self.k - j) * (self.sigma**j * now)
+            before, now = now, noise * now - j * before
+        return total
+
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._variance_estimate(v)

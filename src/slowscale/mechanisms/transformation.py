@@ -188,6 +188,13 @@ class TransformationMechanism(Mechanism):
     def _std(self, q: Array) -> Array:
         return self._moments(q)[1]
 
+    def _central_moments(self, q: Array) -> tuple[Array, Array] | None:
+        """Return the variance and the fourth central moment of the ideal output when the sum is q.
+
+        None if the output is biased, or if it is not proved that both increase with q.
+        """
+        return None
+
     @overload
     def variance_estimate(self, transformed: Scalar) -> float: ...
 

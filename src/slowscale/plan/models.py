@@ -251,7 +251,11 @@ class Plan(PlanPart):
         if not self.table:
             return [([], self)]
         own = {part.name: bool(part.sums) or part.count is not None for part in self.table}
-        return [(["table", i] if own[part.name] else [], plans[part.name]) for i, part in enumerate(self.table) if part.drawn]
+        return [
+            (["table", i] if own[part.name] else [], plans[part.name])
+            for i, part in enumerate(self.table)
+            if part.drawn
+        ]
 
     @property
     def summed(self) -> list[str]:

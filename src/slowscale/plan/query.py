@@ -12,7 +12,7 @@ from slowscale.typing import Label
 if TYPE_CHECKING:
     from slowscale.query import Query
     from slowscale.session import Session
-    from slowscale.table_set import Derived, TableSet
+    from slowscale.table_set import TableSet
     from slowscale.tables.keys import Keys
 
 # By the kind of a column's labels: the type to declare for them in a key file, and a label of that kind.

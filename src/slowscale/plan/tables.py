@@ -54,7 +54,9 @@ class TablePlan(PlanPart):
                 "by is for a derived table: give from as well; for a drawn table write keys = { by = [...], file = ... }"
             )
         if self.of is not None and (self.keys is not None or self.sums or self.count is not None):
-            raise ValueError("a derived table has the columns of the table that it is from: remove keys, sums and count")
+            raise ValueError(
+                "a derived table has the columns of the table that it is from: remove keys, sums and count"
+            )
         return self
 
     @property

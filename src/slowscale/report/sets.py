@@ -11,7 +11,7 @@ from slowscale.accounting import RecordPolicy
 from slowscale.accounting.spent import total_losses
 from slowscale.columns import ColumnPolicy, meaning, released_columns, shown_sizes
 from slowscale.errors import ParameterTypeError
-from slowscale.facts import Facts, SetFacts
+from slowscale.facts import Facts
 from slowscale.figures import figure, percent, rounded_figure
 from slowscale.files import free_target, write_files
 from slowscale.policy.tree import Tabulated, contains
@@ -120,7 +120,9 @@ def _drawn_words(count: int) -> str:
 def _map_section(found: ReleaseSet, scope: Scope) -> Section:
     parts = [
         paragraph(f"{_drawn_words(len(found.drawn))} {DERIVED_WORDS}"),
-        tag("figure", tag("figcaption", "Figure 1. The tables of the set."), set_map(found.tables, _notes(found, scope))),
+        tag(
+            "figure", tag("figcaption", "Figure 1. The tables of the set."), set_map(found.tables, _notes(found, scope))
+        ),
         _tables_table(found),
     ]
     return Section("set", "The tables", "The tables of the set", parts)
@@ -175,8 +177,8 @@ def _guarantee(found: ReleaseSet, scope: Scope) -> Section:
     cells = (
         "A record is in at most one group of each drawn table, so the groups of one table do not add up."
         if who is None
-        else f"So do those in all groups of all drawn tables that a {who} is in; the numbers below are for a {who} that "
-        "is in one group of each."
+        else f"So do those in all groups of all drawn tables that a {who} is in; the numbers below are for a {who} "
+        "that is in one group of each."
     )
     parts = [
         paragraph(f"The privacy guarantee is {NOTION}" if found.facts.notion == "PRzCDP" else found.facts.notion),
@@ -208,9 +210,7 @@ def _merged(found: ReleaseSet, columns: Sequence[ColumnPolicy]) -> tuple[ColumnP
     return tuple(merged.values())
 
 
-def set_losses_table(
-    facts: Facts, policy: RecordPolicy, found: ReleaseSet | None, scope: Scope, number: str
-) -> Html:
+def set_losses_table(facts: Facts, policy: RecordPolicy, found: ReleaseSet | None, scope: Scope, number: str) -> Html:
     """Return the table with the losses of example records by the whole set and by each drawn table."""
     sizes = scope.sizes
     rows = [] if found is None else [_losses_row(f"{name} (drawn)", found[name].policy, sizes) for name in found.drawn]
@@ -244,8 +244,8 @@ def _table_section(found: ReleaseSet, name: str, place: int) -> Section:
     if release.facts.rollup and release.facts.rollup.complete is False:
         parts.append(
             paragraph(
-                "Not all combinations of the labels are published as cells. A number is the sum of the published cells; "
-                "records in other cells are not in it."
+                "Not all combinations of the labels are published as cells. A number is the sum of the published "
+                "cells; records in other cells are not in it."
             )
         )
     parts += published_section(release, (f"Table {number}.", f"Table {number + 1}.")).parts
@@ -260,7 +260,7 @@ def _table_section(found: ReleaseSet, name: str, place: int) -> Section:
 
 
 def _accuracy(release: Release, number: str) -> Html:
-    """Return the published standard errors and the widths of the intervals: the smallest, the median and the largest."""
+    """Return the published standard errors and widths of intervals: the smallest, the median and the largest."""
     top = row(
         head("Column"),
         head("Standard error: smallest", numeric=True),

@@ -15,8 +15,10 @@ from slowscale.figures import figure, percent
 from slowscale.mechanisms import AdditiveMechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import notion_in_words
+from slowscale.mechanisms.sum_intervals import sum_half_steps
 from slowscale.publishing import BoundQuery
 from slowscale.query import Query
+from slowscale.release import Release
 from slowscale.session.sets import BoundSet
 from slowscale.sizes import RecordSize, SizesLike, read_sizes
 from slowscale.table_set import TableSet
@@ -91,6 +93,8 @@ class TablePreview:
         The level of the intervals.
     instead
         For a drawn table, another drawn table that it could be derived from, which would save its loss. None otherwise.
+    cells_instead
+        The fewest, the median and the most cells that would then be added to one number.
     """
 
     name: str
@@ -104,6 +108,7 @@ class TablePreview:
     half_widths: Mapping[str, tuple[float, float, float]]
     level: float
     instead: str | None = None
+    cells_instead: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def drawn(self) -> bool:
@@ -233,23 +238,30 @@ class SetPreview:
     def _alternatives(self, losses: Mapping[str, Mapping[str, float]]) -> list[str]:
         """Return what it would cost to draw a derived table, and what deriving a drawn one would save."""
         lines = []
-        for table in self.tables:
-            there = [name for name in losses[""] if name in losses[table.name]]
-            if not there:
+        for source in [table.name for table in self.tables if table.drawn]:
+            derived = [table for table in self.tables if not table.drawn and table.source == source]
+            last = next(reversed(losses[source]), None)
+            if last is None or not derived:
                 continue
-            last = there[-1]
+            loss, total = losses[source][last], losses[""][last]
+            names = " or ".join(table.name for table in derived)
+            lines.append(
+                f"Drawing {names} with the noise of {source}, instead of deriving it, would add {figure(loss)} to the "
+                f"loss of a record of size {last}: {figure(total + loss)} in place of {figure(total)}"
+                f"{', for each table that is drawn' if len(derived) > 1 else ''}."
+            )
+        for table in self.tables:
+            last = next(reversed(losses[table.name]), None)
+            if table.instead is None or last is None:
+                continue
             loss, total = losses[table.name][last], losses[""][last]
-            if not table.drawn:
-                lines.append(
-                    f"Drawing {table.name} with the noise of {table.source} instead of deriving it would add "
-                    f"{figure(loss)} to the loss of a record of size {last}: {figure(total + loss)} in place of "
-                    f"{figure(total)}."
-                )
-            elif table.instead is not None:
-                lines.append(
-                    f"Deriving {table.name} from {table.instead} instead of drawing it would save {figure(loss)} of "
-                    f"the loss of a record of size {last}: {figure(total - loss)} in place of {figure(total)}."
-                )
+            few, median, most = table.cells_instead
+            number = f"{few:,}" if few == most else f"{few:,} to {most:,} (median {median:,})"
+            lines.append(
+                f"Deriving {table.name} from {table.instead}, instead of drawing it, would save {figure(loss)} of the "
+                f"loss of a record of size {last}: {figure(total - loss)} in place of {figure(total)}. Each number "
+                f"would be the sum of {number} cells."
+            )
         return lines
 
     def __str__(self) -> str:
@@ -261,7 +273,11 @@ def _aligned(heads: Sequence[str], rows: Sequence[tuple[str, Mapping[str, float]
     cells = [[name, *(figure(losses[head]) if head in losses else "" for head in heads[1:])] for name, losses in rows]
     widths = [max(len(line[i]) for line in [list(heads), *cells]) for i in range(len(heads))]
     return [
-        "  " + "  ".join(text.rjust(width) if i else text.ljust(width) for i, (text, width) in enumerate(zip(line, widths, strict=True))).rstrip()
+        "  "
+        + "  ".join(
+            text.rjust(width) if i else text.ljust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
         for line in [list(heads), *cells]
     ]
 
@@ -269,19 +285,18 @@ def _aligned(heads: Sequence[str], rows: Sequence[tuple[str, Mapping[str, float]
 def set_preview(found: BoundSet, refusal: CapError | None, spent: Spent, accounting: str) -> SetPreview:
     """Return the preview of a bound set of tables."""
     tables = tuple(_table_preview(found, name) for name in found.table_set)
-    return SetPreview(
-        found.policy, found.pure_policy, tables, tuple(found.unit_warnings), refusal, spent, accounting
-    )
+    return SetPreview(found.policy, found.pure_policy, tables, tuple(found.unit_warnings), refusal, spent, accounting)
 
 
 def _table_preview(found: BoundSet, name: str) -> TablePreview:
     tables, source = found.table_set, found.table_set.source(name)
     query, derived = found.queries[source], tables.derived.get(name)
-    cells = (1, 1, 1) if derived is None else _cells_added(found, name)
+    cells = (1, 1, 1) if derived is None else _cells_added(found.outlines[name])
+    instead = _derivable_from(tables, name) if derived is None else None
     widths = {}
     for column, mechanism in query.mechanisms.items():
         if isinstance(mechanism, AdditiveMechanism):
-            few, median, most = (_half_width(query, column, count) for count in cells)
+            few, median, most = _half_widths(mechanism, query, column, cells)
             widths[column] = few, median, most
     return TablePreview(
         name,
@@ -294,23 +309,29 @@ def _table_preview(found: BoundSet, name: str) -> TablePreview:
         bound_columns(query),
         widths,
         query.level,
-        _derivable_from(tables, name) if derived is None else None,
+        instead,
+        (1, 1, 1) if instead is None else _cells_added(_margin(found, instead, tables.by(name))),
     )
 
 
-def _cells_added(found: BoundSet, name: str) -> tuple[int, int, int]:
+def _margin(found: BoundSet, source: str, by: tuple[str, ...]) -> Release:
+    """Return a table that is derived from a drawn one, as it would be released."""
+    levels = [one for one in found.table_set.hierarchies if set(one.levels) & set(by)]
+    return found.outlines[source].rollup(list(by), hierarchy=levels or None)
+
+
+def _cells_added(outline: Release) -> tuple[int, int, int]:
     """Return the fewest, the median and the most cells that are added to one number of a derived table."""
-    outline = found.outlines[name]
-    counts = np.sort(to_numpy(outline.table["cells"]))
+    assert outline.facts.rollup
+    counts = np.sort(to_numpy(outline.table[outline.facts.rollup.number]))
     return int(counts[0]), int(counts[(len(counts) - 1) // 2]), int(counts[-1])
 
 
-def _half_width(query: BoundQuery, column: str, cells: int) -> float:
-    """Return half the width of the interval for a sum of cells with additive noise."""
-    mechanism = query.mechanisms[column]
-    assert isinstance(mechanism, AdditiveMechanism)
-    steps = mechanism._half_steps(query.units[column], query.level, query.on_grid(column))
-    return math.inf if steps is None else float(steps * query.units[column]) * math.sqrt(cells)
+def _half_widths(mechanism: AdditiveMechanism, query: BoundQuery, column: str, cells: tuple[int, ...]) -> list[float]:
+    """Return half the widths of the intervals for sums of these numbers of cells."""
+    unit = query.units[column]
+    steps = sum_half_steps(mechanism, unit, query.level, query.on_grid(column), np.array(cells))
+    return [float(step * unit) if math.isfinite(step) else math.inf for step in steps]
 
 
 def _derivable_from(tables: TableSet, name: str) -> str | None:

@@ -83,9 +83,7 @@ class BoundSet:
     @property
     def unit_warnings(self) -> list[str]:
         """A warning for each column of a drawn table whose unit is coarser than its noise."""
-        return [
-            f"table {name!r}: {found}" for name, query in self.queries.items() for found in query.unit_warnings
-        ]
+        return [f"table {name!r}: {found}" for name, query in self.queries.items() for found in query.unit_warnings]
 
     @lazy
     def set_facts(self) -> SetFacts:
@@ -127,9 +125,7 @@ class BoundSet:
         """Return the one charge for the set, with everything that a ledger records about it."""
         part = next(iter(self.queries.values())).part
         written = {**self.whole.to_dict(), "releases": {name: one.to_dict() for name, one in self.facts.items()}}
-        return Charge(
-            self.policy, self.pure_policy, *part, protect, written, self.pure_columns, len(self.queries)
-        )
+        return Charge(self.policy, self.pure_policy, *part, protect, written, self.pure_columns, len(self.queries))
 
     def member(self, name: str, facts: Facts, head: LedgerHead | None) -> Facts:
         """Return the facts of the release of one table: its identifier, its set, and the ledger entry."""

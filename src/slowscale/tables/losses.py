@@ -163,7 +163,8 @@ def _summed_losses(records: ir.Table, tables: Sequence[TableOfSet]) -> ir.Table:
         if one.keys is None:
             continue
         labels = {
-            f"key{i}_{k}": engine.key(one.keys.table[name], kind) for k, (name, kind) in enumerate(one.keys.kinds.items())
+            f"key{i}_{k}": engine.key(one.keys.table[name], kind)
+            for k, (name, kind) in enumerate(one.keys.kinds.items())
         }
         wanted = ibis.memtable(pa.table({**labels, f"public{i}": np.ones(len(one.keys), np.int64)}))
         same = [joined[f"label{i}_{k}"] == wanted[f"key{i}_{k}"] for k in range(len(labels))]
