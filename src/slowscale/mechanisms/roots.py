@@ -10,11 +10,15 @@ from scipy import special
 
 from slowscale.families import RootFamily
 from slowscale.formulas import root, root_rise
+from slowscale.mechanisms.power_sums import root_cumulants, upper_power_sums
 from slowscale.mechanisms.transformation import TransformationMechanism, check_estimator
 from slowscale.parameters import Array
 from slowscale.policy import Policy, RootPolicy
 from slowscale.sampling.balls import exact_root
 from slowscale.sampling.samplers import Lift, Number
+
+# The largest k for which sums of cells have intervals from moments.
+LARGEST_K = 12
 
 
 @dataclass(frozen=True)
@@ -90,30 +94,25 @@ class Root(RootFamily, TransformationMechanism):
         terms = self._log_coefficients() + 2 * (self.k - 1 - i) * noise + special.xlogy(2 * i, value)
         return np.asarray(self.sigma * scale ** (self.k - 1) * np.sqrt(np.exp(terms).sum(axis=1)))
 
-    def _central_moments(self, q: Array) -> tuple[Array, Array] | None:
-        # The error is Σ C(k, j)·v^(k−j)·σ^j·He_j(N) over j >= 1. Means of products of Hermite polynomials are never
-        # negative, so both moments are polynomials in v >= 0 without negative coefficients.
+    def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
         if self.estimator == "median":
             return None
-        nodes, weights = special.roots_hermitenorm(2 * self.k + 1)  # exact for polynomials of degree 4k
-        weights = weights / weights.sum()
-        scale = self._std(q)
-        v = self._transform(q)
-        fourth = np.zeros_like(q)
-        with np.errstate(over="ignore", invalid="ignore"):
-            for node, weight in zip(nodes, weights, strict=True):
-                error = self._error_of_noise(v, float(node)) / scale
-                fourth += weight * error**4
-        return scale**2, scale**4 * fourth
-
-    def _error_of_noise(self, v: Array, noise: float) -> Array:
-        """Σ C(k, j)·v^(k−j)·σ^j·He_j(noise) over j >= 1, the error of the estimate without cancellation."""
-        total = np.zeros_like(v)
-        before, now = 1.0, noise
-        for j in range(1, self.k + 1):
-            total += math.comb(self.k, j) * v ** (self.k - j) * (self.sigma**j * now)
-            before, now = now, noise * now - j * before
-        return total
+        if self.k > LARGEST_K:
+            return None
+        second, fourth = root_cumulants(self.k)
+        powers = range(1, max(len(second), len(fourth)))
+        above = upper_power_sums(v, groups, counts, powers, self.sigma, miss)
+        square = self.sigma**2
+        with np.errstate(over="ignore"):
+            found = [
+                sum(
+                    float(c) * square ** (of * self.k // 2 - m) * (above[m] if m else counts)
+                    for m, c in enumerate(coefficients)
+                    if c
+                )
+                for of, coefficients in ((2, second), (4, fourth))
+            ]
+        return np.asarray(found[0] + 0.0 * counts), np.asarray(found[1] + 0.0 * counts)
 
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":

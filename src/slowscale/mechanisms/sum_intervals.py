@@ -2,8 +2,8 @@
 
 The noises of the cells are independent. Additive noise has a known distribution, and so has its sum (`noise/sums.py`).
 The error of a transformation grows with the true sums, which are not known. For few cells, the intervals of the cells
-are added. For more cells, moments of the error are bounded, and Chebyshev's inequality is used with the second and the
-fourth moment.
+are added. For more cells, the cumulants of the error are bounded from the published cells (`power_sums.py`), and
+Chebyshev's inequality is used with the second and the fourth moment.
 """
 
 import math
@@ -12,11 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from slowscale.mechanisms.additive import AdditiveMechanism
-from slowscale.mechanisms.drawing import fine_step
-from slowscale.mechanisms.transformation import MARGIN, TransformationMechanism
+from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.noise.sums import sum_half_widths
 from slowscale.parameters import Array
 
@@ -29,8 +27,8 @@ ADDITIVE_RULE = "the distribution of the sum of the independent noises, computed
 ROUNDED_RULE = f"{ADDITIVE_RULE}, with a bound on the sum of the rounding errors"
 BOX_RULE = "the sum of the intervals of the cells, each at the level to the power 1/n for n cells"
 MOMENT_RULE = (
-    f"up to {FEW_CELLS} cells: {BOX_RULE}; more cells: Chebyshev's inequality, with the second or the fourth moment at "
-    "upper bounds on the true sums of all cells"
+    f"up to {FEW_CELLS} cells: {BOX_RULE}; more cells: Chebyshev's inequality for the second or the fourth moment "
+    "of the error, with an upper confidence bound on it"
 )
 
 
@@ -38,7 +36,13 @@ def sum_rule(mechanism: Any, on_grid: bool) -> str:
     """Return in words how the intervals for sums of cells are computed."""
     if isinstance(mechanism, AdditiveMechanism):
         return ADDITIVE_RULE if on_grid else ROUNDED_RULE
-    return BOX_RULE if mechanism._central_moments(np.zeros(1)) is None else MOMENT_RULE
+    return MOMENT_RULE if uses_moments(mechanism) else BOX_RULE
+
+
+def uses_moments(mechanism: TransformationMechanism) -> bool:
+    """Whether intervals for sums of many cells come from moments."""
+    one = np.ones(1)
+    return mechanism._summed_cumulants(one, np.zeros(1, np.int64), one, one / 2) is not None
 
 
 def sum_half_steps(mechanism: AdditiveMechanism, unit: Fraction, level: float, on_grid: bool, counts: Array) -> Any:
@@ -103,8 +107,7 @@ def sum_ends(
         A function that adds whole numbers by group.
     """
     low, high = np.zeros(counts.size, object), np.zeros(counts.size, object)
-    moments = mechanism._central_moments(np.zeros(1))
-    few = np.full(counts.size, True) if moments is None else counts <= FEW_CELLS
+    few = counts <= FEW_CELLS if uses_moments(mechanism) else np.full(counts.size, True)
     for n in np.unique(counts[few]).tolist():
         inside = np.flatnonzero((counts[groups] == n) & few[groups])
         ends = mechanism._ends(transformed[inside], min(level ** (1 / n), math.nextafter(1, 0)), unit)
@@ -138,25 +141,19 @@ def _moment_half_widths(
 ) -> Array:
     """Return half-widths in units from bounds on the second and the fourth moment of the error of each sum.
 
-    With probability 1 − α₁, all true sums are below their upper bounds at the level 1 − α₁/n.
-    Both inequalities hold with the moments at the true sums, so the smaller half-width may be taken.
+    Where the bounds hold, both inequalities hold with the moments themselves, so the smaller half-width may be taken.
     """
     miss = 1 - level
-    tail = miss * SUMS_SHARE / counts
-    half = -special.ndtri(tail) * mechanism.sigma * (1 + 1e-14) + fine_step(mechanism.sigma) / 2
+    known = mechanism._summed_cumulants(transformed, groups, counts, np.full(counts.size, miss * SUMS_SHARE))
+    assert known is not None
+    left, u = miss * (1 - SUMS_SHARE), float(unit)
     with np.errstate(over="ignore", invalid="ignore"):
-        above = mechanism._invert(transformed + half[groups] + MARGIN * np.abs(transformed)) * (1 + MARGIN)
-        known = mechanism._central_moments(above)
-        assert known is not None
-        size, u = counts.size, float(unit)
-        variance = known[0] / u**2
-        second, squares, fourth = (np.bincount(groups, x, size) for x in (variance, variance**2, known[1] / u**4))
-        left = miss * (1 - SUMS_SHARE)
+        second, fourth = known[0] / u**2, known[1] / u**4
         # A result is rounded up or down at random: with the mean 0, a variance of at most 1/4 and a fourth moment of at
-        # most 1/12. The moments of the sum of n such errors are added by Minkowski's inequality.
+        # most 1/12. By Minkowski's inequality, the roots of the fourth moments of both sums of errors add.
         of_second = np.sqrt((second + counts / 4) / left)
         rounding = (counts / 12 + 3 * (counts / 4) ** 2) ** 0.25
-        of_fourth = ((fourth + 3 * (second**2 - squares)) ** 0.25 + rounding) / left**0.25
+        of_fourth = ((fourth + 3 * second**2) ** 0.25 + rounding) / left**0.25
     found = np.fmin(of_second, of_fourth) * (1 + 1e-9)
     return np.where(np.isnan(found), math.inf, found)
 

@@ -36,7 +36,7 @@ MOST_UNITS = 2**14
 # The floating-point error of a probability: absolute, and per variable.
 FLOAT_ERROR, FLOAT_ERROR_PER_NOISE = 1e-12, 1e-14
 # Rates at which exponential moments bound what the periodic transform counts twice, times the planned half-width.
-RATES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+RATES = (2.0, 3.0, 1.5, 1.0, 4.0, 6.0, 0.5, 0.25)
 # Sums of fewer uniform variables than this are evaluated by the formula of a B-spline.
 FEW_UNIFORM = 8
 # If there are more different numbers of variables, those above the second number are rounded up by this factor.
@@ -222,30 +222,27 @@ class _Cells:
         with np.errstate(divide="ignore"):
             return np.log(np.abs(found)), np.sign(found)
 
-    @lazy
-    def _log_moments(self) -> list[tuple[float, float, float]]:
-        """Rates s with ln E exp(sL) and ln E exp(sU)."""
-        k, masses = np.arange(self._masses.size), self._masses
-        found = []
+    def _counted_twice(self, count: int, allowed: float) -> float:
+        """Return a bound on the probability of sums that the periodic transform mistakes for small ones (Chernoff).
+
+        Rates are tried until the bound is at most `allowed`.
+        """
+        start, least = 2 * self._size - PLAN_FACTOR * self.half, 0.0
         for rate in RATES:
             s = rate / self.half
-            moment = float(masses[0] + 2 * masses[1:] @ np.cosh(s * k[1:]))
-            found.append((s, math.log(moment), math.log(math.sinh(s / 2) / (s / 2))))
-        return found
-
-    def _counted_twice(self, count: int) -> float:
-        """Return a bound on the probability of sums that the periodic transform mistakes for small ones (Chernoff)."""
-        start = 2 * self._size - PLAN_FACTOR * self.half
-        logs = [math.log(2) + count * (of_l + of_u) + s / 2 - s * start for s, of_l, of_u in self._log_moments]
-        least = min(logs)
-        return math.exp(least) if least < 0 else 1.0
+            of_uniform = 0.0 if self.exact else math.log(math.sinh(s / 2) / (s / 2))
+            log = math.log(2) + count * (_log_moment(self, s) + of_uniform) + s / 2 - s * start
+            least = min(least, log)
+            if least < math.log(allowed):
+                break
+        return math.exp(least)
 
     def steps(self, count: int, level: float) -> float | None:
         """Return a half-width in cells, None if it is larger than planned, or NaN if rounding errors are too large."""
         lost = FLOAT_ERROR + FLOAT_ERROR_PER_NOISE * count
         if lost > (1 - level) / 100:
             return math.nan
-        goal = level + lost + self._counted_twice(count)
+        goal = level + lost + self._counted_twice(count, lost)
         if goal >= 1:
             return None
         powers = self._powers(count)
@@ -309,6 +306,14 @@ class _Cells:
         if self.exact:
             return steps - 0.5
         return float(math.ceil(steps * (self.step / self.unit) * (1 + 1e-12) - 0.5))
+
+
+@lru_cache(maxsize=256)
+def _log_moment(cells: _Cells, s: float) -> float:
+    """Return ln E exp(sL)."""
+    masses = cells._masses
+    grown = np.exp(s * np.arange(masses.size))
+    return math.log(float(masses[0] + masses[1:] @ (grown[1:] + 1 / grown[1:])))
 
 
 def uniform_transform(t: Array, count: int) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from slowscale.hierarchies import Hierarchy
+    from slowscale.release.rollup import Margin
     from slowscale.session import Session
     from slowscale.sizes import SizesLike
 
@@ -70,8 +71,8 @@ class Release:
     policy: RecordPolicy
     pure_policy: RecordPolicy | None
     mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
-    # The cells that a roll-up was made of, while they are in memory: (the release, the groups).
-    _added: Any = field(default=None, repr=False)
+    # The cells that a roll-up was made of, and the groups, while they are in memory.
+    _added: "tuple[Release, Margin] | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.facts, Facts):

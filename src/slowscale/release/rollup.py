@@ -29,6 +29,7 @@ from slowscale.mechanisms.sum_intervals import (
     sum_half_steps,
     sum_rule,
     sum_variances,
+    uses_moments,
 )
 from slowscale.parameters import Array
 from slowscale.release.numbers import AMBIGUOUS_UNITS, group_sums, number_column, whole_units
@@ -43,7 +44,7 @@ SUM_ERRORS = {
 
 
 @dataclass(frozen=True)
-class _Margin:
+class Margin:
     """The groups that cells are added to.
 
     Attributes
@@ -119,7 +120,7 @@ def _check(release: Release) -> None:
             )
 
 
-def _margin(release: Release, keys: list[str], by: Any, hierarchy: Any) -> _Margin:
+def _margin(release: Release, keys: list[str], by: Any, hierarchy: Any) -> Margin:
     hierarchies = _hierarchies(hierarchy, keys)
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
@@ -141,7 +142,7 @@ def _margin(release: Release, keys: list[str], by: Any, hierarchy: Any) -> _Marg
     groups, first = group_rows(list(labels.values())) if labels else (np.zeros(size, np.int64), np.zeros(1, np.int64))
     kept = {name: pa.concat_arrays(_chunks(column)).take(to_arrow(first)) for name, column in labels.items()}
     counts = np.bincount(groups, minlength=first.size).astype(np.int64)
-    return _Margin(kept, {name: owners[name].column for name in names if name not in keys}, groups, counts)
+    return Margin(kept, {name: owners[name].column for name in names if name not in keys}, groups, counts)
 
 
 def _hierarchies(hierarchy: Any, keys: list[str]) -> list[Hierarchy]:
@@ -171,7 +172,7 @@ def _chunks(column: Any) -> list[Any]:
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def _keys_facts(facts: Facts, margin: _Margin) -> KeysFacts | None:
+def _keys_facts(facts: Facts, margin: Margin) -> KeysFacts | None:
     if not margin.labels or facts.cells is None:
         return None
     kinds = {name: label_kind(column.type) or "" for name, column in margin.labels.items()}
@@ -191,7 +192,7 @@ def _free_name(columns: dict[str, Any], release: Release) -> str:
     return name
 
 
-def _summed(release: Release, name: str, facts: ColumnFacts, margin: _Margin) -> dict[str, Any]:
+def _summed(release: Release, name: str, facts: ColumnFacts, margin: Margin) -> dict[str, Any]:
     """Return the columns that are published for one summed column, by their suffixes."""
     mechanism, unit = release._known_mechanism(name), facts.grid
     groups, counts = margin.groups, margin.counts
@@ -272,11 +273,11 @@ def _more(narrow: Any, wide: Any, unit: Fraction) -> float:
 
 def _enlarged(release: Release, column: str, level: float, counts: Any, high: Array) -> tuple[Array, Array]:
     facts, mechanism = release.facts.columns[column], release._known_mechanism(column)
-    by_moments = mechanism._central_moments(np.zeros(1)) is not None  # type: ignore[attr-defined]
+    assert isinstance(mechanism, TransformationMechanism)
     spent = (1 - facts.level) * SUMS_SHARE
     before, now = 1 - facts.level - spent, 1 - level - spent
     centre = release._as_floats(column)
-    if not by_moments or now <= 0:
+    if not uses_moments(mechanism) or now <= 0:
         return np.zeros_like(high), np.full_like(high, math.inf)
     # Either inequality may have given the half-width; that of the second moment grows faster.
     half = (high - centre + float(facts.grid)) * math.sqrt(before / now) * (1 + 1e-12)
