@@ -71,7 +71,7 @@ def inspect(
 ) -> None:
     """CONFIDENTIAL: look at the records before a release. Nothing is drawn, charged or written to the ledger."""
     from slowscale.cli.shared import writable_path
-    from slowscale.plan import inspect_plan, read_plan
+    from slowscale.plan import inspect_tables, read_plan
 
     read = read_plan(plan)
     if report is not None:
@@ -82,7 +82,7 @@ def inspect(
                 report.with_name(f"{report.stem}-{name}{report.suffix}") if name else report, ".html", overwrite
             )
         check_tools()
-    found = inspect_plan(read, duplicates)
+    found = inspect_tables(read, duplicates)
     for name, one in found.items() if report is not None else ():
         assert report is not None
         path = report if not name else report.with_name(f"{report.stem}-{name}{report.suffix}")

@@ -12,7 +12,7 @@ from slowscale.plan.mistakes import locate
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.reading import read_plan
-from slowscale.plan.running import inspect_plan, run_plan, run_quantiles
+from slowscale.plan.running import inspect_plan, inspect_tables, run_plan, run_quantiles
 from slowscale.plan.starting import EXAMPLE, plan_address, starting_plan
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "check_room",
     "existing_outputs",
     "inspect_plan",
+    "inspect_tables",
     "locate",
     "open_account",
     "plan_address",

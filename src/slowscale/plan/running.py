@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slowscale.accounting import Accountant
-from slowscale.errors import UnitWarning
+from slowscale.errors import PlanError, UnitWarning
 from slowscale.plan.charging import open_account, open_accountant, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
@@ -82,10 +82,8 @@ def _open_session(plan: Plan, accountant: Accountant) -> "Session":
     )
 
 
-def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
-    """Look at the records of a plan; see `Session.inspect`. CONFIDENTIAL: for the curator only.
-
-    Return one inspection for each drawn table by its name; that of a plan for one table has the name "".
+def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
+    """Look at the records of a plan for one table; see `Session.inspect`. CONFIDENTIAL: for the curator only.
 
     The account is a copy, so that neither the look nor an error that depends on the records reaches the ledger.
 
@@ -95,6 +93,16 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]"
         The plan.
     duplicates
         Whether to count exact copies of records.
+    """
+    if plan.is_set:
+        raise PlanError(f"the plan describes the tables {', '.join(plan.drawn)}; look at them with inspect_tables")
+    return inspect_tables(plan, duplicates)[""]
+
+
+def inspect_tables(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
+    """Look at the records of a plan: one inspection for each drawn table by name. CONFIDENTIAL; see `inspect_plan`.
+
+    The inspection of a plan for one table has the name "".
     """
     from slowscale.session import Session
 

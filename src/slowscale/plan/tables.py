@@ -51,7 +51,7 @@ class TablePlan(PlanPart):
     def _check_kind(self) -> "TablePlan":
         if self.of is None and self.by is not None:
             raise ValueError(
-                "by is for a derived table: give from as well; for a drawn table write keys = { by = [...], file = ... }"
+                "by is for a derived table: give from as well; for a drawn table write keys = { by = […], file = … }"
             )
         if self.of is not None and (self.keys is not None or self.sums or self.count is not None):
             raise ValueError(

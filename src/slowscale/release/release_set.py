@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slowscale.sizes import SizesLike
 
 # The functions that prepare the files of a release, by the ending of the table's file.
-FORMATS = {"parquet": parquet_files, "csv": csv_files}
+WRITERS_OF = {"parquet": parquet_files, "csv": csv_files}
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class ReleaseSet(Mapping[str, Release]):
         for name, targets in paths.items():
             release = self.releases[name]
             for path in targets:
-                found |= FORMATS[path.suffix.lower()[1:]](release.table, release.facts, path, overwrite)
+                found |= WRITERS_OF[path.suffix.lower()[1:]](release.table, release.facts, path, overwrite)
         return found
 
     def report(

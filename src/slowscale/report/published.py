@@ -89,7 +89,7 @@ def _ratio(facts: RatioFacts) -> str:
     )
 
 
-def _example(release: Release, number: str) -> Html:
+def _example(release: Release, table_number: str) -> Html:
     shown = [(name, column.grid) for name, column in release.facts.columns.items()]
     estimates: list[tuple[str, Fraction | None]] = [*shown, *((name, None) for name in release.facts.ratios)]
     rows = []
@@ -117,7 +117,7 @@ def _example(release: Release, number: str) -> Html:
             " The estimate of a sum or count can lie outside its interval, and below 0, because it is unbiased, "
             "whereas the interval takes into account that the true number is not below 0."
         )
-    return table(caption(number, many, note), [top], [tag("tbody", *rows)], many)
+    return table(caption(table_number, many, note), [top], [tag("tbody", *rows)], many)
 
 
 def _error_grows(column: ColumnFacts) -> bool:

@@ -7,7 +7,7 @@ from slowscale.facts import SetFacts, SetTableFacts
 from slowscale.report.page import Html, tag
 
 # The size of a box, the space between boxes, and the letters that fit into a box, in units of the drawing.
-WIDTH, HEIGHT, ACROSS, DOWN, LETTERS = 210, 74, 56, 18, 27
+BOX_WIDTH, BOX_HEIGHT, ACROSS, DOWN, LETTERS = 210, 74, 56, 18, 27
 
 
 def set_map(described: SetFacts, notes: Mapping[str, str]) -> Html:
@@ -22,7 +22,7 @@ def set_map(described: SetFacts, notes: Mapping[str, str]) -> Html:
     """
     places = _places(described.tables)
     columns, rows = (max(place[i] for place in places.values()) + 1 for i in (0, 1))
-    width, height = columns * (WIDTH + ACROSS) - ACROSS + 2, rows * (HEIGHT + DOWN) - DOWN + 2
+    width, height = columns * (BOX_WIDTH + ACROSS) - ACROSS + 2, rows * (BOX_HEIGHT + DOWN) - DOWN + 2
     parts = [_edge(places[table.of], places[name]) for name, table in described.tables.items() if table.of is not None]
     parts += [
         _box(name, table, notes.get(name, ""), places[name], name == described.table)
@@ -66,8 +66,8 @@ def _places(tables: Mapping[str, SetTableFacts]) -> dict[str, tuple[int, int]]:
 
 def _edge(start: tuple[int, int], end: tuple[int, int]) -> Html:
     """Return a line from the right side of a box to the left side of another."""
-    x, y = start[0] * (WIDTH + ACROSS) + WIDTH, start[1] * (HEIGHT + DOWN) + HEIGHT / 2
-    to_x, to_y = end[0] * (WIDTH + ACROSS), end[1] * (HEIGHT + DOWN) + HEIGHT / 2
+    x, y = start[0] * (BOX_WIDTH + ACROSS) + BOX_WIDTH, start[1] * (BOX_HEIGHT + DOWN) + BOX_HEIGHT / 2
+    to_x, to_y = end[0] * (BOX_WIDTH + ACROSS), end[1] * (BOX_HEIGHT + DOWN) + BOX_HEIGHT / 2
     middle = x + ACROSS / 2
     arrow = f"M{to_x - 7} {to_y - 4}L{to_x} {to_y}L{to_x - 7} {to_y + 4}"
     return Html(f'<path class="edge" d="M{x} {y}H{middle}V{to_y}H{to_x}"/><path class="edge" d="{arrow}"/>')
@@ -75,7 +75,7 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> Html:
 
 def _box(name: str, table: SetTableFacts, note: str, place: tuple[int, int], here: bool) -> Html:
     """Return the box of a table, with its name, its key columns, its rows and a note."""
-    x, y = place[0] * (WIDTH + ACROSS), place[1] * (HEIGHT + DOWN)
+    x, y = place[0] * (BOX_WIDTH + ACROSS), place[1] * (BOX_HEIGHT + DOWN)
     by = f"by {', '.join(table.by)}" if table.by else "total"
     rows = f"{table.rows:,} {'row' if table.rows == 1 else 'rows'}, {'drawn' if table.drawn else 'derived'}"
     lines = [("name", name), ("", by), ("", rows), ("note", note)]
@@ -84,7 +84,7 @@ def _box(name: str, table: SetTableFacts, note: str, place: tuple[int, int], her
         for i, (kind, text) in enumerate(lines)
     )
     kind = f"{'drawn' if table.drawn else 'derived'}{' here' if here else ''}"
-    box = f'<rect class="{kind}" x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5"/>'
+    box = f'<rect class="{kind}" x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5"/>'
     return Html(f"<g>{box}{texts}</g>")
 
 

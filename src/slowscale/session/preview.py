@@ -115,12 +115,12 @@ class TablePreview:
         """Whether the table has noise of its own."""
         return self.of is None
 
-    def errors(self, column: ColumnPolicy, total: float = 0.0) -> list[float]:
+    def errors(self, column: ColumnPolicy, at: float = 0.0) -> list[float]:
         """Return the standard errors of numbers with the fewest, the median and the most cells.
 
-        Where the error of a cell depends on its sum, the total is taken to be spread evenly over the cells.
+        Where the error of a cell depends on its sum, each cell is taken to have the sum `at`.
         """
-        return [math.sqrt(cells) * float(column.errors(total / cells)) for cells in self.cells]
+        return [math.sqrt(cells) * float(column.errors(at)) for cells in self.cells]
 
     def describe(self) -> list[str]:
         """Return the table in words: what it consists of, and how accurate it is."""
@@ -140,10 +140,11 @@ class TablePreview:
         if column.mechanism is None:
             return "its error is not known"
         if column.name not in self.half_widths:
-            totals = example_sums(column, ())
-            errors = ", ".join(f"{figure(self.errors(column, at)[1])} for a sum of {figure(at)}" for at in totals)
-            spread = "" if self.drawn else ", spread evenly over the cells"
-            return f"standard error {errors}{spread}"
+            words = []
+            for at in example_sums(column, ()):
+                error = self.errors(column, at)[1]
+                words.append(f"{figure(error)} for {'a sum' if self.drawn else 'cells with sums'} of {figure(at)}")
+            return f"standard error {', '.join(words)}"
         errors, widths = self.errors(column), self.half_widths[column.name]
         return f"standard error {_span(errors)}, {percent(self.level)} interval ± {_span(widths)}"
 
