@@ -321,6 +321,10 @@ def test_losses_of_records_are_added_over_tables():
     wanted += np.where((RECORDS["kind"] == "farm") & (emp > 5), ss.Root(4, 1).policy(pay), 0)
     losses = session.losses(found)
     assert losses.records == 6
+    assert session.losses(found["cells"]).largest[1] == pytest.approx(POLYLOG.policy(500))
+    for look in (session.losses, session.errors):
+        with pytest.raises(ss.ParameterError, match=f"published cells of release {found['cells'].facts.id}"):
+            look(found["nation"])
     assert losses.largest[1] == pytest.approx(wanted.max(), rel=1e-9)
     assert losses.quantiles[0.5] == pytest.approx(np.median(wanted), rel=2e-3)
 

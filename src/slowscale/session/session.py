@@ -461,6 +461,11 @@ class Session:
         """Return the query of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
             raise ParameterError("release must be one that this session made, or one read with ss.read_release")
+        if release.facts.rollup:
+            raise ParameterError(
+                "release must be one of drawn cells, but this one is made of the published cells of release "
+                f"{release.facts.rollup.of}; give that release, or the set that both belong to"
+            )
         if release.facts.id not in self._queries:
             query = query_of(release, self.dataset, self.protect)
             try:
