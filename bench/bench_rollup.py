@@ -5,7 +5,9 @@ every round, because each round has another scale of the noise.
 """
 
 import itertools
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -67,8 +69,10 @@ def main() -> None:
         anew = ss.Release(release.table, release.facts, release.policy, None, {"pay": fresh()[name]})
         return anew.rollup("state")
 
-    candidates = {"pyarrow group_by sum": lambda: table.group_by("state").aggregate([("pay", "sum")])}
-    candidates |= {name: (lambda name=name: rolled(name)) for name in releases}
+    candidates: dict[str, Callable[[], object]] = {
+        "pyarrow group_by sum": lambda: table.group_by("state").aggregate([("pay", "sum")])
+    }
+    candidates |= {name: partial(rolled, name) for name in releases}
     times = seconds(candidates, rounds=5)
     report(f"{CELLS:,} cells rolled up to {STATES} states", times, "pyarrow group_by sum")
     for name in releases:

@@ -57,7 +57,7 @@ class Hierarchy:
                 )
         if all(_is_digits(level) for level in self.levels.values()):
             _check_digits(self.levels)
-            object.__setattr__(self, "levels", dict(self.levels))
+            object.__setattr__(self, "levels", {name: int(level) for name, level in self.levels.items()})  # type: ignore[arg-type]
         else:
             object.__setattr__(self, "levels", _composed(self.column, self.levels))
 
@@ -135,6 +135,14 @@ class Hierarchy:
         }
         return {"column": self.column, "levels": levels}
 
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "Hierarchy":
+        """Return the hierarchy that `to_dict` described."""
+        levels = {
+            name: level if isinstance(level, int) else dict(level) for name, level in description["levels"].items()
+        }
+        return Hierarchy(description["column"], levels)
+
     def labels(self, level: str, labels: Iterable[Label]) -> list[Any]:
         """Return the label of a level to which each label of the column belongs."""
         if level not in self.levels:
@@ -157,6 +165,11 @@ class Hierarchy:
         at = pc.index_in(labels, value_set=distinct)
         found = parents.take(at)
         return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def kind_of_labels(column: pa.Array | pa.ChunkedArray) -> str:
+    """Return what the labels of a column are: text, whole numbers, booleans or dates."""
+    return label_kind(column.type) or ""
 
 
 def _is_digits(level: object) -> bool:

@@ -168,4 +168,4 @@ def sum_variances(mechanism: Any, transformed: Any, groups: Any, counts: Array, 
     if isinstance(mechanism, AdditiveMechanism):
         return np.asarray(counts * float(one))
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.maximum(np.bincount(groups, one, counts.size), counts * mechanism.std(0) ** 2)
+        return np.asarray(np.maximum(np.bincount(groups, one, counts.size), counts * mechanism.std(0) ** 2))

@@ -3,7 +3,7 @@
 The density of the noise is replaced by its averages over cells of width h, and what lies far out is left out. Both only
 lower the probability: the averages move mass away from 0, and if one of several independent variables, all symmetric
 and unimodal, is replaced by a less peaked one, so is their sum (Birnbaum 1948; the proof also holds on a lattice). The
-result is therefore never too narrow, whatever h is, and h is chosen so that it is too wide by about 0.1 % at most.
+result is therefore never too narrow, whatever h is, and h is chosen so that it is too wide by about 0.2 % at most.
 
 A variable with such a density is h·(L + U), with a whole number L and U uniform on (−½, ½). The whole number nearest to
 L₁ + … + Lₙ + U₁ + … + Uₙ is therefore what is needed. Its distribution is that of ΣL, by the discrete cosine transform,
@@ -16,7 +16,7 @@ one makes it less peaked.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -35,6 +35,8 @@ KEPT_WIDTHS, PERIOD_WIDTHS = 8, 32
 MOST_UNITS = 2**14
 # The floating-point error of a probability: absolute, and per variable.
 FLOAT_ERROR, FLOAT_ERROR_PER_NOISE = 1e-12, 1e-14
+# The relative error that quantiles may have, because the distribution of a noise is accurate to 1e-10.
+QUANTILE_ERROR = 1e-9
 # Rates at which exponential moments bound what the periodic transform counts twice, times the planned half-width.
 RATES = (2.0, 3.0, 1.5, 1.0, 4.0, 6.0, 0.5, 0.25)
 # Sums of fewer uniform variables than this are evaluated by the formula of a B-spline.
@@ -126,12 +128,32 @@ def _one_count(
             break
         else:
             return cells, cells.width(steps)
-    return None, union_bound(noise, count, level, unit)
+    return None, chernoff_width(noise, count, level, unit)
 
 
-def union_bound(noise: SymmetricNoise, count: int, level: float, unit: float | None) -> float:
-    """Return a half-width that holds by the union bound: n times that of one noise at the level 1 − (1 − level)/n."""
-    return count * _one(noise, 1 - (1 - level) / count, unit)
+def chernoff_width(noise: SymmetricNoise, count: int, level: float, unit: float | None) -> float:
+    """Return a half-width for a level so near to 1 that the transform is not precise enough; it is somewhat wider.
+
+    Half of the error probability is for a noise beyond a cut. The rest bounds the sum of noises up to the cut by
+    Chernoff's inequality.
+    """
+    miss = 1 - level
+    cut = noise.isf(max(miss / (4 * count), 1e-300))
+    if not 0 < cut < 1e290:
+        return math.inf
+    step = cut / (KEPT_WIDTHS * LEAST_CELLS)
+    if unit is not None:
+        step = unit * (2 * math.ceil(max(step / unit - 1, 0) / 2) + 1)
+    cells = _Cells(noise, step, math.ceil(cut / step / KEPT_WIDTHS), count, unit, step == unit)
+    left = miss - count * float(noise._tail(np.array([(cells._masses.size - 0.5) * step]))[0])
+    if left <= 0:
+        return math.inf
+    found = math.inf
+    for s in np.geomspace(0.01, 600, 60) / cells._masses.size:
+        log_uniform = math.log(math.sinh(s / 2) / (s / 2))
+        log_moment = count * (cells._log_moment(float(s)) + log_uniform + FLOAT_ERROR_PER_NOISE)
+        found = min(found, (math.log(2 / left) + log_moment) / s)
+    return cells.width(found if not cells.exact else math.ceil(found) + 0.5)
 
 
 def planned_width(noise: SymmetricNoise, count: int, level: float) -> float:
@@ -176,6 +198,7 @@ class _Cells:
     most: int
     unit: float | None
     exact: bool
+    _moments: dict[float, float] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def planned(noise: SymmetricNoise, count: int, width: float, unit: float | None) -> "_Cells":
@@ -222,6 +245,13 @@ class _Cells:
         with np.errstate(divide="ignore"):
             return np.log(np.abs(found)), np.sign(found)
 
+    def _log_moment(self, s: float) -> float:
+        """Return ln E exp(sL)."""
+        if s not in self._moments:
+            grown = np.exp(s * np.arange(1, self._masses.size))
+            self._moments[s] = math.log(float(self._masses[0] + self._masses[1:] @ (grown + 1 / grown)))
+        return self._moments[s]
+
     def _counted_twice(self, count: int, allowed: float) -> float:
         """Return a bound on the probability of sums that the periodic transform mistakes for small ones (Chernoff).
 
@@ -231,7 +261,7 @@ class _Cells:
         for rate in RATES:
             s = rate / self.half
             of_uniform = 0.0 if self.exact else math.log(math.sinh(s / 2) / (s / 2))
-            log = math.log(2) + count * (_log_moment(self, s) + of_uniform) + s / 2 - s * start
+            log = math.log(2) + count * (self._log_moment(s) + of_uniform) + s / 2 - s * start
             least = min(least, log)
             if least < math.log(allowed):
                 break
@@ -240,7 +270,7 @@ class _Cells:
     def steps(self, count: int, level: float) -> float | None:
         """Return a half-width in cells, None if it is larger than planned, or NaN if rounding errors are too large."""
         lost = FLOAT_ERROR + FLOAT_ERROR_PER_NOISE * count
-        if lost > (1 - level) / 100:
+        if lost > (1 - level) / 20:
             return math.nan
         goal = level + lost + self._counted_twice(count, lost)
         if goal >= 1:
@@ -260,11 +290,12 @@ class _Cells:
         logs, signs = self._transform
         last = np.flatnonzero(count * logs > -45.0)
         some = slice(0, int(last[-1]) + 1 if last.size else 1)
-        powers = np.exp(count * logs[some])
+        powers: Array = np.exp(count * logs[some])
         if count % 2:
-            powers *= signs[some]
+            powers = powers * signs[some]
         if not self.exact:
-            powers *= uniform_transform(np.arange(some.stop) * (math.pi / self._size), count)
+            t: Array = np.arange(some.stop, dtype=float) * (math.pi / self._size)
+            powers = powers * uniform_transform(t, count)
         return powers
 
     def _search(self, powers: Array, goal: float, most: int) -> tuple[float | None, tuple[float, float]]:
@@ -302,18 +333,10 @@ class _Cells:
         For exact cells, `steps` is q + ½ with whole q.
         """
         if self.unit is None:
-            return steps * self.step * (1 + 1e-12)
+            return steps * self.step * (1 + QUANTILE_ERROR)
         if self.exact:
             return steps - 0.5
-        return float(math.ceil(steps * (self.step / self.unit) * (1 + 1e-12) - 0.5))
-
-
-@lru_cache(maxsize=256)
-def _log_moment(cells: _Cells, s: float) -> float:
-    """Return ln E exp(sL)."""
-    masses = cells._masses
-    grown = np.exp(s * np.arange(masses.size))
-    return math.log(float(masses[0] + masses[1:] @ (grown[1:] + 1 / grown[1:])))
+        return float(math.ceil(steps * (self.step / self.unit) * (1 + QUANTILE_ERROR) - 0.5))
 
 
 def uniform_transform(t: Array, count: int) -> Array:
@@ -324,7 +347,7 @@ def uniform_transform(t: Array, count: int) -> Array:
     """
     if count < FEW_UNIFORM:
         values = [_spline(count, k) for k in range(count // 2 + 1)]
-        return np.asarray(values[0] + 2 * sum(value * np.cos(k * t) for k, value in enumerate(values) if k))
+        return np.asarray(values[0] + sum(2 * value * np.cos(k * t) for k, value in enumerate(values) if k) + 0.0 * t)
     x = t / 2
     sine = np.sin(x)
     total = np.zeros_like(t)
@@ -343,4 +366,4 @@ def _spline(degree: int, k: int) -> float:
     total = sum(
         (-1) ** j * math.comb(degree + 1, j) * max(2 * k + degree + 1 - 2 * j, 0) ** degree for j in range(degree + 2)
     )
-    return total / (2**degree * math.factorial(degree))
+    return float(total / (2**degree * math.factorial(degree)))

@@ -19,7 +19,7 @@ from slowscale.arrays import group_rows, to_arrow, to_numpy
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.facts import ABSENT, ColumnFacts, Facts, KeysFacts, RollupFacts
 from slowscale.figures import STANDARD_ERROR_DIGITS, rounded
-from slowscale.hierarchies import Hierarchy, label_kind
+from slowscale.hierarchies import Hierarchy, kind_of_labels
 from slowscale.mechanisms import TransformationMechanism
 from slowscale.mechanisms.grid import add, compact, outward
 from slowscale.mechanisms.sum_intervals import (
@@ -72,8 +72,8 @@ def roll_up(
     margin = _margin(release, keys, by, hierarchy)
     columns = dict(margin.labels)
     known = {name: release._known_mechanism(name) for name in release.facts.columns}
-    for name, facts in release.facts.columns.items():
-        columns |= {name + suffix: column for suffix, column in _summed(release, name, facts, margin).items()}
+    for name, one in release.facts.columns.items():
+        columns |= {name + suffix: column for suffix, column in _summed(release, name, one, margin).items()}
     number = _free_name(columns, release)
     columns[number] = to_arrow(margin.counts)
     facts = replace(
@@ -122,7 +122,7 @@ def _check(release: Release) -> None:
 
 def _margin(release: Release, keys: list[str], by: Any, hierarchy: Any) -> Margin:
     hierarchies = _hierarchies(hierarchy, keys)
-    names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [None]
+    names: list[Any] = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
         raise ParameterTypeError(f"by must be the name of a key column, or a list of names, got {by!r:.60}")
     owners = {level: one for one in hierarchies for level in one.levels}
@@ -175,7 +175,7 @@ def _chunks(column: Any) -> list[Any]:
 def _keys_facts(facts: Facts, margin: Margin) -> KeysFacts | None:
     if not margin.labels or facts.cells is None:
         return None
-    kinds = {name: label_kind(column.type) or "" for name, column in margin.labels.items()}
+    kinds = {name: facts.cells.columns.get(name) or kind_of_labels(column) for name, column in margin.labels.items()}
     return replace(facts.cells, columns=kinds, count=margin.counts.size)
 
 

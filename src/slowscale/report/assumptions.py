@@ -5,6 +5,7 @@ from importlib.metadata import version
 from slowscale.facts import ABSENT
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.release import Release, ReleaseSet
+from slowscale.release.release import rollup_in_words
 from slowscale.report.page import Section, facts, joined, tag
 from slowscale.report.words import listed, upper
 
@@ -30,7 +31,9 @@ def assumptions_section(release: Release) -> Section:
     keys = known.cells
     columns = known.columns.values()
     entries: list[tuple[str, object]] = [("Protected", f"{upper(known.protects)}.")]
-    if keys is None:
+    if known.rollup:
+        entries.append(("Groups", rollup_in_words(known.rollup)))
+    elif keys is None:
         entries.append(("Groups", "None: the total over all records is published."))
     else:
         empty = "" if keys.from_data else ", including groups without any record"

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 
 from slowscale.columns import sum_powers
-from slowscale.facts import ColumnFacts, RatioFacts
+from slowscale.facts import ColumnFacts, RatioFacts, RollupFacts
 from slowscale.figures import figure, grid, percent, published, rounded_figure
 from slowscale.release import Release
-from slowscale.release.release import released_by
+from slowscale.release.release import released_by, rollup_in_words
 from slowscale.report.charts import Axis, LineChart, points
 from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope
@@ -75,7 +75,16 @@ def published_section(release: Release, numbers: tuple[str, str] = ("Table 1.", 
         ),
         _example(release, numbers[1]),
     ]
+    if release.facts.rollup:
+        parts[1:1] = _rollup(release.facts.rollup)
     return Section("published", "What was published", "What was published", parts)
+
+
+def _rollup(facts: RollupFacts) -> list[Html]:
+    """Return what the sums of a roll-up are made of, and how their intervals were computed."""
+    rules = [paragraph(tag("strong", name), f": the interval comes from {rule}.") for name, rule in facts.rules.items()]
+    made = f"{rollup_in_words(facts)} They are computed from published numbers, so no record loses more by them."
+    return [paragraph(made), *rules]
 
 
 def _ratio(facts: RatioFacts) -> str:
@@ -146,12 +155,23 @@ def error_section(release: Release, scope: Scope) -> Section:
             lines[name] = points(values, errors)
         else:
             endless.append(name)
+    added = (
+        [
+            paragraph(
+                "The numbers of this table are sums of published cells, whose noise is drawn independently. This "
+                "section is about the standard error of one cell. The variances of the cells of a sum add up."
+            )
+        ]
+        if release.facts.rollup
+        else []
+    )
     parts = [
+        *added,
         paragraph(
             "The noise of every number is drawn independently. If noise is added to the sum itself, the standard error "
             "is the same for all sums. If the sum is transformed first, the standard error grows with the sum. "
             "Rounding to the unit is included."
-        )
+        ),
     ]
     if lines:
         chart = LineChart(
@@ -172,7 +192,7 @@ def error_section(release: Release, scope: Scope) -> Section:
         if names:
             parts.append(paragraph(tag("strong", listed(names)), reason))
     transformed = [name for name, column in release.facts.columns.items() if _error_grows(column)]
-    if transformed:
+    if transformed and not release.facts.rollup:
         parts.append(paragraph(tag("strong", listed(transformed)), TRANSFORMED))
     if any(column.nonnegative for column in release.facts.columns.values()):
         parts.append(paragraph("This is the error before results below 0 are set to 0."))

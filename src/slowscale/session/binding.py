@@ -68,6 +68,10 @@ def query_of(release: Release, dataset: str | None, protect: str | None) -> Quer
         The name of the data set and the column of protected entities, which must be those of the release.
     """
     facts = release.facts
+    if facts.rollup:
+        raise ParameterError(
+            f"release must be one that was drawn, but this one is a roll-up of release {facts.rollup.of}; use that one"
+        )
     for argument, here, there in (("dataset", dataset, facts.dataset or None), ("protect", protect, facts.protect)):
         if here != there:
             raise ParameterError(
