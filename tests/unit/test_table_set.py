@@ -323,7 +323,7 @@ def test_losses_of_records_are_added_over_tables():
     assert losses.records == 6
     assert session.losses(found["cells"]).largest[1] == pytest.approx(POLYLOG.policy(500))
     for look in (session.losses, session.errors):
-        with pytest.raises(ss.ParameterError, match=f"published cells of release {found['cells'].facts.id}"):
+        with pytest.raises(ss.ParameterError, match=f"a roll-up of release {found['cells'].facts.id}"):
             look(found["nation"])
     assert losses.largest[1] == pytest.approx(wanted.max(), rel=1e-9)
     assert losses.quantiles[0.5] == pytest.approx(np.median(wanted), rel=2e-3)
@@ -445,7 +445,7 @@ def joint_divergence(numbers, order, edges, nodes):
     return float(special.logsumexp(logs, b=weights)) / (order - 1)
 
 
-WIDE, NARROW = np.geomspace(1e-3, 1e6, 19), np.geomspace(0.1, 60, 7)
+FINE, WIDE, NARROW = np.geomspace(1e-3, 1e7, 41), np.geomspace(1e-3, 1e6, 19), np.geomspace(0.1, 60, 7)
 
 
 @pytest.mark.parametrize("size", [1, 6, 40])
@@ -521,3 +521,33 @@ def test_the_loss_of_an_entity_against_brute_force():
         # The policy of the set at the cells of one table would be too small: 3² + 5² < 8².
         wrong = sum(found.policy({"emp": cell["emp"]}) for cell in inside["cells"])
         assert math.isclose(policy - wrong, (64 - 34) / (2 * 36), rel_tol=1e-9)
+
+
+# Splitting one policy over several drawn tables (docs/table-sets.md)
+
+SPLITS = {
+    1: (ss.ArsinhNormal(5.08, 1.6), 46.3),
+    2: (ss.ArsinhNormal(34.3, 2.1), 1995),
+    4: (ss.ArsinhNormal(8040, 1.5), 53_640),
+}
+
+
+@pytest.mark.parametrize("tables", SPLITS)
+def test_splitting_a_policy_is_ruinous(tables):
+    """The noise of the page stays within the policy of one table, and a scale that is 5 % smaller does not.
+
+    The loss is the largest divergence by its order, found by quadrature: independent of the curves that the page uses.
+    """
+    one = ss.ExponentialPolylog(d=0.2378, sigma=1, p=2).policy
+    mechanism, std = SPLITS[tables]
+    assert mechanism.std() == pytest.approx(std, rel=1e-3)
+    orders = np.geomspace(1.001, 60, 12)
+
+    def share(scale, size):
+        noise = ss.ArsinhNormal(scale, mechanism.shape).noise
+        found = [joint_divergence([(noise, size)], order, FINE, 24) / order for order in orders]
+        return tables * max(found) / one(size)
+
+    sizes = [1.0, 10.0, 300.0, 1e4, 1.55e6]
+    assert max(share(mechanism.scale, size) for size in sizes) <= 1
+    assert max(share(0.95 * mechanism.scale, size) for size in sizes) > 0.98

@@ -110,9 +110,8 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
-    from slowscale.cli.printing import show_plan, show_release, show_release_set, show_set
+    from slowscale.cli.printing import show_plan, show_release, show_set
     from slowscale.plan import check_outputs, check_room, open_account, preview_plan, read_plan, run_plan
-    from slowscale.release import ReleaseSet
 
     read = read_plan(plan)
     check_outputs(read, overwrite, confidential_report)
@@ -126,7 +125,5 @@ def release(
     made, files = run_plan(read, overwrite, confidential_report)
     if as_json:
         print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict()})
-    elif isinstance(made, ReleaseSet):
-        show_release_set(made, files)
     else:
         show_release(made, files)

@@ -151,11 +151,18 @@ def _worst(most: float) -> str:
     return "as good as certain: the privacy loss has no limit" if math.isinf(most) else f"{worst_case(most)} certain"
 
 
-def show_release(release: "Release", files: Sequence[Any]) -> None:
-    """Print the first rows of a release, what it costs, and the files that were written."""
+def show_release(release: "Release | ReleaseSet", files: Sequence[Any]) -> None:
+    """Print the first rows of each table of a release, what it costs, and the files that were written."""
     from rich.console import Console
 
-    _print_rows(release)
+    from slowscale.release import ReleaseSet
+
+    if isinstance(release, ReleaseSet):
+        for name, one in release.items():
+            typer.echo(f"Table {name}:")
+            _print_rows(one)
+    else:
+        _print_rows(release)
     Console().print(str(release), highlight=False, soft_wrap=True, markup=False)
     for file in files:
         typer.echo(f"wrote {file}")
@@ -217,16 +224,6 @@ def set_as_json(preview: "SetPreview") -> dict[str, Any]:
         }
         for table in preview.tables
     }
-
-
-def show_release_set(found: "ReleaseSet", files: Sequence[Any]) -> None:
-    """Print the first rows of each table of a set, what it costs, and the files that were written."""
-    for name, release in found.items():
-        typer.echo(f"Table {name}:")
-        _print_rows(release)
-    typer.echo(repr(found))
-    for file in files:
-        typer.echo(f"wrote {file}")
 
 
 def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"]) -> list[dict[str, Any]]:

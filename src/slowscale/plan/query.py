@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import ParameterError
-from slowscale.plan.inputs import KeysPlan
 from slowscale.plan.models import Plan
+from slowscale.plan.tables import HierarchyPlan
 from slowscale.typing import Label
 
 if TYPE_CHECKING:
+    from slowscale.hierarchies import Hierarchy
     from slowscale.query import Query
     from slowscale.session import Session
     from slowscale.table_set import TableSet
@@ -63,11 +64,24 @@ def plan_tables(plan: Plan, session: "Session", *, stand_in: bool = False) -> "T
         single = plan.drawn[part.name]
         keys = stand_in_keys(single, session) if part.name in unread else plan_keys(single, session)
         tables[part.name] = plan_query(single, keys)
-    found = TableSet(tables, [part.build() for part in plan.hierarchy])
+    found = TableSet(tables, [_hierarchy(part, plan, session) for part in plan.hierarchy])
     if not unread:
         return found
     kept = {name: table for name, table in tables.items() if name in found.drawn or found.source(name) not in unread}
     return TableSet(kept, found.hierarchies)
+
+
+def _hierarchy(part: HierarchyPlan, plan: Plan, session: "Session") -> "Hierarchy":
+    """Return a hierarchy that a plan describes; its file is read now."""
+    from slowscale.hierarchies import Hierarchy
+
+    if part.digits is not None:
+        return Hierarchy.digits(part.column, part.digits)
+    assert part.file is not None
+    assert part.levels is not None
+    csv = None if part.csv is None else part.csv.settings
+    types = _file_types(part.file, part.types, csv, _with_derived(plan, session))
+    return Hierarchy.from_file(part.column, part.file, part.levels, types, csv)
 
 
 def plan_keys(plan: Plan, session: "Session") -> "Keys | None":
@@ -83,7 +97,9 @@ def plan_keys(plan: Plan, session: "Session") -> "Keys | None":
         assert keys.by is not None
         return Keys.public_in(session, keys.by, derive=plan.data.derive or None)
     csv = None if keys.csv is None else keys.csv.settings
-    return Keys.from_file(keys.file, keys.by, _key_file_types(keys, csv, _with_derived(plan, session)), csv)
+    return Keys.from_file(
+        keys.file, keys.by, _file_types(keys.file, keys.types, csv, _with_derived(plan, session)), csv
+    )
 
 
 def stand_in_keys(plan: Plan, session: "Session") -> "Keys":
@@ -119,8 +135,8 @@ def _with_derived(plan: Plan, session: "Session") -> Any:
     return rowwise.derive(session.table, plan.data.derive or None)
 
 
-def _key_file_types(keys: KeysPlan, csv: dict[str, Any] | None, table: Any) -> dict[str, str] | None:
-    """Return the types to read a key file with.
+def _file_types(file: str, declared: dict[str, str], csv: dict[str, Any] | None, table: Any) -> dict[str, str] | None:
+    """Return the types to read a file of keys or of a hierarchy with.
 
     A CSV or Excel file holds text; its columns get the types of the same columns of the data. Those are declared types
     or text, so the published types never depend on the records.
@@ -128,10 +144,9 @@ def _key_file_types(keys: KeysPlan, csv: dict[str, Any] | None, table: Any) -> d
     from slowscale.tables.keys import label_kind
     from slowscale.tables.sources import open_source
 
-    assert keys.file is not None
-    source = open_source(keys.file, csv=csv, argument="keys")
+    source = open_source(file, csv=csv, argument="keys")
     if not source.text_numbers:
-        return keys.types or None
+        return declared or None
     kinds = {name: label_kind(table[name].type()) for name in source.table.columns if name in table.columns}
     types = {name: LABEL_TYPES[kind] for name, kind in kinds.items() if kind is not None}
-    return {**types, **keys.types} or None
+    return {**types, **declared} or None

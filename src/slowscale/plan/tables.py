@@ -1,16 +1,13 @@
 """The tables [[table]] and [[hierarchy]] of a plan: several tables that are published together."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from slowscale.files import PLAIN_NAME
-from slowscale.plan.base import FilePath, PlanPart
-from slowscale.plan.inputs import KeysPlan
+from slowscale.plan.base import FilePath, PlanPart, Types
+from slowscale.plan.inputs import CsvPlan, KeysPlan
 from slowscale.plan.mechanisms import MechanismPlan, SumPlan
-
-if TYPE_CHECKING:
-    from slowscale.hierarchies import Hierarchy
 
 
 class TablePlan(PlanPart):
@@ -78,7 +75,11 @@ class HierarchyPlan(PlanPart):
         description="A file with one row for each label of the column, and a column for each level. Relative to the "
         "plan.",
     )
-    levels: list[str] | None = Field(None, description="The levels: columns of the file.")
+    levels: list[str] | None = Field(None, description="The levels: columns of the file, in ascending order.")
+    types: Types = Field(
+        {}, description="Types of the columns of a CSV file; if not given, those of the same columns of the data."
+    )
+    csv: CsvPlan | None = Field(None, description="The format of the file, if it is a CSV file.")
 
     @model_validator(mode="after")
     def _check_form(self) -> "HierarchyPlan":
@@ -88,21 +89,9 @@ class HierarchyPlan(PlanPart):
             raise ValueError('file needs the levels, such as levels = ["state"]')
         if self.file is None and self.levels is not None:
             raise ValueError("levels are columns of a file: give file, or remove levels")
+        if self.file is None and (self.types or self.csv is not None):
+            raise ValueError("types and csv go with file")
         return self
-
-    @property
-    def level_names(self) -> list[str]:
-        """The names of the levels."""
-        return list(self.levels or self.digits or ())
-
-    def build(self) -> "Hierarchy":
-        """Return the hierarchy; its file is read now."""
-        from slowscale.hierarchies import Hierarchy
-
-        if self.digits is not None:
-            return Hierarchy.digits(self.column, self.digits)
-        assert self.file is not None
-        return Hierarchy.from_file(self.column, self.file, levels=self.levels)
 
 
 def table_chain(tables: list[TablePlan], name: str) -> list[str]:

@@ -1,8 +1,10 @@
 """Previews: what a query or a set of tables would cost and how accurate it would be, before any record is read."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -10,9 +12,9 @@ from slowscale.accounting import RecordPolicy, Spent
 from slowscale.accounting.spent import total_losses
 from slowscale.arrays import to_numpy
 from slowscale.columns import ColumnPolicy, column_policies, example_sums, shown_sizes
-from slowscale.errors import CapError
+from slowscale.errors import CapError, ScaleWarning, SlowscaleError
 from slowscale.figures import figure, percent
-from slowscale.mechanisms import AdditiveMechanism
+from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import notion_in_words
 from slowscale.mechanisms.sum_intervals import sum_half_steps
@@ -130,7 +132,7 @@ class TablePreview:
         else:
             few, median, most = self.cells
             number = f"{few:,} cells" if few == most else f"{few:,} to {most:,} cells (median {median:,})"
-            how = f"derived from {self.of}; each number is the sum of {number} of {self.source}"
+            how = f"derived from {self.of}; each number is the sum of {number} of the table {self.source}"
         lines = [f"{self.name}: {groups}, {how}"]
         for column in self.columns:
             lines.append(f"  {column.name}: {self._errors_in_words(column)}")
@@ -234,14 +236,14 @@ class SetPreview:
         lines = ["The loss (PRzCDP) by the size of the record:", *_aligned(["", *names], rows)]
         for table in self.tables:
             lines += table.describe()
-        return [*lines, *self._alternatives(losses)]
+        return [*lines, *self._alternatives(losses), *self._splits(sizes)]
 
     def _alternatives(self, losses: Mapping[str, Mapping[str, float]]) -> list[str]:
         """Return what it would cost to draw a derived table, and what deriving a drawn one would save."""
-        lines = []
+        lines: list[str] = []
         for source in [table.name for table in self.tables if table.drawn]:
             derived = [table for table in self.tables if not table.drawn and table.source == source]
-            last = next(reversed(losses[source]), None)
+            last = next(reversed(list(losses[source])), None)
             if last is None or not derived:
                 continue
             loss, total = losses[source][last], losses[""][last]
@@ -252,7 +254,7 @@ class SetPreview:
                 f"{', for each table that is drawn' if len(derived) > 1 else ''}."
             )
         for table in self.tables:
-            last = next(reversed(losses[table.name]), None)
+            last = next(reversed(list(losses[table.name])), None)
             if table.instead is None or last is None:
                 continue
             loss, total = losses[table.name][last], losses[""][last]
@@ -265,8 +267,66 @@ class SetPreview:
             )
         return lines
 
+    def _splits(self, sizes: SizesLike) -> list[str]:
+        """Return which noise would keep the loss of all drawn tables within that of one of them."""
+        lines = []
+        drawn = [table for table in self.tables if table.drawn]
+        for column in {column.name: column for table in drawn for column in table.columns}.values():
+            several = [table for table in drawn if any(other.name == column.name for other in table.columns)]
+            first = next(other for other in several[0].columns if other.name == column.name)
+            values = [1.0] if first.single else [size.value(first.name) or 0.0 for size in self._shown(sizes)]
+            if len(several) < 2 or first.mechanism is None:
+                continue
+            error = split_std(first.mechanism, len(several), values)
+            if error is not None:
+                lines.append(
+                    f"If {len(several)} drawn tables are to cost records of these sizes no more through {first.name} "
+                    f"than {several[0].name} alone, the noise needs a standard deviation of {figure(error)} in each, in "
+                    f"place of {figure(float(first.mechanism.std(0)))}."
+                )
+        return lines
+
     def __str__(self) -> str:
         return self.describe()
+
+
+def split_std(mechanism: Mechanism, tables: int, values: Sequence[float]) -> float | None:
+    """Return the least standard deviation of such noise with which several tables cost what one costs with this noise.
+
+    Parameters
+    ----------
+    mechanism
+        The additive noise of one table. One parameter at a time is solved for.
+    tables
+        The number of tables.
+    values
+        The influences of records, at none of which all tables together may cost more.
+
+    Returns
+    -------
+    The standard deviation, or None if it is not known.
+
+    >>> from slowscale import ExponentialPolylog, Gaussian
+    >>> round(split_std(Gaussian(10), 4, [100.0]), 3)
+    20.0
+    >>> round(split_std(ExponentialPolylog.calibrate(std=75), 2, [1.0, 1e4, 1e8]))
+    4626
+    """
+    sizes = [value for value in values if value > 0]
+    if not isinstance(mechanism, AdditiveMechanism) or not sizes:
+        return None
+    found = []
+    most = max(sizes)
+    given = {field.name: getattr(mechanism, field.name) for field in fields(mechanism)}  # type: ignore[arg-type]
+    for name in mechanism._free:
+        fixed = {other: value for other, value in given.items() if other != name}
+        with suppress(SlowscaleError), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore", ScaleWarning)
+            loss = float(mechanism.policy(most)) / tables
+            other = type(mechanism).calibrate(loss=loss, at=most, free=name, **fixed)
+            if all(tables * other.policy(size) <= mechanism.policy(size) * (1 + 1e-9) for size in sizes):
+                found.append(float(other.std()))
+    return min(found, default=None)
 
 
 def _aligned(heads: Sequence[str], rows: Sequence[tuple[str, Mapping[str, float]]]) -> list[str]:

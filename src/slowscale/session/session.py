@@ -461,11 +461,6 @@ class Session:
         """Return the query of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
             raise ParameterError("release must be one that this session made, or one read with ss.read_release")
-        if release.facts.rollup:
-            raise ParameterError(
-                "release must be one of drawn cells, but this one is made of the published cells of release "
-                f"{release.facts.rollup.of}; give that release, or the set that both belong to"
-            )
         if release.facts.id not in self._queries:
             query = query_of(release, self.dataset, self.protect)
             try:
@@ -542,9 +537,9 @@ class Session:
             if charged is not None:
                 head = LedgerHead(**charged)
         releases = {}
-        for name, query in bound.items():
+        for name, one in bound.items():
             found = facts[name] if head is None else replace(facts[name], ledger=head)
-            releases[name] = query.with_means(draw(query, sums[name], found, self._bits))
+            releases[name] = one.with_means(draw(one, sums[name], found, self._bits))
         for name, release in releases.items():
             # The warning comes after the charge, so that a query for it is not free.
             warn_if_empty(sums[name].rows, queries[name].where)
