@@ -281,8 +281,8 @@ class SetPreview:
             if error is not None:
                 lines.append(
                     f"If {len(several)} drawn tables are to cost records of these sizes no more through {first.name} "
-                    f"than {several[0].name} alone, the noise needs a standard deviation of {figure(error)} in each, in "
-                    f"place of {figure(float(first.mechanism.std(0)))}."
+                    f"than {several[0].name} alone, the noise needs a standard deviation of {figure(error)} in each, "
+                    f"in place of {figure(float(first.mechanism.std(0)))}."
                 )
         return lines
 
