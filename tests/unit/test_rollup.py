@@ -5,6 +5,7 @@ import math
 import pickle
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -228,8 +229,10 @@ def test_what_is_refused(release, records):
         release.rollup("state", hierarchy={"state": {}})
     with pytest.raises(ss.ParameterError, match="hierarchy must be of a key column"):
         release.rollup("state", hierarchy=ss.Hierarchy("town", {"state": {"a": "b"}}))
-    with pytest.raises(ss.ParameterError, match="level 'naics', which is the name of a key column"):
+    with pytest.raises(ss.ParameterError, match="level 'naics', which is the name of a column"):
         release.rollup("naics", hierarchy=ss.Hierarchy("county", {"naics": {"01001": "01"}}))
+    with pytest.raises(ss.ParameterError, match="level 'emp_low', which is the name of a column"):
+        release.rollup("emp_low", hierarchy=ss.Hierarchy("county", {"emp_low": {"01001": "01"}}))
     with pytest.raises(ss.ParameterError, match="3 of 5 labels of county have no state, such as '02013'"):
         release.rollup("state", hierarchy=ss.Hierarchy("county", {"state": {"01001": "01", "01003": "01"}}))
     with pytest.raises(ss.ParameterError, match="is a roll-up of release"):
@@ -243,6 +246,34 @@ def test_what_is_refused(release, records):
         session.sum({"emp": ss.Root(2, 1, estimator="median")}, keys=KEYS).rollup()
     with pytest.raises(ss.ParameterError, match="release must be one that was drawn"):
         release.rollup("county").confidential_report("report.html", session)
+
+
+def test_a_release_of_an_earlier_version():
+    """Its intervals may end between grid points, so the sums of its cells have one more step on each side."""
+    release = ss.read_release(Path(__file__).parents[1] / "reference" / "earlier" / "release.parquet")
+    rolled = release.rollup()
+    for name, facts in release.facts.columns.items():
+        assert whole_units(rolled.table[name], facts.grid).tolist() == [
+            whole_units(release.table[name], facts.grid).sum()
+        ]
+        low, high = rolled.interval(name)
+        assert low[0] <= rolled._as_floats(name)[0] <= high[0]
+
+
+def test_a_root_without_known_moments(records):
+    """A root beyond those with bounds on the moments: the intervals of the cells are added, however many there are."""
+    release = ss.Session(records, bits=Recorded(1)).sum({"size": ss.Root(13, 0.01)}, keys=KEYS)
+    rolled = release.rollup()
+    assert rolled.facts.rollup.rules["size"].startswith("the sum of the intervals")
+    assert rolled.table["size_low"].to_pylist()[0] <= records["size"].sum() <= rolled.table["size_high"].to_pylist()[0]
+
+
+def test_the_report_says_what_was_added(records, tmp_path):
+    release = ss.Session(records, bits=Recorded(1)).sum({"size": ss.Root(4, 0.5)}, keys=KEYS)
+    text = release.rollup("county").report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"Sums of the published cells of release {release.facts.id}, added over naics" in text
+    assert "Chebyshev" in text
+    assert "standard deviation at the median estimate" not in text
 
 
 def test_a_release_without_keys(records):

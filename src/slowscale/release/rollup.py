@@ -121,7 +121,7 @@ def _check(release: Release) -> None:
 
 
 def _margin(release: Release, keys: list[str], by: Any, hierarchy: Any) -> Margin:
-    hierarchies = _hierarchies(hierarchy, keys)
+    hierarchies = _hierarchies(hierarchy, keys, release.table.column_names)
     names: list[Any] = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
         raise ParameterTypeError(f"by must be the name of a key column, or a list of names, got {by!r:.60}")
@@ -145,19 +145,19 @@ def _margin(release: Release, keys: list[str], by: Any, hierarchy: Any) -> Margi
     return Margin(kept, {name: owners[name].column for name in names if name not in keys}, groups, counts)
 
 
-def _hierarchies(hierarchy: Any, keys: list[str]) -> list[Hierarchy]:
+def _hierarchies(hierarchy: Any, keys: list[str], columns: list[str]) -> list[Hierarchy]:
     if hierarchy is None:
         return []
     given = [hierarchy] if isinstance(hierarchy, Hierarchy) or not isinstance(hierarchy, Iterable) else list(hierarchy)
     if not all(isinstance(one, Hierarchy) for one in given):
         raise ParameterTypeError(f"hierarchy must be an ss.Hierarchy, or a list of them, got {hierarchy!r:.60}")
-    taken = list(keys)
+    taken = list(columns)
     used = [one for one in given if one.column in keys]
     for one in used:
         for level in one.levels:
             if level in taken:
                 raise ParameterError(
-                    f"hierarchy has a level {level!r}, which is the name of a key column or of another level; rename it"
+                    f"hierarchy has a level {level!r}, which is the name of a column or of another level; rename it"
                 )
             taken.append(level)
     if given and not used:
