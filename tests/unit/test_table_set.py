@@ -200,6 +200,7 @@ def test_every_release_says_which_set_it_belongs_to(session):
     assert len({one.facts.id for one in found.values()} | {found.facts.id}) == 6
     assert found["nation"].facts.rollup.of == found["cells"].facts.id
     assert tables.formula == str(found.policy)
+    assert f"one of 5 of a set. By all of them a record may lose {found.policy}" in repr(found["states"])
     assert found["cells"].facts.formula != tables.formula
 
 
