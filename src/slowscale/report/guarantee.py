@@ -271,7 +271,9 @@ def _share(probability: float | None) -> str:
     return "not known" if probability is None else share(probability)
 
 
-def ledger_section(release: Release | ReleaseSet, spent: RecordPolicy | None, scope: Scope) -> Section:
+def ledger_section(
+    release: Release | ReleaseSet, spent: RecordPolicy | None, scope: Scope, number: str = "Table 4."
+) -> Section:
     """Return the section on the total loss by all releases so far, and on the ledger entry of this one."""
     parts = []
     if spent is not None:
@@ -284,7 +286,7 @@ def ledger_section(release: Release | ReleaseSet, spent: RecordPolicy | None, sc
                 f"a record in all columns add up.{cells}"
             )
         )
-        parts.append(_spent_table(release, spent, scope))
+        parts.append(_spent_table(release, spent, scope, number))
     entry = release.facts.ledger
     if entry:
         parts.append(
@@ -298,7 +300,7 @@ def ledger_section(release: Release | ReleaseSet, spent: RecordPolicy | None, sc
     return Section("ledger", "The ledger", "The ledger after this release", parts)
 
 
-def _spent_table(release: Release | ReleaseSet, spent: RecordPolicy, scope: Scope) -> Html:
+def _spent_table(release: Release | ReleaseSet, spent: RecordPolicy, scope: Scope, number: str) -> Html:
     sizes = scope.sizes
     rows = _spent_rows(spent, scope)
     title = "PRzCDP loss by everything released so far"
@@ -323,7 +325,7 @@ def _spent_table(release: Release | ReleaseSet, spent: RecordPolicy, scope: Scop
     ]
     top = row(head(scope.heading), *(head(size.name, numeric=True) for size in sizes))
     body = [tag("tbody", *rows), tag("tbody", *last)]
-    return table(caption("Table 4.", f"{title}.", note), [top], body, title)
+    return table(caption(number, f"{title}.", note), [top], body, title)
 
 
 def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:

@@ -71,7 +71,7 @@ def set_report_text(found: ReleaseSet, spent: RecordPolicy | None = None, sizes:
         _assumptions(found),
     ]
     if spent is not None or found.facts.ledger:
-        sections.append(ledger_section(found, spent, scope))
+        sections.append(ledger_section(found, spent, scope, f"Table {3 + 3 * len(found)}."))
     return page(
         title=f"A set of {len(found)} tables: {', '.join(found)}",
         eyebrow="Privacy report",
