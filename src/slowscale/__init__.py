@@ -54,10 +54,11 @@ if TYPE_CHECKING:
     from slowscale.publication import ColumnLabel, Publication
     from slowscale.quantiles import PrivateQuantiles, size_grid
     from slowscale.query import Query
-    from slowscale.release import Release, read_release
+    from slowscale.release import Release, ReleaseSet, read_release, read_release_set
     from slowscale.session import Inspection, Session
     from slowscale.signatures import Verified, sign, verify
     from slowscale.signing_keys import keygen
+    from slowscale.table_set import Derived, TableSet
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
     from slowscale.tables.losses import Losses
@@ -87,10 +88,11 @@ _HOMES = {
     "slowscale.publication": ("ColumnLabel", "Publication"),
     "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
     "slowscale.query": ("Query",),
-    "slowscale.release": ("Release", "read_release"),
+    "slowscale.release": ("Release", "ReleaseSet", "read_release", "read_release_set"),
     "slowscale.session": ("Inspection", "Session"),
     "slowscale.signatures": ("Verified", "sign", "verify"),
     "slowscale.signing_keys": ("keygen",),
+    "slowscale.table_set": ("Derived", "TableSet"),
     "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
     "slowscale.tables.losses": ("Losses",),
@@ -111,6 +113,7 @@ __all__ = [
     "ConfidentialWarning",
     "Crossover",
     "DataError",
+    "Derived",
     "EngineError",
     "ExponentialPolylog",
     "FromPolicy",
@@ -136,11 +139,13 @@ __all__ = [
     "Query",
     "RecordPolicy",
     "Release",
+    "ReleaseSet",
     "Root",
     "ScaleWarning",
     "Session",
     "SignatureError",
     "SlowscaleError",
+    "TableSet",
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
@@ -156,6 +161,7 @@ __all__ = [
     "posterior",
     "read_plan",
     "read_release",
+    "read_release_set",
     "sign",
     "size_grid",
     "verify",

@@ -5,7 +5,7 @@ names and values that files have; `facts.to_dict()` returns a dictionary for `js
 versions lack get a default that is true of such files, and entries that this version does not know are kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from typing import Any
@@ -298,6 +298,81 @@ class RollupFacts(_WrittenFacts):
 
 
 @dataclass(frozen=True, eq=False)
+class SetTableFacts(_WrittenFacts):
+    """One table of a set of tables.
+
+    Attributes
+    ----------
+    id
+        The identifier of its release.
+    of
+        The table that it is derived from, or None if it is drawn, with noise of its own.
+    by
+        Its key columns; empty for a total.
+    rows
+        The number of its rows.
+    formula
+        The loss of a record by the table, as text; empty for a derived table, which adds nothing.
+    """
+
+    id: str
+    of: str | None
+    by: tuple[str, ...]
+    rows: int
+    formula: str = ""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the table has noise of its own."""
+        return self.of is None
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any], name: str = "") -> "SetTableFacts":
+        """Return the facts that `to_dict` wrote. Errors state the name of the table."""
+        given = _entries(SetTableFacts, description, f"table_set['tables'][{name!r}]")
+        return SetTableFacts(**{**given, "by": tuple(given["by"])})
+
+
+@dataclass(frozen=True, eq=False)
+class SetFacts(_WrittenFacts):
+    """The set of tables that a release belongs to, which was charged as a whole.
+
+    Attributes
+    ----------
+    id
+        The identifier of the set.
+    table
+        Which of the tables the release is, or None for the set itself.
+    tables
+        All tables of the set, by name.
+    formula, policy, pure_policy
+        The loss of a record by the whole set, as text and as `RecordPolicy.from_dict` reads it; then its PRDP loss (or
+        None).
+    """
+
+    id: str
+    table: str | None
+    tables: Mapping[str, SetTableFacts]
+    formula: str
+    policy: Sequence[Mapping[str, Any]] | None
+    pure_policy: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The names of the tables with noise of their own."""
+        return tuple(name for name, table in self.tables.items() if table.drawn)
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "SetFacts":
+        """Return the facts that `to_dict` wrote."""
+        given = _entries(SetFacts, description, "table_set")
+        tables = _mapping(given["tables"], "table_set['tables']")
+        return SetFacts(
+            **{**given, "tables": {name: SetTableFacts.from_dict(one, name) for name, one in tables.items()}}
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Facts(_WrittenFacts):
     """Everything that is public about a release.
 
@@ -327,6 +402,8 @@ class Facts(_WrittenFacts):
         The quantiles, if those are what was released.
     rollup
         How the release was made from the cells of another one, if it was.
+    table_set
+        The set of tables that the release belongs to, if it is one of several.
     ledger
         The ledger entry with the charge, if there is a ledger.
     """
@@ -354,6 +431,7 @@ class Facts(_WrittenFacts):
     ratios: Mapping[str, RatioFacts] = field(default_factory=dict)
     quantiles: QuantilesFacts | None = ABSENT
     rollup: RollupFacts | None = ABSENT
+    table_set: SetFacts | None = ABSENT
     ledger: LedgerHead | None = ABSENT
 
     @staticmethod
@@ -370,6 +448,8 @@ class Facts(_WrittenFacts):
             given["quantiles"] = QuantilesFacts.from_dict(given["quantiles"])
         if given.get("rollup"):
             given["rollup"] = RollupFacts.from_dict(given["rollup"])
+        if given.get("table_set"):
+            given["table_set"] = SetFacts.from_dict(given["table_set"])
         if given.get("ledger"):
             given["ledger"] = LedgerHead.from_dict(given["ledger"])
         columns, ratios = (_mapping(given.get(name, {}), name) for name in ("columns", "ratios"))

@@ -72,6 +72,11 @@ def _entry_in_words(entry: Mapping[str, Any]) -> str:
         columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
         if quantiles := facts.get("quantiles"):
             columns = f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}"
+        if table_set := facts.get("table_set"):
+            tables = table_set["tables"]
+            drawn = [name for name, table in tables.items() if table.get("of") is None]
+            also = f", and {len(tables) - len(drawn)} derived" if len(tables) > len(drawn) else ""
+            columns = f"a set of tables, {', '.join(drawn)} drawn{also}: {facts.get('formula', '')}"
         accounting = _accounting(facts)
         words = f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
         return words if accounting is None else f"{words}; {accounting} accounting"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger
@@ -110,6 +111,15 @@ def check_charge(plan: Plan, account: Account) -> bool:
 
 def _charge(plan: Plan) -> Charge | None:
     """Return what the release will be charged; None if that depends on labels that are not known yet."""
+    parts = [_single_charge(single) for single in plan.drawn.values()]
+    if any(part is None for part in parts):
+        return None
+    first = parts[0]
+    assert first is not None
+    return replace(first, policy=plan.policy, tables=len(parts))
+
+
+def _single_charge(plan: Plan) -> Charge | None:
     keys = plan.keys
     if keys is None or keys.partition is None:
         return Charge(plan.policy, protects=plan.data.protect)

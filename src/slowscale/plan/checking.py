@@ -4,7 +4,10 @@ What passes here, the release itself refuses only because of what the records ho
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slowscale.accounting import Account
 from slowscale.errors import CapError, ConfidentialWarning, DataError, ParameterError, SlowscaleError
@@ -13,6 +16,9 @@ from slowscale.plan.inputs import DataPlan
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.query import session_query, takes_keys_from_data
+
+if TYPE_CHECKING:
+    from slowscale.session import Session, SetPreview
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class Checked:
         parts of a partition whose labels are taken from the data.
     existing
         The outputs that exist already.
+    preview
+        For several tables: the cost and the accuracy of each. None for one table, and if it could not be computed.
     """
 
     account: Account
@@ -37,6 +45,7 @@ class Checked:
     caps_checked: bool
     columns_checked: bool
     existing: tuple[str, ...]
+    preview: "SetPreview | None" = None
 
 
 def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
@@ -59,26 +68,48 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
         check_outputs(plan, overwrite)
     except ParameterError as error:  # an output exists: everything else was checked above
         refusal = error
+    preview = preview_plan(plan, account) if plan.is_set else None
     try:
         caps_checked = check_charge(plan, account)
         columns_checked = check_columns(plan, account)
-        caps_checked |= not takes_keys_from_data(plan)  # labels from a file were read, and charged, by the trial above
+        caps_checked |= not any(
+            map(takes_keys_from_data, plan.drawn.values())
+        )  # labels from a file were read, and charged, by the trial above
     except CapError as error:
         refusal = error  # it is reported first, because no option changes it
-    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)))
+    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)), preview)
 
 
 def check_columns(plan: Plan, account: Account) -> bool:
     """Try the release on a table that has the columns of the data and no records, with a copy of the account."""
+    with _outlined(plan, account) as session:
+        session.release(session_query(plan, session, stand_in=True))
+    return True
+
+
+def preview_plan(plan: Plan, account: Account) -> "SetPreview":
+    """Return the cost and the accuracy of each table of a plan. No record is read.
+
+    Cells that are public in the data are replaced by one cell, and tables that are derived from them are left out.
+    """
+    from slowscale.table_set import TableSet
+
+    with _outlined(plan, account) as session:
+        tables = session_query(plan, session, stand_in=True)
+        assert isinstance(tables, TableSet)
+        return session.preview(tables)
+
+
+@contextmanager
+def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
+    """Open a session on a table that has the columns of the data and no records, with a copy of the account."""
     from slowscale.publishing import KnownBits
     from slowscale.tables.outlines import outline
 
     with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
         _check_headers(plan.data)
         warnings.simplefilter("ignore", ConfidentialWarning)  # it would say that no record has any of the keys
-        session = open_session(plan, account.copy(), empty_table, KnownBits())
-        session.release(session_query(plan, session, stand_in=True))
-    return True
+        yield open_session(plan, account.copy(), empty_table, KnownBits())
 
 
 def _check_headers(data: DataPlan) -> None:

@@ -1,7 +1,7 @@
 """The table [publication] of a plan: titles, labels and code lists, and the files for readers."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from slowscale.plan.base import PlanPart, check_local, given_words, mistake_at
 
 if TYPE_CHECKING:
     from slowscale.publication import Publication
+    from slowscale.table_set import TableSet
     from slowscale.tables.keys import Keys
 
 FILES = ("basic", "research")  # the fields with files, by profile
@@ -126,14 +127,17 @@ class PublicationPlan(PlanPart):
             given = getattr(self, profile)
             yield from ((profile, file) for file in ([given] if isinstance(given, str) else given))
 
-    @property
-    def all_files(self) -> Iterator[tuple[str, str, str]]:
-        """Yield all files to write: what errors call them, their paths and the endings they must have."""
+    def all_files(self, names: list[str] | None = None) -> Iterator[tuple[str, str, str]]:
+        """Yield all files to write: what errors call them, their paths and the endings they must have.
+
+        `names` are those of the tables, if there are several.
+        """
         from slowscale.publication.writing import Targets
 
         for profile, file in self.files:
-            for what, path in Targets.of(file).files().items():
-                name = f"the {what} beside publication.{profile}" if what else f"publication.{profile}"
+            for what, path in Targets.of(file).files(names).items():
+                beside = f"the {what} beside" if names is None or what not in names else f"table {what!r} of"
+                name = f"{beside} publication.{profile}" if what else f"publication.{profile}"
                 yield name, str(path), path.suffix
 
     def resolved(self, folder: Path) -> "PublicationPlan":
@@ -189,6 +193,44 @@ def check_cells(part: PublicationPlan | None, keys: "Keys | None") -> None:
         check_codes(publication, name, keys.table[name].unique().to_pylist())
     if keys is not None and _excel(part):
         check_rows("the public cells", len(keys))
+
+
+def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Container[str]) -> None:
+    """Raise unless the tables of a set can be published as the plan says, before anything is charged.
+
+    Parameters
+    ----------
+    part
+        What the plan says.
+    tables
+        The set.
+    unknown
+        The drawn tables whose cells are not known yet.
+    """
+    if part is None:
+        return
+    from slowscale.errors import ParameterError
+    from slowscale.publication.excel import check_rows
+    from slowscale.publication.profiles import check_codes
+
+    publication = part.build()
+    known = {level: one for one in tables.hierarchies for level in one.levels}
+    named = {key for name in tables for key in tables.by(name)}
+    for key in publication.codes:
+        if key not in named:
+            raise ParameterError(f"publication.codes: {key!r} is not a key column of any table")
+    for name in tables:
+        source = tables.source(name)
+        keys = tables.drawn[source].keys
+        if keys is None or source in unknown:
+            continue
+        for key in tables.by(name):
+            if key in publication.codes:
+                level = None if key in keys.columns else known[key]
+                column = keys.table[key] if level is None else level.label_column(key, keys.table[level.column])
+                check_codes(publication, key, column.unique().to_pylist())
+        if _excel(part) and name in tables.drawn:
+            check_rows(f"table {name!r}", len(keys))
 
 
 def _excel(part: PublicationPlan) -> bool:

@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slowscale.errors import UnitWarning
+from slowscale.errors import PlanError, UnitWarning
 from slowscale.plan.charging import open_account, open_ready, open_session, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from slowscale.publication import Publication
     from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
-    from slowscale.release import Release
+    from slowscale.release import Release, ReleaseSet
     from slowscale.session import Inspection, Session
 
 
-def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> "tuple[Release, list[Path]]":
+def run_plan(
+    plan: Plan, overwrite: bool = False, confidential: Path | None = None
+) -> "tuple[Release | ReleaseSet, list[Path]]":
     """Make the release that a plan describes and write its files; return the release and the files.
 
     Parameters
@@ -42,9 +44,12 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     session = open_session(plan, accountant)
     query = session_query(plan, session)
     publication = None if plan.publication is None else plan.publication.build()
-    release = session.release(query)
-    files = _write_outputs(plan, session, release, overwrite, confidential, publication)
-    return release, files + _sign_outputs(plan, key, overwrite)
+    found = session.release(query)
+    if isinstance(found, ReleaseSet):
+        files = _write_set(plan, session, found, overwrite, confidential, publication)
+    else:
+        files = _write_outputs(plan, session, found, overwrite, confidential, publication)
+    return found, files + _sign_outputs(plan, key, overwrite)
 
 
 def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "PrivateQuantiles":
@@ -65,7 +70,7 @@ def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "Private
 
 
 def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
-    """Look at the records of a plan; see `Session.inspect`. CONFIDENTIAL: for the curator only.
+    """Look at the records of a plan for one table; see `Session.inspect`. CONFIDENTIAL: for the curator only.
 
     The account is a copy, so that neither the look nor an error that depends on the records reaches the ledger.
 
@@ -76,8 +81,19 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
     duplicates
         Whether to count exact copies of records.
     """
+    if plan.is_set:
+        raise PlanError(f"the plan describes the tables {', '.join(plan.drawn)}; look at them with inspect_tables")
+    return inspect_tables(plan, duplicates)[""]
+
+
+def inspect_tables(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
+    """Look at the records of a plan: one inspection for each drawn table by name. CONFIDENTIAL; see `inspect_plan`.
+
+    The inspection of a plan for one table has the name "".
+    """
     session = open_session(plan, open_account(plan).copy())
-    return session.inspect(session_query(plan, session), duplicates=duplicates)
+    found = session.inspect(session_query(plan, session), duplicates=duplicates)
+    return found if isinstance(found, dict) else {"": found}
 
 
 def _write_outputs(
@@ -105,6 +121,54 @@ def _write_outputs(
         files.append(release.report(output.report, spent, overwrite=overwrite, sizes=sizes, publication=publication))
     if confidential is not None:
         files.append(release.confidential_report(confidential, session, overwrite=overwrite))
+    return files
+
+
+def _write_set(
+    plan: Plan,
+    session: "Session",
+    found: "ReleaseSet",
+    overwrite: bool,
+    confidential: Path | None,
+    publication: "Publication | None",
+) -> list[Path]:
+    """Write the files of all tables and the report: all of them, or none. Then the files for readers.
+
+    If the report cannot be made, the tables are written, because they cannot be drawn again.
+    """
+    from slowscale.files import Writers, made_folder, write_files
+    from slowscale.report import set_report_text
+
+    assert plan.output.folder is not None
+    made_folder(plan.output.folder)
+    writers: Writers = found.files(plan.table_files, overwrite)
+    written = [path for some in plan.table_files.values() for path in some]
+    report = None if plan.output.report is None else Path(plan.output.report)
+    try:
+        if report is not None:
+            spent = session.spent if session.ledger is not None else None
+            text = set_report_text(found, spent, plan.sizes or None, publication)
+            writers[report] = lambda file: file.write_text(text, encoding="utf-8")
+            written.append(report)
+    finally:
+        write_files(writers, overwrite=overwrite)
+    written += _publish(plan, found, overwrite, publication)
+    if confidential is not None:
+        written.append(found.confidential_report(confidential, session, overwrite=overwrite))
+    return written
+
+
+def _publish(
+    plan: Plan, found: "Release | ReleaseSet", overwrite: bool, publication: "Publication | None"
+) -> list[Path]:
+    """Write the files for readers, if the plan has a publication."""
+    if plan.publication is None or publication is None:
+        return []
+    from slowscale.publication import publish
+
+    files = []
+    for profile, file in plan.publication.files:
+        files += publish(found, file, publication, profile=profile, overwrite=overwrite)
     return files
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 from slowscale.errors import ParameterError
 from slowscale.facts import Facts
-from slowscale.files import free_target, write_files
+from slowscale.files import Writers, free_target, write_files
 
 METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
 PUBLICATION = b"slowscale_publication"  # the key of titles and notes there, if the table was published with any
@@ -36,9 +36,14 @@ def with_facts(table: pa.Table, facts: Facts) -> pa.Table:
 
 def write_parquet(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Path:
     """Write a Parquet file with the facts in its schema, and return its path."""
+    return write_files(parquet_files(table, facts, path, overwrite), overwrite=overwrite)
+
+
+def parquet_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
+    """Return the Parquet file to write, with the function that writes it; for several files that belong together."""
     target = free_target(path, ".parquet", overwrite)
     described = with_facts(table, facts)
-    return write_files({target: lambda file: pa.parquet.write_table(described, file)}, overwrite=overwrite)
+    return {target: lambda file: pa.parquet.write_table(described, file)}
 
 
 def read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -54,19 +59,21 @@ def read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
 
 def write_csv(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Path:
     """Write a CSV file and, beside it, a JSON file with the facts and the column types; return the CSV file's path."""
+    return write_files(csv_files(table, facts, path, overwrite), overwrite=overwrite)
+
+
+def csv_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
+    """Return the CSV file and the JSON file to write, each with the function that writes it."""
     target = free_target(path, ".csv", overwrite)
     facts_target = free_target(f"{target}.json", ".json", overwrite)
     types = {field.name: str(field.type) for field in table.schema}
     escaped_table, escaped = escape_formulas(table)
     described = {**facts.to_dict(), "types": types, **({"escaped": escaped} if escaped else {})}
     text = json.dumps(described, indent=2, ensure_ascii=False)
-    return write_files(
-        {
-            target: lambda file: pa.csv.write_csv(escaped_table, file),
-            facts_target: lambda file: file.write_text(text + "\n", encoding="utf-8"),
-        },
-        overwrite=overwrite,
-    )
+    return {
+        target: lambda file: pa.csv.write_csv(escaped_table, file),
+        facts_target: lambda file: file.write_text(text + "\n", encoding="utf-8"),
+    }
 
 
 def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:

@@ -98,7 +98,14 @@ class Release:
             lines.append(f"  {name}: {ratio.numerator} / {ratio.denominator}{approximate}")
         notion = notion_in_words(self.facts.notion, self.facts.accounting)
         lines.append(f"  A record may lose ({notion}), added up:")
-        return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
+        lines += [f"    {RecordPolicy((term,))}" for term in self.policy.terms]
+        described = self.facts.table_set
+        if described:
+            lines.append(
+                f"  This is the table {described.table}, one of {len(described.tables)} of a set. By all of them a "
+                f"record may lose {described.formula}"
+            )
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         shown: dict[str, Fraction | None] = {name: column.grid for name, column in self.facts.columns.items()}

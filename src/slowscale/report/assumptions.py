@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from slowscale.facts import ABSENT
 from slowscale.mechanisms.calibration import CLOSED
-from slowscale.release import Release
+from slowscale.release import Release, ReleaseSet
 from slowscale.release.release import rollup_in_words
 from slowscale.report.labels import Labels
 from slowscale.report.page import Section, facts, joined, tag
@@ -83,7 +83,7 @@ def _treatment(release: Release, term: str, key: str, labels: Labels) -> list[tu
     return [(f"{term} of {listed(names)}", TREATMENT_WORDS[how]) for how, names in found.items()]
 
 
-def versions_section(release: Release) -> Section:
+def versions_section(release: Release | ReleaseSet) -> Section:
     """Return the section with the identifier of the release, its date, and the software versions."""
     from slowscale import __version__
 

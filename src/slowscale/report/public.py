@@ -21,10 +21,9 @@ from slowscale.report.labels import Labels
 from slowscale.report.page import Html, page, paragraph, tag
 from slowscale.report.published import about_publication, error_section, group_columns, published_section
 from slowscale.report.scope import Scope
-from slowscale.report.words import listed, upper
+from slowscale.report.sets import member_section
+from slowscale.report.words import NOT_PRIVATE, listed, upper
 from slowscale.sizes import RecordSize, SizesLike, read_sizes
-
-NOT_PRIVATE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 
 
 def write_report(
@@ -91,6 +90,8 @@ def public_page(
         attacker_section(release, scope),
         assumptions_section(release, labels),
     ]
+    if release.facts.table_set:
+        sections.insert(2, member_section(release, scope))
     if spent is not None or release.facts.ledger:
         sections.append(ledger_section(release, spent, scope))
     return page(

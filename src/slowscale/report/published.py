@@ -42,8 +42,8 @@ def about_publication(publication: Publication | None) -> list[Html]:
     return [facts(entries)] if entries else []
 
 
-def published_section(release: Release, labels: Labels) -> Section:
-    """Return the section on what was published."""
+def published_section(release: Release, labels: Labels, numbers: tuple[str, str] = ("Table 1.", "Table 2.")) -> Section:
+    """Return the section on what was published; its two tables have these numbers."""
     columns = release.facts.columns
     rows = []
     for name, column in columns.items():
@@ -79,7 +79,7 @@ def published_section(release: Release, labels: Labels) -> Section:
         head("Level", numeric=True),
     )
     parts = [
-        table(caption("Table 1.", "The published columns."), [top], [tag("tbody", *rows)], "The published columns"),
+        table(caption(numbers[0], "The published columns."), [top], [tag("tbody", *rows)], "The published columns"),
         *(
             paragraph(
                 tag("strong", labels.with_unit(name)),
@@ -88,7 +88,7 @@ def published_section(release: Release, labels: Labels) -> Section:
             )
             for name, one in release.facts.ratios.items()
         ),
-        _example(release, labels),
+        _example(release, labels, numbers[1]),
     ]
     if release.facts.rollup:
         parts[1:1] = _rollup(release.facts.rollup, labels)
@@ -116,7 +116,7 @@ def _ratio(facts: RatioFacts) -> str:
     )
 
 
-def _example(release: Release, labels: Labels) -> Html:
+def _example(release: Release, labels: Labels, table_number: str) -> Html:
     shown = [(name, column.grid) for name, column in release.facts.columns.items()]
     estimates: list[tuple[str, Fraction | None]] = [*shown, *((name, None) for name in release.facts.ratios)]
     rows = []
@@ -146,7 +146,7 @@ def _example(release: Release, labels: Labels) -> Html:
             " The estimate of a sum or count can lie outside its interval, and below 0, because it is unbiased, "
             "whereas the interval takes into account that the true number is not below 0."
         )
-    return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
+    return table(caption(table_number, many, note), [top], [tag("tbody", *rows)], many)
 
 
 def _error_grows(column: ColumnFacts) -> bool:

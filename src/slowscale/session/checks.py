@@ -122,7 +122,7 @@ def warn_if_empty(rows: Any, where: object) -> None:
             "no record has any of the keys: what is released is noise on zeros. Do the labels of the keys look "
             "like those of the data? (confidential: do not publish this warning)",
             ConfidentialWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -7,7 +7,7 @@ shares are read from these counts, so they carry an error of at most the width o
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ibis
 import ibis.expr.datatypes as dt
@@ -47,6 +47,7 @@ from slowscale.policy.tree import (
     contains,
     formula_value,
 )
+from slowscale.tables import rowwise
 from slowscale.tables.dialects import forced_cast
 from slowscale.tables.engines import engine_errors, engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.tables.keys import Keys
@@ -111,23 +112,105 @@ def record_losses(
     run: Run | None = None,
 ) -> Losses:
     """Return the distribution of the losses of the records with public keys, or of their entities."""
+    if protect is None:
+        kept = table if keys is None else restricted_to_keys(table, keys.table, keys.kinds)
+        return _counted_losses(kept.select(loss=_loss(policy, _values(kept, policy, columns))), None, run)
+    cells = _entity_losses(table, policy, columns, keys, protect)
+    return _counted_losses(_by_owner(cells), protect, run)
+
+
+class TableOfSet(NamedTuple):
+    """A drawn table of a set, as far as the losses of records depend on it.
+
+    `derive` and `where` are those of its query, `table` has the derived columns and is filtered.
+    """
+
+    table: ir.Table
+    policy: RecordPolicy
+    columns: Mapping[str, Column]
+    keys: Keys | None
+    derive: Mapping[str, Any] | None
+    where: Any
+
+
+def set_losses(
+    records: ir.Table, tables: Sequence[TableOfSet], protect: str | None = None, run: Run | None = None
+) -> Losses:
+    """Return the distribution of the losses by a set of tables: of each record or entity, over all drawn tables."""
+    if protect is None:
+        return _counted_losses(_summed_losses(records, tables), None, run)
+    # An entity may be in different cells of each table. The tables have independent noise, so the losses add.
+    cells = [_entity_losses(one.table, one.policy, one.columns, one.keys, protect) for one in tables]
+    return _counted_losses(_by_owner(ibis.union(*cells)), protect, run)
+
+
+def _summed_losses(records: ir.Table, tables: Sequence[TableOfSet]) -> ir.Table:
+    """Return the losses of the records that are in at least one table, added up over the tables."""
+    derived: dict[str, Any] = {}
+    for one in tables:
+        derived |= {name: made for name, made in (one.derive or {}).items() if name not in derived}
+    wide = rowwise.derive(records, derived or None)
+    engine = engine_of(wide)
+    found: dict[str, ir.Value] = {}
+    for i, one in enumerate(tables):
+        kept = ibis.literal(True) if one.where is None else rowwise.bind(wide, one.where, "where").fill_null(False)
+        found[f"kept{i}"] = kept
+        found[f"loss{i}"] = kept.ifelse(_loss(one.policy, _values(wide, one.policy, one.columns)), _float(0.0))
+        for k, (name, kind) in enumerate({} if one.keys is None else one.keys.kinds.items()):
+            found[f"label{i}_{k}"] = engine.label(wide[name], kind)
+    joined = wide.select(**found)
+    for i, one in enumerate(tables):
+        if one.keys is None:
+            continue
+        labels = {
+            f"key{i}_{k}": engine.key(one.keys.table[name], kind)
+            for k, (name, kind) in enumerate(one.keys.kinds.items())
+        }
+        wanted = ibis.memtable(pa.table({**labels, f"public{i}": np.ones(len(one.keys), np.int64)}))
+        same = [joined[f"label{i}_{k}"] == wanted[f"key{i}_{k}"] for k in range(len(labels))]
+        joined = joined.left_join(wanted, same)
+    inside = [
+        joined[f"kept{i}"] if one.keys is None else joined[f"kept{i}"] & joined[f"public{i}"].notnull()
+        for i, one in enumerate(tables)
+    ]
+    losses = [within.ifelse(joined[f"loss{i}"], _float(0.0)) for i, within in enumerate(inside)]
+    total = joined.select(loss=sum(losses[1:], losses[0]), inside=ibis.or_(*inside))
+    return total.filter(total.inside).select("loss")
+
+
+def _values(table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column]) -> dict[str, ir.Value]:
+    """Return the values that are counted for the records of a table, by column."""
+    return {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+
+
+def _entity_losses(
+    table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column], keys: Keys | None, protect: str
+) -> ir.Table:
+    """Return the loss of each entity in each cell that it is in.
+
+    Removing an entity shifts each cell by its total there. Cells have independent noise, so the losses add.
+    """
     if keys is not None:
         table = restricted_to_keys(table, keys.table, keys.kinds)
-    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
-    if protect is None:
-        losses = table.select(loss=_loss(policy, values))
-    else:
-        # Removing an entity shifts each cell by its total there. Cells have independent noise, so the losses add.
-        cell = [table[name] for name in [protect, *(keys.columns if keys is not None else ())]]
-        totals = table.aggregate(
-            by=[label.name(f"by{i}") for i, label in enumerate(cell)],
-            records=table.count(),
-            **{f"total{i}": value.sum() for i, value in enumerate(values.values())},
-        )
-        shifts = {name: totals[f"total{i}"] for i, name in enumerate(values)}
-        shifts |= {name: totals.records.cast("float64") for name in policy.columns if name not in columns}
-        cells = totals.select(owner=totals.by0, loss=_loss(policy, shifts))
-        losses = cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
+    values = _values(table, policy, columns)
+    cell = [table[name] for name in [protect, *(keys.columns if keys is not None else ())]]
+    totals = table.aggregate(
+        by=[label.name(f"by{i}") for i, label in enumerate(cell)],
+        records=table.count(),
+        **{f"total{i}": value.sum() for i, value in enumerate(values.values())},
+    )
+    shifts = {name: totals[f"total{i}"] for i, name in enumerate(values)}
+    shifts |= {name: totals.records.cast("float64") for name in policy.columns if name not in columns}
+    return totals.select(owner=totals.by0, loss=_loss(policy, shifts))
+
+
+def _by_owner(cells: ir.Table) -> ir.Table:
+    """Return the losses of entities, from those in the cells that they are in."""
+    return cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
+
+
+def _counted_losses(losses: ir.Table, protect: str | None, run: Run | None) -> Losses:
+    """Return the distribution of losses, which the engine counts in classes."""
     with engine_errors("the engine could not compute the losses", quote=False):
         counts = _Counts.of((run or fetch)(_in_classes(losses)))
     return _distribution(counts, protect)
