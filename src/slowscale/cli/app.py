@@ -9,15 +9,18 @@ import typer
 
 from slowscale.cli.advising import advise
 from slowscale.cli.explain import explain
-from slowscale.cli.ledgers import history, raise_cap, show, verify
+from slowscale.cli.ledgers import history, raise_cap, show
+from slowscale.cli.ledgers import verify as verify_ledger
 from slowscale.cli.mechanisms import calibrate, compare
 from slowscale.cli.plans import check, inspect, release
 from slowscale.cli.quantiles import quantiles
+from slowscale.cli.signing import keygen, sign, verify
 from slowscale.cli.starting import demo, init, schema
 from slowscale.cli.study import study
 
 INTERRUPTED = 130
-EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}  # any other SlowscaleError: 2
+# Any other SlowscaleError: 2. Code 6 is a question that was not answered with yes.
+EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3, "SignatureError": 7}
 # The library's errors name Python arguments. These patterns turn them into what a plan file says.
 PLAN_WORDS = (
     (r"\bcsv=\{([^}]*)\}", r"csv = { \1 } in [data]"),
@@ -49,6 +52,9 @@ for command in (
     inspect,
     release,
     explain,
+    keygen,
+    sign,
+    verify,
     quantiles,
     compare,
     calibrate,
@@ -59,7 +65,7 @@ for command in (
     app.command()(command)
 
 ledger_app = typer.Typer(no_args_is_help=True)
-for ledger_command in (show, history, verify, raise_cap):
+for ledger_command in (show, history, verify_ledger, raise_cap):
     ledger_app.command()(ledger_command)
 app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, list its entries, or change a cap.")
 
@@ -109,7 +115,7 @@ def _report_error(error: Exception) -> int:
     from slowscale.errors import SlowscaleError
 
     if isinstance(error, SlowscaleError):
-        message, code = _in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
+        message, code = in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
     elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
         if not error.format_message():  # no command was given, and the help was printed
             return 2
@@ -123,7 +129,8 @@ def _report_error(error: Exception) -> int:
     return code
 
 
-def _in_plan_words(message: str) -> str:
+def in_plan_words(message: str) -> str:
+    """Return an error of the library with what a plan says in place of Python arguments."""
     for pattern, replacement in PLAN_WORDS:
         message = re.sub(pattern, replacement, message)
     return message

@@ -41,13 +41,27 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
 
 
 def history(path: LedgerFile, as_json: AsJson = False) -> None:
-    """List all entries: releases, refusals and changes of caps, with their times."""
+    """List all entries: releases with their accounting, refusals and changes of caps, with their times."""
     entries = _open_ledger(path).history()
     if as_json:
-        print_json([{key: part for key, part in entry.items() if key != "parsed"} for entry in entries])
+        print_json([{**entry, **_accounting_in_json(entry)} for entry in entries])
         return
     for number, entry in enumerate(entries, 1):
         typer.echo(f"{number:>5}  {entry['time']}  {_entry_in_words(entry)}")
+
+
+def _accounting(facts: Mapping[str, Any]) -> str | None:
+    """Return which policies a release was charged, or None if that is not known, as for a charge without columns.
+
+    Earlier versions charged closed forms only, and did not write it.
+    """
+    found: str | None = facts.get("accounting", "closed" if "columns" in facts else None)
+    return found
+
+
+def _accounting_in_json(entry: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the accounting of an entry that has facts, as a part of its JSON."""
+    return {"accounting": _accounting(entry["facts"])} if "facts" in entry else {}
 
 
 def _entry_in_words(entry: Mapping[str, Any]) -> str:
@@ -58,7 +72,14 @@ def _entry_in_words(entry: Mapping[str, Any]) -> str:
         columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
         if quantiles := facts.get("quantiles"):
             columns = f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}"
-        return f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
+        if table_set := facts.get("table_set"):
+            tables = table_set["tables"]
+            drawn = [name for name, table in tables.items() if table.get("of") is None]
+            also = f", and {len(tables) - len(drawn)} derived" if len(tables) > len(drawn) else ""
+            columns = f"a set of tables, {', '.join(drawn)} drawn{also}: {facts.get('formula', '')}"
+        accounting = _accounting(facts)
+        words = f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
+        return words if accounting is None else f"{words}; {accounting} accounting"
     if entry["kind"] == "cap":
         cap = Policy.from_dict(entry["cap"])
         return f"the cap on {entry['column']} was changed to {cap}: {entry['reason']}"

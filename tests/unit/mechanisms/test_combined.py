@@ -151,3 +151,22 @@ def test_simulated_errors_have_the_distribution_of_published_ones(scale):
         expected = 2 * numbers.mechanism.noise.cdf(end) - 1
         same = abs((np.abs(errors) < end).mean() - expected) < 0.0048
         assert same == (scale == 1)
+
+
+def test_least_squares_makes_the_median_cell_worse_if_tails_are_heavy():
+    # The table in docs/table-sets.md: 50 states with 20 industries.
+    states, industries = 50, 20
+    cells = states * industries
+    numbers = DrawnNumbers(ss.ExponentialPolylog(d=0.23783644562980624), Fraction(1), True)
+    margins = [
+        DrawnMargin(np.repeat(np.arange(states), industries), states, numbers),
+        DrawnMargin(np.tile(np.arange(industries), states), industries, numbers),
+        DrawnMargin(np.zeros(cells, int), 1, numbers),
+    ]
+    drawn = numbers.simulated((cells, 400), KnownBits(5))
+    errors = np.concatenate(list(CombinedEstimate(numbers, margins).simulated_errors(400, 7)), axis=1)
+    assert [np.median(np.abs(some)) for some in (drawn, margins[0].sums @ drawn, errors)] == [10, 143, 16]
+    assert [round(np.sqrt((some**2).mean())) for some in (drawn, errors)] == [72, 69]
+    assert np.median(np.abs(margins[0].sums @ errors)) == 16
+    few = np.concatenate(list(CombinedEstimate(numbers, margins, LIKELIHOOD).simulated_errors(4, 7)), axis=1)
+    assert np.median(np.abs(few)) == pytest.approx(11, abs=1)
