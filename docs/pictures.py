@@ -156,7 +156,7 @@ def scales() -> alt.LayerChart:
     )
     colour = alt.Color("name:N", legend=legend, scale=alt.Scale(domain=names, range=colours))
     dash = alt.StrokeDash("name:N", legend=legend, scale=alt.Scale(domain=names, range=dashes))
-    x = alt.X("x:Q", **axis("size of the record", 0, 9))
+    x = alt.X("x:Q", **axis("size of the record", 0, 9, 3))
     y = alt.Y("y:Q", **axis("PRzCDP loss", -6, 2, 2))
     about = (
         "PRzCDP loss against record size, both on log axes, for the exponential polylog with a standard deviation of "

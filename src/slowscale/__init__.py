@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slowscale.errors import (
         CalibrationError,
         CapError,
+        CapWarning,
         ConfidentialWarning,
         DataError,
         EngineError,
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
         ParameterTypeError,
         PlanError,
         ScaleWarning,
+        SignatureError,
         SlowscaleError,
         UnitWarning,
     )
+    from slowscale.hierarchies import Hierarchy
     from slowscale.mechanisms import (
         ArsinhNormal,
         Comparison,
@@ -48,10 +51,14 @@ if TYPE_CHECKING:
     from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
+    from slowscale.publication import ColumnLabel, Publication
     from slowscale.quantiles import PrivateQuantiles, size_grid
     from slowscale.query import Query
-    from slowscale.release import Release, read_release
+    from slowscale.release import Release, ReleaseSet, read_release, read_release_set
     from slowscale.session import Inspection, Session
+    from slowscale.signatures import Verified, sign, verify
+    from slowscale.signing_keys import keygen
+    from slowscale.table_set import Derived, TableSet
     from slowscale.tables.guessing import guess_types
     from slowscale.tables.keys import Keys
     from slowscale.tables.losses import Losses
@@ -65,9 +72,11 @@ _HOMES = {
     "slowscale.attackers": ("Attacker", "Posterior", "attacker"),
     "slowscale.bounded": ("BoundedPolicy",),
     "slowscale.errors": (
-        "CalibrationError", "CapError", "ConfidentialWarning", "DataError", "EngineError", "LedgerError",
-        "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SlowscaleError", "UnitWarning",
+        "CalibrationError", "CapError", "CapWarning", "ConfidentialWarning", "DataError", "EngineError",
+        "LedgerError", "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SignatureError",
+        "SlowscaleError", "UnitWarning",
     ),
+    "slowscale.hierarchies": ("Hierarchy",),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
         "GeneralizedGaussian", "Log", "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
@@ -76,10 +85,14 @@ _HOMES = {
     "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
+    "slowscale.publication": ("ColumnLabel", "Publication"),
     "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
     "slowscale.query": ("Query",),
-    "slowscale.release": ("Release", "read_release"),
+    "slowscale.release": ("Release", "ReleaseSet", "read_release", "read_release_set"),
     "slowscale.session": ("Inspection", "Session"),
+    "slowscale.signatures": ("Verified", "sign", "verify"),
+    "slowscale.signing_keys": ("keygen",),
+    "slowscale.table_set": ("Derived", "TableSet"),
     "slowscale.tables.guessing": ("guess_types",),
     "slowscale.tables.keys": ("Keys",),
     "slowscale.tables.losses": ("Losses",),
@@ -94,15 +107,19 @@ __all__ = [
     "BoundedPolicy",
     "CalibrationError",
     "CapError",
+    "CapWarning",
+    "ColumnLabel",
     "Comparison",
     "ConfidentialWarning",
     "Crossover",
     "DataError",
+    "Derived",
     "EngineError",
     "ExponentialPolylog",
     "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
+    "Hierarchy",
     "Inspection",
     "Keys",
     "LeastStd",
@@ -118,27 +135,36 @@ __all__ = [
     "Policy",
     "Posterior",
     "PrivateQuantiles",
+    "Publication",
     "Query",
     "RecordPolicy",
     "Release",
+    "ReleaseSet",
     "Root",
     "ScaleWarning",
     "Session",
+    "SignatureError",
     "SlowscaleError",
+    "TableSet",
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
+    "Verified",
     "advise",
     "attacker",
     "compare",
     "datasets",
     "epsilon",
     "guess_types",
+    "keygen",
     "least_std",
     "posterior",
     "read_plan",
     "read_release",
+    "read_release_set",
+    "sign",
     "size_grid",
+    "verify",
 ]
 
 

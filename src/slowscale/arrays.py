@@ -15,6 +15,7 @@ _TYPES: dict[Any, pa.DataType] = {
     np.dtype(np.int64): pa.int64(),
     np.dtype(np.float64): pa.float64(),
     np.dtype(np.int32): pa.int32(),
+    np.dtype(np.uint64): pa.uint64(),
 }
 
 
@@ -74,12 +75,26 @@ def key_positions(rows: Sequence[Any], keys: Sequence[Any]) -> Any:
 
 def first_rows(columns: Sequence[Any]) -> Any:
     """Return the positions of the first occurrences of all distinct rows, in ascending order."""
+    return group_rows(columns)[1]
+
+
+def group_rows(columns: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the group of each row, and the first row of each group; groups are numbered by their first rows."""
     codes = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
+    for i, column in enumerate(columns):
         values = column.unique()
         codes = codes * len(values) + _indices(column, values)
-        codes = np.unique(codes, return_inverse=True)[1]
-    return np.sort(np.unique(codes, return_index=True)[1])
+        if i:  # codes are renumbered, so that they never overflow
+            codes = np.unique(codes, return_inverse=True)[1]
+    if len(columns) == 1:  # values are numbered by their first occurrence
+        first = np.full(int(codes.max(initial=-1)) + 1, codes.size, np.int64)
+        np.minimum.at(first, codes, np.arange(codes.size))
+        return codes, first
+    first, codes = np.unique(codes, return_index=True, return_inverse=True)[1:]
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return rank[codes], first[order]
 
 
 def _indices(column: Any, values: pa.Array) -> Any:

@@ -36,7 +36,11 @@ class UnitWarning(UserWarning):
 
 
 class ScaleWarning(UserWarning):
-    """A calibration whose result is hardly what was meant: a scale that was not given, or absurdly large noise."""
+    """A mechanism that is hardly what was meant: a scale that was not given, an unusual d, absurdly large noise."""
+
+
+class CapWarning(UserWarning):
+    """A release that no cap limits, although there are caps: what follows from it is not covered by them."""
 
 
 class ConfidentialWarning(UserWarning):
@@ -195,3 +199,23 @@ class LedgerError(SlowscaleError):
 
 class PlanError(SlowscaleError, ValueError):
     """A plan file with mistakes. Each line of the error names the file, the line, the field and what is allowed."""
+
+
+class SignatureError(SlowscaleError):
+    """A published file that is not as it was signed, or a signature that cannot be trusted.
+
+    Attributes
+    ----------
+    reason
+        What is wrong, in one word for programs: "changed", "missing", "unreadable", "link", "extra" or "facts" (of a
+        file); "unsigned", "damaged", "format", "algorithm", "key", "forged" or "name" (of the signature).
+    file
+        The name of the file that the error is about, or None if it is about the signature.
+    """
+
+    def __init__(self, words: str, reason: str, file: str | None = None) -> None:
+        super().__init__(words, reason, file)
+        self.reason, self.file = reason, file
+
+    def __str__(self) -> str:
+        return str(self.args[0])

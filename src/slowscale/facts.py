@@ -5,7 +5,7 @@ names and values that files have; `facts.to_dict()` returns a dictionary for `js
 versions lack get a default that is true of such files, and entries that this version does not know are kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from typing import Any
@@ -263,6 +263,149 @@ class QuantilesFacts(_WrittenFacts):
 
 
 @dataclass(frozen=True, eq=False)
+class RollupFacts(_WrittenFacts):
+    """How a release was made by adding the published cells of another one.
+
+    Attributes
+    ----------
+    of
+        The identifier of the release with the cells.
+    over
+        The key columns of the cells that were added over.
+    levels
+        The levels of hierarchies that the sums are for, each with the key column that it groups.
+    number
+        The name of the column with the number of cells in each sum.
+    complete
+        Whether the cells are all combinations of the labels of their key columns, or None if there are no key columns.
+        Records in other cells are in no sum in either case.
+    rules
+        How the interval of each column was computed, in words.
+    """
+
+    of: str
+    over: tuple[str, ...]
+    levels: Mapping[str, str]
+    number: str
+    complete: bool | None
+    rules: Mapping[str, str]
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "RollupFacts":
+        """Return the facts that `to_dict` wrote."""
+        given = _entries(RollupFacts, description, "rollup")
+        return RollupFacts(**{**given, "over": tuple(given["over"])})
+
+
+@dataclass(frozen=True, eq=False)
+class SetTableFacts(_WrittenFacts):
+    """One table of a set of tables.
+
+    Attributes
+    ----------
+    id
+        The identifier of its release.
+    of
+        The table that it is derived from, or None if it is drawn, with noise of its own.
+    by
+        Its key columns; empty for a total.
+    rows
+        The number of its rows.
+    formula
+        The loss of a record by the table, as text; empty for a derived table, which adds nothing.
+    """
+
+    id: str
+    of: str | None
+    by: tuple[str, ...]
+    rows: int
+    formula: str = ""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the table has noise of its own."""
+        return self.of is None
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any], name: str = "") -> "SetTableFacts":
+        """Return the facts that `to_dict` wrote. Errors state the name of the table."""
+        given = _entries(SetTableFacts, description, f"table_set['tables'][{name!r}]")
+        return SetTableFacts(**{**given, "by": tuple(given["by"])})
+
+
+@dataclass(frozen=True, eq=False)
+class SetFacts(_WrittenFacts):
+    """The set of tables that a release belongs to, which was charged as a whole.
+
+    Attributes
+    ----------
+    id
+        The identifier of the set.
+    table
+        Which of the tables the release is, or None for the set itself.
+    tables
+        All tables of the set, by name.
+    formula, policy, pure_policy
+        The loss of a record by the whole set, as text and as `RecordPolicy.from_dict` reads it; then its PRDP loss (or
+        None).
+    """
+
+    id: str
+    table: str | None
+    tables: Mapping[str, SetTableFacts]
+    formula: str
+    policy: Sequence[Mapping[str, Any]] | None
+    pure_policy: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The names of the tables with noise of their own."""
+        return tuple(name for name, table in self.tables.items() if table.drawn)
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "SetFacts":
+        """Return the facts that `to_dict` wrote."""
+        given = _entries(SetFacts, description, "table_set")
+        tables = _mapping(given["tables"], "table_set['tables']")
+        return SetFacts(
+            **{**given, "tables": {name: SetTableFacts.from_dict(one, name) for name, one in tables.items()}}
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CombinedFacts(_WrittenFacts):
+    """How drawn tables that overlap were combined, so that everything adds up.
+
+    Attributes
+    ----------
+    of
+        The identifier of the set of tables as it was drawn.
+    method
+        "least squares" or "likelihood".
+    columns, tables
+        The columns whose numbers are combined estimates, and the drawn tables that they are estimated from.
+    simulations, seed
+        The intervals come from so many simulations of the noise, with this seed.
+    assumption
+        What must hold for the estimates to be unbiased, in words.
+    """
+
+    of: str
+    method: str
+    columns: tuple[str, ...]
+    tables: tuple[str, ...]
+    simulations: int
+    seed: int
+    assumption: str
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> "CombinedFacts":
+        """Return the facts that `to_dict` wrote."""
+        given = _entries(CombinedFacts, description, "combined")
+        return CombinedFacts(**{**given, **{name: tuple(given[name]) for name in ("columns", "tables")}})
+
+
+@dataclass(frozen=True, eq=False)
 class Facts(_WrittenFacts):
     """Everything that is public about a release.
 
@@ -283,10 +426,19 @@ class Facts(_WrittenFacts):
         loss by all columns (or None), and by the columns that have such a guarantee.
     cells, partition, where, derived
         The public cells, the part of the records that the release is about, the filter and the derived columns.
+    not_sql
+        Which filter ("where") and derived columns ("derive.x") were Ibis expressions. Their text above is then only a
+        name, from which the expression cannot be made again.
     columns, ratios
         The published columns, and the ratios of such columns.
     quantiles
         The quantiles, if those are what was released.
+    rollup
+        How the release was made from the cells of another one, if it was.
+    table_set
+        The set of tables that the release belongs to, if it is one of several.
+    combined
+        How overlapping tables were combined, if they were.
     ledger
         The ledger entry with the charge, if there is a ledger.
     """
@@ -309,9 +461,13 @@ class Facts(_WrittenFacts):
     partition: PartitionFacts | None = None
     where: str | None = None
     derived: Mapping[str, str] = field(default_factory=dict)
+    not_sql: tuple[str, ...] = ABSENT
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     ratios: Mapping[str, RatioFacts] = field(default_factory=dict)
     quantiles: QuantilesFacts | None = ABSENT
+    rollup: RollupFacts | None = ABSENT
+    table_set: SetFacts | None = ABSENT
+    combined: CombinedFacts | None = ABSENT
     ledger: LedgerHead | None = ABSENT
 
     @staticmethod
@@ -322,8 +478,16 @@ class Facts(_WrittenFacts):
             given["cells"] = KeysFacts.from_dict(given["cells"])
         if given.get("partition") is not None:
             given["partition"] = PartitionFacts.from_dict(given["partition"])
+        if given.get("not_sql"):
+            given["not_sql"] = tuple(given["not_sql"])
         if given.get("quantiles"):
             given["quantiles"] = QuantilesFacts.from_dict(given["quantiles"])
+        if given.get("rollup"):
+            given["rollup"] = RollupFacts.from_dict(given["rollup"])
+        if given.get("table_set"):
+            given["table_set"] = SetFacts.from_dict(given["table_set"])
+        if given.get("combined"):
+            given["combined"] = CombinedFacts.from_dict(given["combined"])
         if given.get("ledger"):
             given["ledger"] = LedgerHead.from_dict(given["ledger"])
         columns, ratios = (_mapping(given.get(name, {}), name) for name in ("columns", "ratios"))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,6 +14,11 @@ from slowscale.parameters import check_flag
 
 # The errors of os.link on a file system without hard links.
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+# Names that files can have on every system.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+# Files to write, each with a function that writes the content to a path.
+Writers = dict[Path, Callable[[Path], Any]]
 
 
 def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
@@ -38,6 +44,18 @@ def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> P
     return target
 
 
+def made_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return a folder, which is made if its parent exists."""
+    if not isinstance(folder, str | os.PathLike):
+        raise ParameterTypeError(f"folder must be text or os.PathLike, got {type(folder).__name__}")
+    place = Path(folder)
+    if not place.is_dir():
+        if place.exists() or not place.parent.is_dir():
+            raise ParameterError(f"folder must be a folder, or a new one in an existing folder, got {place}")
+        place.mkdir()
+    return place
+
+
 def write_files(
     files: Mapping[Path, Callable[[Path], Any]], *, overwrite: bool = False, confidential: bool = False
 ) -> Path:
@@ -61,7 +79,8 @@ def write_files(
             with open(unfinished[target], "rb") as file:
                 os.fsync(file.fileno())
         _move(unfinished, overwrite)
-        sync_folder(first.parent)
+        for folder in {target.parent for target in files}:
+            sync_folder(folder)
     except OSError as error:
         raise EngineError(f"{first} could not be written: {error.strerror or error}") from error
     finally:

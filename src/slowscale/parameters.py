@@ -35,7 +35,10 @@ CHUNK = 8192
 
 @dataclass(frozen=True)
 class Domain:
-    """An interval of numbers, and the part of it that is typical in practice, from which tests draw."""
+    """An interval of numbers, and the part of it that is typical in practice, from which tests draw.
+
+    A value above `most_usual`, if that is declared, is allowed but reported: it was hardly meant.
+    """
 
     low: float
     high: float
@@ -45,6 +48,7 @@ class Domain:
     typical: tuple[float, float]
     optional: bool = False
     doc: str = ""
+    most_usual: float = math.inf
 
     def __str__(self) -> str:
         kind = "a whole number" if self.integer else "a finite number"
@@ -96,10 +100,11 @@ def real(
     default: Any = MISSING,
     optional: bool = False,
     doc: str = "",
+    most_usual: float = math.inf,
 ) -> Any:
     """Declare a real parameter of a dataclass. An optional one is None until the class fills it in.
 
-    `doc` describes the parameter in plan files and their schema.
+    `doc` describes the parameter in plan files and their schema. Larger values than `most_usual` are reported.
     """
     low = above if above is not None else at_least
     high = below if below is not None else at_most
@@ -112,6 +117,7 @@ def real(
         typical=typical,
         optional=optional,
         doc=doc,
+        most_usual=most_usual,
     )
     return field(default=None if optional else default, metadata={"domain": domain})
 

@@ -20,12 +20,13 @@ from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.exact_sums import Exact
-from slowscale.mechanisms.grid import floats, largest, values
 from slowscale.mechanisms.noisy import Noisy
 from slowscale.parameters import lazy
 from slowscale.release import Release
-from slowscale.sampling import BitSource
+from slowscale.release.numbers import number_column
+from slowscale.sampling import BitSource, KnownBits
 from slowscale.tables.keys import Keys
+from slowscale.tables.rowwise import Described
 from slowscale.tables.sums import Column, ExactSums, Sum, counted
 
 # What the published standard error is, by whether the error depends on the sum.
@@ -68,7 +69,7 @@ class BoundQuery:
         The name of the column with the number of records, or None if it is not published.
     level, nonnegative, means
         As in `Query`.
-    where, derived
+    expressions
         The filter and the derived columns, as text for the facts.
     entities
         Whether entities are protected instead of single records.
@@ -88,8 +89,7 @@ class BoundQuery:
     count: str | None
     level: float
     nonnegative: bool
-    where: str | None
-    derived: dict[str, str]
+    expressions: Described
     entities: bool
     filtered: bool
     part: Part = ALL_RECORDS
@@ -167,19 +167,6 @@ def _exact_sum(total: Sum) -> Exact:
     return Exact(total.counts, total.grain, total.rest, total.parts)
 
 
-class KnownBits:
-    """Bits that are not secret, for a dry run on sums of 0."""
-
-    private = False
-
-    def __init__(self) -> None:
-        self._generator = np.random.default_rng(0)
-
-    def words(self, count: int) -> Any:
-        """Return `count` words of 64 bits: others each time, so that a rejected candidate is not drawn again."""
-        return self._generator.integers(0, 2**64, count, dtype=np.uint64)
-
-
 def draw(query: BoundQuery, sums: ExactSums, facts: Facts, bits: BitSource | None) -> Release:
     """Draw the noise and build the table. Everything in the result is public."""
     columns: dict[str, Any] = {}
@@ -231,7 +218,7 @@ def _published_columns(noisy: Noisy, nonnegative: bool, at_least: int | None) ->
     for i, raised in enumerate((nonnegative, at_least is not None, at_least is not None)):
         if raised:
             units[i] = np.maximum(units[i], 0)
-    estimate, low, high = (_number_column(some, noisy.unit, side) for some, side in zip(units, (0, -1, 1), strict=True))
+    estimate, low, high = (number_column(some, noisy.unit, side) for some, side in zip(units, (0, -1, 1), strict=True))
     error = rounded(noisy.se, STANDARD_ERROR_DIGITS)
     if noisy.transformed is not None:  # rounding must not lower it below the error of an empty cell
         error = np.where(error < noisy.mechanism.std(0), rounded(noisy.se, STANDARD_ERROR_DIGITS, 1), error)
@@ -239,16 +226,6 @@ def _published_columns(noisy: Noisy, nonnegative: bool, at_least: int | None) ->
     if noisy.transformed is not None:
         columns["_transformed"] = to_arrow(noisy.transformed)
     return columns
-
-
-def _number_column(units: Any, unit: Fraction, side: int) -> pa.Array:
-    """Return multiples of a unit as a column: integers, decimals beyond 64 bits, or floats rounded down or up."""
-    numbers = values(units, unit, side)
-    if numbers.dtype != object:
-        return to_arrow(numbers)
-    if largest(numbers) < 10**38:
-        return pa.array(numbers, pa.decimal128(38, 0))
-    return to_arrow(floats(units, unit, side))
 
 
 def column_facts(query: BoundQuery, name: str) -> ColumnFacts:

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from slowscale.accounting import Account, Accountant, Charge
+from slowscale.accounting.caps import TOLERANCE
 from slowscale.accounting.record import COUNT, folded
 from slowscale.errors import CapError, SlowscaleError
 from slowscale.figures import figure
@@ -39,12 +40,35 @@ def explained(
     accounting
         The accounting that the charge was computed with.
     """
+
+    def advice(error: CapError) -> dict[str, Any]:
+        return _advice(error, accountant.account, charge, mechanisms, accounting)
+
+    with _advised(accountant, advice):
+        yield
+
+
+@contextmanager
+def explained_quantiles(accountant: Accountant, loss: float) -> Iterator[None]:
+    """Add to a `CapError` the largest loss of quantiles that would still fit, in place of this loss."""
+
+    def advice(error: CapError) -> dict[str, Any]:
+        left = (error.cap - (error.spent - loss)) * (1 + TOLERANCE)  # so that 0.075 is not shown as 0.0749
+        return {"fits": f"A loss of {figure(left, -1)} would still fit"} if left > USEFUL_SHARE * error.cap else {}
+
+    with _advised(accountant, advice):
+        yield
+
+
+@contextmanager
+def _advised(accountant: Accountant, advice: Callable[[CapError], dict[str, Any]]) -> Iterator[None]:
+    """Add to a `CapError` how the cap can be changed, and what `advice` returns for it."""
     try:
         yield
     except CapError as error:
         facts: dict[str, Any] = {}
         with suppress(Exception):  # without advice, the refusal still stands
-            facts = _advice(error, accountant.account, charge, mechanisms, accounting)
+            facts = advice(error)
         raise error.with_facts(**facts, remedy=accountant.remedy) from None
 
 

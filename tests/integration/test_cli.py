@@ -231,7 +231,19 @@ def test_absurd_calibrations_are_reported(tmp_path):
     assert "warning: the noise of ExponentialPolylog" in done.stderr
     done = run("calibrate", "exponential-polylog", "--std", "1e6", "--at", "1e5", folder=tmp_path)
     assert done.stderr == ""
-    assert "sigma=100000" in done.stdout
+    assert "  scale: sigma = 100,000, from at\n" in done.stdout
+    done = run("calibrate", "exponential-polylog", "--std", "75", folder=tmp_path)
+    assert "  scale: sigma = 1, the default\n" in done.stdout
+    done = run("calibrate", "exponential-polylog", "--std", "20000", folder=tmp_path, code=2)
+    assert "Give --param sigma=NUMBER, about the size of a typical record, or --at, which sigma is" in done.stderr
+    done = run("compare", "--std", "1e6", "--at", "268689", folder=tmp_path)
+    assert "The scale of exponential polylog 2 is sigma = 268,689, from at." in done.stdout
+
+
+def test_the_scale_is_stated_by_check_and_release(folder):
+    assert "  scale: sigma = 1, the default\n" in run("check", "plan.toml", folder=folder).stdout
+    assert json.loads(run("check", "plan.toml", "--json", folder=folder).stdout)["scales"]["emp"].endswith("default")
+    assert "emp: sigma = 1, the default\n" in run("release", "plan.toml", "--yes", folder=folder).stdout
 
 
 def test_programs_get_json(folder):

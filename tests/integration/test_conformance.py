@@ -313,6 +313,33 @@ def test_losses_are_those_of_the_policy(engine, records, mechanism):
     assert repr(losses).startswith("CONFIDENTIAL")
 
 
+@pytest.mark.parametrize("protect", [None, "naics"])
+def test_losses_by_a_set_are_added_over_its_tables(engine, records, protect):
+    """Each table has keys and a filter of its own: a record loses by those that it is in."""
+    polylog, gaussian = ss.ExponentialPolylog(0.3), ss.Gaussian(100)
+    tables = ss.TableSet(
+        {
+            "codes": ss.Query({"emp": polylog}, keys=ss.Keys.cross({"naics": [1, 2, 3]})),
+            "large": ss.Query({"emp": gaussian}, keys=ss.Keys.cross({"naics": [2, 3, 4]}), where="emp > 10"),
+            "all": ss.Derived("codes"),
+        }
+    )
+    session = ss.Session(records, protect=protect, bits=Recorded(6))
+    losses = session.losses(session.release(tables))
+    naics, emp = (RECORDS_TABLE[name].to_numpy() for name in ("naics", "emp"))
+    inside = {"codes": np.isin(naics, [1, 2, 3]), "large": np.isin(naics, [2, 3, 4]) & (emp > 10)}
+    policies = {"codes": polylog.policy, "large": gaussian.policy}
+    truth = np.zeros(naics.size if protect is None else 5)
+    for name, within in inside.items():
+        values = emp if protect is None else np.bincount(naics[within], emp[within], 5)[:5]
+        truth += np.where(within, policies[name](values), 0) if protect is None else policies[name](values)
+    counted = inside["codes"] | inside["large"]
+    truth = truth[counted] if protect is None else truth[1:]
+    assert losses.records == truth.size
+    assert losses.largest[1] == pytest.approx(truth.max(), rel=1e-9)
+    assert losses.quantiles[0.5] == pytest.approx(np.median(truth), rel=1.1e-3)
+
+
 def test_policies_are_pushed_down(engine, records):
     """The policy of a whole ledger, including parallel parts, is one expression for the engine."""
     one = ss.RecordPolicy((("emp", 3 * ss.ExponentialPolylog(0.3).policy), (None, ConstantPolicy(0.25))))

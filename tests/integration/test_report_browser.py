@@ -166,3 +166,19 @@ def pixels(ppm):
     _, size, _, data = ppm.split(b"\n", 3)
     width, height = map(int, size.split())
     return np.frombuffer(data, np.uint8).reshape(height, width, 3)
+
+
+@pytest.mark.parametrize("flags", [(), (DARK,)], ids=["light", "dark"])
+def test_the_chart_of_a_release_opens_without_network_access_or_errors(chromium, tmp_path, flags):
+    labels = ["</script><script>document.title = 'changed'</script>", "<img src=https://example.org/a.png>", "c"]
+    keys = ss.Keys.from_frame({"image": labels})
+    records = pd.DataFrame({"image": labels, "emp": [5, 80, 900]})
+    page = ss.Session(records).sum({"emp": ss.Gaussian(3)}, keys=keys).plot("emp").save(tmp_path / "plot.html")
+    dom, complaints, asked = browse(chromium, page, tmp_path, "--dump-dom", "--virtual-time-budget=5000", *flags)
+    assert not complaints
+    assert not asked
+    assert "<title>emp: all 3 cells</title>" in dom
+    chart = re.search(r'<svg[^>]*class="marks".*?</svg>', dom, re.DOTALL)[0]
+    assert chart.count('stroke="#56B4E9"') == 3
+    assert "&lt;img src=https" in chart
+    assert "cannot be drawn" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)

@@ -481,7 +481,7 @@ def test_groups_that_belong_to_one_key_are_added_up(monkeypatch):
     real = session_module.progress.run
     monkeypatch.setattr(session_module.progress, "run", lambda asked, label: split(real(asked, label)))
     assert outcome(as_arrow, query, rows) == whole
-    monkeypatch.setattr(sums_module, "_accumulated", overwritten)
+    monkeypatch.setattr(sums_module, "accumulated", overwritten)
     assert outcome(as_arrow, query, rows) != whole
 
 

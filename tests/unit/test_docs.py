@@ -123,6 +123,16 @@ def test_the_map_of_the_paper_leads_somewhere():
             assert hasattr(getattr(ss, home, None) or getattr(slowscale.mechanisms, home), attribute), term
 
 
+def test_no_label_of_a_picture_is_hidden():
+    """Labels of an axis that would overlap are left out of sight, the last one too."""
+    hidden = {
+        picture.name: re.findall(r'opacity="0">([^<]+)</text>', picture.read_text(encoding="utf-8"))
+        for picture in (DOCS / "images").glob("*.svg")
+    }
+    assert hidden
+    assert not any(hidden.values())
+
+
 def test_every_public_name_is_in_the_reference():
     entries = re.findall(r"^::: ([\w.]+)$", (DOCS / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
     listed = {entry.rpartition(".")[2] for entry in entries}

@@ -4,18 +4,23 @@ import json
 import math
 import os
 import stat
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.bitsources import Recorded
 from helpers.inspected import KEYS, QUERY, TABLE
 
 import slowscale as ss
+from slowscale.session import inspection
 from slowscale.session.inspection import OUTSIDE_THE_GUARANTEE, relative_errors
+from slowscale.tables import inspecting
 from slowscale.tables.inspecting import similar
 from slowscale.tables.losses import FOR_THE_CURATOR
+from slowscale.tables.sums import Column
 
 
 def test_clean_records_are_read_with_fewer_questions():
@@ -95,6 +100,19 @@ def test_everything_is_marked_confidential(tmp_path):
     assert found.report(path, overwrite=True) == path
 
 
+def test_the_report_reads_well(tmp_path):
+    """A refusal comes first; labels are text and not numbers; what is cut or left out is said."""
+    states = [f"S{i:03d}" for i in range(250)]
+    table = pa.table({"state": ["S000", "S001 ", "IOWA", None], "x": [100, 200, None, 5]})
+    query = ss.Query({"x": ss.Gaussian(75)}, keys=ss.Keys.cross({"state": [*states, "IOWA"]}))
+    text = ss.Session(table).inspect(query).report(tmp_path / "look.html").read_text(encoding="utf-8")
+    assert text.index("The release would be refused:</strong> column &#x27;x&#x27; has missing") < text.index("<table>")
+    assert "<td>&#x27;S001 &#x27;</td><td>&#x27;S001&#x27;</td>" in text
+    assert "<li>and 149 more</li>" in text
+    assert "Losses of 1 records. Records outside the keys" in text
+    assert '<td class="n">–</td>' in text
+
+
 def test_nothing_is_charged_or_written(tmp_path):
     """The ledger has the same bytes after a look, also after one at records that a release would refuse."""
     ledger = tmp_path / "l.ledger"
@@ -104,6 +122,112 @@ def test_nothing_is_charged_or_written(tmp_path):
         session.inspect(query)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert session.spent.describe() == ss.Session(TABLE).spent.describe()
+
+
+HOSTILE = {
+    "x": [1, None, -5, 2**62, -(2**62), 0, 7],
+    "y": [math.nan, math.inf, -math.inf, -1e300, None, -0.0, 2.5],
+}
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet", "chunks"])
+def test_hostile_values_are_counted_one_by_one(kind, tmp_path):
+    """Parquet matters: its statistics ignore NaN, and DuckDB leaves out comparisons that they decide."""
+    labels = ["IOWA", "IOWA", "TEXAS", None, "FRANCE", "OHIO", "OHIO"]
+    table = pa.table({"state": labels, **{name: pa.array(some) for name, some in HOSTILE.items()}})
+    path = tmp_path / "r.parquet"
+    pq.write_table(table, path, row_group_size=2 if kind == "chunks" else 100)
+    data = table if kind == "frame" else path
+    session = ss.Session(data)
+    query = ss.Query({"x": ss.Gaussian(75), "y": ss.Gaussian(75)}, keys=KEYS, nulls="zero")
+    found = session.inspect(query)
+    x, y = found.columns
+    assert (x.missing, x.negative, x.uncountable) == (1, 2, 0)
+    assert (y.missing, y.negative, y.uncountable) == (1, 2, 4)
+    assert x.outside_share == pytest.approx(0.5)
+    assert x.unlabelled_share == pytest.approx(0.5)
+    assert (y.outside_share, y.unlabelled_share) == (0, 0)
+    assert [("column 'y'" in refusal, "infinite" in refusal) for refusal in found.refusals] == [(True, True)]
+    assert found.losses.records == 2
+    assert [(one.low, one.cells) for one in found.errors if one.column == "y"] == [(0, 3), (1, 1)]
+
+
+def test_values_of_one_sign_are_summed_on_their_own():
+    """The share of a sum is one of absolute values; negative values that are counted as 0 have no share."""
+    table = pa.table({"state": ["IOWA", "IOWA", "FRANCE", "FRANCE"], "x": [5, -5, -30, 20]})
+    for negatives, share in ((None, 50 / 60), ("zero", 20 / 25)):
+        mechanism = ss.Gaussian(75) if negatives is None else ss.Root(4, 2)
+        query = ss.Query({"x": mechanism}, keys=KEYS, **({} if negatives is None else {"negatives": negatives}))
+        (x,) = ss.Session(table).inspect(query).columns
+        assert x.negative == 2
+        assert x.outside_share == pytest.approx(share)
+
+
+def test_large_values_cancel_exactly():
+    table = pa.table({"state": ["IOWA"] * 5, "x": pa.array([2**62, 2**62, 2**62, 3, -3 * 2**61], pa.int64())})
+    table = pa.concat_tables([table, pa.table({"state": ["IOWA"], "x": pa.array([-3 * 2**61], pa.int64())})])
+    found = ss.Session(table).inspect(ss.Query({"x": ss.Gaussian(75)}, keys=KEYS))
+    assert [(one.low, one.cells) for one in found.errors] == [(0, 3), (1, 1)]
+
+
+def test_a_negative_value_of_any_size_can_be_counted_as_0():
+    table = pa.table({"state": ["IOWA"] * 4, "y": [-math.inf, -1e300, -1.0, 1e300]})
+    found = ss.Session(table).inspect(ss.Query({"y": ss.Root(4, 2)}, keys=KEYS, negatives="zero"))
+    assert [(one.negative, one.uncountable) for one in found.columns] == [(3, 1)]
+
+
+def test_more_columns_than_one_number_holds():
+    names = [f"x{i}" for i in range(47)]
+    table = pa.table({name: pa.array([1.0, None if i % 3 == 0 else -2.0, 4.0]) for i, name in enumerate(names)})
+    found = ss.Session(table).inspect(ss.Query(dict.fromkeys(names, ss.Gaussian(1)), nulls="zero"))
+    assert [(one.missing, one.negative) for one in found.columns] == [
+        (1, 0) if i % 3 == 0 else (0, 1) for i in range(47)
+    ]
+
+
+def _queries(monkeypatch, session, query):
+    asked = []
+    run = inspection.progress.run
+    monkeypatch.setattr(inspection.progress, "run", lambda query, label: asked.append(query) or run(query, label))
+    return session.inspect(query), len(asked)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(0, 10)], ids=["clean", "all"])
+def test_two_scans_find_what_separate_ones_find(monkeypatch, rows):
+    table = TABLE.slice(rows.start, rows.stop - rows.start)
+    together, scans = _queries(monkeypatch, ss.Session(table), QUERY)
+    assert scans == 2
+    monkeypatch.setattr(inspecting, "MOST_HASHES", 0)
+    apart, scans = _queries(monkeypatch, ss.Session(table), QUERY)
+    assert scans == 3
+    assert together == apart
+
+
+@pytest.mark.parametrize("values", [2**64, 3 * 10**5, 1000, 1], ids=str)
+def test_copies_among_many_hashes(values):
+    """The table of hashes and a sort find the same; the twin leaves one copy out."""
+    rng = np.random.default_rng(5)
+    known = rng.integers(0, 2**64, min(values, 400_000), np.uint64, endpoint=False)
+    hashes = rng.choice(known, 400_000)
+    copies = len(hashes) - len(np.unique(hashes))
+    assert copies > 0
+    assert inspecting._copies(hashes) == copies
+    assert inspecting._copies(np.append(hashes, hashes[0])) == copies + 1
+    similar = hashes & np.uint64(2**64 - 2**20)  # all of them have the same last bits
+    assert inspecting._copies(similar) == len(similar) - len(np.unique(similar))
+    same_start = hashes & np.uint64(2**20 - 1)
+    assert inspecting._copies(same_start) == len(hashes) - len(np.unique(same_start))
+
+
+def test_parts_say_that_they_are_confidential():
+    session = ss.Session(TABLE)
+    found = session.inspect(QUERY)
+    for part in (found.columns[0], found.near_misses[0], found.errors[0]):
+        assert repr(part).startswith(f"CONFIDENTIAL {type(part).__name__}(")
+    assert "missing=1" in repr(found.columns)
+    assert "label='TEXSA'" in repr(found.near_misses)
+    seen = inspecting.look(session.table, [Column("x", Fraction(1), nulls="zero")], KEYS, None)
+    assert repr(seen.columns[0]).startswith("CONFIDENTIAL Values(name='x', missing=1")
 
 
 def test_similar_labels():

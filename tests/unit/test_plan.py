@@ -18,6 +18,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.errors import PlanError
+from slowscale.figures import figure
 from slowscale.plan import (
     EXAMPLE,
     MECHANISMS,
@@ -133,6 +134,38 @@ def test_targets_and_policies_of_mechanisms():
     m = ss.GeneralizedGaussian.calibrate(**tight, p=1)
     assert MechanismPlan(**given, **tight).build() == m
     assert CapPlan(**given, **tight).build() == m
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"std": 2e4, "at": 5e3}, "sigma = 5,000, from at"),
+        ({"std": 20.0}, "sigma = 1, the default"),
+        ({"std": 20.0, "at": 0.0}, "sigma = 1, the default"),
+        ({"loss": 1.0, "at": 50.0}, "sigma = 1, the default"),
+        ({"d": 0.5}, "sigma = 1, the default"),
+        ({"interval": 2e4, "sigma": 300.0}, "sigma = 300, as given"),
+    ],
+)
+def test_the_scale_of_a_polylog_is_stated_with_its_source(given, words):
+    part = MechanismPlan(mechanism="exponential-polylog", **given)
+    assert part.scale_words == words
+    assert part.build().sigma == float(words.split()[2].strip(",").replace(",", ""))
+
+
+def test_a_scale_that_is_solved_for():
+    part = MechanismPlan(mechanism="exponential-polylog", std=1e6, d=0.5)
+    assert part.scale_words == f"sigma = {figure(part.build().sigma)}, solved for"
+    assert MechanismPlan(mechanism="gaussian", std=1e6).scale_words is None
+
+
+def test_a_wide_polylog_without_a_scale_is_refused(tmp_path):
+    """Reading a plan refuses it, so that `check` and `release` do with the same words."""
+    text = PLAN.replace('mechanism = "gaussian"\nstd = 5', 'mechanism = "exponential-polylog"\nstd = 20_000')
+    with pytest.raises(ss.PlanError, match=r"sums\.0: std = 20,000 is too large for the default scale sigma = 1"):
+        read_plan(written(tmp_path, text))
+    plan = read_plan(written(tmp_path, text.replace("20_000", "20_000\nat = 5_000")))
+    assert plan.scales == {"x": "sigma = 5,000, from at"}
 
 
 def test_a_cap_can_be_a_tight_policy(monkeypatch):

@@ -13,7 +13,9 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.figures import rounded
-from slowscale.publishing import KnownBits, _number_column, _published_columns, dry_run
+from slowscale.publishing import _published_columns, dry_run
+from slowscale.release.numbers import number_column
+from slowscale.sampling import KnownBits
 
 TINY = ss.Gaussian(1e-9)
 
@@ -48,7 +50,7 @@ def test_intervals_are_rounded_outwards_where_floats_are_coarser_than_the_grid()
 )
 def test_the_type_of_whole_numbers_follows_from_their_size(number, dtype):
     units = np.array([number], np.int64 if abs(number) < 2**63 else object)
-    column = _number_column(units, Fraction(1), 0)
+    column = number_column(units, Fraction(1), 0)
     assert column.type == dtype
     assert column.to_pylist() == [number if dtype != pa.float64() else float(number)]
 

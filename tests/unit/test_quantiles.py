@@ -3,9 +3,11 @@
 import itertools
 import json
 import math
+import warnings
 from decimal import Decimal
 from fractions import Fraction
 
+import ibis
 import mpmath
 import numpy as np
 import pyarrow as pa
@@ -344,9 +346,40 @@ def test_accuracy_on_the_simulated_establishments():
 def test_a_warning_if_caps_do_not_limit_quantiles():
     frame = pa.table({"x": [1, 2, 3]})
     session = ss.Session(frame, caps={"x": ss.Gaussian(1).policy})
-    with pytest.warns(UserWarning, match='the caps .x. do not limit counts: .* add a cap for "count"'):
+    words = r'no cap limits counts \(there are caps on x\)\. This release is charged.* give a cap on "count"'
+    with pytest.warns(ss.CapWarning, match=words) as caught:
         session.quantiles("x", [0.5], loss=0.01, grid=[1, 2])
-    ss.Session(frame, caps={"*": ss.Gaussian(1).policy}).quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    assert caught[0].filename == __file__
+    assert session.spent({}) == 0.01
+    for name in ("*", "count", " COUNT"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ss.Session(frame, caps={name: ss.Gaussian(1).policy}).quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ss.Session(frame).quantiles("x", [0.5], loss=0.01, grid=[1, 2])  # no caps, no promise
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "words"),
+    [
+        ("true", ss.ParameterTypeError, "column 'x' must hold numbers to be ranked, got boolean; choose another"),
+        ("'a'", ss.ParameterTypeError, "must hold numbers to be ranked, got string; .* convert it with derive="),
+        ("1::uhugeint", ss.ParameterTypeError, "must hold numbers to be ranked, got U"),
+        ("date '2020-01-01'", ss.ParameterTypeError, "must hold numbers to be ranked, got date"),
+        (f"{10**38}::hugeint", ss.DataError, "'x' has values that are too large to be counted exactly .convert"),
+    ],
+)
+def test_words_about_wrong_columns(tmp_path, sql, error, words):
+    """They speak neither of units nor of sums, and a wrong type is refused before the ledger hears of it."""
+    table = ibis.duckdb.connect()
+    table.raw_sql(f"CREATE TABLE t AS SELECT {sql} AS x")
+    session = ss.Session(table.table("t"), tmp_path / "l.ledger")
+    with pytest.raises(error, match=words) as caught:
+        session.quantiles("x", [0.5], loss=0.1)
+    assert "unit" not in str(caught.value)
+    assert "sum" not in str(caught.value)
+    assert len(session.ledger.history()) == 1 + (error is ss.DataError)
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.5000000000000001], [1 - 1e-16]])

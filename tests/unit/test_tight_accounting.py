@@ -18,7 +18,7 @@ from slowscale.accounting import Charge
 from slowscale.accounting.caps import Total
 from slowscale.accounting.caps import check as check_cap
 from slowscale.cli.explain import explain
-from slowscale.cli.ledgers import raise_cap
+from slowscale.cli.ledgers import _accounting, history, raise_cap
 from slowscale.cli.plans import check
 from slowscale.columns import released_columns
 from slowscale.facts import Facts
@@ -202,6 +202,26 @@ def test_an_incomplete_search_claims_nothing():
 
 
 # --- ledgers ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_history_names_the_accounting(tmp_path, capsys, stand_in):
+    path = tmp_path / "census.ledger"
+    session("closed", ledger=path, caps={"emp": LONG.policy}).sum({"emp": LONG}, keys=KEYS)
+    opened = session("tight", ledger=path)
+    with pytest.raises(ss.CapError):
+        opened.sum({"emp": LONG}, keys=KEYS)
+    opened.count(mechanism=NORMAL)
+    with ss.Ledger(path) as ledger:
+        ledger.charge(Charge(ss.RecordPolicy(((None, ConstantPolicy(0.1)),))))
+    history(path)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("; ")[2] for line in lines if " release " in line and "refused" not in line] == [
+        "closed accounting", "tight accounting", ""
+    ]  # fmt: skip
+    history(path, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [entry.get("accounting", "-") for entry in found] == ["-", "closed", "tight", "tight", None]
+    assert _accounting({"columns": {}}) == "closed"  # as an earlier version wrote it
 
 
 def test_one_ledger_holds_charges_of_both_accountings(tmp_path, stand_in):

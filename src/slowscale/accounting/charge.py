@@ -30,6 +30,8 @@ class Charge:
     pure_columns
         The PRDP policies of the columns that have one. Given only if the columns have independent noise: each column
         may then be counted as pure or as PRzCDP. None if that is not known.
+    tables
+        The number of tables with noise of their own. An entity may be in different cells of each.
 
     >>> from slowscale import Gaussian
     >>> charge = Charge(RecordPolicy((("emp", Gaussian(10).policy),)))
@@ -45,6 +47,7 @@ class Charge:
     protects: str | None = None
     facts: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     pure_columns: RecordPolicy | None = None
+    tables: int = 1
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
@@ -89,7 +92,8 @@ class Charge:
         """
         check_facts(facts)
         policies, columns = read_policies(facts, functions), read_pure_columns(facts, functions)
-        return Charge(*policies, by, tuple(labels), kind, facts.get("protect"), facts, columns)
+        tables = _drawn_tables(facts)
+        return Charge(*policies, by, tuple(labels), kind, facts.get("protect"), facts, columns, tables)
 
     @property
     def written(self) -> dict[str, Any]:
@@ -111,6 +115,14 @@ def check_facts(facts: Any) -> None:
             "the policy uses a nested function or a lambda, which cannot be written to a ledger; use a function that "
             "is defined at the top level of a module"
         )
+
+
+def _drawn_tables(facts: Mapping[str, Any]) -> int:
+    """Return the number of tables with noise of their own that facts describe: several for a set of tables."""
+    described = facts.get("table_set")
+    if not isinstance(described, Mapping) or not isinstance(described.get("tables"), Mapping):
+        return 1
+    return max(1, sum(table.get("of") is None for table in described["tables"].values()))
 
 
 def _covers(pure: RecordPolicy, policy: RecordPolicy) -> bool:

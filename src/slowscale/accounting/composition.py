@@ -18,7 +18,8 @@ def total_of(charges: list[Charge]) -> Spent:
     total = _composed([(charge, charge.policy) for charge in charges])
     protects = charges[0].protects if charges else None
     pieces = _pieces(charges)
-    return Spent(total.terms, total.parallel, total.filtered, len(charges), protects, pure, pieces)
+    tables = sum(charge.tables for charge in charges)
+    return Spent(total.terms, total.parallel, total.filtered, len(charges), protects, pure, pieces, tables)
 
 
 def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:

@@ -52,12 +52,16 @@ class Spent(RecordPolicy):
     pieces
         The pieces that the total consists of, if some of them have a pure guarantee. Each of those may be counted as
         pure or as PRzCDP. Empty if releases were made in parallel, or if there are too many pieces.
+    tables
+        The number of tables with noise of their own, which may be larger than that of releases: one release may be of a
+        set of tables.
     """
 
     releases: int = 0
     protects: str | None = None
     pure_policy: RecordPolicy | None = None
     pieces: tuple[Piece, ...] = ()
+    tables: int = 0
 
     def entity(self, cells: Sequence[Record]) -> float:
         """Return what an entity may have lost through one release; several releases may have different cells."""
@@ -65,6 +69,11 @@ class Spent(RecordPolicy):
             raise ParameterError(
                 f"cells must be those of one release, but there were {self.releases}; add up "
                 "release.policy.entity(cells) over the releases, each with its own cells"
+            )
+        if self.tables > 1:
+            raise ParameterError(
+                f"cells must be those of one table, but {self.tables} tables were drawn; use the set that was "
+                'released: set.entity({"table": cells, …}), each table with its own cells'
             )
         return super().entity(cells)
 

@@ -1,6 +1,7 @@
 """`advise`: from what a curator knows to a mechanism with all its parameters."""
 
 import math
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ import numpy as np
 from slowscale.advice.accuracy import Accuracy
 from slowscale.advice.results import Advice, Candidate
 from slowscale.advice.searching import SMALL_LOSS, LeastError, LeastLosses, efficient, ranks, regrets
-from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
+from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
 from slowscale.figures import figure
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import LEVEL
@@ -50,8 +51,8 @@ def advise(
     Parameters
     ----------
     records
-        Names and sizes of records, such as {"median": 268_689, "largest": 39e9}. State public knowledge only, never a
-        size that was looked up in the records.
+        Names and sizes of records, such as {"median": 268_689, "largest": 39e9}. State what is public or assumed, or
+        private quantiles (`session.quantiles`), never a size that was looked up in the records.
     interval
         The wanted half-width of the interval around the true sum that contains the result with probability `level`.
     std
@@ -105,19 +106,25 @@ def advise(
         raise ParameterError(
             f"unit must be finer than the wanted error of {figure(error)}, got {unit}: results are rounded to the unit"
         )
-    return _least_losses(sizes, error, accuracy, unit)
+    return _least_losses(sizes, error, accuracy, unit, targets[0])
 
 
-def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, unit: UnitLike) -> Advice:
+def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, unit: UnitLike, target: str) -> Advice:
     found = LeastLosses(np.array(list(sizes.values())), accuracy, error).search()
     rows = _candidates(found, sizes, accuracy.at)
     losses = np.array([row.tight for row in rows])
+    if losses.min() < sys.float_info.min:
+        smallest = next(iter(sizes))
+        raise ParameterError(
+            f"{target} is so large, an error of {figure(error)} for records of {figure(sizes[smallest])} ({smallest}), "
+            "that losses are smaller than floats can represent; ask for a smaller error"
+        )
     order = ranks(losses)
     front, ratios = efficient(losses), regrets(losses)
     rows = [replace(row, efficient=bool(e), regret=float(r)) for row, e, r in zip(rows, front, ratios, strict=True)]
     table = [rows[i] for i in np.argsort(np.where(front, order, order + 1e9), kind="stable")]
     table = [table[0], *sorted(table[1:], key=lambda row: (not row.efficient, row.tight[-1]))]
-    _warn_if_absurd(table[0], sizes)
+    _warn_if_absurd(table[0], sizes, "Ask for a smaller error")
     goal = accuracy.words(error)
     return Advice(sizes, tuple(table), goal, _trade(table, list(sizes), accuracy), None, unit)
 
@@ -185,7 +192,7 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
     front = efficient(np.array([row.tight for row in rows]))
     table = [replace(row, efficient=bool(e)) for row, e in zip(rows, front, strict=True)]
     best = table[0]
-    _warn_if_absurd(best, sizes)
+    _warn_if_absurd(best, sizes, "Allow larger losses")
     goal = "tight losses of at most " + ", ".join(f"{figure(loss)} at {name}" for name, loss in wanted.items())
     second = (
         f" The next best, {table[1].name}, has an error of {figure(accuracy.of(table[1].mechanism))}."
@@ -206,12 +213,13 @@ def _candidates(found: Sequence[Mechanism], sizes: dict[str, float], at: float |
     return [Candidate.of(mechanism, list(sizes.values()), at) for mechanism in found]
 
 
-def _warn_if_absurd(best: Candidate, sizes: dict[str, float]) -> None:
+def _warn_if_absurd(best: Candidate, sizes: dict[str, float], remedy: str) -> None:
     largest = max(sizes.values())
     if best.std > ABSURD * largest:
         warnings.warn(
             f"the recommended mechanism has a standard deviation of {figure(best.std)}, more than 10¹² times the "
-            f"largest record ({figure(largest)}): its results are useless. Allow larger losses, or a larger error",
+            f"largest record ({figure(largest)}): its results are useless. {remedy}",
+            ScaleWarning,
             stacklevel=4,
         )
 

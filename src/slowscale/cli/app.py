@@ -8,16 +8,20 @@ import typer
 
 from slowscale.cli.advising import advise
 from slowscale.cli.explain import explain
-from slowscale.cli.ledgers import history, raise_cap, show, verify
+from slowscale.cli.ledgers import history, raise_cap, show
+from slowscale.cli.ledgers import verify as verify_ledger
 from slowscale.cli.mechanisms import calibrate, compare
 from slowscale.cli.plans import check, inspect, release
 from slowscale.cli.quantiles import quantiles
 from slowscale.cli.serving import serve
+from slowscale.cli.signing import keygen, sign, verify
 from slowscale.cli.starting import demo, init, schema
 from slowscale.cli.study import study
 
 INTERRUPTED = 130
-EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3}  # any other SlowscaleError: 2
+# Any other SlowscaleError: 2. Code 6 is a question that was not answered with yes.
+EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3, "SignatureError": 7}
+
 
 app = typer.Typer(
     help="Publish sums of skewed data under per-record differential privacy.",
@@ -33,6 +37,9 @@ for command in (
     inspect,
     release,
     explain,
+    keygen,
+    sign,
+    verify,
     quantiles,
     compare,
     calibrate,
@@ -44,7 +51,7 @@ for command in (
     app.command()(command)
 
 ledger_app = typer.Typer(no_args_is_help=True)
-for ledger_command in (show, history, verify, raise_cap):
+for ledger_command in (show, history, verify_ledger, raise_cap):
     ledger_app.command()(ledger_command)
 app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, list its entries, or change a cap.")
 

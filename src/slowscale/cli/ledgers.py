@@ -41,32 +41,22 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
 
 
 def history(path: LedgerFile, as_json: AsJson = False) -> None:
-    """List all entries: releases, refusals and changes of caps, with their times."""
+    """List all entries: releases with their accounting, refusals and changes of caps, with their times."""
+    from slowscale.accounting.history import entry_in_words
+
     entries = _open_ledger(path).history()
     if as_json:
-        print_json([{key: part for key, part in entry.items() if key != "parsed"} for entry in entries])
+        print_json([{**entry, **_accounting_in_json(entry)} for entry in entries])
         return
     for number, entry in enumerate(entries, 1):
-        typer.echo(f"{number:>5}  {entry['time']}  {_entry_in_words(entry)}")
+        typer.echo(f"{number:>5}  {entry['time']}  {entry_in_words(entry)}")
 
 
-def _entry_in_words(entry: Mapping[str, Any]) -> str:
-    from slowscale.policy import Policy
+def _accounting_in_json(entry: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the accounting of an entry that has facts, as a part of its JSON."""
+    from slowscale.accounting.history import accounting_of
 
-    if entry["kind"] == "charge":
-        facts = entry["facts"]
-        columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
-        if quantiles := facts.get("quantiles"):
-            columns = f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}"
-        return f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
-    if entry["kind"] == "cap":
-        cap = Policy.from_dict(entry["cap"])
-        return f"the cap on {entry['column']} was changed to {cap}: {entry['reason']}"
-    if entry["kind"] == "attempt":
-        return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
-    dataset = f" for the data set {entry['dataset']}" if "dataset" in entry else ""
-    caps = f"with caps on {', '.join(entry['caps'])}" if entry["caps"] else "without caps"
-    return f"the ledger was made{dataset}, {caps}"
+    return {"accounting": accounting_of(entry["facts"])} if "facts" in entry else {}
 
 
 def verify(

@@ -44,6 +44,7 @@ def compare(
     from slowscale.errors import ParameterError
     from slowscale.figures import figure
     from slowscale.mechanisms import same_error
+    from slowscale.mechanisms.calibration import WIDEST
     from slowscale.sizes import read_sizes
 
     candidates = same_error(std, at)
@@ -75,7 +76,11 @@ def compare(
             }
         )
         return
-    typer.echo(f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}.\n")
+    place = at if std > WIDEST else None  # as in `same_error`
+    scales = {name: found._scale_words({}, "std", place) for name, found in candidates.items()}
+    lines = [f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}."]
+    lines += [f"The scale of {name} is {scale}." for name, scale in scales.items() if scale is not None]
+    typer.echo(f"{' '.join(lines)}\n")
     typer.echo(str(compared))
 
 
@@ -103,7 +108,12 @@ def calibrate(
     policy: WhichPolicy = None,
     at: At = None,
     param: Annotated[
-        list[str], typer.Option(metavar="NAME=NUMBER", help="A fixed parameter, such as p=0.5 or k=4.")
+        list[str],
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="A fixed parameter, such as p=0.5 or k=4. For exponential-polylog, sigma is the size up to which the "
+            "loss of a record grows in proportion to its size; beyond it, like a power of the logarithm.",
+        ),
     ] = [],  # noqa: B006
     sizes: RecordSizes = None,
     as_json: AsJson = False,
@@ -141,8 +151,12 @@ def calibrate(
         )
     except SlowscaleError as error:
         raise ParameterError(in_options(str(error))) from None
+    target = "std" if std is not None else "interval" if interval is not None else "loss"
+    scale = found._scale_words(fixed, target, at)
     if as_json:
-        described = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
+        described: dict[str, Any] = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
+        if scale is not None:
+            described["scale"] = scale
         known = {size.name: size.everywhere for size in stated if size.everywhere is not None}
         if stated:
             described["losses"] = {name: found.policy(size) for name, size in known.items()}
@@ -154,7 +168,7 @@ def calibrate(
     shown = shown_sizes(columns, stated)
     if loss is not None and at is not None and not stated:  # show that the target is met
         shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
-    show_mechanism(columns[0], shown)
+    show_mechanism(columns[0], shown, scale)
     if tight:
         show_tight_losses(found, shown)
         if not found._error_grows:

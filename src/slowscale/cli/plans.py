@@ -15,7 +15,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
     What passes is refused by `slowscale release` only because of what the records hold. With --overwrite, as there,
     existing outputs are no obstacle.
     """
-    from slowscale.cli.printing import show_caps, show_plan, sizes_as_json
+    from slowscale.cli.printing import set_as_json, show_caps, show_plan, show_set, sizes_as_json
     from slowscale.errors import CapError
     from slowscale.plan import check_plan, read_plan
 
@@ -24,22 +24,31 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
     checked = check_plan(read, overwrite)
     account, refusal = checked.account, checked.refusal  # raised below, after what is known of the plan is printed
     if as_json:
+        mechanisms = {
+            table: {name: mechanism.to_dict() for name, mechanism in single.mechanisms.items()}
+            for table, single in read.drawn.items()
+        }
         print_json(
             {
-                "mechanisms": {name: mechanism.to_dict() for name, mechanism in read.mechanisms.items()},
+                "mechanisms": mechanisms if read.is_set else mechanisms[""],
+                "scales": read.scales,
+                **({} if checked.preview is None else {"tables": set_as_json(checked.preview)}),
                 "accounting": read.accounting,
                 "policy": read.policy.to_dict(),
                 "sizes": sizes_as_json(read.columns, stated),
                 "columns_checked": checked.columns_checked,
+                "caps_checked": checked.caps_checked,
                 "allowed": refusal is None,
                 "refusal": None if refusal is None else str(refusal),
             }
         )
     else:
         show_plan(read, stated)
+        if checked.preview is not None:
+            show_set(read, checked.preview, stated)
         before = f"Before this release:\n{account.spent.describe(stated)}"
         typer.echo(f"\n{before}" if account.charges else "\nNothing was released before.")
-        show_caps(account, list(read.mechanisms), checked.caps_checked, refused=isinstance(refusal, CapError))
+        show_caps(account, read.published, checked.caps_checked, refused=isinstance(refusal, CapError))
         if not checked.columns_checked:
             typer.echo("The columns of the data are checked when the release is made: this kind of file has no schema.")
         for file in checked.existing:
@@ -52,29 +61,48 @@ def inspect(
     plan: PlanFile,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a confidential HTML report, which only you may read."),
+        typer.Option(
+            metavar="FILE",
+            help="Also write a confidential HTML report, which only you may read; for several tables one for each "
+            "drawn table, FILE-table.html.",
+        ),
     ] = None,
     duplicates: Annotated[bool, typer.Option(help="Count exact copies of records, which reads all columns.")] = True,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """CONFIDENTIAL: look at the records before a release. Nothing is drawn, charged or written to the ledger."""
+    from dataclasses import replace
+
     from slowscale.cli.shared import writable_path
-    from slowscale.plan import inspect_plan, read_plan
+    from slowscale.plan import inspect_tables, read_plan
+    from slowscale.plan.wording import in_plan_words
 
     read = read_plan(plan)
     if report is not None:
         from slowscale.report import check_tools
 
-        writable_path(report, ".html", overwrite)
+        for name in read.drawn:
+            writable_path(
+                report.with_name(f"{report.stem}-{name}{report.suffix}") if name else report, ".html", overwrite
+            )
         check_tools()
-    found = inspect_plan(read, duplicates)
-    if report is not None:
-        typer.echo(f"wrote {found.report(report, overwrite=overwrite)} (confidential)", err=True)
+    found = {
+        name: replace(one, refusals=tuple(map(in_plan_words, one.refusals)))
+        for name, one in inspect_tables(read, duplicates).items()
+    }
+    for name, one in found.items() if report is not None else ():
+        assert report is not None
+        path = report if not name else report.with_name(f"{report.stem}-{name}{report.suffix}")
+        typer.echo(f"wrote {one.report(path, overwrite=overwrite)} (confidential)", err=True)
     if as_json:
-        print_json(found.to_dict())
-    else:
-        typer.echo(repr(found))
+        as_dicts = {name: one.to_dict() for name, one in found.items()}
+        print_json(as_dicts if read.is_set else as_dicts[""])
+        return
+    for name, one in found.items():
+        if name:
+            typer.echo(f"Table {name}:")
+        typer.echo(repr(one))
 
 
 def release(
@@ -90,8 +118,8 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
-    from slowscale.cli.printing import show_plan, show_release
-    from slowscale.plan import check_outputs, check_room, read_plan, run_plan
+    from slowscale.cli.printing import show_plan, show_release, show_scales, show_set
+    from slowscale.plan import check_outputs, check_room, open_account, preview_plan, read_plan, run_plan
 
     read = read_plan(plan)
     check_outputs(read, overwrite, confidential_report)
@@ -99,9 +127,13 @@ def release(
     if not yes:
         check_terminal("release")
         show_plan(read, read.sizes)
+        if read.is_set:
+            show_set(read, preview_plan(read, open_account(read)), read.sizes)
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
     made, files = run_plan(read, overwrite, confidential_report)
     if as_json:
-        print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict()})
+        print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict(), "scales": read.scales})
     else:
+        if yes:  # otherwise they were shown with the plan
+            show_scales(read)
         show_release(made, files)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from slowscale.accounting import Account
     from slowscale.mechanisms import Mechanism
     from slowscale.plan import Plan
-    from slowscale.release import Release
+    from slowscale.release import Release, ReleaseSet
+    from slowscale.session import SetPreview
     from slowscale.sizes import RecordSize
 
 MAX_ROWS = 12  # of a released table
@@ -27,11 +28,17 @@ def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
     """Print what a plan publishes, how large the errors are, and what example records lose."""
     columns, entity = plan.columns, plan.data.protect
     sizes = shown_sizes(columns, stated)
-    for column in columns:
-        show_mechanism(column, sizes)
+    for name, single in plan.drawn.items():
+        if name:
+            typer.echo(f"Table {name}, drawn:")
+        for column in single.columns:
+            show_mechanism(column, sizes, single.scales.get(column.name))
+    if plan.is_set:
+        typer.echo("The losses by all drawn tables add up. Derived tables add nothing.")
     _show_totals(columns, sizes, entity)
     if entity:
-        typer.echo(f"This is the loss of one {entity} in one cell; the losses in all the cells that it is in add up.")
+        each = "one cell of each drawn table" if plan.is_set else "one cell"
+        typer.echo(f"This is the loss of one {entity} in {each}; the losses in all the cells that it is in add up.")
     if not stated and any(not column.single for column in columns):
         typer.echo(
             "These sizes follow from the noise and the units, not from the records: the largest record may be larger. "
@@ -42,9 +49,14 @@ def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
         typer.echo(f"Accounting: {plan.accounting}. The smallest policies that are known are charged.")
 
 
-def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> None:
-    """Print a column's mechanism and policy, its losses at several record sizes, and its standard error."""
+def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"], scale: str | None = None) -> None:
+    """Print a column's mechanism and policy, its losses at several record sizes, and its standard error.
+
+    `scale` says where the scale of the noise comes from, for a mechanism in which it need not be given.
+    """
     typer.echo(f"{column.name}: {column.mechanism}")
+    if scale is not None:
+        typer.echo(f"  scale: {scale}")
     typer.echo(f"  policy: {column.policy}")
     if column.single:
         closed = "" if column.closed is None else f"; by the closed form {figure(column.closed(0))}"
@@ -95,7 +107,10 @@ def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"],
 def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused: bool) -> None:
     """Print whether the caps allow a release of these columns; a refusal itself is reported as an error."""
     if not checked:
-        typer.echo("Whether a cap is in the way depends on the keys, which are read when the release is made.")
+        typer.echo(
+            "Whether a cap is in the way depends on the labels of the partition, which are taken from the data when "
+            "the release is made."
+        )
     elif not refused:
         typer.echo("No cap is in the way." if account.caps else "There are no caps.")
     capped = {folded(name) for name in account.caps}
@@ -144,8 +159,31 @@ def _worst(most: float) -> str:
     return "as good as certain: the privacy loss has no limit" if math.isinf(most) else f"{worst_case(most)} certain"
 
 
-def show_release(release: "Release", files: Sequence[Any]) -> None:
-    """Print the first rows of a release, what it costs, and the files that were written."""
+def show_scales(plan: "Plan") -> None:
+    """Print the scales of a plan that need not be given, and where they come from."""
+    for name, scale in plan.scales.items():
+        typer.echo(f"{name}: {scale}")
+
+
+def show_release(release: "Release | ReleaseSet", files: Sequence[Any]) -> None:
+    """Print the first rows of each table of a release, what it costs, and the files that were written."""
+    from rich.console import Console
+
+    from slowscale.release import ReleaseSet
+
+    if isinstance(release, ReleaseSet):
+        for name, one in release.items():
+            typer.echo(f"Table {name}:")
+            _print_rows(one)
+    else:
+        _print_rows(release)
+    Console().print(str(release), highlight=False, soft_wrap=True, markup=False)
+    for file in files:
+        typer.echo(f"wrote {file}")
+
+
+def _print_rows(release: "Release") -> None:
+    """Print the first rows of a release."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -161,11 +199,45 @@ def show_release(release: "Release", files: Sequence[Any]) -> None:
         table.add_row(*(escape(str(row[name])) for name in keys), *cells)
     if len(release) > MAX_ROWS:
         table.add_row(*("…" for _ in [*keys, *units]))
-    console = Console()
-    console.print(table)
-    console.print(str(release), highlight=False, soft_wrap=True, markup=False)
-    for file in files:
-        typer.echo(f"wrote {file}")
+    Console().print(table)
+
+
+def show_set(plan: "Plan", preview: "SetPreview", stated: Sequence["RecordSize"]) -> None:
+    """Print the losses and the errors of each table of a set, and what the alternatives would cost."""
+    typer.echo("")
+    for line in preview.table_lines(tuple(stated)):
+        typer.echo(line)
+    shown = {table.name for table in preview.tables}
+    hidden = [part.name for part in plan.table if part.name not in shown]
+    if hidden:
+        typer.echo(
+            f"{', '.join(hidden)}: derived from cells that are taken from the records, so their errors are known when "
+            "the release is made."
+        )
+
+
+def set_as_json(preview: "SetPreview") -> dict[str, Any]:
+    """Return the tables of a set with their errors."""
+    return {
+        table.name: {
+            "drawn": table.drawn,
+            "from": table.of,
+            "by": list(table.by),
+            "rows": table.rows,
+            "cells": list(table.cells),
+            "could_be_derived_from": table.instead,
+            "policy": table.policy.to_dict() if table.drawn else [],
+            "columns": {
+                column.name: {
+                    "std": [_finite(error) for error in table.errors(column)],
+                    "half_width": [_finite(width) for width in table.half_widths[column.name]],
+                }
+                for column in table.columns
+                if column.name in table.half_widths
+            },
+        }
+        for table in preview.tables
+    }
 
 
 def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"]) -> list[dict[str, Any]]:

@@ -83,6 +83,7 @@ def in_options(message: str) -> str:
     message = re.sub(r"\b\w+\.calibrate needs (\w+)=…", r"give --param \1=NUMBER", message)
     message = re.sub(r"\b(level|policy)='?([\w.]+)'?", r"--\1 \2", message)
     message = re.sub(rf"\b({TARGET_OPTIONS})=…", r"--\1", message)
+    message = re.sub(r"\bGive sigma, (.*), or at, which\b", r"Give --param sigma=NUMBER, \1, or --at, which", message)
     return re.sub(rf"^({TARGET_OPTIONS}) (must|is)\b", r"--\1 \2", message)
 
 

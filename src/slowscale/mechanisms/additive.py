@@ -19,7 +19,14 @@ from slowscale.errors import ParameterError
 from slowscale.families import PolylogFamily, PowerFamily, Scale, SplittingFamily
 from slowscale.formulas import smallest_offset
 from slowscale.mechanisms.base import Mechanism
-from slowscale.mechanisms.calibration import Target
+from slowscale.mechanisms.calibration import (
+    SCALE_DEFAULT,
+    SCALE_FROM_AT,
+    SCALE_GIVEN,
+    SCALE_SOLVED,
+    Target,
+    check_default_scale,
+)
 from slowscale.mechanisms.drawing import NORMAL, draw_additive
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, largest, outward, shaped, shift, values
@@ -378,7 +385,10 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     beyond it like a power of the logarithm. It is in the units of the column, and 1 unless it is given. A scale near
     the size of a typical record protects typical records; with σ = 1 and a large standard deviation, most noise is
     small and a little of it is huge. `calibrate(std=…, at=…)` and `calibrate(interval=…, at=…)` set σ to `at`, unless
-    it is given.
+    it is given. Without `at` and σ, the scale 1 is used for targets up to 10,000; larger ones are refused.
+
+    The first parameter is d, the decay, and not a scale: `ExponentialPolylog(75)` has noise far smaller than 1, and
+    gives a `ScaleWarning`, as every d above 61 does.
 
     >>> m = ExponentialPolylog.calibrate(std=75)
     >>> round(m.d, 4), round(m.policy(1_550_000), 1)
@@ -397,10 +407,20 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     @classmethod
     def _implied(cls, target: Target, free: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
         """With a target for the error, the scale is the size that the target is for."""
-        solves_for_scale = free == "sigma" or (free is None and "d" in fixed)
-        if target.name == "loss" or not target.at or solves_for_scale:
-            return {}
-        return {"sigma": float(target.at)}
+        source = cls._scale_source(fixed, target, free)
+        if source == SCALE_DEFAULT:
+            check_default_scale(target)
+        return {"sigma": float(target.at)} if source == SCALE_FROM_AT and target.at else {}
+
+    @classmethod
+    def _scale_source(
+        cls, fixed: Mapping[str, Any], target: Target | None = None, free: str | None = None
+    ) -> str | None:
+        if "sigma" in fixed:
+            return SCALE_GIVEN
+        if target is not None and (free == "sigma" or (free is None and "d" in fixed)):
+            return SCALE_SOLVED
+        return SCALE_FROM_AT if target is not None and target.name != "loss" and target.at else SCALE_DEFAULT
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:

@@ -48,6 +48,11 @@ class Mechanism(Declared, ABC):
                 raise ParameterError(f"kind must be a new name, but {known.__name__} already has {cls.kind!r}")
             REGISTRY[cls.kind] = cls
 
+    def __post_init__(self) -> None:
+        """Check and convert the parameters, and report those that were hardly meant."""
+        super().__post_init__()
+        calibration.report_unusual(self, stacklevel=3)
+
     @property
     @abstractmethod
     def policy(self) -> Policy:
@@ -246,15 +251,17 @@ class Mechanism(Declared, ABC):
         at
             The sum that `std` or `interval` is for, or the record value that `loss` is for. With additive noise the
             error is the same for every sum, so `at` may be left out; for the exponential polylog with `std` or
-            `interval`, it is the scale sigma, unless that is given.
+            `interval`, it is the scale sigma, unless that is given. Without both, sigma is 1, and a target of more
+            than 10,000 is refused.
         fixed
             The values of the other parameters; those with a default may be left out.
 
         Warns
         -----
         ScaleWarning
-            If the result is hardly what was meant: the polylog's scale was not given and the noise is more than 100,000
-            times as wide, the noise is more than 10¹² times as large as `at`, or a parameter is far from usual values.
+            If the result is hardly what was meant: the polylog's scale was not given and half of the noise is within
+            1 % of the target, the noise is more than 10¹² times as large as `at`, the interval of a transformation does
+            not contain `at`, or a parameter is far from usual values.
 
         Raises
         ------
@@ -273,6 +280,21 @@ class Mechanism(Declared, ABC):
     def _implied(cls, target: calibration.Target, free: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
         """Return parameters that are neither given nor solved for, and that follow from the target."""
         return {}
+
+    @classmethod
+    def _scale_source(
+        cls, fixed: Mapping[str, Any], target: calibration.Target | None = None, free: str | None = None
+    ) -> str | None:
+        """Return where the scale comes from, in words; None if it has no default, so that it is given or solved for."""
+        return None
+
+    def _scale_words(self, fixed: Mapping[str, Any], target: str | None = None, at: float | None = None) -> str | None:
+        """Return the scale and where it comes from: "sigma = 5,000, from at"; None where `_scale_source` is None.
+
+        `target` is the name of what was solved for, or None if all parameters were stated.
+        """
+        source = self._scale_source(fixed, None if target is None else calibration.Target(target, 1.0, at))
+        return None if source is None else f"sigma = {figure(float(getattr(self, 'sigma', 1.0)))}, {source}"
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
@@ -317,7 +339,8 @@ class Mechanism(Declared, ABC):
                         f"the {cls.__name__} uses the function {value!r}: pass it, functions={{{value!r}: function}}"
                     )
                 given[name] = (functions or {})[value]
-        made: Mechanism = cls(**given)
+        with calibration.unreported():
+            made: Mechanism = cls(**given)
         return made
 
     def __str__(self) -> str:

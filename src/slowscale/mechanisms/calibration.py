@@ -9,8 +9,10 @@ needs few evaluations.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError
+from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
 from slowscale.figures import figure
 from slowscale.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import Policy, number
@@ -36,13 +38,25 @@ TIGHT_TOLERANCE = 2e-3
 
 CLOSED, TIGHT = "closed", "tight"  # which PRzCDP policy the target loss is one of; or PURE for the PRDP policy
 POLICIES = (CLOSED, TIGHT)
-# A target that is this many times the scale, if the scale was not given, is reported. The paper's have up to 7,212.
-WIDEST = 1e5
+# The largest target that the default scale σ = 1 of the polylog is used for. With p = 2, half of the noise is then
+# within 1.09 % of the standard deviation; the paper's have up to 7,212. For larger ones the scale must be given.
+WIDEST = 1e4
+# If half of the noise is within this share of the target, and the scale was not given, the result is reported.
+NARROW_SHARE = 0.01
 # A standard error that is this many times the size asked for is reported.
 MOST_ERROR = 1e12
 # A solution that is this many times beyond the typical values of its parameter is reported.
 FAR = 1e6
 LEVEL = 0.95  # the level of the interval, unless another one is given
+# Where the scale of a polylog comes from, in words.
+SCALE_GIVEN, SCALE_SOLVED, SCALE_FROM_AT, SCALE_DEFAULT = "as given", "solved for", "from at", "the default"
+SCALE_MEANING = (
+    "sigma is the size up to which the loss of a record grows in proportion to its size; beyond it, the loss grows "
+    "like a power of the logarithm"
+)
+
+# Whether mechanisms are built that nobody asked for, so that their parameters are not reported.
+_searching: ContextVar[bool] = ContextVar("searching", default=False)
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,8 @@ class Target:
         if at is None and (name == "loss" or mechanism._error_grows):
             meaning = "record value that is to have this loss" if name == "loss" else f"sum that is to have this {name}"
             raise ParameterTypeError(f"at must be given: the {meaning}")
+        if at is not None and not 0 <= as_number("at", at, "a finite number >= 0") < math.inf:
+            raise ParameterError(f"at must be a finite number >= 0, got {at}")
         level_quantile(level)  # raises unless it is a level
         if level != LEVEL and name != "interval":
             raise ParameterTypeError(f"level is used only with interval=…, got level={level} with {name}=…; remove it")
@@ -132,7 +148,8 @@ def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, A
     low, high = cls._range(free, fixed)
 
     def build(coordinate: float) -> M:
-        return cls(**fixed, **{free: min(low + math.exp(coordinate), high)})
+        with unreported():
+            return cls(**fixed, **{free: min(low + math.exp(coordinate), high)})
 
     start = None
     if target.policy == TIGHT:
@@ -141,20 +158,51 @@ def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, A
     return build(_solve(cls, target, free, build, low, high, start))
 
 
-def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is strange about the result of a calibration, in words."""
-    solved = _free_parameter(type(found), free, dict(fixed))
-    default = {f.name: f.default for f in fields(found)}.get("sigma", MISSING)  # type: ignore[arg-type]
-    sigma, unstated = float(getattr(found, "sigma", math.nan)), "sigma" not in fixed and solved != "sigma"
-    is_default = unstated and default == sigma
-    if is_default and target.name != "loss" and target.value > WIDEST * sigma:
-        half = found.prediction_interval(0.0, 0.5)[1]
-        yield (
-            f"{target.name} = {number(target.value)} is {figure(target.value / sigma)} times the scale sigma = "
-            f"{number(sigma)}, which was not given: half of the noise is then within ±{figure(half)}, and a little of "
-            "it is huge. Give sigma, about the size of a typical record, or at, which sigma is then set to"
+def check_default_scale(target: Target) -> None:
+    """Raise if a target for the error is too large for the default scale 1 of the polylog, which was not given."""
+    if target.name != "loss" and target.value > WIDEST:
+        raise ParameterError(
+            f"{target.name} = {figure(target.value)} is too large for the default scale sigma = 1, which is used up "
+            f"to {WIDEST:,.0f}: most of the noise would be tiny, and a little of it huge. Give sigma, about the size "
+            f"of a typical record, or at, which sigma is then set to. ({SCALE_MEANING[0].upper()}{SCALE_MEANING[1:]}.)"
         )
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Build mechanisms without reports on their parameters: in a search, or where they are read back."""
+    token = _searching.set(True)
+    try:
+        yield
+    finally:
+        _searching.reset(token)
+
+
+def _too_large(mechanism: "Mechanism") -> Iterator[tuple[str, str]]:
+    """Yield the parameters above the usual values that are declared for them, each with the fact in words."""
+    for name, domain in domains(type(mechanism)).items():
+        if domain.most_usual < math.inf and getattr(mechanism, name) > domain.most_usual:
+            yield (
+                name,
+                f"{name} = {number(getattr(mechanism, name))} of {mechanism} is far above usual values, which are at "
+                f"most {number(domain.most_usual)}: the noise is much smaller than its scale",
+            )
+
+
+def report_unusual(mechanism: "Mechanism", stacklevel: int) -> None:
+    """Warn of parameters above usual values, unless the mechanism is only tried."""
+    if _searching.get():
         return
+    for name, words in _too_large(mechanism):
+        remedy = f"{name} is not a standard deviation; for one, use {type(mechanism).__name__}.calibrate(std=…, at=…)"
+        warnings.warn(f"{words}. {remedy}", ScaleWarning, stacklevel=stacklevel + 1)
+
+
+def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is strange about the result of a calibration, in words: the first thing that is."""
+    solved = _free_parameter(type(found), free, dict(fixed))
+    source = found._scale_source(fixed, target, free)
+    sigma = float(getattr(found, "sigma", math.nan))
     size = 0.0 if target.at is None else float(target.at)
     if size > 0:
         with np.errstate(over="ignore", invalid="ignore"):  # noise beyond all floats is reported as well
@@ -163,12 +211,38 @@ def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[
                 low, high = found.prediction_interval(size, LEVEL)
                 error = float(high / 2 - low / 2)
         if error > MOST_ERROR * size:
-            scale = ", or give a larger scale sigma" if is_default else ""
+            ask = "a larger loss" if target.name == "loss" else f"a smaller {target.name}"
+            scale = ", or give a larger scale sigma" if source == SCALE_DEFAULT else ""
             yield (
                 f"the noise of {found} is absurdly large: its standard error is {figure(error)} for a size of "
-                f"{figure(size)}. Ask for a larger loss{scale}, or use another mechanism"
+                f"{figure(size)}. Ask for {ask}{scale}, or use another mechanism"
             )
             return
+    if source in (SCALE_FROM_AT, SCALE_DEFAULT) and target.name != "loss":
+        half = found.prediction_interval(0.0, 0.5)[1]
+        if half < NARROW_SHARE * target.value:
+            yield (
+                f"{target.name} = {figure(target.value)} comes from a little noise that is huge: with the scale sigma "
+                f"= {figure(sigma)}, {source}, half of the noise is within ±{figure(half)}, less than 1 % of the "
+                "target. Give sigma, about the size of a typical record, or a larger at, which sigma is then set to"
+            )
+            return
+    if target.name == "interval" and found._error_grows:
+        low, high = found.prediction_interval(size, target.level)
+        if not low <= size <= high:
+            yield (
+                f"the interval of {found} at the level {number(target.level)} for a sum of {figure(size)} is from "
+                f"{figure(low)} to {figure(high)}, and does not contain the sum itself: half of its length is the "
+                "target, but results are not near the sum. Ask for a smaller interval or a higher level, or use "
+                'estimator="median"'
+            )
+            return
+    for _, words in _too_large(found):
+        yield (
+            f"{words}{'' if source is None else f', sigma = {figure(sigma)} ({source})'}. Give a smaller scale, about "
+            "the size of a typical record, or check the target"
+        )
+        return
     domain = domains(type(found)).get(solved)
     if domain is None:
         return
@@ -205,10 +279,13 @@ def _solve(
         return min(700.0, math.log(ratio)) if ratio > 0 else -700.0
 
     target.achieved(build(min(0.0, math.log(high - low))))  # raises if a value in `fixed`, or `at`, is not allowed
-    coordinates = _decades(high - low, start)
+    coordinates, first = _decades(high - low, start), start or 0.0
+    if target.name == "interval" and cls._error_grows and free == "sigma":
+        coordinates = _up_to_the_first(excess, coordinates)
+        first = coordinates[0]
     refine = _refine_below if target.policy == TIGHT else _refine
     attempts: list[float] = []
-    for left, right in _crossings(excess, coordinates, start or 0.0):
+    for left, right in _crossings(excess, coordinates, first):
         solution, met = refine(excess, left, right)
         if met:
             return solution
@@ -293,6 +370,45 @@ def _crossings(
             yield (left, left) if excess(left) == 0 else (right, right)
         elif excess(left) * excess(right) < 0:
             yield left, right
+
+
+def _up_to_the_first(excess: Callable[[float], float], known: list[float]) -> list[float]:
+    """Return coordinates of σ up to the first at which an interval is long enough; if none is, up to the longest one.
+
+    The interval of a transformation is proportional to σ while σ is small. With the mean-unbiased estimator it can
+    shrink again for large σ, while it moves away from the sum: the log, for instance, has intervals of any length far
+    below the sum. The solution that is wanted is the first one, so local peaks between the coordinates are added.
+    """
+    places: list[float] = []
+    for after in known[_proportional(excess, known) :]:
+        if math.isnan(excess(after)):
+            continue
+        places.append(after)
+        if len(places) > 2 and excess(places[-3]) <= excess(places[-2]) >= excess(after):
+            places.insert(-1, _peak(excess, places[-3], after))
+            places.sort()
+        if excess(places[0]) < 0 <= max(map(excess, places[-3:])):
+            return places
+    every = sorted({*(x for x in known if not math.isnan(excess(x))), *places})
+    return every[: 1 + max(range(len(every)), key=lambda i: excess(every[i]))]
+
+
+def _proportional(excess: Callable[[float], float], known: list[float]) -> int:
+    """Return the index of a coordinate below which the target is not met, because lengths are proportional to σ."""
+    start = min(range(len(known)), key=lambda i: abs(known[i]))
+    for i in range(start, 0, -1):
+        step = known[i] - known[i - 1]
+        if excess(known[i]) < 0 and abs(excess(known[i]) - excess(known[i - 1]) - step) < 1e-3 * step:
+            return i - 1
+    return 0
+
+
+def _peak(excess: Callable[[float], float], left: float, right: float) -> float:
+    """Return the place between two others at which the excess is largest."""
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(lambda x: -excess(x), bounds=(left, right), method="bounded", options={"xatol": 1e-9})
+    return float(found.x)
 
 
 def _attainable(target: Target, lowest: float, highest: float) -> str:

@@ -12,6 +12,7 @@ from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.figures import figure
 from slowscale.markup import html_text
 from slowscale.mechanisms.base import REGISTRY, Mechanism
+from slowscale.mechanisms.calibration import WIDEST
 from slowscale.mechanisms.crossovers import default_span, find_crossovers, least_losses
 from slowscale.parameters import Array, as_array, as_number, check_flag, check_range
 
@@ -255,16 +256,21 @@ def _table(title: str, labels: Sequence[str], at: Sequence[float], names: Sequen
     return "\n".join(lines)
 
 
-def same_error(std: float, at: float) -> dict[str, Mechanism]:
+def same_error(std: float, at: float, sigma: float | None = None) -> dict[str, Mechanism]:
     """Return those of the paper's experiments and the arsinh-normal, by name, all with the same standard deviation.
 
-    For a transformation mechanism it is the standard deviation when the sum is `at` (Table experiment-params).
+    For a transformation mechanism it is the standard deviation when the sum is `at` (Table experiment-params). The
+    scale of the polylog is `sigma`; if that is None, it is 1, as in the paper, and `at` where the standard deviation is
+    too large for a scale of 1.
 
     >>> {name: round(m.std(106)) for name, m in same_error(std=75, at=106).items()}["log"]
     75
     """
-    return {
-        name: cls.calibrate(std=std, at=at if cls._error_grows else None, **fixed)
-        for cls in REGISTRY.values()
-        for name, fixed in cls.compared.items()
-    }
+    found: dict[str, Mechanism] = {}
+    for cls in REGISTRY.values():
+        scaled = cls._scale_source({}) is not None  # it has a default scale
+        place = at if cls._error_grows or (scaled and std > WIDEST) else None
+        given: dict[str, Any] = {"sigma": sigma} if scaled and sigma is not None else {}
+        for name, fixed in cls.compared.items():
+            found[name] = cls.calibrate(std=std, at=place, **given, **fixed)
+    return found

@@ -122,7 +122,7 @@ def directed(value: Fraction | int, side: int) -> float:
     return math.nextafter(nearest, side * math.inf)
 
 
-def outward(q: Any, half: float, side: int) -> Any:
+def outward(q: Any, half: Any, side: int) -> Any:
     """Return q + side·half as floats, rounded away from q."""
     far = q + side * half
     with np.errstate(invalid="ignore"):

@@ -10,6 +10,7 @@ from scipy import special
 
 from slowscale.families import LogFamily
 from slowscale.formulas import log1p_ratio
+from slowscale.mechanisms.power_sums import upper_exponential_sums
 from slowscale.mechanisms.transformation import TransformationMechanism, check_estimator
 from slowscale.parameters import Array
 from slowscale.policy import LogPolicy, Policy
@@ -71,6 +72,17 @@ class Log(LogFamily, TransformationMechanism):
         square = np.float64(self.sigma) ** 2
         with np.errstate(over="ignore"):
             return np.asarray((q + self.a) * np.exp(square / 2) * np.sqrt(-np.expm1(-square)))
+
+    def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
+        # The error is (q + a)·(Y − 1) with a lognormal variable Y of mean 1.
+        if self.estimator == "median":
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            second, fourth = upper_exponential_sums(v, groups, counts, (2, 4), self.sigma, miss)
+            grown = np.expm1(np.float64(self.sigma) ** 2)
+            w = grown + 1
+            # w⁴ + 2w³ + 3w² − 6 = (w − 1)·(w³ + 3w² + 6w + 6)
+            return grown * second, grown**3 * (w**3 + 3 * w**2 + 6 * w + 6) * fourth
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
         if self.estimator == "mean" or self.sigma < 1:

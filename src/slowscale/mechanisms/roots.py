@@ -10,11 +10,15 @@ from scipy import special
 
 from slowscale.families import RootFamily
 from slowscale.formulas import root, root_rise
+from slowscale.mechanisms.power_sums import root_cumulants, upper_power_sums
 from slowscale.mechanisms.transformation import TransformationMechanism, check_estimator
 from slowscale.parameters import Array
 from slowscale.policy import Policy, RootPolicy
 from slowscale.sampling.balls import exact_root
 from slowscale.sampling.samplers import Lift, Number
+
+# The largest k for which sums of cells have intervals from moments.
+LARGEST_K = 12
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,26 @@ class Root(RootFamily, TransformationMechanism):
         noise, value = np.log(self.sigma / scale)[:, None], (v / scale)[:, None]
         terms = self._log_coefficients() + 2 * (self.k - 1 - i) * noise + special.xlogy(2 * i, value)
         return np.asarray(self.sigma * scale ** (self.k - 1) * np.sqrt(np.exp(terms).sum(axis=1)))
+
+    def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
+        if self.estimator == "median":
+            return None
+        if self.k > LARGEST_K:
+            return None
+        second, fourth = root_cumulants(self.k)
+        powers = range(1, max(len(second), len(fourth)))
+        above = upper_power_sums(v, groups, counts, powers, self.sigma, miss)
+        square = self.sigma**2
+        with np.errstate(over="ignore"):
+            found = [
+                sum(
+                    float(c) * square ** (of * self.k // 2 - m) * (above[m] if m else counts)
+                    for m, c in enumerate(coefficients)
+                    if c
+                )
+                for of, coefficients in ((2, second), (4, fourth))
+            ]
+        return np.asarray(found[0] + 0.0 * counts), np.asarray(found[1] + 0.0 * counts)
 
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":

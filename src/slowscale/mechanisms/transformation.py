@@ -188,6 +188,23 @@ class TransformationMechanism(Mechanism):
     def _std(self, q: Array) -> Array:
         return self._moments(q)[1]
 
+    def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
+        """Return upper bounds on the sums of the variances and of the fourth cumulants of the ideal outputs of cells.
+
+        Both bounds of a group hold with probability 1 − miss. None if no such bounds are known, or if the outputs are
+        biased.
+
+        Parameters
+        ----------
+        v
+            The published transformed values of the cells.
+        groups, counts
+            The group of each cell, and the number of cells in each group.
+        miss
+            The probability that a bound of a group may fail.
+        """
+        return None
+
     @overload
     def variance_estimate(self, transformed: Scalar) -> float: ...
 

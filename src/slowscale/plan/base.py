@@ -50,7 +50,8 @@ def given_words(value: Any) -> str:
     return type(value).__name__
 
 
-def _check_local(path: str) -> str:
+def check_local(path: str) -> str:
+    """Return the path of a file on this machine, or raise."""
     if not path.strip():
         raise ValueError("must be the path of a file, got an empty text")
     if "://" in path:
@@ -87,7 +88,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-FilePath = Annotated[str, AfterValidator(_check_local)]
+FilePath = Annotated[str, AfterValidator(check_local)]
 Types = Annotated[dict[str, str], AfterValidator(_check_types)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -1,12 +1,18 @@
 """The account that a plan's release is charged to, and whether it has room for the release."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger
 from slowscale.accounting.record import plain_label
 from slowscale.errors import CapError
 from slowscale.plan.models import Plan
+
+if TYPE_CHECKING:
+    from slowscale.sampling import BitSource
+    from slowscale.session import Session
 
 PLAN_REMEDY = (
     "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
@@ -28,9 +34,44 @@ def open_accountant(plan: Plan) -> Account | DeferredLedger:
     return DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
 
 
+def open_ready(plan: Plan) -> Account | DeferredLedger:
+    """Return what the release is charged to, or raise if it is not for this data set or cannot be written now."""
+    accountant = open_accountant(plan)
+    accountant.check_dataset(plan.data.name)
+    accountant.ready()
+    return accountant
+
+
+def open_session(
+    plan: Plan, accountant: Accountant, source: Mapping[str, Any] | None = None, bits: "BitSource | None" = None
+) -> "Session":
+    """Return a session on the data of a plan that charges an accountant.
+
+    Parameters
+    ----------
+    plan, accountant
+        The plan, and what is charged.
+    source
+        Another table than the data of the plan, as arguments of `Session`.
+    bits
+        A source of bits other than the secret one.
+    """
+    from slowscale.session import Session
+
+    data = plan.data
+    return Session(
+        **({"data": data.location, **data.reading_options} if source is None else source),
+        ledger=accountant,
+        dataset=data.name,
+        accounting=plan.accounting,
+        protect=data.protect,
+        bits=bits,
+    )
+
+
 def check_room(plan: Plan) -> None:
     """Raise a `CapError` if the ledger has no room for the release, and record the refusal in the ledger."""
-    accountant = open_accountant(plan)
+    accountant = open_ready(plan)
     with record_refusal(plan, accountant):
         check_charge(plan, accountant.account)
 
@@ -70,6 +111,15 @@ def check_charge(plan: Plan, account: Account) -> bool:
 
 def _charge(plan: Plan) -> Charge | None:
     """Return what the release will be charged; None if that depends on labels that are not known yet."""
+    parts = [_single_charge(single) for single in plan.drawn.values()]
+    if any(part is None for part in parts):
+        return None
+    first = parts[0]
+    assert first is not None
+    return replace(first, policy=plan.policy, tables=len(parts))
+
+
+def _single_charge(plan: Plan) -> Charge | None:
     keys = plan.keys
     if keys is None or keys.partition is None:
         return Charge(plan.policy, protects=plan.data.protect)

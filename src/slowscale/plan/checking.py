@@ -4,15 +4,21 @@ What passes here, the release itself refuses only because of what the records ho
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slowscale.accounting import Account
 from slowscale.errors import CapError, ConfidentialWarning, DataError, ParameterError, SlowscaleError
-from slowscale.plan.charging import check_charge, open_accountant
+from slowscale.plan.charging import check_charge, open_ready, open_session
 from slowscale.plan.inputs import DataPlan
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
-from slowscale.plan.query import check_column_names, plan_keys, plan_query, stand_in_keys
+from slowscale.plan.query import session_query, takes_keys_from_data
+
+if TYPE_CHECKING:
+    from slowscale.session import Session, SetPreview
 
 
 @dataclass(frozen=True)
@@ -26,9 +32,12 @@ class Checked:
     refusal
         The error with which a release would be refused: a cap that would be exceeded, or an output that exists.
     caps_checked, columns_checked
-        Whether the caps and the columns could be checked without the records.
+        Whether the caps and the columns could be checked without the records. Caps cannot if the release is about the
+        parts of a partition whose labels are taken from the data.
     existing
         The outputs that exist already.
+    preview
+        For several tables: the cost and the accuracy of each. None for one table, and if it could not be computed.
     """
 
     account: Account
@@ -36,6 +45,7 @@ class Checked:
     caps_checked: bool
     columns_checked: bool
     existing: tuple[str, ...]
+    preview: "SetPreview | None" = None
 
 
 def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
@@ -50,46 +60,56 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
     overwrite
         Whether existing outputs may be replaced.
     """
-    accountant = open_accountant(plan)
-    accountant.check_dataset(plan.data.name)
-    accountant.ready()
-    account = accountant.account
     check_outputs(plan, overwrite=True)
+    account = open_ready(plan).account
     refusal: SlowscaleError | None = None
     caps_checked = columns_checked = True
     try:
         check_outputs(plan, overwrite)
     except ParameterError as error:  # an output exists: everything else was checked above
         refusal = error
+    preview = preview_plan(plan, account) if plan.is_set else None
     try:
         caps_checked = check_charge(plan, account)
         columns_checked = check_columns(plan, account)
+        caps_checked |= not any(
+            map(takes_keys_from_data, plan.drawn.values())
+        )  # labels from a file were read, and charged, by the trial above
     except CapError as error:
         refusal = error  # it is reported first, because no option changes it
-    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)))
+    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)), preview)
 
 
 def check_columns(plan: Plan, account: Account) -> bool:
     """Try the release on a table that has the columns of the data and no records, with a copy of the account."""
-    from slowscale.publishing import KnownBits
-    from slowscale.session import Session
+    with _outlined(plan, account) as session:
+        session.release(session_query(plan, session, stand_in=True))
+    return True
+
+
+def preview_plan(plan: Plan, account: Account) -> "SetPreview":
+    """Return the cost and the accuracy of each table of a plan. No record is read.
+
+    Cells that are public in the data are replaced by one cell, and tables that are derived from them are left out.
+    """
+    from slowscale.table_set import TableSet
+
+    with _outlined(plan, account) as session:
+        tables = session_query(plan, session, stand_in=True)
+        assert isinstance(tables, TableSet)
+        return session.preview(tables)
+
+
+@contextmanager
+def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
+    """Open a session on a table that has the columns of the data and no records, with a copy of the account."""
+    from slowscale.sampling import KnownBits
     from slowscale.tables.outlines import outline
 
     with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
         _check_headers(plan.data)
         warnings.simplefilter("ignore", ConfidentialWarning)  # it would say that no record has any of the keys
-        session = Session(
-            **empty_table,
-            ledger=account.copy(),
-            accounting=plan.accounting,
-            protect=plan.data.protect,
-            bits=KnownBits(),
-        )
-        from_data = plan.keys is not None and plan.keys.public_in_data
-        keys = stand_in_keys(plan, session) if from_data else plan_keys(plan, session)
-        check_column_names(plan, session)
-        session.release(plan_query(plan, keys))
-    return True
+        yield open_session(plan, account.copy(), empty_table, KnownBits())
 
 
 def _check_headers(data: DataPlan) -> None:

@@ -143,6 +143,12 @@ class MechanismPlan(_Parameters):
         assert self._mechanism is not None
         return self._mechanism
 
+    @property
+    def scale_words(self) -> str | None:
+        """The scale of the noise and where it comes from, in words, if it need not be given."""
+        targets = [name for name in ("std", "interval", "loss") if getattr(self, name) is not None]
+        return self.build()._scale_words(self._given_parameters(), targets[0] if targets else None, self.at)
+
     def _check_policy(self) -> None:
         """Raise if the plan names a policy that would have no effect."""
         if self.policy is not None and self.loss is None:

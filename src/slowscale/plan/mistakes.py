@@ -102,7 +102,8 @@ def _suggestion(field: list[Any]) -> str:
             table = _model_in(table.model_fields[step].annotation)
     if not _is_model(table):
         return ""
-    known = [name for name in table.model_fields if name != "source"]  # which is set when a plan is read
+    # The field "source" is set when a plan is read.
+    known = [info.alias or name for name, info in table.model_fields.items() if name != "source"]
     near = difflib.get_close_matches(str(field[-1]), known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 
@@ -136,11 +137,16 @@ def _fields_by_line(text: str) -> Iterator[tuple[int, list[Any]]]:
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped.startswith("["):
-            name = stripped.strip("[] \t").split("]")[0]
-            table = _names(name)
+            name = ".".join(_names(stripped.strip("[] \t").split("]")[0]))
             if stripped.startswith("[["):
                 entries[name] = entries.get(name, -1) + 1
-                table.append(entries[name])
+                for inner in [other for other in entries if other.startswith(f"{name}.")]:
+                    del entries[inner]  # such as [[table.sums]], which is counted anew in each [[table]]
+            table = []
+            for part in _names(name):
+                table.append(part)
+                whole = ".".join(str(step) for step in table if not isinstance(step, int))
+                table += [entries[whole]] if whole in entries else []
             yield number, table
         elif "=" in stripped and not stripped.startswith("#"):
             yield number, [*table, *_names(stripped.split("=")[0])]

@@ -5,11 +5,16 @@ import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from slowscale.accounting.names import check_no_journal
 from slowscale.errors import ParameterError
 from slowscale.files import free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
+from slowscale.plan.publication import check_publication_tools
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
@@ -26,7 +31,10 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     """
     if plan.ledger is not None:
         _check_ledger_path(Path(plan.ledger.path).absolute())
-    taken = {os.path.realpath(path): name for name, path in _inputs(plan)}
+    taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
+    folder = None if plan.output.folder is None else Path(plan.output.folder)
+    if folder is not None and not folder.is_dir():
+        _check_new_folder(folder)
     for name, path, ending in _outputs(plan, confidential):
         place = os.path.realpath(path)
         if place in taken:
@@ -36,16 +44,31 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
                 f"{name} would be one of the files that data.path names: {path}; choose another folder"
             )
         taken[place] = name
-        _check_writable(name, path, ending, overwrite)
+        if folder is None or folder.is_dir() or Path(path).parent != folder:
+            _check_writable(name, path, ending, overwrite)
+    signing_key(plan)
     if plan.output.report is not None or confidential is not None:
         from slowscale.report import check_tools
 
         check_tools()
+    check_publication_tools(plan.publication)
+
+
+def signing_key(plan: Plan) -> "Ed25519PrivateKey | None":
+    """Return the key that signs the outputs of a plan, or None if they are not signed; raise if it cannot be read."""
+    if plan.output.sign is None:
+        return None
+    from slowscale.signing_keys import read_private_key
+
+    try:
+        return read_private_key(plan.output.sign)
+    except ParameterError as error:
+        raise ParameterError(f"output.sign: {str(error).removeprefix('key: ')}") from None
 
 
 def existing_outputs(plan: Plan) -> list[str]:
     """Return the outputs of a release that exist already."""
-    return [path for path in plan.output.files.values() if os.path.lexists(path)]
+    return [path for path in [*plan.written_files, *plan.signatures] if os.path.lexists(path)]
 
 
 def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
@@ -54,11 +77,20 @@ def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, 
         yield f"output.{field}", path, OUTPUT_ENDINGS[field]
     if plan.output.csv is not None:
         yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
+    for name, paths in plan.table_files.items():
+        for file in paths:
+            yield f"table {name!r}", str(file), file.suffix
+            if file.suffix == ".csv":
+                yield f"the facts of table {name!r}", f"{file}.json", ".json"
+    if plan.publication is not None:
+        yield from plan.publication.all_files(plan.table_names)
+    for path in plan.signatures:
+        yield "the signature of the output", path, ".sig"
     if confidential is not None:
         yield "--confidential-report", str(confidential), ".html"
 
 
-def _inputs(plan: Plan) -> Iterator[tuple[str, str]]:
+def inputs_of(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the files that a release reads, and its ledger: what errors call them, and their paths."""
     if plan.source is not None:
         yield "the plan", plan.source
@@ -69,10 +101,18 @@ def _inputs(plan: Plan) -> Iterator[tuple[str, str]]:
     for path in paths:
         # A path may be a glob, and still be the name of a file.
         yield from (("the data", file) for file in [path, *glob.glob(path, recursive=True)])
-    if plan.keys is not None and plan.keys.file is not None:
-        yield "the keys", plan.keys.file
+    for single in plan.drawn.values():
+        if single.keys is not None and single.keys.file is not None:
+            yield "the keys", single.keys.file
+    for part in plan.hierarchy:
+        if part.file is not None:
+            yield "a hierarchy", part.file
+    if plan.publication is not None:
+        yield from (("a code list", file) for file in plan.publication.code_files)
     if plan.ledger is not None:
         yield "the ledger", plan.ledger.path
+    if plan.output.sign is not None:
+        yield "the key that signs", plan.output.sign
 
 
 def _would_be_data(plan: Plan, place: str) -> bool:
@@ -92,7 +132,7 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
     if os.path.lexists(target) and not overwrite:  # also a link to a file that does not exist
-        lost = "" if ending == ".html" else " and lose the release in it, which cannot be drawn again"
+        lost = "" if ending in (".html", ".sig") else " and lose the release in it, which cannot be drawn again"
         raise ParameterError(
             f"{name}: {path} already exists; choose another path, or pass --overwrite to replace the file{lost}"
         )
@@ -100,6 +140,18 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
         new_file(target, 0o600).unlink()
     except OSError as error:
         raise ParameterError(f"{name} cannot be written to {path}: {error.strerror or error}") from None
+
+
+def _check_new_folder(folder: Path) -> None:
+    """Raise unless the folder for the tables can be made, by creating a file beside it."""
+    if os.path.lexists(folder):
+        raise ParameterError(f"output.folder: {folder} is not a folder; choose another path")
+    if not folder.parent.is_dir():
+        raise ParameterError(f"output.folder: there is no folder {folder.parent}; create it first")
+    try:
+        new_file(folder, 0o600).unlink()
+    except OSError as error:
+        raise ParameterError(f"output.folder cannot be created at {folder}: {error.strerror or error}") from None
 
 
 def _check_ledger_path(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from slowscale.errors import PlanError
-from slowscale.plan.inputs import DataPlan
+from slowscale.plan.inputs import DataPlan, KeysPlan
 from slowscale.plan.mistakes import format_mistakes
 from slowscale.plan.models import Plan
 
@@ -44,13 +44,27 @@ def _resolve_paths(plan: Plan, source: Path) -> Plan:
     """Return the plan with all paths resolved against the folder of its file."""
     folder = source.parent
     update: dict[str, Any] = {"source": str(source), "data": _resolve_data(plan.data, folder)}
-    if plan.keys is not None and plan.keys.file is not None:
-        update["keys"] = plan.keys.model_copy(update={"file": str(folder / plan.keys.file)})
+    update["keys"] = _resolve_keys(plan.keys, folder)
+    update["table"] = [part.model_copy(update={"keys": _resolve_keys(part.keys, folder)}) for part in plan.table]
+    update["hierarchy"] = [
+        part if part.file is None else part.model_copy(update={"file": str(folder / part.file)})
+        for part in plan.hierarchy
+    ]
     if plan.ledger is not None:
         update["ledger"] = plan.ledger.model_copy(update={"path": str(folder / plan.ledger.path)})
+    if plan.publication is not None:
+        update["publication"] = plan.publication.resolved(folder)
     files = {name: str(folder / path) for name, path in plan.output.files.items()}
+    files |= {} if plan.output.sign is None else {"sign": str(folder / plan.output.sign)}
+    files |= {} if plan.output.folder is None else {"folder": str(folder / plan.output.folder)}
     update["output"] = plan.output.model_copy(update=files)
     return plan.model_copy(update=update)
+
+
+def _resolve_keys(keys: KeysPlan | None, folder: Path) -> KeysPlan | None:
+    if keys is None or keys.file is None:
+        return keys
+    return keys.model_copy(update={"file": str(folder / keys.file)})
 
 
 def _resolve_data(data: DataPlan, folder: Path) -> DataPlan:

@@ -28,6 +28,14 @@ TEMPLATE = files("slowscale.plan").joinpath("template.toml").read_text(encoding=
 DATA_TABLE = "# The table [data] goes here."  # the line of the template that is replaced
 COMMENT_COLUMN = 38  # where comments start, in the template too
 OPTIONAL_FIELDS = ('# where = "emp > 0"                    # evaluated row by row', '# protect = "firm_id"')
+# What an advised plan says about the sizes that the advice was asked with.
+PROVENANCE = (
+    "Where the sizes come from: the mechanism was chosen by the record sizes under [report], which are published. "
+    "The guarantee covers this choice only if the sizes are public or assumed without a look at the records, or are "
+    "private quantiles (`slowscale quantiles`, or session.quantiles in Python), which the ledger charges. Sizes that "
+    "were looked up in the records, or chosen after `slowscale inspect`, depend on the records and are outside the "
+    "guarantee: replace them by private quantiles, and ask for advice again."
+)
 # Endings that are left out where a file's name becomes the name of a data set.
 FILE_ENDINGS = (
     *(".parquet", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".xz", ".zst"),
@@ -152,7 +160,8 @@ def advised_plan(
     lines = [
         "# A plan for slowscale: what to publish, from which records, with which protection.",
         *textwrap.wrap(advice.reason, 110, initial_indent="# ", subsequent_indent="# "),
-        "# The choice is based on the record sizes under [report] below. They must be public knowledge.",
+        "#",
+        *textwrap.wrap(PROVENANCE, 110, initial_indent="# ", subsequent_indent="# "),
         "",
         "[data]",
         *_source_lines(place, has_password),
@@ -176,6 +185,7 @@ def advised_plan(
         _with_comment('accounting = "tight"', "charge the tight policy, which the advice is about"),
         "",
         "[report]",
+        _with_comment("# Source of the sizes:", "fill in: a publication, an assumption, or private quantiles"),
         "sizes = [",
         *(f"  {toml_value({'name': name, 'size': size})}," for name, size in report_sizes(advice.records).items()),
         "]",

@@ -6,5 +6,6 @@ A release holds public facts only.
 from slowscale.release.ratios import box
 from slowscale.release.reading import read_release
 from slowscale.release.release import Release
+from slowscale.release.release_set import ReleaseSet, read_release_set
 
-__all__ = ["Release", "box", "read_release"]
+__all__ = ["Release", "ReleaseSet", "box", "read_release", "read_release_set"]

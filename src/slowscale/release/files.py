@@ -15,9 +15,10 @@ import pyarrow.parquet
 
 from slowscale.errors import ParameterError
 from slowscale.facts import Facts
-from slowscale.files import free_target, write_files
+from slowscale.files import Writers, free_target, write_files
 
 METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
+PUBLICATION = b"slowscale_publication"  # the key of titles and notes there, if the table was published with any
 # The types that columns of a released table may have, by the names that Arrow gives them.
 COLUMN_TYPES: dict[str, pa.DataType] = {
     str(dtype): dtype
@@ -35,32 +36,44 @@ def with_facts(table: pa.Table, facts: Facts) -> pa.Table:
 
 def write_parquet(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Path:
     """Write a Parquet file with the facts in its schema, and return its path."""
+    return write_files(parquet_files(table, facts, path, overwrite), overwrite=overwrite)
+
+
+def parquet_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
+    """Return the Parquet file to write, with the function that writes it; for several files that belong together."""
     target = free_target(path, ".parquet", overwrite)
     described = with_facts(table, facts)
-    return write_files({target: lambda file: pa.parquet.write_table(described, file)}, overwrite=overwrite)
+    return {target: lambda file: pa.parquet.write_table(described, file)}
 
 
 def read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Return the table and the facts that `write_parquet` wrote."""
     table = pa.parquet.read_table(source)
-    return table.replace_schema_metadata(None), json.loads((table.schema.metadata or {})[METADATA])
+    metadata = table.schema.metadata or {}
+    facts = json.loads(metadata[METADATA])
+    if PUBLICATION in metadata:  # names that a publication put beside the labels, and what it says of each column
+        kept = [field.name for field in table.schema if (field.metadata or {}).get(b"role") != b"name"]
+        table = pa.table({name: table[name] for name in kept})
+    return table.replace_schema_metadata(None), facts
 
 
 def write_csv(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Path:
     """Write a CSV file and, beside it, a JSON file with the facts and the column types; return the CSV file's path."""
+    return write_files(csv_files(table, facts, path, overwrite), overwrite=overwrite)
+
+
+def csv_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
+    """Return the CSV file and the JSON file to write, each with the function that writes it."""
     target = free_target(path, ".csv", overwrite)
     facts_target = free_target(f"{target}.json", ".json", overwrite)
     types = {field.name: str(field.type) for field in table.schema}
-    escaped_table, escaped = _escape_formulas(table)
+    escaped_table, escaped = escape_formulas(table)
     described = {**facts.to_dict(), "types": types, **({"escaped": escaped} if escaped else {})}
     text = json.dumps(described, indent=2, ensure_ascii=False)
-    return write_files(
-        {
-            target: lambda file: pa.csv.write_csv(escaped_table, file),
-            facts_target: lambda file: file.write_text(text + "\n", encoding="utf-8"),
-        },
-        overwrite=overwrite,
-    )
+    return {
+        target: lambda file: pa.csv.write_csv(escaped_table, file),
+        facts_target: lambda file: file.write_text(text + "\n", encoding="utf-8"),
+    }
 
 
 def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -80,7 +93,7 @@ def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     return _unescape_formulas(table, facts.pop("escaped", [])), facts
 
 
-def _escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
+def escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
     """Put an apostrophe before text that a spreadsheet would run as a formula; return also the changed columns.
 
     In a changed column, text that starts with an apostrophe gets another one, so that removing the first apostrophe
@@ -104,7 +117,7 @@ def _escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
 
 
 def _unescape_formulas(table: pa.Table, columns: list[str]) -> pa.Table:
-    """Return the table that `_escape_formulas` was given."""
+    """Return the table that `escape_formulas` was given."""
     import pyarrow.compute as pc
 
     for name in columns:

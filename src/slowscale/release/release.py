@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow as pa
 from slowscale.accounting import RecordPolicy
 from slowscale.arrays import to_numpy
 from slowscale.errors import ParameterError
-from slowscale.facts import ABSENT, ColumnFacts, Facts, RatioFacts
+from slowscale.facts import ABSENT, ColumnFacts, Facts, RatioFacts, RollupFacts
 from slowscale.figures import published
 from slowscale.markup import html_table, html_text
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from slowscale.hierarchies import Hierarchy
+    from slowscale.publication import Publication
+    from slowscale.release.rollup import Margin
+    from slowscale.report.release_plot import ReleasePlot
     from slowscale.session import Session
     from slowscale.sizes import SizesLike
 
@@ -69,6 +73,8 @@ class Release:
     policy: RecordPolicy
     pure_policy: RecordPolicy | None
     mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
+    # The cells that a roll-up was made of, and the groups, while they are in memory.
+    _added: "tuple[Release, Margin] | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.facts, Facts):
@@ -82,6 +88,14 @@ class Release:
         warning = "" if self.facts.private else "NOT PRIVATE (drawn from test bits). "
         groups = f"{len(self):,} groups by {', '.join(by)}" if by else "totals"
         lines = [f"{warning}Release of {groups}"]
+        if self.facts.rollup:
+            lines.append(f"  {rollup_in_words(self.facts.rollup)}")
+        if self.facts.combined:
+            combined = self.facts.combined
+            lines.append(
+                f"  Estimates of {', '.join(combined.columns)} combined from the drawn tables "
+                f"{', '.join(combined.tables)} by {combined.method}"
+            )
         for name, column in self.facts.columns.items():
             bias = ", clipped at 0 and so biased upwards" if column.nonnegative else ""
             lines.append(f"  {name}: {column.described}, unit {column.unit}{bias}")
@@ -90,7 +104,14 @@ class Release:
             lines.append(f"  {name}: {ratio.numerator} / {ratio.denominator}{approximate}")
         notion = notion_in_words(self.facts.notion, self.facts.accounting)
         lines.append(f"  A record may lose ({notion}), added up:")
-        return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
+        lines += [f"    {RecordPolicy((term,))}" for term in self.policy.terms]
+        described = self.facts.table_set
+        if described:
+            lines.append(
+                f"  This is the table {described.table}, one of {len(described.tables)} of a set. By all of them a "
+                f"record may lose {described.formula}"
+            )
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         shown: dict[str, Fraction | None] = {name: column.grid for name, column in self.facts.columns.items()}
@@ -137,6 +158,36 @@ class Release:
         """
         return write_csv(self.table, self.facts, path, overwrite)
 
+    def publish(
+        self,
+        path: str | os.PathLike[str],
+        publication: "Publication",
+        *,
+        profile: str = "research",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the table for readers, with titles, units and names, whole or not at all, and return its path.
+
+        Everything is computed from what was released, so no record loses more by it.
+
+        Parameters
+        ----------
+        path
+            The file to write. It may end in .parquet; in .csv, with a data package beside it (table.datapackage.json)
+            that says what the columns are; or in .xlsx, with a sheet of notes.
+        publication
+            The title, the source, labels of columns and further texts.
+        profile
+            "research": the numbers as they were released, with standard errors and intervals. `read_release` reads
+            such a Parquet file. "basic": rounded estimates with intervals, coefficients of variation and reliability
+            flags.
+        overwrite
+            Whether to replace existing files.
+        """
+        from slowscale.publication import publish
+
+        return publish(self, path, publication, profile=profile, overwrite=overwrite)[0]
+
     def report(
         self,
         path: str | os.PathLike[str],
@@ -144,6 +195,7 @@ class Release:
         *,
         overwrite: bool = False,
         sizes: "SizesLike | None" = None,
+        publication: "Publication | None" = None,
     ) -> Path:
         """Write a report that everyone may read: one HTML file that opens offline.
 
@@ -160,10 +212,12 @@ class Release:
             {"median firm": {"emp": 12, "payann": 4e5}, "largest firm": 4e10}. One name must contain "largest". The
             sizes are published, so they must be public knowledge, never looked up in the records. Without them the
             report uses powers of ten.
+        publication
+            Titles, units of measure and names of groups, which the report then shows in place of the names of columns.
         """
         from slowscale.report import write_report
 
-        return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes)
+        return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes, publication=publication)
 
     def confidential_report(self, path: str | os.PathLike[str], session: "Session", *, overwrite: bool = False) -> Path:
         """Write a report for the curator only: one HTML file with the losses of the records and the true errors.
@@ -184,6 +238,32 @@ class Release:
 
         return write_confidential_report(self, path, session, overwrite=overwrite)
 
+    def plot(self, column: str, *, top: int = 50) -> "ReleasePlot":
+        """Return a chart of a column: cells with their intervals, sorted by estimate.
+
+        Notebooks show it. Its method `save` writes it as an interactive page that opens offline (.html), or as a
+        picture (.svg, .png).
+
+        Parameters
+        ----------
+        column
+            A released column, or a ratio.
+        top
+            How many cells to show: those with the largest estimates.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import slowscale as ss
+        >>> session = ss.Session(pd.DataFrame({"state": ["IA", "TX"], "cattle": [4120, 31000]}))
+        >>> release = session.sum({"cattle": ss.Gaussian(50)}, keys=ss.Keys.cross({"state": ["IA", "TX"]}))
+        >>> release.plot("cattle")
+        <ReleasePlot cattle: all 2 cells>
+        """
+        from slowscale.report.release_plot import plot_release
+
+        return plot_release(self, column, top)
+
     def interval(self, column: str, level: float = 0.95) -> tuple[Array, Array]:
         """Return the lower and upper ends of intervals for the true sums of a column, at any level.
 
@@ -201,6 +281,12 @@ class Release:
         low, high = self._as_floats(f"{column}_low", -1), self._as_floats(f"{column}_high", 1)
         if level <= facts.level:
             return low, high
+        self._check_not_combined(column, f"its intervals are known at the level {facts.level:g} only")
+        if self.facts.rollup:
+            from slowscale.release.rollup import rollup_interval
+
+            low, high = rollup_interval(self, column, level)
+            return (low, high) if lower_bound(facts) is None else (np.maximum(low, 0), high)
         unit = facts.grid
         if isinstance(mechanism, TransformationMechanism):
             low, high = mechanism._ends(self._as_floats(f"{column}_transformed"), level, unit)
@@ -212,7 +298,7 @@ class Release:
         earlier = int(facts.on_grid is ABSENT)
         more = math.inf if narrow is None or wide is None else float((wide - narrow + earlier) * unit)
         low, high = outward(low, more, -1), outward(high, more, 1)
-        return (low, high) if _lower_bound(facts) is None else (np.maximum(low, 0), high)
+        return (low, high) if lower_bound(facts) is None else (np.maximum(low, 0), high)
 
     def unbiased_variance(self, column: str) -> Array:
         """Return unbiased estimates of the variances of a column's numbers.
@@ -222,14 +308,21 @@ class Release:
         included. A column with a median estimator has no such estimates, because its numbers are biased.
         """
         facts, mechanism = self._column_facts("column", column), self._known_mechanism(column)
+        self._check_not_combined(column, f"its errors depend on each other; use {column}_se")
         if facts.estimator != "mean":
             raise ParameterError(
                 f"column must have an unbiased estimate, but {column!r} is released with the estimator "
                 f"{facts.estimator!r}; use its intervals"
             )
+        if self.facts.rollup and mechanism._error_grows:
+            raise ParameterError(
+                f"release must be one of cells for the variances of {column!r}, but this one is a roll-up; add up the "
+                f"estimates of release {self.facts.rollup.of}, or use {column}_se"
+            )
         transformed = self._as_floats(f"{column}_transformed") if mechanism._error_grows else None
         found = mechanism._variance_from(transformed, facts.grid, bool(facts.on_grid))
-        return np.broadcast_to(found, len(self)).copy()
+        cells = to_numpy(self.table[self.facts.rollup.number]) if self.facts.rollup else 1
+        return np.broadcast_to(found * cells, len(self)).copy()
 
     def ratio(
         self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "box"
@@ -272,6 +365,26 @@ class Release:
         facts = RatioFacts(numerator, denominator, float(level), interval, approximate=interval != "box")
         return replace(self, table=table, facts=replace(self.facts, ratios={**self.facts.ratios, name: facts}))
 
+    def rollup(
+        self, by: str | Sequence[str] = (), *, hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None
+    ) -> "Release":
+        """Return the sums of the published cells over all key columns but some, such as states from counties.
+
+        Estimates are added exactly. No record loses more by it, because the sums are computed from what was released.
+        The intervals hold the true sums with the level of the cells' intervals; `facts.rollup.rules` says how they are
+        computed. A sum is that of the published cells: records in cells that are not published are not in it.
+
+        Parameters
+        ----------
+        by
+            The key columns to keep, or levels of the hierarchy. Without any, the result is one row with the totals.
+        hierarchy
+            An `ss.Hierarchy` of a key column, or a list of them.
+        """
+        from slowscale.release.rollup import roll_up
+
+        return roll_up(self, by, hierarchy)
+
     def _ratios(self, numerator: str, denominator: str, level: float, interval: str) -> Ratios:
         x, y = (
             Estimates(self._as_floats(column), self._as_floats(f"{column}_se")) for column in (numerator, denominator)
@@ -288,6 +401,11 @@ class Release:
             raise ParameterError(f"{argument} must be one of {', '.join(known)}, got {column!r}")
         return known[column]
 
+    def _check_not_combined(self, column: str, words: str) -> None:
+        """Raise, in these words, if the numbers of a column are estimates from several drawn tables."""
+        if self.facts.combined and column in self.facts.combined.columns:
+            raise ParameterError(f"column {column!r} is combined from several drawn tables, and {words}")
+
     def _known_mechanism(self, column: str) -> Mechanism:
         if column not in self.mechanisms:
             raise ParameterError(
@@ -299,16 +417,21 @@ class Release:
     def _smallest_denominator(self, column: str) -> float:
         """Return the smallest value that a denominator can have where the ratio exists."""
         facts = self.facts.columns[column]
-        if _lower_bound(facts) is None:
+        if lower_bound(facts) is None:
             return -math.inf
         return float(facts.grid) if facts.surely_on_grid else 0.0
 
     def _as_floats(self, column: str, side: int = 0) -> Array:
         """Return a column as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
-        nearest: Array = to_numpy(self.table[column].cast(pa.float64(), safe=False))
-        if not side or pa.types.is_floating(self.table[column].type) or (np.abs(nearest) < EXACT).all():
-            return nearest
-        return np.array([directed(Fraction(number), side) for number in self.table[column].to_pylist()])
+        return as_floats(self.table[column], side)
+
+
+def as_floats(column: pa.ChunkedArray, side: int = 0) -> Array:
+    """Return a column of numbers as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
+    nearest: Array = to_numpy(column.cast(pa.float64(), safe=False))
+    if not side or pa.types.is_floating(column.type) or (np.abs(nearest) < EXACT).all():
+        return nearest
+    return np.array([directed(Fraction(number), side) for number in column.to_pylist()])
 
 
 def released_by(facts: ColumnFacts) -> type[Mechanism] | None:
@@ -317,7 +440,14 @@ def released_by(facts: ColumnFacts) -> type[Mechanism] | None:
     return next((cls for cls in REGISTRY.values() if cls.__name__ == name), None)
 
 
-def _lower_bound(facts: ColumnFacts) -> int | None:
+def rollup_in_words(facts: RollupFacts) -> str:
+    """Return what the numbers of a roll-up are sums of."""
+    over = f", added over {', '.join(facts.over)}" if facts.over else ""
+    some = "" if facts.complete is not False else " (not all combinations of their labels are cells)"
+    return f"Sums of the published cells of release {facts.of}{over}{some}; records in other cells are not in them."
+
+
+def lower_bound(facts: ColumnFacts) -> int | None:
     """Return the lower bound on the true sums of a column, or None; releases of earlier versions do not state it."""
     kind = released_by(facts)
     transforms = kind is not None and issubclass(kind, TransformationMechanism)

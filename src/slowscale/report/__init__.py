@@ -7,5 +7,6 @@ is generated from a release alone, which contains public facts only.
 from slowscale.report.charts import check_tools
 from slowscale.report.confidential import write_confidential_report
 from slowscale.report.public import write_report
+from slowscale.report.sets import set_report_text, write_set_report
 
-__all__ = ["check_tools", "write_confidential_report", "write_report"]
+__all__ = ["check_tools", "set_report_text", "write_confidential_report", "write_report", "write_set_report"]

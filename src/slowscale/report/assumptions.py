@@ -4,7 +4,9 @@ from importlib.metadata import version
 
 from slowscale.facts import ABSENT
 from slowscale.mechanisms.calibration import CLOSED
-from slowscale.release import Release
+from slowscale.release import Release, ReleaseSet
+from slowscale.release.release import rollup_in_words
+from slowscale.report.labels import Labels
 from slowscale.report.page import Section, facts, joined, tag
 from slowscale.report.words import listed, upper
 
@@ -24,13 +26,15 @@ NOT_PROMISED = (
 )
 
 
-def assumptions_section(release: Release) -> Section:
+def assumptions_section(release: Release, labels: Labels) -> Section:
     """Return the section that states the assumptions."""
     known = release.facts
     keys = known.cells
     columns = known.columns.values()
     entries: list[tuple[str, object]] = [("Protected", f"{upper(known.protects)}.")]
-    if keys is None:
+    if known.rollup:
+        entries.append(("Groups", rollup_in_words(known.rollup)))
+    elif keys is None:
         entries.append(("Groups", "None: the total over all records is published."))
     else:
         empty = "" if keys.from_data else ", including groups without any record"
@@ -46,12 +50,12 @@ def assumptions_section(release: Release) -> Section:
             )
         )
     for term, key in (("Missing values", "nulls"), ("Negative values", "negatives")):
-        entries += _treatment(release, term, key)
+        entries += _treatment(release, term, key, labels)
     if known.partition:
-        labels = known.partition.labels
-        shown = [str(label) for label in labels[:LABELS_SHOWN]]
-        more = [f"{len(labels) - LABELS_SHOWN} more"] if len(labels) > LABELS_SHOWN else []
-        part = f"{known.partition.by} is {listed([*shown, *more], 'or')}"
+        parts = known.partition.labels
+        shown = [str(label) for label in parts[:LABELS_SHOWN]]
+        more = [f"{len(parts) - LABELS_SHOWN} more"] if len(parts) > LABELS_SHOWN else []
+        part = f"{labels.key(known.partition.by)} is {listed([*shown, *more], 'or')}"
         about = (
             f"This release is about the records whose {part}. Releases about other records cost these records nothing."
         )
@@ -68,18 +72,18 @@ def assumptions_section(release: Release) -> Section:
     return Section("assumptions", "Assumptions", "Assumptions", [facts(entries)])
 
 
-def _treatment(release: Release, term: str, key: str) -> list[tuple[str, object]]:
+def _treatment(release: Release, term: str, key: str, labels: Labels) -> list[tuple[str, object]]:
     """Return how missing or negative values were treated, in one entry if it is the same for all columns."""
     found: dict[str, list[str]] = {}
     for name, column in release.facts.columns.items():
         if getattr(column, key) is not ABSENT:
-            found.setdefault(getattr(column, key), []).append(name)
+            found.setdefault(getattr(column, key), []).append(labels.title(name))
     if len(found) <= 1:
         return [(term, TREATMENT_WORDS[how]) for how in found]
     return [(f"{term} of {listed(names)}", TREATMENT_WORDS[how]) for how, names in found.items()]
 
 
-def versions_section(release: Release) -> Section:
+def versions_section(release: Release | ReleaseSet) -> Section:
     """Return the section with the identifier of the release, its date, and the software versions."""
     from slowscale import __version__
 

@@ -24,6 +24,7 @@ FONT = '"Source Sans 3", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial,
 WIDTH, HEIGHT = 800, 330
 MOST_TICKS = 10
 NAME_FONT_SIZE = 13
+SHORT_NAME = 18  # letters: four names of lines that are not longer fit beside each other
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def spec(
     colours_of = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(own)}
     colours = [colours_of.get(name) or colours_of[(same_colour or {})[name]] for name in names]
     dashes = [list(DASHES[i % len(DASHES)]) for i in range(len(names))]
-    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=900, symbolStrokeWidth=2.5, columns=4)
+    columns = 4 if max(map(len, names)) <= SHORT_NAME else 2
+    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=900, symbolStrokeWidth=2.5, columns=columns)
     x_axis, y_axis = _axis_options(across, [x for _, x, _ in points]), _axis_options(up, [y for _, _, y in points])
     chart = (
         alt.Chart(
@@ -148,7 +150,9 @@ def spec(
     chart = (
         chart.configure(background="transparent", aria=False, font=FONT, padding=4)
         .configure_axis(**ink, **text, titleFontWeight="normal", titlePadding=10, gridOpacity=0.14, tickSize=4)
-        .configure_legend(orient="top", labelColor=INK, labelFont=FONT, labelFontSize=13, labelLimit=180, offset=12)
+        .configure_legend(
+            orient="top", labelColor=INK, labelFont=FONT, labelFontSize=13, labelLimit=720 // columns, offset=12
+        )
         .configure_view(stroke=None)
     )
     with alt.theme.enable("none"):  # independent of the theme that is enabled in the session

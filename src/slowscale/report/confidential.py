@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from slowscale.errors import ParameterTypeError
 from slowscale.figures import figure
 from slowscale.files import free_target, write_files
-from slowscale.release import Release
+from slowscale.release import Release, ReleaseSet
 from slowscale.report.charts import Axis, LineChart, tools
 from slowscale.report.page import Html, Section, cell, facts, head, page, paragraph, row, table, tag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from slowscale.publishing import SizeClass
     from slowscale.session import Session
@@ -26,35 +26,38 @@ BANNER = "CONFIDENTIAL: never publish this report. It is computed from the recor
 
 
 def write_confidential_report(
-    release: Release, path: str | os.PathLike[str], session: "Session", *, overwrite: bool = False
+    release: Release | ReleaseSet, path: str | os.PathLike[str], session: "Session", *, overwrite: bool = False
 ) -> Path:
-    """Write the confidential report of a release; see `Release.confidential_report`.
+    """Write the confidential report of a release or of a set; see `Release.confidential_report`.
 
     CONFIDENTIAL: for the curator only. Only the owner of the file may read it (mode 0600).
     """
     from slowscale.session import Session
 
-    if not isinstance(release, Release):
+    if not isinstance(release, Release | ReleaseSet):
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
     if not isinstance(session, Session):
         raise ParameterTypeError(f"session must be the ss.Session that made the release, got {type(session).__name__}")
     target = free_target(path, ".html", overwrite)
     tools()  # raises before any work is done if a package is missing
-    text = _page(release, session.losses(release), session.errors(release))
+    drawn = {name: release[name] for name in release.drawn} if isinstance(release, ReleaseSet) else {"": release}
+    errors = {name: session.errors(one) for name, one in drawn.items()}
+    text = _page(release, session.losses(release), errors)
     files = {target: lambda file: file.write_text(text, encoding="utf-8")}
     return write_files(files, overwrite=overwrite, confidential=True)
 
 
-def _page(release: Release, losses: "Losses", errors: "Sequence[SizeClass]") -> str:
+def _page(release: Release | ReleaseSet, losses: "Losses", errors: "Mapping[str, Sequence[SizeClass]]") -> str:
     noun = "records" if release.facts.protect is None else f"entities ({release.facts.protect})"
     lead = paragraph(
         f"This report shows how the losses of {losses.records:,} {noun} by release {release.facts.id} are distributed. "
         "Its numbers depend on single records: keep it where the records are kept, and delete it after reading.",
         class_="lead",
     )
+    tables = [part for name, one in errors.items() for part in ([tag("h3", name)] * bool(name) + [_errors(one)])]
     parts = [
         *losses_sections(losses, noun),
-        Section("errors", "Errors", "Errors of the results, by size of the true sum", [_errors(errors)]),
+        Section("errors", "Errors", "Errors of the results, by size of the true sum", tables),
         Section(
             "release",
             "The release",

@@ -13,7 +13,7 @@ from slowscale.columns import ColumnPolicy, Meaning, meaning, size_span
 from slowscale.figures import figure, percent, share
 from slowscale.policy.transforming import TransformingPolicy
 from slowscale.policy.tree import Tabulated, contains
-from slowscale.release import Release
+from slowscale.release import Release, ReleaseSet
 from slowscale.report.charts import Axis, LineChart, Mark, points
 from slowscale.report.page import Html, Section, caption, cell, facts, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope
@@ -53,20 +53,13 @@ VALUE, CLOSED_LOSS = "Value in this column", "PRzCDP loss by the closed form"
 
 def guarantee_section(release: Release, scope: Scope) -> Section:
     """Return the section that states the guarantee, as formulas, in words and as a chart."""
-    rules = []
-    for column in scope.columns:
-        name = None if column.single else column.name
-        text = str(RecordPolicy(((name, column.policy),)))
-        formula = paragraph(
-            mathml(column.policy, name), class_="formula", role="group", aria_label=f"The policy: {text}"
-        )
-        rules.append(tag("div", tag("h3", column.name), formula, paragraph(_in_words(column, scope)), class_="rule"))
+    rules = [policy_rule(column, scope, scope.labels.with_unit(column.name)) for column in scope.columns]
     notes = [
         "The losses of a record in all columns add up. A record is in one group only, so the groups do not add up."
         if release.facts.protect is None
         else f"The losses in all columns add up, and so do those in all groups that a {release.facts.protect} is in."
     ]
-    pure = [column.name for column in scope.columns if column.pure is not None]
+    pure = [scope.labels.title(column.name) for column in scope.columns if column.pure is not None]
     if pure:
         notes.append(
             f"{f'The column {pure[0]} has' if len(pure) == 1 else f'The columns {listed(pure)} have'} a "
@@ -87,10 +80,18 @@ def guarantee_section(release: Release, scope: Scope) -> Section:
         ),
         *rules,
         *(paragraph(note) for note in notes),
-        _policy_chart(scope),
+        policy_chart(scope),
         *scope.notes,
     ]
     return Section("guarantee", "The guarantee", "The guarantee", parts)
+
+
+def policy_rule(column: ColumnPolicy, scope: Scope, title: str) -> Html:
+    """Return the policy of a column, as a formula and in words."""
+    name = None if column.single else column.name
+    text = str(RecordPolicy(((name, column.policy),)))
+    formula = paragraph(mathml(column.policy, name), class_="formula", role="group", aria_label=f"The policy: {text}")
+    return tag("div", tag("h3", title), formula, paragraph(_in_words(column, scope)), class_="rule")
 
 
 def _in_words(column: ColumnPolicy, scope: Scope) -> str:
@@ -128,7 +129,8 @@ def _size(release: Release) -> str:
     return f"the absolute value of what one {release.facts.protect} adds to the sum of a group"
 
 
-def _policy_chart(scope: Scope) -> Html:
+def policy_chart(scope: Scope, title: str = "Figure 1. Privacy loss of a record, by its size.") -> Html:
+    """Return a chart of the losses of records through each column, by size."""
     sized = [column for column in scope.columns if not column.single]
     values = {value for size in scope.sizes for column in sized if (value := size.value(column.name))}
     low, high = size_span(scope.columns, scope.sizes)
@@ -136,12 +138,13 @@ def _policy_chart(scope: Scope) -> Html:
     with np.errstate(all="ignore"):
         lines, like = {}, {}
         for column in scope.columns:
-            lines[column.name] = points(sizes, column.policy(sizes))
+            name = scope.labels.with_unit(column.name)
+            lines[name] = points(sizes, column.policy(sizes))
             if column.closed is not None:
-                lines[closed := f"{column.name}, closed form"] = points(sizes, column.closed(sizes))
-                like[closed] = column.name
+                lines[closed := f"{name}, closed form"] = points(sizes, column.closed(sizes))
+                like[closed] = name
         marks = [
-            Mark(column.name, value, float(column.policy(value)), size.name)
+            Mark(scope.labels.with_unit(column.name), value, float(column.policy(value)), size.name)
             for size in scope.sizes
             for column in sized
             if size.named and (value := size.value(column.name))
@@ -150,7 +153,7 @@ def _policy_chart(scope: Scope) -> Html:
     named = len(marks) <= MOST_NAMED_MARKS
     chart = LineChart(
         "figure-policy",
-        "Figure 1. Privacy loss of a record, by its size.",
+        title,
         "Both axes are logarithmic."
         + " The points are the stated sizes." * bool(marks)
         + " The closed forms are larger bounds on the same losses, for comparison." * scope.tight,
@@ -170,13 +173,14 @@ def attacker_section(release: Release, scope: Scope) -> Section:
     thing = "record" if who is None else who
     groups: list[tuple[str, Lines, list[Meaning | None], Lines]] = []
     for column in columns:
+        title = scope.labels.with_unit(column.name)
         if column.single:
             found = [meaning([column], sizes[0])]
-            groups.append((f"{column.name} (every record counts as 1)", {}, found, _closed(column, sizes[:1])))
+            groups.append((f"{title} (every record counts as 1)", {}, found, _closed(column, sizes[:1])))
         else:
             values = {VALUE: [column_value(size.value(column.name)) for size in sizes]} if scope.named else {}
             found = [meaning([column], size) for size in sizes]
-            groups.append((column.name, values, found, _closed(column, sizes)))
+            groups.append((title, values, found, _closed(column, sizes)))
     if len(columns) > 1:
         groups.append(("All columns together", {}, [meaning(columns, size) for size in sizes], {}))
     bodies = [_group(name, above, found, closed, len(sizes)) for name, above, found, closed in groups]
@@ -246,14 +250,14 @@ def _group(name: str, above: Lines, found: Sequence[Meaning | None], closed: Lin
     """
     lines: Lines = {**above, "PRzCDP loss": [_stated(one, lambda one: figure(one.loss)) for one in found], **closed}
     lines[f"ε, with δ = {DELTA_WRITTEN}"] = [_stated(one, lambda one: figure(one.epsilon)) for one in found]
-    lines |= _learned(found)
+    lines |= learned(found)
     lines[WORST_CASE] = [_stated(one, lambda one: worst_case(one.most)) for one in found]
     span = width if len(found) == 1 else 1
     rows = [row(head(what, "row"), *(cell(text, colspan=str(span)) for text in texts)) for what, texts in lines.items()]
     return tag("tbody", row(head(name, "rowgroup", colspan=str(width + 1))), *rows, class_="group")
 
 
-def _learned(found: Sequence[Meaning | None]) -> dict[str, list[str]]:
+def learned(found: Sequence[Meaning | None]) -> dict[str, list[str]]:
     """Return the rows on how often records are detected, and how often the best guess is right."""
     return {
         DETECTED: [_stated(one, lambda one: _share(one.detected)) for one in found],
@@ -269,7 +273,9 @@ def _share(probability: float | None) -> str:
     return "not known" if probability is None else share(probability)
 
 
-def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -> Section:
+def ledger_section(
+    release: Release | ReleaseSet, spent: RecordPolicy | None, scope: Scope, number: str = "Table 4."
+) -> Section:
     """Return the section on the total loss by all releases so far, and on the ledger entry of this one."""
     parts = []
     if spent is not None:
@@ -282,7 +288,7 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
                 f"a record in all columns add up.{cells}"
             )
         )
-        parts.append(_spent_table(release, spent, scope))
+        parts.append(_spent_table(release, spent, scope, number))
     entry = release.facts.ledger
     if entry:
         parts.append(
@@ -296,32 +302,32 @@ def ledger_section(release: Release, spent: RecordPolicy | None, scope: Scope) -
     return Section("ledger", "The ledger", "The ledger after this release", parts)
 
 
-def _spent_table(release: Release, spent: RecordPolicy, scope: Scope) -> Html:
+def _spent_table(release: Release | ReleaseSet, spent: RecordPolicy, scope: Scope, number: str) -> Html:
     sizes = scope.sizes
     rows = _spent_rows(spent, scope)
     title = "PRzCDP loss by everything released so far"
     if spent.terms == release.policy.terms and not spent.parallel:  # this release alone, of which more is known
         found = [meaning(scope.columns, size) for size in sizes]
         told = [_stated(one, lambda one: figure(one.loss)) for one in found]
-        learned, note = _learned(found), ""
+        known, note = learned(found), ""
     else:
         totals = [None if (lost := total_losses(spent, size)) is None else explain(lost) for size in sizes]
         bounds = [None if total is None else total.certainty for total in totals]
         used = Exceptions([bound for bound in bounds if bound is not None])
         told = [_stated(total, lambda total: figure(total.loss)) for total in totals]
         sure = [_stated(bound, lambda bound: share(bound.value) + used.mark(bound)) for bound in bounds]
-        learned = {"Highest certainty of an attacker": sure}
+        known = {"Highest certainty of an attacker": sure}
         note = (
             f" Certainties start from {percent(EVEN)}. They follow from the losses alone, and hold {used}."
             if any(bounds)
             else " No example record has a value in every column, so totals are not stated."
         )
     last = [
-        row(head(what, "row"), *map(cell, texts)) for what, texts in {"All columns together": told, **learned}.items()
+        row(head(what, "row"), *map(cell, texts)) for what, texts in {"All columns together": told, **known}.items()
     ]
     top = row(head(scope.heading), *(head(size.name, numeric=True) for size in sizes))
     body = [tag("tbody", *rows), tag("tbody", *last)]
-    return table(caption("Table 4.", f"{title}.", note), [top], body, title)
+    return table(caption(number, f"{title}.", note), [top], body, title)
 
 
 def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:
@@ -334,7 +340,7 @@ def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Html]:
             text = "not stated" if value is None else figure(float(policy(value)))
             small = tag("small", f"at {column_value(value)}") if scope.named and value is not None else ""
             cells.append(cell(joined([text, small])))
-        rows.append(row(head(name, "row"), *cells))
+        rows.append(row(head(scope.labels.with_unit(name), "row"), *cells))
     counts = float(spent.column(None)(0))
     if counts:
         how = "being counted or ranked" if spent.column(None).by_rank else "being counted"

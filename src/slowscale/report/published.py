@@ -7,12 +7,14 @@ from fractions import Fraction
 import numpy as np
 
 from slowscale.columns import sum_powers
-from slowscale.facts import ColumnFacts, RatioFacts
+from slowscale.facts import ColumnFacts, RatioFacts, RollupFacts
 from slowscale.figures import figure, grid, percent, published, rounded_figure
+from slowscale.publication import Publication
 from slowscale.release import Release
-from slowscale.release.release import released_by
+from slowscale.release.release import released_by, rollup_in_words
 from slowscale.report.charts import Axis, LineChart, points
-from slowscale.report.page import Html, Section, caption, cell, head, joined, paragraph, row, table, tag
+from slowscale.report.labels import Labels
+from slowscale.report.page import Html, Section, caption, cell, facts, head, joined, paragraph, row, table, tag
 from slowscale.report.scope import Scope
 from slowscale.report.words import BIAS_OF_ESTIMATOR, listed
 
@@ -30,12 +32,25 @@ def group_columns(release: Release) -> list[str]:
     return list(release.facts.cells.columns) if release.facts.cells else []
 
 
-def published_section(release: Release) -> Section:
-    """Return the section on what was published."""
+def about_publication(publication: Publication | None) -> list[Html]:
+    """Return where the numbers come from, and the notes of the publication."""
+    if publication is None:
+        return []
+    about = {"Source": publication.source, "Period": publication.period, "Contact": publication.contact}
+    entries = [(name, text) for name, text in about.items() if text is not None]
+    entries += [("Note", note) for note in publication.notes]
+    return [facts(entries)] if entries else []
+
+
+def published_section(release: Release, labels: Labels, numbers: tuple[str, str] = ("Table 1.", "Table 2.")) -> Section:
+    """Return the section on what was published; its two tables have these numbers."""
     columns = release.facts.columns
     rows = []
     for name, column in columns.items():
         kind = "number of records" if column.kind == "count" else "sum"
+        label = labels.column(name)
+        kind += "" if label.unit is None else f", in {label.unit}"
+        title = name if label.title == name else joined([label.title, " ", tag("code", name)])
         made_by = released_by(column)
         words = "" if made_by is None else made_by.words
         if column.is_count:
@@ -47,7 +62,7 @@ def published_section(release: Release) -> Section:
             bias = f"A{rounding}" if column.estimator == "mean" else f"{bias} Besides, a{rounding}"
         rows.append(
             row(
-                head(name, "row"),
+                head(title, "row"),
                 cell(kind, False),
                 cell(joined(how), False),
                 cell(grid(column.grid)),
@@ -64,18 +79,30 @@ def published_section(release: Release) -> Section:
         head("Level", numeric=True),
     )
     parts = [
-        table(caption("Table 1.", "The published columns."), [top], [tag("tbody", *rows)], "The published columns"),
+        table(caption(numbers[0], "The published columns."), [top], [tag("tbody", *rows)], "The published columns"),
         *(
             paragraph(
-                tag("strong", name),
-                f" is {one.numerator} / {one.denominator}, computed from the published numbers, so it adds "
-                f"nothing to the loss of any record. {_ratio(one)}",
+                tag("strong", labels.with_unit(name)),
+                f" is {labels.title(one.numerator)} / {labels.title(one.denominator)}, computed from the published "
+                f"numbers, so it adds nothing to the loss of any record. {_ratio(one)}",
             )
             for name, one in release.facts.ratios.items()
         ),
-        _example(release),
+        _example(release, labels, numbers[1]),
     ]
+    if release.facts.rollup:
+        parts[1:1] = _rollup(release.facts.rollup, labels)
     return Section("published", "What was published", "What was published", parts)
+
+
+def _rollup(rollup: RollupFacts, labels: Labels) -> list[Html]:
+    """Return what the sums of a roll-up are made of, and how their intervals were computed."""
+    rules = [
+        paragraph(tag("strong", labels.title(name)), f": the interval comes from {rule}.")
+        for name, rule in rollup.rules.items()
+    ]
+    made = f"{rollup_in_words(rollup)} They are computed from published numbers, so no record loses more by them."
+    return [paragraph(made), *rules]
 
 
 def _ratio(facts: RatioFacts) -> str:
@@ -89,12 +116,12 @@ def _ratio(facts: RatioFacts) -> str:
     )
 
 
-def _example(release: Release) -> Html:
+def _example(release: Release, labels: Labels, table_number: str) -> Html:
     shown = [(name, column.grid) for name, column in release.facts.columns.items()]
     estimates: list[tuple[str, Fraction | None]] = [*shown, *((name, None) for name in release.facts.ratios)]
     rows = []
     for values in release.table.slice(0, ROWS_SHOWN).to_pylist():
-        cells = [head(values[label], "row") for label in group_columns(release)]
+        cells = [head(labels.group(key, values[key]), "row") for key in group_columns(release)]
         for name, unit in estimates[:COLUMNS_SHOWN]:
             found = [values[f"{name}{suffix}"] for suffix in ("", "_low", "_high")]
             if unit is None:
@@ -104,7 +131,9 @@ def _example(release: Release) -> Html:
             estimate = f"{number} ({rounded_figure(values[f'{name}_se'])})"
             cells.append(cell(joined([estimate, tag("small", f"{low} to {high}")])))
         rows.append(row(*cells))
-    top = row(*map(head, group_columns(release)), *(head(name, numeric=True) for name, _ in estimates[:COLUMNS_SHOWN]))
+    keys = map(labels.key, group_columns(release))
+    heads = (head(labels.with_unit(name), numeric=True) for name, _ in estimates[:COLUMNS_SHOWN])
+    top = row(*map(head, keys), *heads)
     parts = [f"the first {ROWS_SHOWN} of {len(release):,} rows"] if len(release) > ROWS_SHOWN else []
     parts += [f"the first {COLUMNS_SHOWN} of {len(estimates)} columns"] if len(estimates) > COLUMNS_SHOWN else []
     many = f"An excerpt: {listed(parts)}." if parts else "The whole table."
@@ -117,7 +146,7 @@ def _example(release: Release) -> Html:
             " The estimate of a sum or count can lie outside its interval, and below 0, because it is unbiased, "
             "whereas the interval takes into account that the true number is not below 0."
         )
-    return table(caption("Table 2.", many, note), [top], [tag("tbody", *rows)], many)
+    return table(caption(table_number, many, note), [top], [tag("tbody", *rows)], many)
 
 
 def _error_grows(column: ColumnFacts) -> bool:
@@ -139,19 +168,30 @@ def error_section(release: Release, scope: Scope) -> Section:
     values = np.union1d(np.geomspace(10.0**low, 10.0**high, 121), shown)
     lines, unknown, endless = {}, [], []
     for released in scope.columns:
-        name, errors = released.name, released.errors(values)
+        name, errors = scope.labels.with_unit(released.name), released.errors(values)
         if errors is None:
             unknown.append(name)
         elif np.isfinite(errors).any():
             lines[name] = points(values, errors)
         else:
             endless.append(name)
+    added = (
+        [
+            paragraph(
+                "The numbers of this table are sums of published cells, whose noise is drawn independently. This "
+                "section is about the standard error of one cell. The variances of the cells of a sum add up."
+            )
+        ]
+        if release.facts.rollup
+        else []
+    )
     parts = [
+        *added,
         paragraph(
             "The noise of every number is drawn independently. If noise is added to the sum itself, the standard error "
             "is the same for all sums. If the sum is transformed first, the standard error grows with the sum. "
             "Rounding to the unit is included."
-        )
+        ),
     ]
     if lines:
         chart = LineChart(
@@ -171,8 +211,8 @@ def error_section(release: Release, scope: Scope) -> Section:
     for reason, names in reasons.items():
         if names:
             parts.append(paragraph(tag("strong", listed(names)), reason))
-    transformed = [name for name, column in release.facts.columns.items() if _error_grows(column)]
-    if transformed:
+    transformed = [scope.labels.title(name) for name, column in release.facts.columns.items() if _error_grows(column)]
+    if transformed and not release.facts.rollup:
         parts.append(paragraph(tag("strong", listed(transformed)), TRANSFORMED))
     if any(column.nonnegative for column in release.facts.columns.values()):
         parts.append(paragraph("This is the error before results below 0 are set to 0."))

@@ -1,10 +1,11 @@
 """The scope of a report: the columns of a release, and the record sizes for which losses are stated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slowscale.columns import ColumnPolicy, released_columns, shown_sizes
 from slowscale.release import Release
+from slowscale.report.labels import Labels
 from slowscale.report.page import Html, paragraph
 from slowscale.sizes import RecordSize
 
@@ -27,18 +28,19 @@ SIZES_DERIVED = (
 class Scope:
     """The columns of a release, and the record sizes for which losses are stated.
 
-    `stated` is True if the curator gave the sizes.
+    `stated` is True if the curator gave the sizes. `labels` are what the report calls the columns.
     """
 
     columns: tuple[ColumnPolicy, ...]
     sizes: tuple[RecordSize, ...]
     stated: bool
+    labels: Labels = field(default_factory=Labels)
 
     @staticmethod
-    def of(release: Release, sizes: Sequence[RecordSize] = ()) -> "Scope":
+    def of(release: Release, sizes: Sequence[RecordSize] = (), labels: Labels | None = None) -> "Scope":
         """Return the scope of a report."""
         columns = released_columns(release.policy, release.facts)
-        return Scope(columns, shown_sizes(columns, sizes), bool(sizes))
+        return Scope(columns, shown_sizes(columns, sizes), bool(sizes), labels or Labels())
 
     @property
     def tight(self) -> bool:

@@ -11,6 +11,7 @@ from slowscale.report.mathml import equation
 from slowscale.report.page import Html
 
 MISSING = "a report or chart needs altair and vl-convert-python: pip install 'slowscale[plots]'"
+NOT_PRIVATE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 BIAS_OF_ESTIMATOR = {
     "mean": "None: the result equals the true value on average over the noise.",
     "median": "None in the median: the result is as likely too high as too low.",

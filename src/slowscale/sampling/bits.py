@@ -62,6 +62,23 @@ class SecretBits:
         return local.cipher
 
 
+class KnownBits:
+    """Bits that are not secret, for simulations and for dry runs on sums of 0."""
+
+    private = False
+
+    def __init__(self, seed: int | None = 0) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def words(self, count: int) -> Words:
+        """Return `count` words of 64 bits: others each time, so that a rejected candidate is not drawn again."""
+        return self._generator.integers(0, 2**64, count, dtype=np.uint64)
+
+    def uniform(self, count: int) -> npt.NDArray[np.float64]:
+        """Return `count` floats from 0 to below 1."""
+        return self._generator.random(count)
+
+
 _ZEROS = memoryview(bytes(BLOCK))
 SECRET = SecretBits()
 

@@ -5,7 +5,7 @@ each sum, and a table that may be published.
 """
 
 from slowscale.session.inspection import Inspection
-from slowscale.session.preview import Preview
+from slowscale.session.preview import Preview, SetPreview
 from slowscale.session.session import Session
 
-__all__ = ["Inspection", "Preview", "Session"]
+__all__ = ["Inspection", "Preview", "Session", "SetPreview"]

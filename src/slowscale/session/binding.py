@@ -1,22 +1,15 @@
 """Binding: a query becomes one on the table of a session, with its public facts and its charge."""
 
-import json
-import secrets
-from dataclasses import replace
-from datetime import UTC, datetime
-
 from slowscale.accounting import Accountant, Charge
 from slowscale.accounting.record import plain_label
-from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.facts import Facts, KeysFacts, PartitionFacts
+from slowscale.errors import ParameterTypeError
+from slowscale.facts import ABSENT, Facts, KeysFacts, PartitionFacts
 from slowscale.mechanisms import TransformationMechanism
 from slowscale.publishing import ALL_RECORDS, BoundQuery, Part, column_facts, description
 from slowscale.query import Query
-from slowscale.release import Release
 from slowscale.session.checks import check_column, check_derived_columns, check_partition
 from slowscale.session.records import Records
 from slowscale.tables import rowwise
-from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, check_labels
 
 
@@ -45,8 +38,7 @@ def bind(query: Query, records: Records, accountant: Accountant, accounting: str
         count=query.counted,
         level=query.level,
         nonnegative=query.nonnegative,
-        where=None if query.where is None else rowwise.words(derived, query.where),
-        derived={name: rowwise.words(derived, expression) for name, expression in (query.derive or {}).items()},
+        expressions=rowwise.described(derived, query.where, query.derive),
         entities=records.protect is not None,
         filtered=query.where is not None or records.filtered,
         part=_part(query, records),
@@ -55,51 +47,6 @@ def bind(query: Query, records: Records, accountant: Accountant, accounting: str
     )
     check_derived_columns(query, records, accountant)
     return bound
-
-
-def query_of(release: Release, dataset: str | None, protect: str | None) -> Query:
-    """Return the query that a release came from, made from its public facts.
-
-    Parameters
-    ----------
-    release
-        The release, which may have been read from a file.
-    dataset, protect
-        The name of the data set and the column of protected entities, which must be those of the release.
-    """
-    facts = release.facts
-    for argument, here, there in (("dataset", dataset, facts.dataset or None), ("protect", protect, facts.protect)):
-        if here != there:
-            raise ParameterError(
-                f"release must be one of these records: it has {argument}={there!r}, and this session has "
-                f"{argument}={here!r}; open the session with the same {argument}"
-            )
-    unknown = [name for name in facts.columns if name not in release.mechanisms]
-    if unknown:
-        raise ParameterError(
-            f"release has a mechanism with a function that is not known ({', '.join(unknown)}); read it with "
-            "ss.read_release(path, functions=…)"
-        )
-    sums = {name: column for name, column in facts.columns.items() if not column.is_count}
-    counts = [name for name, column in facts.columns.items() if column.is_count]
-    nulls, negatives = (
-        "zero" if any(getattr(column, argument) == "zero" for column in sums.values()) else "error"
-        for argument in ("nulls", "negatives")
-    )
-    try:
-        return Query(
-            {name: release.mechanisms[name] for name in sums},
-            keys=None if facts.cells is None else Keys(release.table.select(list(facts.cells.columns))),
-            count=release.mechanisms[counts[0]] if counts else None,
-            unit={name: column.grid for name, column in sums.items()},
-            where=facts.where,
-            derive=dict(facts.derived) or None,
-            partition=None if facts.partition is None else facts.partition.by,
-            nulls=nulls,
-            negatives=negatives,
-        )
-    except ParameterError as error:
-        raise ParameterError(f"release cannot be repeated on these records: {error}") from None
 
 
 def _part(query: Query, records: Records) -> Part:
@@ -114,32 +61,21 @@ def _part(query: Query, records: Records) -> Part:
 
 def release_facts(query: BoundQuery, records: Records, dataset: str | None, private: bool) -> Facts:
     """Return the facts that will be public about the release of a query."""
-    from slowscale import __version__
-
     policy, pure, keys, part = query.policy, query.pure_policy, query.keys, query.part
-    facts = Facts(
-        id=secrets.token_hex(8),
-        slowscale=__version__,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        private=private,
-        dataset=dataset,
-        protect=records.protect,
-        protects=records.protected,
-        notion="PRzCDP",
+    # With one column it equals the pure policy.
+    pure_columns = query.pure_columns if len(query.mechanisms) > 1 else None
+    return records.facts(
+        dataset,
+        private,
+        policy,
+        pure,
+        query.expressions,
         accounting=query.accounting,
-        formula=str(policy),
-        policy=description(policy),
-        pure_policy=None if pure is None else description(pure),
+        pure_columns=ABSENT if pure_columns is None else description(pure_columns),
         cells=None if keys is None else KeysFacts(keys.kinds, len(keys), keys.assumption, keys.from_data),
         partition=None if part.by is None else PartitionFacts(part.by, part.labels),
-        where=query.where,
-        derived=query.derived,
         columns={name: column_facts(query, name) for name in query.mechanisms},
     )
-    if query.pure_columns is not None and len(query.mechanisms) > 1:  # otherwise it equals the pure policy
-        facts = replace(facts, pure_columns=description(query.pure_columns))
-    json.dumps(facts.to_dict())  # facts that cannot be written must fail before anything is charged
-    return facts
 
 
 def charge_for(query: BoundQuery, records: Records, facts: Facts) -> Charge:

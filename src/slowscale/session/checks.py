@@ -11,7 +11,7 @@ import ibis.expr.types as ir
 from slowscale.accounting import Accountant
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import ANY, COUNT, folded
-from slowscale.errors import ConfidentialWarning, DataError, ParameterError
+from slowscale.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
 from slowscale.policy import Policy
 from slowscale.query import Query
 from slowscale.session.records import Records
@@ -122,16 +122,21 @@ def warn_if_empty(rows: Any, where: object) -> None:
             "no record has any of the keys: what is released is noise on zeros. Do the labels of the keys look "
             "like those of the data? (confidential: do not publish this warning)",
             ConfidentialWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
 def warn_if_ranks_are_not_capped(caps: Mapping[str, Policy]) -> None:
-    """Warn if there are caps, but none that limits the loss by ranks, which is charged like that of a count."""
+    """Warn if there are caps, but none that limits the loss by ranks, which is charged like that of a count.
+
+    This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is, and a cap
+    cannot be added to a ledger that exists.
+    """
     if caps and not any(folded(name) in (folded(COUNT), folded(ANY)) for name in caps):
         warnings.warn(
-            f"quantiles are charged like a count, and the caps ({', '.join(caps)}) do not limit counts: nothing limits "
-            f'how many quantiles are released; add a cap for "{COUNT}"',
-            UserWarning,
+            f"quantiles are charged like a count, and no cap limits counts (there are caps on {', '.join(caps)}). This "
+            "release is charged, but the caps do not bound what it costs, so fix the quantiles and losses that you "
+            f'will ask for before you see any. For a new ledger, give a cap on "{COUNT}"',
+            CapWarning,
             stacklevel=3,
         )

@@ -7,33 +7,36 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from slowscale.errors import DataError, ParameterError
 from slowscale.figures import figure
 from slowscale.markup import html_text
-from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms import AdditiveMechanism, Mechanism, TransformationMechanism
+from slowscale.noise import SymmetricNoise
 from slowscale.publishing import BoundQuery
 from slowscale.tables import progress
-from slowscale.tables.inspecting import Look, NearMiss, count_duplicates, look
+from slowscale.tables.inspecting import Confidential, Look, NearMiss, look, losses_and_duplicates
 from slowscale.tables.keys import Keys
-from slowscale.tables.losses import FOR_THE_CURATOR, Losses, record_losses
+from slowscale.tables.losses import FOR_THE_CURATOR, Losses
 
 OUTSIDE_THE_GUARANTEE = (
     "What you choose after this look depends on the records, and the guarantee does not cover that choice, unless it "
-    "was fixed or public before. Sizes that are not public can be estimated privately with session.quantiles."
+    "was fixed or public before. Sizes that are not public can be estimated privately with session.quantiles "
+    "or the command slowscale quantiles."
 )
 # How many labels, keys and classes are listed.
 LISTED = 10
 # Sums that stand for the cells of a class, and points of the distribution of the noise, for the expected errors.
 SUMS_PER_CLASS, NOISE_POINTS = 33, 200
+LEVELS = (np.arange(NOISE_POINTS // 2) + 0.5) / (NOISE_POINTS // 2)
 
 
-@dataclass(frozen=True)
-class InspectedColumn:
+@dataclass(frozen=True, repr=False)
+class InspectedColumn(Confidential):
     """What was found in a summed column. CONFIDENTIAL.
 
     Attributes
@@ -56,8 +59,8 @@ class InspectedColumn:
     unlabelled_share: float
 
 
-@dataclass(frozen=True)
-class ExpectedError:
+@dataclass(frozen=True, repr=False)
+class ExpectedError(Confidential):
     """The relative errors to expect in the cells whose true sum is from `low` to below `high`. CONFIDENTIAL.
 
     Attributes
@@ -264,15 +267,12 @@ def inspected(
         return progress.run(asked, "Looking at the records")
 
     seen = look(query.table, list(query.columns.values()), query.keys, protect, run)
-    duplicates = None if stored is None else count_duplicates(query.table, stored, seen.records, run)
     # Where every record has a public key, the engine need not look them up again, except to tell cells apart.
     all_inside = seen.outside == seen.unlabelled == 0 and protect is None
-    try:
-        losses = record_losses(
-            query.table, query.policy, query.columns, None if all_inside else query.keys, protect, run
-        )
-    except (DataError, ParameterError):  # no records, or a policy with a function that the engine does not have
-        losses = None
+    keys = None if all_inside else query.keys
+    losses, duplicates = losses_and_duplicates(
+        query.table, query.policy, query.columns, keys, protect, stored, seen.records, run
+    )
     empty, first = _empty_keys(query.keys, seen)
     return Inspection(
         records=seen.records,
@@ -322,6 +322,12 @@ def _expected_errors(query: BoundQuery, seen: Look) -> list[ExpectedError]:
     return errors
 
 
+@lru_cache(maxsize=64)
+def _distances(noise: SymmetricNoise) -> Any:
+    """Return the distances from 0 of the points of the noise, all at once, because they are slow to find one by one."""
+    return noise.isf((1 - LEVELS) / 2)
+
+
 def relative_errors(mechanism: Mechanism, sums: Any, shares: tuple[float, ...]) -> list[float]:
     """Return quantiles of |published − sum|/|sum| over the cells and the noise together.
 
@@ -330,8 +336,11 @@ def relative_errors(mechanism: Mechanism, sums: Any, shares: tuple[float, ...]) 
     """
     ranks = np.linspace(0, len(sums) - 1, min(len(sums), SUMS_PER_CLASS)).round().astype(int)
     some = np.sort(sums)[ranks]
+    if isinstance(mechanism, AdditiveMechanism):  # both ends have the same distance from every sum
+        errors = [_distances(mechanism.noise)[:, None] / np.abs(some)] * 2
+        return [float(found) for found in np.quantile(np.concatenate(errors), shares)]
     errors = []
-    for level in (np.arange(NOISE_POINTS // 2) + 0.5) / (NOISE_POINTS // 2):
+    for level in LEVELS:
         # The ends of the interval are the points of the noise with probabilities (1 ∓ level)/2 below them.
         ends = mechanism.prediction_interval(some, float(level))
         errors += [np.abs(np.asarray(end, float) - some) / np.abs(some) for end in ends]

@@ -1,13 +1,29 @@
-"""Previews: what a query would cost and how accurate it would be, before any record is read."""
+"""Previews: what a query or a set of tables would cost and how accurate it would be, before any record is read."""
 
-from dataclasses import dataclass
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
 
 from slowscale.accounting import RecordPolicy, Spent
-from slowscale.columns import ColumnPolicy, example_sums
-from slowscale.errors import CapError
-from slowscale.figures import figure
+from slowscale.accounting.spent import total_losses
+from slowscale.arrays import to_numpy
+from slowscale.columns import ColumnPolicy, column_policies, example_sums, shown_sizes
+from slowscale.errors import CapError, ScaleWarning, SlowscaleError
+from slowscale.figures import figure, percent
+from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import notion_in_words
+from slowscale.mechanisms.sum_intervals import sum_half_steps
+from slowscale.publishing import BoundQuery
+from slowscale.query import Query
+from slowscale.release import Release
+from slowscale.session.sets import BoundSet
+from slowscale.sizes import RecordSize, SizesLike, read_sizes
+from slowscale.table_set import TableSet
 
 
 @dataclass(frozen=True)
@@ -45,3 +61,360 @@ class Preview:
             lines.append(f"  {column.name}: {column.mechanism}; standard error {', '.join(errors)}")
         lines += self.warnings
         return "\n".join([*lines, "No cap is in the way." if self.refusal is None else f"Refused: {self.refusal}"])
+
+
+def bound_columns(bound: BoundQuery) -> tuple[ColumnPolicy, ...]:
+    """Return the columns of a bound query, each with what a record may lose through it."""
+    on_grid = {name: bound.on_grid(name) for name in bound.mechanisms}
+    return column_policies(bound.policy, bound.mechanisms, bound.units, on_grid, bound.accounting)
+
+
+@dataclass(frozen=True)
+class TablePreview:
+    """The cost and the accuracy of one table of a set.
+
+    Attributes
+    ----------
+    name
+        The table.
+    of, source
+        The table that it is derived from, or None if it is drawn; and the drawn table whose cells it consists of.
+    by, rows
+        Its key columns and the number of its rows.
+    cells
+        The fewest, the median and the most cells that are added to one number of the table; 1 if it is drawn.
+    policy
+        The loss of a record by the table if it is drawn. For a derived table: what drawing it, with the noise of its
+        source, would add to the loss.
+    columns
+        Each column of the source with its policies, its unit and its standard errors.
+    half_widths
+        For each column with additive noise: half the width of the interval of a number with the fewest, the median and
+        the most cells.
+    level
+        The level of the intervals.
+    instead
+        For a drawn table, another drawn table that it could be derived from, which would save its loss. None otherwise.
+    cells_instead
+        The fewest, the median and the most cells that would then be added to one number.
+    """
+
+    name: str
+    of: str | None
+    source: str
+    by: tuple[str, ...]
+    rows: int
+    cells: tuple[int, int, int]
+    policy: RecordPolicy
+    columns: tuple[ColumnPolicy, ...]
+    half_widths: Mapping[str, tuple[float, float, float]]
+    level: float
+    instead: str | None = None
+    cells_instead: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the table has noise of its own."""
+        return self.of is None
+
+    def errors(self, column: ColumnPolicy, at: float = 0.0) -> list[float]:
+        """Return the standard errors of numbers with the fewest, the median and the most cells.
+
+        Where the error of a cell depends on its sum, each cell is taken to have the sum `at`.
+        """
+        return [math.sqrt(cells) * float(column.errors(at)) for cells in self.cells]
+
+    def describe(self) -> list[str]:
+        """Return the table in words: what it consists of, and how accurate it is."""
+        groups = f"{self.rows:,} rows by {', '.join(self.by)}" if self.by else "the total"
+        if self.drawn:
+            how = "drawn"
+        else:
+            few, median, most = self.cells
+            number = f"{few:,} cells" if few == most else f"{few:,} to {most:,} cells (median {median:,})"
+            how = f"derived from {self.of}; each number is the sum of {number} of the table {self.source}"
+        lines = [f"{self.name}: {groups}, {how}"]
+        for column in self.columns:
+            lines.append(f"  {column.name}: {self._errors_in_words(column)}")
+        return lines
+
+    def _errors_in_words(self, column: ColumnPolicy) -> str:
+        if column.mechanism is None:
+            return "its error is not known"
+        if column.name not in self.half_widths:
+            words = []
+            for at in example_sums(column, ()):
+                error = self.errors(column, at)[1]
+                words.append(f"{figure(error)} for {'a sum' if self.drawn else 'cells with sums'} of {figure(at)}")
+            return f"standard error {', '.join(words)}"
+        errors, widths = self.errors(column), self.half_widths[column.name]
+        return f"standard error {_span(errors)}, {percent(self.level)} interval ± {_span(widths)}"
+
+
+def _span(numbers: Sequence[float]) -> str:
+    """Return the smallest, the median and the largest number in words; once if they are equal."""
+    low, middle, high = map(figure, numbers)
+    return low if low == high else f"{low} to {high} (median {middle})"
+
+
+@dataclass(frozen=True)
+class SetPreview:
+    """The cost and the accuracy of a set of tables. It holds public facts only.
+
+    Attributes
+    ----------
+    policy, pure_policy
+        The loss of a record by the whole set, as PRzCDP and (or None) as PRDP.
+    tables
+        Each table, drawn or derived.
+    warnings
+        The warnings that `release` would give.
+    refusal
+        The `CapError` that `release` would raise now, or None.
+    spent
+        The total loss of a record by everything released before.
+    accounting
+        Which policy of each mechanism is charged: "closed" or "tight".
+    """
+
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None
+    tables: tuple[TablePreview, ...]
+    warnings: tuple[str, ...]
+    refusal: CapError | None
+    spent: Spent
+    accounting: str = CLOSED
+
+    @property
+    def columns(self) -> tuple[ColumnPolicy, ...]:
+        """The columns of all drawn tables, each with what a record may lose through it."""
+        return tuple(column for table in self.tables if table.drawn for column in table.columns)
+
+    def losses(self, sizes: SizesLike = ()) -> "dict[str, dict[str, float]]":
+        """Return the losses of example records: by the whole set, by each drawn table, and by what could be drawn.
+
+        Parameters
+        ----------
+        sizes
+            Example records, as in `Release.report`. The default sizes are powers of ten.
+
+        Returns
+        -------
+        For the whole set, under "", and for each table: the loss by the name of the record. For a derived table it is
+        what drawing the table instead would add.
+        """
+        shown = self._shown(sizes)
+        policies = {"": self.policy, **{table.name: table.policy for table in self.tables}}
+        found: dict[str, dict[str, float]] = {}
+        for name, policy in policies.items():
+            losses = {size.name: total_losses(policy, size) for size in shown}
+            found[name] = {size: math.fsum(one.rho for one in loss) for size, loss in losses.items() if loss}
+        return found
+
+    def _shown(self, sizes: SizesLike) -> tuple[RecordSize, ...]:
+        return shown_sizes(self.columns, read_sizes(sizes) if len(sizes) else ())
+
+    def describe(self, sizes: SizesLike = ()) -> str:
+        """Return the preview as text, with the losses of example records.
+
+        Parameters
+        ----------
+        sizes
+            Example records, as in `Release.report`. The default sizes are powers of ten.
+        """
+        notion = notion_in_words(self.policy.notion, self.accounting)
+        lines = [f"A record may lose by the set ({notion}): {self.policy}", *self.table_lines(sizes), *self.warnings]
+        return "\n".join([*lines, "No cap is in the way." if self.refusal is None else f"Refused: {self.refusal}"])
+
+    def table_lines(self, sizes: SizesLike = ()) -> list[str]:
+        """Return the losses by each table, its errors, and what the alternatives would cost, as lines of text."""
+        losses = self.losses(sizes)
+        names = list(losses[""])
+        drawn = [table for table in self.tables if table.drawn]
+        rows = [("all tables", losses[""]), *((f"{table.name} (drawn)", losses[table.name]) for table in drawn)]
+        rows += [(f"{table.name} (derived)", dict.fromkeys(names, 0.0)) for table in self.tables if not table.drawn]
+        lines = ["The loss (PRzCDP) by the size of the record:", *_aligned(["", *names], rows)]
+        for table in self.tables:
+            lines += table.describe()
+        return [*lines, *self._alternatives(losses), *self._splits(sizes)]
+
+    def _alternatives(self, losses: Mapping[str, Mapping[str, float]]) -> list[str]:
+        """Return what it would cost to draw a derived table, and what deriving a drawn one would save."""
+        lines: list[str] = []
+        for source in [table.name for table in self.tables if table.drawn]:
+            derived = [table for table in self.tables if not table.drawn and table.source == source]
+            last = next(reversed(list(losses[source])), None)
+            if last is None or not derived:
+                continue
+            loss, total = losses[source][last], losses[""][last]
+            names = " or ".join(table.name for table in derived)
+            lines.append(
+                f"Drawing {names} with the noise of {source}, instead of deriving it, would add {figure(loss)} to the "
+                f"loss of a record of size {last}: {figure(total + loss)} in place of {figure(total)}"
+                f"{', for each table that is drawn' if len(derived) > 1 else ''}."
+            )
+        for table in self.tables:
+            last = next(reversed(list(losses[table.name])), None)
+            if table.instead is None or last is None:
+                continue
+            loss, total = losses[table.name][last], losses[""][last]
+            few, median, most = table.cells_instead
+            number = f"{few:,}" if few == most else f"{few:,} to {most:,} (median {median:,})"
+            lines.append(
+                f"Deriving {table.name} from {table.instead}, instead of drawing it, would save {figure(loss)} of the "
+                f"loss of a record of size {last}: {figure(total - loss)} in place of {figure(total)}. Each number "
+                f"would be the sum of {number} cells."
+            )
+        return lines
+
+    def _splits(self, sizes: SizesLike) -> list[str]:
+        """Return which noise would keep the loss of all drawn tables within that of one of them."""
+        lines = []
+        drawn = [table for table in self.tables if table.drawn]
+        for column in {column.name: column for table in drawn for column in table.columns}.values():
+            several = [table for table in drawn if any(other.name == column.name for other in table.columns)]
+            first = next(other for other in several[0].columns if other.name == column.name)
+            values = [1.0] if first.single else [size.value(first.name) or 0.0 for size in self._shown(sizes)]
+            if len(several) < 2 or first.mechanism is None:
+                continue
+            error = split_std(first.mechanism, len(several), values)
+            if error is not None:
+                lines.append(
+                    f"If {len(several)} drawn tables are to cost records of these sizes no more through {first.name} "
+                    f"than {several[0].name} alone, the noise needs a standard deviation of {figure(error)} in each, "
+                    f"in place of {figure(float(first.mechanism.std(0)))}."
+                )
+        return lines
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
+def split_std(mechanism: Mechanism, tables: int, values: Sequence[float]) -> float | None:
+    """Return the least standard deviation of such noise with which several tables cost what one costs with this noise.
+
+    Parameters
+    ----------
+    mechanism
+        The additive noise of one table. One parameter at a time is solved for.
+    tables
+        The number of tables.
+    values
+        The influences of records, at none of which all tables together may cost more.
+
+    Returns
+    -------
+    The standard deviation, or None if it is not known.
+
+    >>> from slowscale import ExponentialPolylog, Gaussian
+    >>> round(split_std(Gaussian(10), 4, [100.0]), 3)
+    20.0
+    >>> round(split_std(ExponentialPolylog.calibrate(std=75), 2, [1.0, 1e4, 1e8]))
+    4626
+    """
+    sizes = [value for value in values if value > 0]
+    if not isinstance(mechanism, AdditiveMechanism) or not sizes:
+        return None
+    found = []
+    most = max(sizes)
+    given = {field.name: getattr(mechanism, field.name) for field in fields(mechanism)}  # type: ignore[arg-type]
+    for name in mechanism._free:
+        fixed = {other: value for other, value in given.items() if other != name}
+        with suppress(SlowscaleError), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore", ScaleWarning)
+            loss = float(mechanism.policy(most)) / tables
+            other = type(mechanism).calibrate(loss=loss, at=most, free=name, **fixed)
+            if all(tables * other.policy(size) <= mechanism.policy(size) * (1 + 1e-9) for size in sizes):
+                found.append(float(other.std()))
+    return min(found, default=None)
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[tuple[str, Mapping[str, float]]]) -> list[str]:
+    """Return a table of losses as lines of text, with aligned columns."""
+    cells = [[name, *(figure(losses[head]) if head in losses else "" for head in heads[1:])] for name, losses in rows]
+    widths = [max(len(line[i]) for line in [list(heads), *cells]) for i in range(len(heads))]
+    return [
+        "  "
+        + "  ".join(
+            text.rjust(width) if i else text.ljust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [list(heads), *cells]
+    ]
+
+
+def set_preview(found: BoundSet, refusal: CapError | None, spent: Spent, accounting: str) -> SetPreview:
+    """Return the preview of a bound set of tables."""
+    tables = tuple(_table_preview(found, name) for name in found.table_set)
+    return SetPreview(found.policy, found.pure_policy, tables, tuple(found.unit_warnings), refusal, spent, accounting)
+
+
+def _table_preview(found: BoundSet, name: str) -> TablePreview:
+    tables, source = found.table_set, found.table_set.source(name)
+    query, derived = found.queries[source], tables.derived.get(name)
+    cells = (1, 1, 1) if derived is None else _cells_added(found.outlines[name])
+    instead = _derivable_from(tables, name) if derived is None else None
+    widths = {}
+    for column, mechanism in query.mechanisms.items():
+        if isinstance(mechanism, AdditiveMechanism):
+            few, median, most = _half_widths(mechanism, query, column, cells)
+            widths[column] = few, median, most
+    return TablePreview(
+        name,
+        None if derived is None else derived.of,
+        source,
+        tables.by(name),
+        len(found.outlines[name]),
+        cells,
+        query.policy,
+        bound_columns(query),
+        widths,
+        query.level,
+        instead,
+        (1, 1, 1) if instead is None else _cells_added(_margin(found, instead, tables.by(name))),
+    )
+
+
+def _margin(found: BoundSet, source: str, by: tuple[str, ...]) -> Release:
+    """Return a table that is derived from a drawn one, as it would be released."""
+    levels = [one for one in found.table_set.hierarchies if set(one.levels) & set(by)]
+    return found.outlines[source].rollup(list(by), hierarchy=levels or None)
+
+
+def _cells_added(outline: Release) -> tuple[int, int, int]:
+    """Return the fewest, the median and the most cells that are added to one number of a derived table."""
+    assert outline.facts.rollup
+    counts = np.sort(to_numpy(outline.table[outline.facts.rollup.number]))
+    return int(counts[0]), int(counts[(len(counts) - 1) // 2]), int(counts[-1])
+
+
+def _half_widths(mechanism: AdditiveMechanism, query: BoundQuery, column: str, cells: tuple[int, ...]) -> list[float]:
+    """Return half the widths of the intervals for sums of these numbers of cells."""
+    unit = query.units[column]
+    steps = sum_half_steps(mechanism, unit, query.level, query.on_grid(column), np.array(cells))
+    return [float(step * unit) if math.isfinite(step) else math.inf for step in steps]
+
+
+def _derivable_from(tables: TableSet, name: str) -> str | None:
+    """Return another drawn table that a drawn table could be derived from, or None."""
+    query = tables.drawn[name]
+    by = set(tables.by(name))
+    for other, source in tables.drawn.items():
+        if other == name or source.keys is None or source.nonnegative:
+            continue
+        reachable = {*source.keys.columns, *tables.levels_above(other)}
+        if by <= reachable and by != set(source.keys.columns) and _same_numbers(query, source):
+            return other
+    return None
+
+
+def _same_numbers(query: Query, source: Query) -> bool:
+    """Whether the numbers of a query are sums of those of another, as far as the queries tell."""
+    kept = {column: source.columns[column] for column in query.columns if column in source.columns}
+    if len(kept) < len(query.columns) or (query.count is not None and source.count is None):
+        return False
+    aligned = replace(
+        query, columns=source.columns, count=source.count, keys=source.keys, by=source.by, unit=source.unit,
+        level=source.level, means=source.means, nonnegative=source.nonnegative, partition=source.partition,
+    )  # fmt: skip
+    return aligned == source

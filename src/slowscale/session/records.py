@@ -1,14 +1,21 @@
 """The records of a session: the opened table, and what is known about it before any record is read."""
 
+import json
+import secrets
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
 
+from slowscale.accounting import RecordPolicy
 from slowscale.accounting.record import folded
+from slowscale.facts import ABSENT, Facts
+from slowscale.publishing import description
 from slowscale.tables import rowwise
 from slowscale.tables.conversion import Source
-from slowscale.tables.rowwise import Expression
+from slowscale.tables.rowwise import Described, Expression
 
 RECORD_PROTECTED = "one record (one row of the table): whether it is there, and what it holds"
 ENTITY_PROTECTED = (
@@ -57,6 +64,50 @@ class Records:
         """What a release protects, in words."""
         protected = RECORD_PROTECTED if self.protect is None else ENTITY_PROTECTED.format(self.protect)
         return protected + ROWS_COMBINED * self.combines_rows
+
+    def facts(
+        self,
+        dataset: str | None,
+        private: bool,
+        policy: RecordPolicy,
+        pure: RecordPolicy | None,
+        expressions: Described,
+        **about: Any,
+    ) -> Facts:
+        """Return the facts of a release of these records.
+
+        Parameters
+        ----------
+        dataset, private
+            The name of the data set, and whether the noise comes from secret bits.
+        policy, pure
+            The loss of a record as PRzCDP and, if there is such a guarantee, as PRDP.
+        expressions
+            The filter and the derived columns.
+        about
+            All other facts.
+        """
+        from slowscale import __version__
+
+        facts = Facts(
+            id=secrets.token_hex(8),
+            slowscale=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            private=private,
+            dataset=dataset,
+            protect=self.protect,
+            protects=self.protected,
+            notion=policy.notion,
+            formula=str(policy),
+            policy=description(policy),
+            pure_policy=None if pure is None else description(pure),
+            where=expressions.where,
+            derived=expressions.derived,
+            not_sql=expressions.not_sql or ABSENT,
+            **about,
+        )
+        json.dumps(facts.to_dict())  # facts that cannot be written must fail before anything is charged
+        return facts
 
     @property
     def stored_names(self) -> set[str]:

@@ -5,12 +5,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
-from slowscale.columns import column_policies
 from slowscale.errors import (
     CapError,
     DataError,
@@ -29,11 +28,11 @@ from slowscale.policy import Policy
 from slowscale.publishing import BoundQuery, SizeClass, draw, dry_run, errors_by_size
 from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
 from slowscale.query import Query
-from slowscale.refusals import explained
-from slowscale.release import Release
+from slowscale.refusals import explained, explained_quantiles
+from slowscale.release import Release, ReleaseSet
 from slowscale.release.ratios import check_interval
 from slowscale.sampling import BitSource
-from slowscale.session.binding import bind, charge_for, query_of, release_facts
+from slowscale.session.binding import bind, charge_for, release_facts
 from slowscale.session.checks import (
     check_caps_name_columns,
     check_column_names,
@@ -43,13 +42,16 @@ from slowscale.session.checks import (
     warn_if_ranks_are_not_capped,
 )
 from slowscale.session.inspection import Inspection, inspected
-from slowscale.session.preview import Preview
-from slowscale.session.ranking import bind_quantiles, explained_quantiles
+from slowscale.session.preview import Preview, SetPreview, bound_columns, set_preview
+from slowscale.session.ranking import bind_quantiles
 from slowscale.session.records import Records
+from slowscale.session.repeating import ANOTHER, check_repeated, query_of
+from slowscale.session.sets import BoundSet, bound_set
+from slowscale.table_set import TableSet
 from slowscale.tables import progress
 from slowscale.tables.engines import engine_of
 from slowscale.tables.keys import Keys
-from slowscale.tables.losses import Losses, record_losses
+from slowscale.tables.losses import Losses, TableOfSet, record_losses, set_losses
 from slowscale.tables.ranks import records_below
 from slowscale.tables.rowwise import Expression
 from slowscale.tables.sources import open_source
@@ -146,6 +148,7 @@ class Session:
         self._bits = bits
         self._queries: dict[str, BoundQuery] = {}
         self._errors: dict[str, tuple[SizeClass, ...]] = {}
+        self._sets: dict[str, TableSet] = {}
 
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
@@ -285,8 +288,9 @@ class Session:
         """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
 
         The size of a record is its absolute value. A record moves ranks by one whatever its size, so every record loses
-        the same, and little. What is returned may be published, and choices that depend on it are safe. Caps treat it
-        as a count.
+        the same, and little. What is returned may be published, and choices that depend on it are safe if caps that
+        were fixed before limit all that is charged. Caps treat it as a count. If there are caps, but none for "count"
+        or "*", an `ss.CapWarning` says so.
 
         Parameters
         ----------
@@ -338,26 +342,52 @@ class Session:
                 facts = replace(facts, ledger=LedgerHead(**head))
         return PrivateQuantiles.of(query, query.draw(below, rows, self._bits), level, facts)
 
-    def release(self, query: Query) -> Release:
-        """Carry out a query: charge the ledger, then draw the noise and return what may be published."""
-        return self._release(query)
+    @overload
+    def release(self, query: Query) -> Release: ...
 
-    def preview(self, query: Query) -> Preview:
-        """Return the cost and the accuracy of a query. No record is read, and nothing is charged."""
+    @overload
+    def release(self, query: TableSet) -> ReleaseSet: ...
+
+    def release(self, query: Query | TableSet) -> Release | ReleaseSet:
+        """Carry out a query: charge the ledger, then draw the noise and return what may be published.
+
+        A set of tables is charged as a whole: all of its tables are released, or none.
+        """
+        return self._release_set(query) if isinstance(query, TableSet) else self._release(query)
+
+    @overload
+    def preview(self, query: Query) -> Preview: ...
+
+    @overload
+    def preview(self, query: TableSet) -> SetPreview: ...
+
+    def preview(self, query: Query | TableSet) -> Preview | SetPreview:
+        """Return the cost and the accuracy of a query or of a set of tables. No record is read, nothing is charged."""
+        if isinstance(query, TableSet):
+            found = self._bind_set(query)
+            refusal = self._refusal(found.charge(self.protect), found.mechanisms)
+            return set_preview(found, refusal, self.spent, self.accounting)
         bound, facts = self._bind(query)
-        refusal = None
-        charge = charge_for(bound, self._records, facts)
+        refusal = self._refusal(charge_for(bound, self._records, facts), bound.mechanisms)
+        warned, columns = tuple(bound.unit_warnings), bound_columns(bound)
+        return Preview(bound.policy, bound.pure_policy, columns, warned, refusal, self.spent, self.accounting)
+
+    def _refusal(self, charge: Charge, mechanisms: Mapping[str, Mechanism]) -> CapError | None:
+        """Return the error with which a charge would be refused now, or None."""
         try:
-            with self._explained(charge, bound):
+            with self._explained(charge, mechanisms):
                 self._accountant.check(charge)
         except CapError as error:
-            refusal = error
-        on_grid = {name: bound.on_grid(name) for name in bound.mechanisms}
-        columns = column_policies(bound.policy, bound.mechanisms, bound.units, on_grid, self.accounting)
-        found = tuple(bound.unit_warnings)
-        return Preview(bound.policy, bound.pure_policy, columns, found, refusal, self.spent, self.accounting)
+            return error
+        return None
 
-    def inspect(self, query: Query, *, duplicates: bool = True) -> Inspection:
+    @overload
+    def inspect(self, query: Query, *, duplicates: bool = True) -> Inspection: ...
+
+    @overload
+    def inspect(self, query: TableSet, *, duplicates: bool = True) -> dict[str, Inspection]: ...
+
+    def inspect(self, query: Query | TableSet, *, duplicates: bool = True) -> Inspection | dict[str, Inspection]:
         """Look at the records before a release: what is missing, outside the keys or twice, what records would lose,
         and which errors to expect. CONFIDENTIAL: for the curator only.
 
@@ -367,9 +397,10 @@ class Session:
         Parameters
         ----------
         query
-            What would be released.
+            What would be released. For a set of tables there is one inspection for each drawn table, whose losses are
+            those by this table alone.
         duplicates
-            Whether to count exact copies of records, which reads all columns.
+            Whether to count exact copies of records, which reads all columns. For a set they are counted once.
 
         Examples
         --------
@@ -383,6 +414,12 @@ class Session:
         ('TEXSA', 'TEXAS')
         """
         check_flag("duplicates", duplicates)
+        if isinstance(query, TableSet):
+            self._bind_set(query)  # raises if a table could not be derived
+            first = next(iter(query.drawn))
+            return {
+                name: self.inspect(one, duplicates=duplicates and name == first) for name, one in query.drawn.items()
+            }
         bound, _ = self._bind(query)
         refusals: tuple[str, ...] = ()
         try:
@@ -392,14 +429,28 @@ class Session:
         stored = list(self.table.columns) if duplicates else None
         return inspected(bound, stored, self.protect, refusals)
 
-    def losses(self, release: Release) -> Losses:
+    def losses(self, release: Release | ReleaseSet) -> Losses:
         """Return the distribution of the losses of the records in a release. CONFIDENTIAL: for the curator only.
 
         It is computed in the engine, to which the policy is passed as an expression. No record leaves the engine. The
-        release may be one of this session, or one that `ss.read_release` read: it must be one of these records.
+        release may be one of this session, or one that `ss.read_release` read: it must be one of these records. For a
+        set of tables, a record's losses by the drawn tables are added up.
+
+        What the facts of such a release say must fit: the data set, the protected entities, the columns, keys and their
+        types, the filter, the policy and, if both have one, the ledger. Whether these are the same records is not
+        known, because a release holds nothing of them.
         """
+        if isinstance(release, ReleaseSet):
+            return set_losses(self.table, [self._table_of_set(release, name) for name in release.drawn], self.protect)
         query = self._query_of(release)
-        return record_losses(query.table, query.policy, query.columns, query.keys, self.protect)
+        return record_losses(query.table, release.policy, query.columns, query.keys, self.protect)
+
+    def _table_of_set(self, release: ReleaseSet, name: str) -> TableOfSet:
+        """Return a drawn table of a set as far as losses depend on it."""
+        bound = self._query_of(release[name])
+        known = self._sets.get(release.facts.id)
+        query = known.drawn[name] if known is not None else query_of(release[name], self.dataset, self.protect)
+        return TableOfSet(bound.table, bound.policy, bound.columns, bound.keys, query.derive, query.where)
 
     def errors(self, release: Release) -> tuple[SizeClass, ...]:
         """Return the errors of a release, by size of the true sums. CONFIDENTIAL: for the curator only.
@@ -416,16 +467,16 @@ class Session:
         """Return the query of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
             raise ParameterError("release must be one that this session made, or one read with ss.read_release")
-        if release.facts.id not in self._queries:
+        known = self._queries.get(release.facts.id)
+        if known is None:
             query = query_of(release, self.dataset, self.protect)
             try:
-                self._queries[release.facts.id] = bind(query, self._records, Account(), release.facts.accounting)
-            except ParameterError as error:
-                raise ParameterError(
-                    f"release cannot be repeated on these records: {error}. A filter or a derived column that was an "
-                    "Ibis expression is known by its name only; use SQL text for releases that are to be read back"
-                ) from None
-        return self._queries[release.facts.id]
+                known = bind(query, self._records, Account(), release.facts.accounting)
+            except (ParameterError, ParameterTypeError) as error:
+                raise ParameterError(f"{ANOTHER}: {error}") from None
+        check_repeated(release, known, self.ledger)
+        self._queries[release.facts.id] = known
+        return known
 
     def _bind(self, query: Query) -> tuple[BoundQuery, Facts]:
         """Return the query bound to the table, with the facts of its release, after a dry run."""
@@ -435,39 +486,76 @@ class Session:
         bound.with_means(dry_run(bound, facts))
         return bound, facts
 
+    def _bind_set(self, table_set: TableSet) -> BoundSet:
+        """Return a set of tables bound to the table of the session, after a dry run of all its tables."""
+        return bound_set(table_set, {name: self._bind(query) for name, query in table_set.drawn.items()})
+
     def _release(self, query: Query) -> Release:
         bound, facts = self._bind(query)
         for warning in bound.unit_warnings:
             warnings.warn(warning, UnitWarning, stacklevel=3)
         charge = charge_for(bound, self._records, facts)
+        drawn, _ = self._draw({"": query}, {"": bound}, {"": facts}, charge, bound.mechanisms)
+        return drawn[""]
+
+    def _release_set(self, table_set: TableSet) -> ReleaseSet:
+        bound = self._bind_set(table_set)
+        for warning in bound.unit_warnings:
+            warnings.warn(warning, UnitWarning, stacklevel=3)
+        charge = bound.charge(self.protect)
+        drawn, head = self._draw(table_set.drawn, bound.queries, bound.facts, charge, bound.mechanisms)
+        self._sets[bound.id] = table_set
+        return bound.release_set(drawn, head)
+
+    def _draw(
+        self,
+        queries: Mapping[str, Query],
+        bound: Mapping[str, BoundQuery],
+        facts: Mapping[str, Facts],
+        charge: Charge,
+        mechanisms: Mapping[str, Mechanism],
+    ) -> tuple[dict[str, Release], LedgerHead | None]:
+        """Charge all queries at once, draw their noise, and return the releases with the ledger entry.
+
+        Whatever depends on the records and can fail is done for all queries before the charge.
+        """
+        head = None
         with self._recording_failures(charge):
             # Caps are checked before the records are read: once a cap is used up, no error depends on the records.
-            with self._explained(charge, bound):
+            with self._explained(charge, mechanisms):
                 self._accountant.check(charge)
                 self._accountant.ready()  # records are read only if the charge can be written
-            check_readable(query.columns, self._records, query.derive, query.where)
-            sums = exact_sums(
-                bound.table,
-                list(bound.columns.values()),
-                bound.keys,
-                lambda asked: progress.run(asked, "Summing the records"),
-                self.protect,
-            )
+            for query in queries.values():
+                check_readable(query.columns, self._records, query.derive, query.where)
+            sums = {
+                name: exact_sums(
+                    query.table,
+                    list(query.columns.values()),
+                    query.keys,
+                    lambda asked: progress.run(asked, "Summing the records"),
+                    self.protect,
+                )
+                for name, query in bound.items()
+            }
             # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
-            with self._explained(charge, bound):
-                head = self._accountant.charge(charge)
-            if head is not None:
-                facts = replace(facts, ledger=LedgerHead(**head))
-        release = bound.with_means(draw(bound, sums, facts, self._bits))
-        # The warning comes after the charge, so that a query for it is not free.
-        warn_if_empty(sums.rows, query.where)
-        self._errors[release.facts.id] = errors_by_size(bound, sums, release)
-        self._queries[release.facts.id] = bound
-        return release
+            with self._explained(charge, mechanisms):
+                charged = self._accountant.charge(charge)
+            if charged is not None:
+                head = LedgerHead(**charged)
+        releases = {}
+        for name, one in bound.items():
+            found = facts[name] if head is None else replace(facts[name], ledger=head)
+            releases[name] = one.with_means(draw(one, sums[name], found, self._bits))
+        for name, release in releases.items():
+            # The warning comes after the charge, so that a query for it is not free.
+            warn_if_empty(sums[name].rows, queries[name].where)
+            self._errors[release.facts.id] = errors_by_size(bound[name], sums[name], release)
+            self._queries[release.facts.id] = bound[name]
+        return releases, head
 
-    def _explained(self, charge: Charge, bound: BoundQuery) -> AbstractContextManager[None]:
+    def _explained(self, charge: Charge, mechanisms: Mapping[str, Mechanism]) -> AbstractContextManager[None]:
         """Add to a refusal what would still fit."""
-        return explained(self._accountant, charge, bound.mechanisms, bound.accounting)
+        return explained(self._accountant, charge, mechanisms, self.accounting)
 
     @contextmanager
     def _recording_failures(self, asked: Charge | Mapping[str, Any]) -> Iterator[None]:

@@ -22,8 +22,11 @@ PRINTED_PARAMETERS = {
 
 
 def experiment_mechanisms(attribute: Attribute) -> dict[str, ss.Mechanism]:
-    """Return the mechanisms by name: a standard deviation of √½ medians, for a sum equal to the median."""
-    found = same_error(std=math.sqrt(0.5) * attribute.median, at=attribute.median)
+    """Return the mechanisms by name: a standard deviation of √½ medians, for a sum equal to the median.
+
+    The polylog has the scale 1, as in the paper, whatever the median is.
+    """
+    found = same_error(std=math.sqrt(0.5) * attribute.median, at=attribute.median, sigma=1.0)
     return {name: found[name] for name in NAMES}
 
 

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import date
 from typing import Any, ClassVar
@@ -101,9 +101,13 @@ class Engine:
         """Return the number in a text as two numbers: the part before the point, and the part after it."""
         raise NotImplementedError
 
-    def row_identity(self, table: ir.Table) -> Mapping[str, ir.Value]:
-        """Return expressions that are equal for two rows exactly if the rows are."""
-        return {f"c{i}": table[name] for i, name in enumerate(table.columns)}
+    def vanishing_exponential(self, value: ir.Value) -> ir.Value:
+        """Return exp(−value) for a value that is not negative; beyond 40, any number from 0 to exp(−40) will do."""
+        return (-value).exp()
+
+    def row_identity(self, table: ir.Table, names: Sequence[str]) -> Mapping[str, ir.Value]:
+        """Return expressions that are equal for two rows exactly if the rows are equal in these columns."""
+        return {f"c{i}": table[name] for i, name in enumerate(names)}
 
     def check(self, backend: Any) -> None:
         """Raise if the connection has settings that make results wrong."""
@@ -135,6 +139,10 @@ def _iso_day(text: str | None) -> date | None:
     return day if day.isoformat() == text else None  # Python also reads 20200101 and 2020-W01-1
 
 
+# DuckDB's hash of a value of any type. The hash of Ibis takes three times as long, because it casts to signed numbers.
+_hash = ibis.udf.scalar.builtin(lambda row: None, name="hash", signature=((None,), "uint64"))
+
+
 class DuckDB(Engine):
     """DuckDB, in this process."""
 
@@ -144,9 +152,9 @@ class DuckDB(Engine):
         """Return the UTF-8 bytes; a cast would interpret \\x41 as an escape."""
         return call("encode", "binary", value)
 
-    def row_identity(self, table: ir.Table) -> Mapping[str, ir.Value]:
-        """Return a hash of 64 bits of the whole row: that two different rows of 10⁷ share it has a chance of 10⁻⁵."""
-        return {"c0": ibis.struct({name: table[name] for name in table.columns}).hash()}
+    def row_identity(self, table: ir.Table, names: Sequence[str]) -> Mapping[str, ir.Value]:
+        """Return a hash of 64 bits of the row: that two different rows of 10⁷ share it has a chance of 10⁻⁵."""
+        return {"c0": _hash(ibis.struct({name: table[name] for name in names}))}
 
     def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
         """Return the parts before and after the point."""
@@ -307,6 +315,10 @@ class PostgreSQL(Engine):
         """Return 0 for tiny floats, because in PostgreSQL the underflow of a product is an error."""
         return ibis.cases((value.abs() < ibis.literal(smallest, "float64"), ibis.literal(0.0, "float64")), else_=value)
 
+    def vanishing_exponential(self, value: ir.Value) -> ir.Value:
+        """Return exp(−value), and exp(−40) beyond 40, because in PostgreSQL the underflow of exp is an error."""
+        return (-ibis.least(value, ibis.literal(40.0))).exp()
+
     def truncated_decimal(self, value: ir.Value, digits: int) -> ir.Value:
         """Return a decimal truncated towards zero; a cast alone would round."""
         return forced_cast(call("trunc", "decimal", value, digits), dt.Decimal(38, digits))
@@ -402,8 +414,8 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DuckDB(), Postg
 PRIVATE = PrivateDuckDB()
 
 
-def engine_of(table: ir.Table) -> Engine:
-    """Return the engine that holds a table, or raise if it is not supported."""
+def engine_of(table: ir.Table | ir.Value) -> Engine:
+    """Return the engine that holds a table or a value, or raise if it is not supported."""
     try:
         backend = table.get_backend()
     except ibis.common.exceptions.IbisError as error:
@@ -505,21 +517,42 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def grouped(table: ir.Table, kinds: Mapping[str, str], measures: Mapping[str, ir.Value]) -> ir.Table:
-    """Return the query that groups records by their exact labels, in columns named by0, by1…"""
+def grouped(
+    table: ir.Table,
+    kinds: Mapping[str, str],
+    measures: Mapping[str, ir.Value],
+    further: Mapping[str, ir.Value] | None = None,
+) -> ir.Table:
+    """Return the query that groups records by their exact labels, in columns named by0, by1…, and by further values."""
     engine = engine_of(table)
     by = [engine.label(table[name], kind).name(f"by{i}") for i, (name, kind) in enumerate(kinds.items())]
-    return table.aggregate(by=by, **measures)
+    return table.aggregate(by=by + [value.name(name) for name, value in (further or {}).items()], **measures)
 
 
 def restricted_to_keys(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Table:
     """Return the records whose labels are among the keys."""
-    engine = engine_of(table)
-    wanted = ibis.memtable(
-        pa.table({f"by{i}": engine.key(keys[name], kind) for i, (name, kind) in enumerate(kinds.items())})
-    )
+    engine, wanted = engine_of(table), _wanted(table, keys, kinds)
     labels = [engine.label(table[name], kind) for name, kind in kinds.items()]
     return table.semi_join(wanted, [label == wanted[f"by{i}"] for i, label in enumerate(labels)])
+
+
+def with_place_in_keys(
+    table: ir.Table, keys: pa.Table, kinds: Mapping[str, str], values: Mapping[str, ir.Value]
+) -> ir.Table:
+    """Return values of all records, and whether their labels are among the keys, in a column named inside."""
+    engine, wanted = engine_of(table), _wanted(table, keys, kinds)
+    labels = {f"label{i}": engine.label(table[name], kind) for i, (name, kind) in enumerate(kinds.items())}
+    rows = table.select(**labels, **values)
+    found = rows.left_join(wanted, [rows[name] == wanted[f"by{i}"] for i, name in enumerate(labels)])
+    return found.select(*values, inside=wanted.by0.notnull())
+
+
+def _wanted(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Table:
+    """Return the keys as a table of the engine, with columns named by0, by1…"""
+    engine = engine_of(table)
+    return ibis.memtable(
+        pa.table({f"by{i}": engine.key(keys[name], kind) for i, (name, kind) in enumerate(kinds.items())})
+    )
 
 
 _names = itertools.count()

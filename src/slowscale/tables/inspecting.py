@@ -1,27 +1,38 @@
 """A look at the records before a release: missing values, labels outside the keys, duplicates. CONFIDENTIAL.
 
-One query groups the records by their labels, as a release does, but keeps the groups that are not public keys. Only if
-it finds missing or negative values, a second one counts them. Another query counts rows that occur more than once.
+One query groups the records by their labels, as a release does, but keeps the groups that are not public keys, and
+separates the records whose values are missing, negative or cannot be counted. A second query computes the losses of the
+records, and the hashes by which copies are counted. On engines that cannot hash rows, a third one counts the copies.
 """
 
+import os
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
+import ibis
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slowscale.accounting import RecordPolicy
 from slowscale.arrays import to_numpy
-from slowscale.errors import EngineError
+from slowscale.errors import DataError, EngineError, ParameterError
+from slowscale.tables.dialects import forced_cast
 from slowscale.tables.engines import TEXT, engine_errors, engine_of, fetch
 from slowscale.tables.keys import Keys
+from slowscale.tables.losses import Losses, distribution, losses_of_records, record_losses
 from slowscale.tables.sums import (
+    EXACT_SUM,
     NO_ENTITY,
     Column,
     Run,
+    accumulated,
     all_groups,
     as_integers,
     counted,
@@ -31,14 +42,28 @@ from slowscale.tables.sums import (
 
 # How many of the most frequent labels outside the keys are compared with the keys.
 MOST_LABELS = 50_000
-# Up to this number of rows, their hashes are sorted here (160 MB), in a third of the time that the engine would take.
+# Up to this number of rows, their hashes and losses are fetched (400 MB) and counted here. The engine would take three
+# times as long to count the hashes.
 MOST_HASHES = 20_000_000
+# More hashes than these are divided into parts that are compared in parallel; few are sorted.
+FEW_HASHES = 50_000
+# What is the matter with a value, as three bits of the number by which the records are grouped.
+FINE, MISSING, NEGATIVE, UNCOUNTABLE, NEGATIVE_UNCOUNTABLE = range(5)
+STATE_BITS, STATES_PER_NUMBER = 3, 20
 # Shorter labels are not compared letter by letter: IA and GA are two states, not a misspelling.
 SHORTEST = 4
 
 
-@dataclass(frozen=True)
-class NearMiss:
+class Confidential:
+    """A part of a look at the records, whose text says that it is confidential."""
+
+    def __repr__(self) -> str:
+        shown = [f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr]  # type: ignore[arg-type]
+        return f"CONFIDENTIAL {type(self).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, repr=False)
+class NearMiss(Confidential):
     """A label that is not a public key but resembles one. CONFIDENTIAL.
 
     Attributes
@@ -55,8 +80,8 @@ class NearMiss:
     records: int
 
 
-@dataclass(frozen=True)
-class Values:
+@dataclass(frozen=True, repr=False)
+class Values(Confidential):
     """What a look at a summed column found. CONFIDENTIAL.
 
     Attributes
@@ -79,7 +104,7 @@ class Values:
     uncountable: int
     outside: float
     unlabelled: float
-    sums: Any
+    sums: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -113,15 +138,9 @@ class Look:
 
 
 def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect: str | None, run: Run = fetch) -> Look:
-    """Look at the records of a table: in one scan, and in a second one if some values are missing or negative."""
+    """Look at the records of a table, in one scan."""
     what = "the engine could not look at the table"
-    found, at = all_groups(table, _measures(table, columns, protect, detailed=False), keys, run, what)
-    clean = all(
-        _whole(found, f"valid{i}").sum() == _whole(found, "rows").sum() and (_real(found, f"least{i}") >= 0).all()
-        for i in range(len(columns))
-    )
-    if not clean:
-        found, at = all_groups(table, _measures(table, columns, protect, detailed=True), keys, run, what)
+    found, at = all_groups(table, _measures(table, columns, protect), keys, run, what, _states(table, columns))
     inside, labelled, rows = at >= 0, np.ones(len(at), bool), _whole(found, "rows")
     for i in range(len(keys.columns) if keys is not None else 0):
         labelled &= np.array(found[f"by{i}"].is_valid().to_pylist(), bool)
@@ -130,12 +149,16 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
     if protect is not None and (rows - _whole(found, "owned"))[inside].any():
         refusals.append(NO_ENTITY.format(protect))
     for i, column in enumerate(columns):
-        nothing = np.zeros(len(rows), np.int64)
-        missing, negative = nothing if clean else _whole(found, f"missing{i}"), nothing
-        sums = sizes = _real(found, f"sum{i}")
-        if not clean:
-            negative, sizes = _whole(found, f"negative{i}"), _real(found, f"size{i}")
-        lost, total = rows - _whole(found, f"valid{i}") - missing, sizes.sum()
+        number, place = divmod(i, STATES_PER_NUMBER)
+        state = (_whole(found, f"states{number}") >> (STATE_BITS * place)) & (2**STATE_BITS - 1)
+        missing, negative, lost = (
+            rows * np.isin(state, some)
+            for some in ((MISSING,), (NEGATIVE, NEGATIVE_UNCOUNTABLE), (UNCOUNTABLE, NEGATIVE_UNCOUNTABLE))
+        )
+        # All values of a group have the same sign.
+        sums = np.where(np.isin(state, (FINE, NEGATIVE)), _numbers(found, f"sum{i}"), 0)
+        sizes = np.abs(sums.astype(float))
+        total = sizes.sum()
         outside, unlabelled = (
             float(sizes[some].sum() / total) if total else 0.0 for some in (labelled & ~inside, ~labelled)
         )
@@ -147,7 +170,7 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
                 uncountable=int(lost.sum()),
                 outside=outside,
                 unlabelled=unlabelled,
-                sums=_by_key(sums, at, size),
+                sums=accumulated(sums[inside], at[inside], size).astype(float),
             )
         )
         seen = [
@@ -161,47 +184,76 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
         records=int(rows.sum()),
         outside=int(rows[labelled & ~inside].sum()),
         unlabelled=int(rows[~labelled].sum()),
-        rows=_by_key(rows, at, size),
+        rows=accumulated(rows[inside], at[inside], size),
         columns=tuple(values),
         near=near,
         refusals=tuple(refusals),
     )
 
 
-def _measures(table: ir.Table, columns: Sequence[Column], protect: str | None, detailed: bool) -> dict[str, ir.Value]:
-    """Return what is measured in each group: always the sums, and what shows that a value is missing or negative.
-
-    With `detailed`, missing and negative values are counted, which takes longer.
-    """
+def _measures(table: ir.Table, columns: Sequence[Column], protect: str | None) -> dict[str, ir.Value]:
+    """Return what is measured in each group."""
     measures = {"rows": table.count()}
     if protect is not None:
         measures["owned"] = table[protect].count()
     for i, column in enumerate(columns):
-        # A missing value is NULL, which a sum skips as it would skip a 0. Negative values are part of the sum here,
-        # unless a release counts them as 0.
-        negatives = "zero" if column.negatives == "zero" and detailed else None
-        value = counted(table, replace(column, nulls="error", negatives=negatives)).value
+        value = _value(table, column)
         if not engine_of(table).wide_sums:
-            value = value.cast("float64")  # the sum of integers might overflow
-        measures |= {f"valid{i}": value.count(), f"sum{i}": value.sum().cast("float64")}
-        if not detailed:
-            measures[f"least{i}"] = value.min().cast("float64")
-            continue
-        number, missing = raw_number(table, column)
-        measures |= {
-            f"missing{i}": missing.ifelse(1, 0).sum(),
-            f"negative{i}": (number < 0).ifelse(1, 0).sum(),
-            f"size{i}": value.cast("float64").abs().sum(),
-        }
+            measures[f"sum{i}"] = value.cast("float64").sum()  # the sum of integers might overflow
+        elif value.type().is_integer():
+            # Exact, because the sums of positive and of negative values of a key are added here.
+            measures[f"sum{i}"] = forced_cast(value.sum(), EXACT_SUM)
+        else:
+            measures[f"sum{i}"] = value.sum().cast("float64")
     return measures
+
+
+def _value(table: ir.Table, column: Column) -> ir.Value:
+    """Return the value of each record; NULL if it is missing, which a sum skips as it would skip a 0, or not countable.
+
+    Negative values remain, unless a release counts them as 0. On DuckDB, NaN may remain, too, because DuckDB leaves out
+    a comparison that always holds by the statistics of a Parquet file.
+    """
+    negatives = "zero" if column.negatives == "zero" else None
+    return counted(table, replace(column, nulls="error", negatives=negatives)).value
+
+
+def _states(table: ir.Table, columns: Sequence[Column]) -> dict[str, ir.Value]:
+    """Return what is the matter with the values of each record, as numbers: 0 if nothing is."""
+    states: dict[str, ir.Value] = {}
+    for start in range(0, len(columns), STATES_PER_NUMBER):
+        fine, number = [], ibis.literal(0, "int64")
+        for i, column in enumerate(columns[start : start + STATES_PER_NUMBER]):
+            value, (raw, missing) = _value(table, column), raw_number(table, column)
+            known, negative = value.notnull(), raw < 0
+            if engine_of(table).has_nan and value.type().is_floating():
+                known, negative = known & ~value.isnan(), negative & ~raw.isnan()
+                fine.append(~value.isnan())
+            fine.append(value >= 0)
+            if column.negatives == "zero":
+                fine.append(raw >= 0)
+            state = ibis.cases(
+                (missing, MISSING),
+                (known & negative, NEGATIVE),
+                (known, FINE),
+                (negative, NEGATIVE_UNCOUNTABLE),
+                else_=UNCOUNTABLE,
+            )
+            number = number + state.cast("int64") * 2 ** (STATE_BITS * i)
+        # Most records are fine, so the states of their columns are not computed one by one.
+        states[f"states{len(states)}"] = ibis.cases((reduce(and_, fine), ibis.literal(0, "int64")), else_=number)
+    return states
 
 
 def _whole(found: pa.Table, name: str) -> Any:
     return as_integers(found[name]).astype(np.int64)
 
 
-def _real(found: pa.Table, name: str) -> Any:
-    return to_numpy(pc.fill_null(found[name], 0.0)).astype(float)
+def _numbers(found: pa.Table, name: str) -> Any:
+    """Return sums as floats, or as integers if they are exact."""
+    if pa.types.is_floating(found[name].type):
+        return to_numpy(pc.fill_null(found[name], 0.0)).astype(float)
+    return as_integers(found[name])
 
 
 def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
@@ -216,27 +268,81 @@ def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
     return words
 
 
-def _by_key(numbers: Any, at: Any, size: int) -> Any:
-    """Return the sums of numbers by key."""
-    total = np.zeros(size, numbers.dtype)
-    np.add.at(total, at[at >= 0], numbers[at >= 0])
-    return total
+def losses_and_duplicates(
+    table: ir.Table,
+    policy: RecordPolicy,
+    columns: Mapping[str, Column],
+    keys: Keys | None,
+    protect: str | None,
+    names: Sequence[str] | None,
+    records: int,
+    run: Run = fetch,
+) -> tuple[Losses | None, int | None]:
+    """Return the losses of the records, and how many rows are copies of another one in the columns `names`.
+
+    The losses are None if there are no records, or if the engine cannot compute them; the number of copies is None if
+    `names` is None, or if the engine cannot compare rows. If possible, both are computed in one scan.
+    """
+    engine = engine_of(table)
+    if names is not None and protect is None and engine.hashes_rows and records <= MOST_HASHES:
+        try:
+            query = losses_of_records(table, policy, columns, keys, engine.row_identity(table, names))
+            with engine_errors("the engine could not look at the rows", quote=False):
+                found = run(query)
+        except (EngineError, ParameterError):
+            pass  # one of the two cannot be computed
+        else:
+            losses = distribution(found) if found["loss"].null_count < found.num_rows else None
+            return losses, _copies(to_numpy(found["c0"]))
+    try:
+        losses = record_losses(table, policy, columns, keys, protect, run)
+    except (DataError, ParameterError):  # no records, or a policy with a function that the engine does not have
+        losses = None
+    return losses, None if names is None else _count_duplicates(table, names, records, run)
 
 
-def count_duplicates(table: ir.Table, names: Sequence[str], records: int, run: Run = fetch) -> int | None:
+def _count_duplicates(table: ir.Table, names: Sequence[str], records: int, run: Run) -> int | None:
     """Return how many rows are copies of another row in all these columns; None if the engine cannot compare them."""
-    engine, rows = engine_of(table), table.select(*names)
-    identity = rows.select(**engine.row_identity(rows))
+    engine = engine_of(table)
+    identity = table.select(**engine.row_identity(table, names))
     try:
         with engine_errors("the engine could not compare the rows", quote=False):
             if engine.hashes_rows and records <= MOST_HASHES:
-                hashes = np.sort(to_numpy(run(identity)["c0"]))
-                return int((hashes[1:] == hashes[:-1]).sum())
+                return _copies(to_numpy(run(identity)["c0"]))
             different = identity.distinct()
             found = run(different.aggregate(rows=different.count()))
     except EngineError:
         return None
     return records - int(found["rows"][0].as_py())
+
+
+def _copies(hashes: Any) -> int:
+    """Return how many of the hashes are copies of another one."""
+    if len(hashes) <= FEW_HASHES:
+        return _copies_in(hashes, 0)
+    first = (hashes >> np.uint64(61)).astype(np.uint8)  # of eight parts
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        return sum(threads.map(lambda part: _copies_in(hashes[first == part], 3), range(8)))
+
+
+def _copies_in(hashes: Any, used: int) -> int:
+    """Return how many of the hashes are copies of another one. Their first `used` bits are the same or say nothing.
+
+    Each hash gets a place in a table by its next bits, and the last one there remains. The others are either copies of
+    it, or they are compared with each other, by further bits. This takes half as long as sorting.
+    """
+    copies = 0
+    while len(hashes) > FEW_HASHES and used < 40:
+        bits = len(hashes).bit_length()
+        place = ((hashes << np.uint64(used)) >> np.uint64(64 - bits)).astype(np.intp)
+        own, table = np.arange(len(hashes), dtype=np.uint32), np.empty(1 << bits, np.uint32)
+        table[place] = own
+        last = table[place]
+        others = np.flatnonzero(last != own)
+        same = hashes[others] == hashes[last[others]]
+        copies, hashes, used = copies + int(np.count_nonzero(same)), hashes[others[~same]], used + bits
+    hashes = np.sort(hashes)
+    return copies + int(np.count_nonzero(hashes[1:] == hashes[:-1]))
 
 
 def _near_misses(table: ir.Table, keys: Keys, found: pa.Table, outside: Any, rows: Any) -> Iterator[NearMiss]:

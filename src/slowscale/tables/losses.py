@@ -7,7 +7,7 @@ shares are read from these counts, so they carry an error of at most the width o
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ibis
 import ibis.expr.datatypes as dt
@@ -47,8 +47,9 @@ from slowscale.policy.tree import (
     contains,
     formula_value,
 )
+from slowscale.tables import rowwise
 from slowscale.tables.dialects import forced_cast
-from slowscale.tables.engines import engine_errors, fetch, restricted_to_keys
+from slowscale.tables.engines import engine_errors, engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.tables.keys import Keys
 from slowscale.tables.sums import Column, Run, counted
 
@@ -111,25 +112,132 @@ def record_losses(
     run: Run | None = None,
 ) -> Losses:
     """Return the distribution of the losses of the records with public keys, or of their entities."""
+    if protect is None:
+        kept = table if keys is None else restricted_to_keys(table, keys.table, keys.kinds)
+        return _counted_losses(kept.select(loss=_loss(policy, _values(kept, policy, columns))), None, run)
+    cells = _entity_losses(table, policy, columns, keys, protect)
+    return _counted_losses(_by_owner(cells), protect, run)
+
+
+class TableOfSet(NamedTuple):
+    """A drawn table of a set, as far as the losses of records depend on it.
+
+    `derive` and `where` are those of its query, `table` has the derived columns and is filtered.
+    """
+
+    table: ir.Table
+    policy: RecordPolicy
+    columns: Mapping[str, Column]
+    keys: Keys | None
+    derive: Mapping[str, Any] | None
+    where: Any
+
+
+def set_losses(
+    records: ir.Table, tables: Sequence[TableOfSet], protect: str | None = None, run: Run | None = None
+) -> Losses:
+    """Return the distribution of the losses by a set of tables: of each record or entity, over all drawn tables."""
+    if protect is None:
+        return _counted_losses(_summed_losses(records, tables), None, run)
+    # An entity may be in different cells of each table. The tables have independent noise, so the losses add.
+    cells = [_entity_losses(one.table, one.policy, one.columns, one.keys, protect) for one in tables]
+    return _counted_losses(_by_owner(ibis.union(*cells)), protect, run)
+
+
+def _summed_losses(records: ir.Table, tables: Sequence[TableOfSet]) -> ir.Table:
+    """Return the losses of the records that are in at least one table, added up over the tables."""
+    derived: dict[str, Any] = {}
+    for one in tables:
+        derived |= {name: made for name, made in (one.derive or {}).items() if name not in derived}
+    wide = rowwise.derive(records, derived or None)
+    engine = engine_of(wide)
+    found: dict[str, ir.Value] = {}
+    for i, one in enumerate(tables):
+        kept = ibis.literal(True) if one.where is None else rowwise.bind(wide, one.where, "where").fill_null(False)
+        found[f"kept{i}"] = kept
+        found[f"loss{i}"] = kept.ifelse(_loss(one.policy, _values(wide, one.policy, one.columns)), _float(0.0))
+        for k, (name, kind) in enumerate({} if one.keys is None else one.keys.kinds.items()):
+            found[f"label{i}_{k}"] = engine.label(wide[name], kind)
+    joined = wide.select(**found)
+    for i, one in enumerate(tables):
+        if one.keys is None:
+            continue
+        labels = {
+            f"key{i}_{k}": engine.key(one.keys.table[name], kind)
+            for k, (name, kind) in enumerate(one.keys.kinds.items())
+        }
+        wanted = ibis.memtable(pa.table({**labels, f"public{i}": np.ones(len(one.keys), np.int64)}))
+        same = [joined[f"label{i}_{k}"] == wanted[f"key{i}_{k}"] for k in range(len(labels))]
+        joined = joined.left_join(wanted, same)
+    inside = [
+        joined[f"kept{i}"] if one.keys is None else joined[f"kept{i}"] & joined[f"public{i}"].notnull()
+        for i, one in enumerate(tables)
+    ]
+    losses = [within.ifelse(joined[f"loss{i}"], _float(0.0)) for i, within in enumerate(inside)]
+    total = joined.select(loss=sum(losses[1:], losses[0]), inside=ibis.or_(*inside))
+    return total.filter(total.inside).select("loss")
+
+
+def _values(table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column]) -> dict[str, ir.Value]:
+    """Return the values that are counted for the records of a table, by column."""
+    return {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+
+
+def _entity_losses(
+    table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column], keys: Keys | None, protect: str
+) -> ir.Table:
+    """Return the loss of each entity in each cell that it is in.
+
+    Removing an entity shifts each cell by its total there. Cells have independent noise, so the losses add.
+    """
     if keys is not None:
         table = restricted_to_keys(table, keys.table, keys.kinds)
-    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
-    if protect is None:
-        losses = table.select(loss=_loss(policy, values))
-    else:
-        # Removing an entity shifts each cell by its total there. Cells have independent noise, so the losses add.
-        cell = [table[name] for name in [protect, *(keys.columns if keys is not None else ())]]
-        totals = table.aggregate(
-            by=[label.name(f"by{i}") for i, label in enumerate(cell)],
-            records=table.count(),
-            **{f"total{i}": value.sum() for i, value in enumerate(values.values())},
-        )
-        shifts = {name: totals[f"total{i}"] for i, name in enumerate(values)}
-        shifts |= {name: totals.records.cast("float64") for name in policy.columns if name not in columns}
-        cells = totals.select(owner=totals.by0, loss=_loss(policy, shifts))
-        losses = cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
+    values = _values(table, policy, columns)
+    cell = [table[name] for name in [protect, *(keys.columns if keys is not None else ())]]
+    totals = table.aggregate(
+        by=[label.name(f"by{i}") for i, label in enumerate(cell)],
+        records=table.count(),
+        **{f"total{i}": value.sum() for i, value in enumerate(values.values())},
+    )
+    shifts = {name: totals[f"total{i}"] for i, name in enumerate(values)}
+    shifts |= {name: totals.records.cast("float64") for name in policy.columns if name not in columns}
+    return totals.select(owner=totals.by0, loss=_loss(policy, shifts))
+
+
+def _by_owner(cells: ir.Table) -> ir.Table:
+    """Return the losses of entities, from those in the cells that they are in."""
+    return cells.group_by("owner").aggregate(loss=cells.loss.sum()).select("loss")
+
+
+def _counted_losses(losses: ir.Table, protect: str | None, run: Run | None) -> Losses:
+    """Return the distribution of losses, which the engine counts in classes."""
     with engine_errors("the engine could not compute the losses", quote=False):
         counts = _Counts.of((run or fetch)(_in_classes(losses)))
+    return _distribution(counts, protect)
+
+
+def losses_of_records(
+    table: ir.Table,
+    policy: RecordPolicy,
+    columns: Mapping[str, Column],
+    keys: Keys | None,
+    further: Mapping[str, ir.Value],
+) -> ir.Table:
+    """Return the query for the loss of every record, its class, and further values; NULL outside the keys."""
+    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+    rows = table.select(**further, loss=_loss(policy, values))
+    if keys is not None:
+        rows = with_place_in_keys(table, keys.table, keys.kinds, {**further, "loss": _loss(policy, values)})
+        rows = rows.select(*further, loss=ibis.cases((rows.inside, rows.loss)))
+    return rows.select(*further, place=_class(rows.loss, dt.int32), loss=rows.loss)
+
+
+def distribution(found: pa.Table) -> Losses:
+    """Return the distribution of the losses that the query of `losses_of_records` returns."""
+    return _distribution(_Counts.of_records(found), None)
+
+
+def _distribution(counts: "_Counts", protect: str | None) -> Losses:
     if not counts.records:
         raise DataError("no record is part of the release, so there are no losses; check the keys and the filter")
     ranks = [rank for rank in RANKS if rank <= counts.records]
@@ -144,11 +252,17 @@ def record_losses(
 
 def _in_classes(losses: ir.Table) -> ir.Table:
     """Return the query that counts losses in narrow classes, with the smallest and the largest loss of each class."""
-    inside = ibis.least(ibis.greatest(losses.loss, _float(SMALLEST)), _float(LARGEST))
-    classed = losses.select(place=(inside.ln() * float(CLASSES_PER_E)).floor().cast("int64"), loss=losses.loss)
+    classed = losses.select(place=_class(losses.loss, dt.int64), loss=losses.loss)
     return classed.group_by("place").aggregate(
         records=classed.loss.count(), least=classed.loss.min(), most=classed.loss.max()
     )
+
+
+def _class(loss: ir.Value, dtype: dt.DataType) -> ir.Value:
+    """Return the number of the class of a loss; the first class for a loss that is not known."""
+    # Comparisons are faster than least() and greatest().
+    inside = ibis.cases((loss > LARGEST, _float(LARGEST)), (loss > SMALLEST, loss), else_=_float(SMALLEST))
+    return (inside.ln() * float(CLASSES_PER_E)).floor().cast(dtype)
 
 
 def _float(number: float) -> ir.Value:
@@ -171,6 +285,22 @@ class _Counts:
         found = found.filter(found["most"].is_valid())  # a loss is not known where a value cannot be counted
         order = np.argsort(to_numpy(found["place"]))
         return _Counts(*(to_numpy(found[name])[order] for name in ("records", "least", "most")))
+
+    @staticmethod
+    def of_records(found: pa.Table) -> "_Counts":
+        """Count losses that were not yet counted by the engine."""
+        if found["loss"].null_count:
+            found = found.filter(found["loss"].is_valid())
+        if not found.num_rows:
+            return _Counts(*(np.zeros(0, dtype) for dtype in (np.int64, float, float)))
+        place, loss = to_numpy(found["place"]).astype(np.intp), to_numpy(found["loss"])
+        place -= place.min()
+        counts = np.bincount(place)
+        least, most = np.full(len(counts), np.inf), np.full(len(counts), -np.inf)
+        np.minimum.at(least, place, loss)
+        np.maximum.at(most, place, loss)
+        some = counts > 0
+        return _Counts(counts[some], least[some], most[some])
 
     @property
     def records(self) -> int:
@@ -272,8 +402,7 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
             return _largest_rise(of(base) / scale, shape)
         case Tanh(pure):
             loss = of(pure)
-            # Beyond 40 the factor is 1, and on some engines such a small exponential is an error.
-            small = (-ibis.least(loss, ibis.literal(40.0))).exp()
+            small = engine_of(loss).vanishing_exponential(loss)
             return loss * (1.0 - small) / (1.0 + small)
         case Times(count, loss):
             return of(loss) * float(count)

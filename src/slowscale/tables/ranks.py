@@ -65,6 +65,11 @@ def records_below(
     return below, sum(rows)
 
 
+def check_comparable(table: ir.Table, column: Column) -> None:
+    """Raise unless the column holds numbers, which can be compared with sizes."""
+    _comparison(table, column)
+
+
 def _cell(tests: Sequence[ir.Value], low: int, high: int) -> ir.Value:
     """Return how many sizes a record reaches, if it reaches from `low` to `high` of them: a binary search."""
     if low == high:

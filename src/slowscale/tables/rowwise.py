@@ -8,7 +8,7 @@ several rows is reported.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
@@ -108,8 +108,29 @@ def keep(table: ir.Table, condition: Any, argument: str = "where") -> ir.Table:
     return table.filter(bound)
 
 
-def words(table: ir.Table, expression: Any) -> str:
-    """Return an expression as text: the given SQL text, or the name that Ibis gives the expression."""
+class Described(NamedTuple):
+    """A filter and derived columns as text for the facts of a release.
+
+    `not_sql` names those whose text is only the name that Ibis gives an expression: "where", or "derive." and a column.
+    """
+
+    where: str | None
+    derived: dict[str, str]
+    not_sql: tuple[str, ...]
+
+
+def described(table: ir.Table, where: Any, derive: Mapping[str, Any] | None) -> Described:
+    """Return the filter and the derived columns as text. The table has the derived columns."""
+    derived = derive or {}
+    given = {**({} if where is None else {"where": where}), **{f"derive.{name}": one for name, one in derived.items()}}
+    return Described(
+        None if where is None else _words(table, where),
+        {name: _words(table, expression) for name, expression in derived.items()},
+        tuple(name for name, expression in given.items() if not isinstance(expression, str)),
+    )
+
+
+def _words(table: ir.Table, expression: Any) -> str:
     return expression if isinstance(expression, str) else str(_bound(table, expression, "expression").get_name())
 
 

@@ -53,6 +53,7 @@ REASONS = {
     "unreadable": "values that are not numbers",
     "nan": "values that are NaN",
     "infinite": "infinite values",
+    "digits": "values that are too large to be counted exactly (convert them to floats with derive=)",
     "negative": 'negative values, which a transformation mechanism does not allow (pass negatives="zero" to count them '
     "as 0, or choose an additive mechanism)",
 }
@@ -60,13 +61,14 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column to be summed, and the treatment of missing and negative values."""
+    """A column to be summed or ranked, and the treatment of missing and negative values."""
 
     name: str
     unit: Fraction
     nulls: str = "error"
     negatives: str | None = None  # None: negative values are allowed
     text: bool = False  # whether text in the column is read as exact decimals
+    use: str = "summed"  # or "ranked": what errors say
 
 
 @dataclass(frozen=True)
@@ -139,10 +141,8 @@ def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -
     elif column.negatives == "error":
         checks.append(value >= 0)
     if not value.type().is_floating():
-        if value.type().is_decimal():
-            scale = value.type().scale
-            fits = engine.fits_38_digits(value, 20 if scale is None else scale)
-            checks += [] if fits is None else [fits]
+        fits = _fits_38_digits(engine, value)
+        checks += [] if fits is None else [fits]
         value = _null_unless(value, checks)
         limbs, grain = _exact_limbs(engine, value)
         return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
@@ -199,13 +199,22 @@ def _number(engine: Engine, column: Column, raw: ir.Value) -> tuple[ir.Value, ir
         return forced_cast(raw, dt.float64), is_null(raw)
     if dtype.is_integer() or dtype.is_decimal():
         return raw, raw.isnull()
-    hint = "; declare its type with types=" if dtype.is_string() else "; choose another column"
-    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be summed, got {dtype}{hint}")
+    hint = "declare its type with types=, or convert it with derive=" if dtype.is_string() else "choose another column"
+    found = dtype.raw_type if dtype.is_unknown() else dtype
+    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be {column.use}, got {found}; {hint}")
 
 
 def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
     """Return the number of each record as it is stored, NULL if there is none, and whether the value is missing."""
     return _number(engine_of(table), column, table[column.name])
+
+
+def _fits_38_digits(engine: Engine, value: ir.Value) -> ir.Value | None:
+    """Return whether a decimal has at most 38 digits; None if that is always so, or if the number is not a decimal."""
+    if not value.type().is_decimal():
+        return None
+    scale = value.type().scale
+    return engine.fits_38_digits(value, 20 if scale is None else scale)
 
 
 def _null_unless(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
@@ -317,12 +326,12 @@ def _exact_sums(
             measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
     found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
     size = len(keys) if keys is not None else 1
-    rows = _accumulated(as_integers(found["rows"]), at, size)
-    if protect is not None and (_accumulated(as_integers(found["owned"]), at, size) != rows).any():
+    rows = accumulated(as_integers(found["rows"]), at, size)
+    if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
         raise DataError(NO_ENTITY.format(protect))
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
-        if (_accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
+        if (accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
             raise DataError(explain_uncountable(table, column, keys, run))
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
@@ -389,10 +398,18 @@ def _by_key(
 
 
 def all_groups(
-    table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
+    table: ir.Table,
+    measures: Mapping[str, ir.Value],
+    keys: Keys | None,
+    run: Run,
+    what: str,
+    further: Mapping[str, ir.Value] | None = None,
 ) -> tuple[pa.Table, Integers]:
-    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key."""
-    query = grouped(table, keys.kinds if keys is not None else {}, measures)
+    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key.
+
+    Records are grouped by their labels, and by further values.
+    """
+    query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
     with engine_errors(what, quote=False):
         found = run(query)
     if keys is None:
@@ -411,9 +428,9 @@ def _has_repeats(at: Integers) -> bool:
     return bool(len(at) and np.bincount(at).max() > 1)
 
 
-def _accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
-    """Return the sums of whole numbers by key; 0 for a key without numbers."""
-    if _has_repeats(at):  # the sum of several groups of one key may need more bits
+def accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
+    """Return the sums of numbers by key; 0 for a key without numbers."""
+    if numbers.dtype.kind != "f" and _has_repeats(at):  # the sum of several groups of one key may need more bits
         numbers = numbers.astype(object)
     total = np.zeros(size, numbers.dtype)
     np.add.at(total, at, numbers)
@@ -429,7 +446,7 @@ def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size
         high, low = halves
         counts = (high << (64 - GRAIN_BITS)) + (low >> np.uint64(GRAIN_BITS)).astype(np.int64)
         rest = (low & np.uint64(GRAINS_PER_POWER - 1)).astype(np.int64)
-        counts, rest = _accumulated(counts, at, size), _accumulated(rest, at, size)
+        counts, rest = accumulated(counts, at, size), accumulated(rest, at, size)
     else:
         total = _weighted_total(limbs, at, size).astype(object)
         counts, rest = narrowed(total >> GRAIN_BITS), (total & (GRAINS_PER_POWER - 1)).astype(np.int64)
@@ -437,7 +454,7 @@ def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size
 
 
 def _weighted_total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int) -> Integers:
-    parts = [_accumulated(as_integers(column), at, size) for column, _ in limbs]
+    parts = [accumulated(as_integers(column), at, size) for column, _ in limbs]
     if len(limbs) == 1:
         return parts[0]
     pairs = zip(parts, limbs, strict=True)
@@ -487,6 +504,8 @@ def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run:
             if engine.has_nan
             else {"infinite": is_infinite}
         )
+    elif (fits := _fits_38_digits(engine, value)) is not None:
+        facts["digits"] = ~fits
     if column.negatives == "error":
         facts["negative"] = value < 0
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}

@@ -34,8 +34,8 @@ class Workbench:
 
     def __init__(self, folder: Folder, plan: Path) -> None:
         self.folder, self.plan, self.jobs = folder, plan, Jobs(folder.root)
-        # The last look at the records, in memory only: the version of the plan, and the page. CONFIDENTIAL.
-        self.inspection: tuple[str, str] | None = None
+        # The last look at the records, in memory only: the version of the plan, and a page per table. CONFIDENTIAL.
+        self.inspection: tuple[str, dict[str, str]] = "", {}
         self.templates = Environment(
             loader=PackageLoader("slowscale.workbench"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,

@@ -163,8 +163,17 @@ def test_the_limit_on_rare_errors_is_kept_and_named():
 
 
 def test_absurd_noise_is_warned_of():
-    with pytest.warns(UserWarning, match="more than 10¹² times the largest record"):
+    with pytest.warns(
+        ss.ScaleWarning, match="more than 10¹² times the largest record.* Allow larger losses$"
+    ) as caught:
         ss.advise({"median": 100}, losses={"median": 1e-30})
+    assert [one.filename for one in caught] == [__file__]
+    with pytest.warns(
+        ss.ScaleWarning, match="more than 10¹² times the largest record.* Ask for a smaller error$"
+    ) as caught:
+        advice = ss.advise({"median": 100}, interval=1e20)
+    assert [one.filename for one in caught] == [__file__]
+    assert 0 < advice.table[0].tight[0] < 1e-30
 
 
 def test_what_is_printed(tax):
@@ -172,6 +181,7 @@ def test_what_is_printed(tax):
     assert "All candidates have 95 % of the results within ±1,900,000 of the true sum." in text
     assert f"Recommended: {tax.table[0].name}." in text
     assert "The trade: at median, Gaussian(sigma=969,406) loses least, 0.0384 instead of" in text
+    assert "The tight policy that a release charges is read from a curve: it is up to 1 % higher" in text
     assert tax.bars().count("\n") == 4
     assert "<pre" in tax._repr_html_()
     assert json.loads(json.dumps(tax.to_dict()))["best"] == tax.best.to_dict()
@@ -197,6 +207,14 @@ def test_a_plan_gives_the_advised_mechanism(records, goal, tmp_path):
     assert plan.data.path == str(tmp_path / "tax.csv")
     assert [size.everywhere for size in plan.sizes] == list(advice.records.values())
     assert str(plan.sums[0].unit) == str(goal.get("unit", 1))
+    comments = " ".join(line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("#"))
+    for words in (
+        "only if the sizes are public or assumed without a look at the records, or are private quantiles (`slowscale "
+        "quantiles`, or session.quantiles in Python)",
+        "looked up in the records, or chosen after `slowscale inspect`, depend on the records and are outside the",
+        "Source of the sizes:",
+    ):
+        assert words in comments
     with pytest.raises(ss.ParameterError, match="exists"):
         advice.plan(path)
     assert ss.read_plan(advice.plan(path, overwrite=True)).data.path == str(tmp_path / "records.parquet")
@@ -239,6 +257,10 @@ def test_the_chart(tmp_path):
         ({"records": {"a": 1}, "interval": 1, "level": 2}, "level"),
         ({"records": {"a": 1}, "interval": 1, "rare": 1}, "rare must be a number of at least 2"),
         ({"records": {"a": 1}, "interval": 1, "unit": 10}, "unit must be finer than the wanted error of 1, got 10"),
+        (
+            {"records": {"a": 1, "b": 9}, "interval": 1e300},
+            r"^interval is so large, .* for records of 1 \(a\), that losses are smaller than floats can represent",
+        ),
         ({"records": {"a": 1}, "losses": {}}, "losses must be names with losses"),
         ({"records": {"a": 1}, "losses": {"b": 1}}, "losses must be of names in records, which are a; got 'b'"),
         ({"records": {"a": 1, "b": 2}, "losses": {"a": 2, "b": 1}}, "losses must not fall with the size.*'a' has 2"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
+from slowscale.mechanisms import same_error
 from slowscale.mechanisms.calibration import Target, _attainable, _crossings, _decades
 from slowscale.policy import TightPolicy
 
@@ -289,8 +290,15 @@ def test_user_given_transformation():
         (lambda: ss.Gaussian.calibrate(std="75"), TypeError, "std must be a finite number > 0, got '75' of type str"),
         (lambda: ss.Gaussian.calibrate(loss=1), TypeError, "at must be given: the record value that is to have this"),
         (lambda: ss.Log.calibrate(std=1), TypeError, "at must be given: the sum that is to have this std"),
-        (lambda: ss.Log.calibrate(std=1, at=-1), ValueError, r"q must be finite and >= 0, got -1"),
-        (lambda: ss.Log.calibrate(loss=1, at=-1), ValueError, r"influence must be finite and >= 0, got -1"),
+        (lambda: ss.Log.calibrate(std=1, at=-1), ValueError, r"at must be a finite number >= 0, got -1"),
+        (lambda: ss.Log.calibrate(loss=1, at=-1), ValueError, r"at must be a finite number >= 0, got -1"),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(std=1e6, at=-5),
+            ValueError,
+            "^at must be .* number >= 0, got -5",
+        ),
+        (lambda: ss.ExponentialPolylog.calibrate(std=1e6, at=math.nan), ValueError, "^at must be .* >= 0, got nan"),
+        (lambda: ss.Gaussian.calibrate(std=1, at="5"), TypeError, "^at must be a finite number >= 0, got '5'"),
         (lambda: ss.Root.calibrate(std=1, at=1), TypeError, r"Root.calibrate needs k=… to solve for sigma"),
         (lambda: ss.Root.calibrate(std=1, at=1, k=2.5), ValueError, "k must be a whole number >= 1, got 2.5"),
         (lambda: ss.Root.calibrate(std=1, at=1, k=2, q=3), TypeError, "Root has no parameter 'q'; it has k, sigma, a"),
@@ -308,7 +316,7 @@ def test_user_given_transformation():
             r"loss = 0.001 at 100 cannot be met by ExponentialPolylog with d > 1: the smallest loss possible is 4.6",
         ),
         (
-            lambda: ss.ExponentialPolylog.calibrate(std=1e6, p=1),
+            lambda: ss.ExponentialPolylog.calibrate(std=1e6, p=1, sigma=1),
             ss.CalibrationError,
             "between two neighbouring values of d it jumps, and 1000066.579 is the nearest. Solve for another "
             "parameter with free=…, one of sigma, a, p$",
@@ -319,7 +327,7 @@ def test_user_given_transformation():
             "std = 10 at 1000 cannot be met by Log with a > 0: the smallest std possible is 1310",
         ),
         (
-            lambda: ss.ExponentialPolylog.calibrate(std=1e15, p=1),
+            lambda: ss.ExponentialPolylog.calibrate(std=1e15, p=1, sigma=1),
             ss.CalibrationError,
             "between two neighbouring values of d it jumps",
         ),
@@ -435,8 +443,7 @@ def test_the_scale_of_the_polylog_is_the_size_that_an_error_is_wanted_at():
     assert solved == ss.ExponentialPolylog.calibrate(std=75, d=0.2)
     assert ss.ExponentialPolylog.calibrate(std=75, at=1e5, free="sigma", d=0.2) == solved
     # The numbers that the default scale hides: half of all noise is within 1,035, or within 291,231.
-    with pytest.warns(ss.ScaleWarning):
-        narrow = ss.ExponentialPolylog.calibrate(std=1e6)
+    narrow = ss.ExponentialPolylog.calibrate(std=1e6, sigma=1)
     assert narrow.prediction_interval(0, 0.5)[1] == pytest.approx(1035, abs=1)
     assert wanted.prediction_interval(0, 0.5)[1] == pytest.approx(291_231, abs=1)
 
@@ -444,19 +451,36 @@ def test_the_scale_of_the_polylog_is_the_size_that_an_error_is_wanted_at():
 @pytest.mark.parametrize(
     ("calibrated", "words"),
     [
-        (lambda: ss.ExponentialPolylog.calibrate(std=1e6), "1,000,000 times the scale sigma = 1, which was not given"),
-        (lambda: ss.ExponentialPolylog.calibrate(interval=1.1e5), "half of the noise is then within"),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(std=75, p=1),
+            "sigma = 1, the default, half of the noise is within ±0.414, less than 1 % of the target. Give sigma",
+        ),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(std=1e6, at=7),
+            "sigma = 7, from at, half of the noise is within ±2",
+        ),
+        (
+            lambda: ss.ExponentialPolylog.calibrate(std=2_000, at=1e6),
+            "d = 961.* much smaller than its scale, sigma = 1,000,000 (from at). Give a smaller scale",
+        ),
+        (lambda: ss.ExponentialPolylog.calibrate(std=1e20, at=5), "absurdly large: .* Ask for a smaller std, or use"),
+        (lambda: ss.ExponentialPolylog(75), "d = 75 .* usual values, which are at most 61: .* d is not a standard dev"),
+        (lambda: ss.ExponentialPolylog(d=1e3, sigma=20.0), "d = 1000 .* for one, use ExponentialPolylog.calibrate"),
+        (
+            lambda: ss.Log.calibrate(interval=75, at=1000, a=1, level=0.1),
+            "for a sum of 1,000 is from 617 to 767, and does not contain the sum itself",
+        ),
         (
             lambda: ss.ExponentialPolylog.calibrate(loss=1, at=268_689),
             "standard error is 4.95.×.10⁴³ for a size",
         ),
         (lambda: ss.Log.calibrate(loss=1, at=1e6), "absurdly large: .* Ask for a larger loss, or use another"),
         (lambda: ss.Gaussian.calibrate(std=1e20), "sigma = 1e[+]20 .* far from usual values, 1e-06 to 1e[+]09"),
-        (lambda: ss.ExponentialPolylog.calibrate(loss=1e9, at=1), "d = .* far from usual values, 0.02 to 50"),
+        (lambda: ss.ExponentialPolylog.calibrate(loss=1e9, at=1), "d = 1.37996e[+]09 .* far above usual values"),
     ],
 )
 def test_absurd_results_are_reported(calibrated, words):
-    with pytest.warns(ss.ScaleWarning, match=words.replace("(", "[(]")) as caught:
+    with pytest.warns(ss.ScaleWarning, match=words.replace("(", "[(]").replace(")", "[)]")) as caught:
         calibrated()
     assert len(caught) == 1
     assert caught[0].filename == __file__
@@ -466,7 +490,7 @@ def test_usual_results_are_not_reported():
     """Neither the calibrations of the paper nor those of the documentation."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for std in (1.41, 17.7, 75, 106, 7212, 1e5):
+        for std in (1.41, 17.7, 75, 106, 7212, 1e4):
             ss.ExponentialPolylog.calibrate(std=std)
         ss.ExponentialPolylog.calibrate(loss=1, at=106)
         ss.ExponentialPolylog.calibrate(std=1e6, sigma=1.0)  # stated
@@ -475,3 +499,78 @@ def test_usual_results_are_not_reported():
         ss.Log.calibrate(std=75, at=106)
         ss.Root.calibrate(std=75, at=106, k=4)
         ss.ArsinhNormal.calibrate(std=1e9, shape=3)
+        ss.ExponentialPolylog(61, p=1)  # the largest d that the advisor tries
+        assert ss.Mechanism.from_dict({"type": "ExponentialPolylog", "d": 75, "sigma": 1, "a": 3, "p": 2}).d == 75
+        ss.ExponentialPolylog.calibrate(std=75, free="sigma", d=0.2)  # many others are tried
+
+
+@pytest.mark.parametrize("target", [{"std": 10_001}, {"std": 20_000, "at": 0}, {"interval": 1e6}, {"std": 1e6, "p": 1}])
+def test_a_wide_polylog_needs_a_scale(target):
+    """The error says what the scale is, and every way out that it names leads out."""
+    words = (
+        r"is too large for the default scale sigma = 1, which is used up to 10,000: .* Give sigma, about the size of a "
+        r"typical record, or at, .*Sigma is the size up to which the loss of a record grows in proportion to its size"
+    )
+    with pytest.raises(ss.ParameterError, match=words):
+        ss.ExponentialPolylog.calibrate(**target)
+    stated = {name: value for name, value in target.items() if name not in ("at", "p")}
+    assert ss.ExponentialPolylog.calibrate(**stated, sigma=1).sigma == 1
+    assert ss.ExponentialPolylog.calibrate(**stated, at=500).sigma == 500
+    assert ss.ExponentialPolylog.calibrate(**stated, d=0.3).d == 0.3  # the scale is solved for
+
+
+def test_the_limit_of_the_default_scale_is_near_where_half_of_the_noise_is_within_1_percent():
+    """The stated reason for the limit, by the distribution of ln(|Z| + e): the density e^u·e^(−d·u²), u > 1, p = 2."""
+    from mpmath import mp, quad
+
+    m = ss.ExponentialPolylog.calibrate(std=1e4)
+
+    def weight(u):
+        return mp.exp(u - m.d * u**2)
+
+    cuts = [1, 2, 5, 10, 20, 40, 100]
+    total = quad(weight, cuts)
+    variance = quad(lambda u: weight(u) * (mp.exp(u) - mp.e) ** 2, cuts) / total
+    assert float(mp.sqrt(variance)) == pytest.approx(1e4, rel=1e-6)
+    half = mp.log(0.0109339 * 1e4 + mp.e)
+    assert float(quad(weight, [1, 2, half]) / total) == pytest.approx(0.5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cls", "fixed", "level"),
+    [
+        (ss.Log, {"a": 1.0}, 0.95),
+        (ss.Log, {"a": 500.0}, 0.1),
+        (ss.Log, {"a": 1.0, "estimator": "median"}, 0.5),
+        (ss.Root, {"k": 4}, 0.5),
+        (ss.Root, {"k": 3, "a": 100.0}, 0.1),
+    ],
+)
+def test_the_first_interval_of_a_length_is_found(cls, fixed, level):
+    """A brute scan over σ: the solution is the smallest one, not one whose interval has moved away from the sum."""
+    scales = np.geomspace(1e-4, 30, 500)
+    ends = np.array([cls(sigma=sigma, **fixed).prediction_interval(1000.0, level) for sigma in scales])
+    halves = (ends[:, 1] - ends[:, 0]) / 2
+    for share in (1e-3, 0.03, 0.3, 0.9, 0.999):
+        wanted = share * halves.max()
+        first = int(np.argmax(halves >= wanted))
+        found = cls.calibrate(interval=wanted, level=level, at=1000.0, **fixed)
+        assert scales[first - 1] * (1 - 1e-9) <= found.sigma <= scales[first] * (1 + 1e-9)
+
+
+def test_an_interval_of_the_log_that_is_too_long_or_too_short_is_refused():
+    """With the mean-unbiased estimator the intervals have a longest length, and not only a limit for large σ."""
+    scales = np.linspace(1, 1.2, 401)
+    halves = [np.subtract(*ss.Log(sigma, 1).prediction_interval(1000.0, 0.5)[::-1]) / 2 for sigma in scales]
+    with pytest.raises(ss.CalibrationError, match=f"the largest interval possible is {max(halves):.4g}"):
+        ss.Log.calibrate(interval=1.001 * max(halves), level=0.5, at=1000)
+    with pytest.raises(ss.CalibrationError, match="the smallest interval possible is"):
+        ss.Log.calibrate(interval=1e-15, at=1000)  # floats near 1000 are further apart
+
+
+def test_mechanisms_of_the_same_error_have_a_scale_that_fits():
+    """The scale 1 of the paper while it fits; beyond, the sum that the error is for."""
+    assert same_error(7212, 10_200)["exponential polylog 2"].sigma == 1
+    found = same_error(1e6, 268_689)["exponential polylog 2"]
+    assert (found.sigma, found.std()) == (268_689, pytest.approx(1e6))
+    assert same_error(1e6, 268_689, sigma=1)["exponential polylog 2"].sigma == 1

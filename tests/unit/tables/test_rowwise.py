@@ -9,7 +9,7 @@ import pytest
 from ibis import _
 
 from slowscale import ParameterError, ParameterTypeError
-from slowscale.tables.rowwise import bind, check_source, derive, keep, plain_columns, used_columns, words
+from slowscale.tables.rowwise import bind, check_source, derive, described, keep, plain_columns, used_columns
 from slowscale.tables.sources import open_table
 
 ROWS = pa.table(
@@ -278,8 +278,10 @@ def test_ibis_expressions_of_the_table_itself(table):
 
 
 def test_descriptions(table):
-    assert words(table, "emp > 3") == "emp > 3"
-    assert words(table, _.emp > 3) == words(table, lambda t: t.emp > 3) == "Greater(emp, 3)"
+    assert described(table, "emp > 3", {"z": "emp"}) == ("emp > 3", {"z": "emp"}, ())
+    assert described(table, None, None) == (None, {}, ())
+    for where in (_.emp > 3, lambda t: t.emp > 3):
+        assert described(table, where, {"z": _.emp.name("y")}) == ("Greater(emp, 3)", {"z": "y"}, ("where", "derive.z"))
 
 
 @pytest.mark.parametrize(

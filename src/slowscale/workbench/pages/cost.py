@@ -57,7 +57,9 @@ def costs(plan: Any) -> dict[str, Any]:
                 }
             )
     account = checked.account
+    preview = None if checked.preview is None else str(checked.preview)
     return {
+        "preview": preview,
         "problem": None,
         "refusal": None if checked.refusal is None else in_plan_words(str(checked.refusal)),
         "rows": rows,

@@ -17,7 +17,7 @@ async def show(request: Request) -> Response:
     """Show the banner, and the last look of this session if the plan is still the same."""
     workbench = workbench_of(request)
     draft = workbench.draft
-    seen = workbench.inspection is not None and workbench.inspection[0] == draft.version
+    seen = workbench.inspection[1] if workbench.inspection[0] == draft.version else {}
     return workbench.page(
         request, "inspect.html", draft=draft, seen=seen, ready=bool(draft.text) and not draft.mistakes
     )
@@ -25,26 +25,29 @@ async def show(request: Request) -> Response:
 
 async def look(request: Request) -> Response:
     """Look at the records, and keep the result in memory only."""
-    from slowscale.plan import inspect_plan
+    from slowscale.plan import inspect_tables
     from slowscale.report.inspection import inspection_page
+
+    def looked() -> dict[str, str]:
+        return {name: inspection_page(found) for name, found in inspect_tables(draft.plan).items()}
 
     workbench = workbench_of(request)
     draft = workbench.draft
     try:
-        found = await run_in_threadpool(lambda: inspection_page(inspect_plan(draft.plan)))
+        found = await run_in_threadpool(looked)
     except (SlowscaleError, OSError) as error:
         problem = in_plan_words(str(error))
-        return workbench.page(request, "inspect.html", 400, draft=draft, seen=False, ready=True, problem=problem)
+        return workbench.page(request, "inspect.html", 400, draft=draft, seen={}, ready=True, problem=problem)
     workbench.inspection = draft.version, found
     return RedirectResponse(PATH, 303)
 
 
 async def result(request: Request) -> Response:
     """Return the confidential page, which is shown in a frame."""
-    workbench = workbench_of(request)
-    if workbench.inspection is None:
+    found = workbench_of(request).inspection[1].get(request.query_params.get("table", ""))
+    if found is None:
         return HTMLResponse("<p>There is nothing to show.</p>", 404)
-    return HTMLResponse(workbench.inspection[1], headers={"content-security-policy": DOCUMENT_POLICY})
+    return HTMLResponse(found, headers={"content-security-policy": DOCUMENT_POLICY})
 
 
 ROUTES = [

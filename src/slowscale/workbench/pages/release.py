@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.errors import ParameterError, SlowscaleError
+from slowscale.plan.outputs import inputs_of
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Workbench, workbench_of
@@ -54,9 +55,7 @@ async def question(request: Request) -> Response:
 
 def _check_places(workbench: Workbench, plan: Any) -> None:
     """Raise if a file that the plan names is outside the folder."""
-    places = [*plan.data.paths, *plan.output.files.values()]
-    places += [plan.ledger.path] if plan.ledger is not None else []
-    for place in places:
+    for place in [*(path for _, path in inputs_of(plan)), *plan.written_files, *plan.signatures]:
         workbench.folder.inside(str(place))
 
 

@@ -46,7 +46,7 @@ async def show(request: Request) -> Response:
 def history(workbench: Workbench) -> list[dict[str, Any]]:
     """Return the entries of the plan's ledger, the newest first."""
     from slowscale.accounting import Ledger
-    from slowscale.cli.ledgers import _entry_in_words as entry_in_words
+    from slowscale.accounting.history import entry_in_words
 
     ledger = workbench.draft.get("ledger", "path")
     if not ledger:

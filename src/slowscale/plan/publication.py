@@ -1,0 +1,245 @@
+"""The table [publication] of a plan: titles, labels and code lists, and the files for readers."""
+
+import os
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from slowscale.errors import SlowscaleError
+from slowscale.plan.base import PlanPart, check_local, given_words, mistake_at
+
+if TYPE_CHECKING:
+    from slowscale.publication import Publication
+    from slowscale.table_set import TableSet
+    from slowscale.tables.keys import Keys
+
+FILES = ("basic", "research")  # the fields with files, by profile
+CODES_STAND_IN = {"": "not read yet"}  # in place of a code list in a file, while the rest of the table is checked
+
+
+class ColumnLabelPlan(PlanPart):
+    """What readers see in place of a column's name."""
+
+    title: str = Field(description='The title, such as "Annual payroll".')
+    unit: str | None = Field(None, description='The unit of measure, such as "thousand USD".')
+    description: str | None = Field(None, description="A longer description.")
+
+
+class PublicationPlan(PlanPart):
+    """What readers see besides the numbers, and the files for them. All of it is published."""
+
+    title: str = Field(description="The title of the publication.")
+    source: str | None = Field(None, description="Where the records come from.")
+    period: str | None = Field(None, description="The period that the records are about.")
+    contact: str | None = Field(None, description="Whom readers may ask.")
+    notes: list[str] = Field([], description="Further notes, each a paragraph.")
+    columns: dict[str, ColumnLabelPlan] = Field(
+        {},
+        description="Titles and units of measure of the published columns, such as "
+        '{ payann = { title = "Annual payroll", unit = "thousand USD" } }.',
+    )
+    keys: dict[str, str] = Field({}, description='Titles of the key columns, such as { state = "State" }.')
+    codes: dict[str, str | dict[str, str]] = Field(
+        {},
+        description='Names for the labels of key columns: a table such as { state = { "01" = "Alabama" } }, or a CSV '
+        "file with a header, then one line with a label and its name for each label. Relative to the plan.",
+    )
+    rounding: int | str | dict[str, int | str] | None = Field(
+        None,
+        description="The step that estimates are rounded to in the basic files: one for all columns, or one for each. "
+        'A whole number such as 100, or text such as "0.1".',
+    )
+    cv_limits: list[float] | None = Field(
+        None,
+        description="The highest coefficients of variation, in percent, of all flags but the last. If not given, 16.5 "
+        "and 33.3.",
+    )
+    flags: list[str] | None = Field(
+        None,
+        description='The reliability flags. If not given, "reliable", "use with caution" and "unreliable".',
+    )
+    negatives: str | dict[str, str] = Field(
+        "flag",
+        description='What the basic files do with negative estimates, for all columns or for each: flag them ("flag"), '
+        'show 0 ("zero"), or treat them like others ("keep").',
+    )
+    basic: str | list[str] = Field(
+        [],
+        description="Files with rounded estimates, intervals, coefficients of variation and reliability flags: .xlsx, "
+        ".csv or .parquet. Relative to the plan.",
+    )
+    research: str | list[str] = Field(
+        [],
+        description="Files with the numbers as they were released: .xlsx, .csv or .parquet. Relative to the plan.",
+    )
+
+    @field_validator("codes", "rounding", "negatives", mode="before")
+    @classmethod
+    def _check_forms(cls, given: Any) -> Any:
+        # One check for all forms: pydantic would report a mistake once for each form that a field may have.
+        parts = list(given.values()) if isinstance(given, dict) else [given]
+        for value in [one for part in parts for one in (part.values() if isinstance(part, dict) else [part])]:
+            if not isinstance(value, str | int) or isinstance(value, bool):
+                write = f'; write "{value}"' if isinstance(value, float) else ""
+                raise ValueError(f"must be text, a whole number, or a table of these, got {given_words(value)}{write}")
+        return given
+
+    @field_validator("basic", "research", mode="before")
+    @classmethod
+    def _check_files(cls, files: Any) -> Any:
+        from slowscale.publication.writing import Targets
+
+        for file in files if isinstance(files, list) else [files]:
+            if not isinstance(file, str):
+                raise ValueError(f"must be the path of a file, or a list of paths, got {given_words(file)}")
+            try:
+                Targets.of(check_local(file))
+            except SlowscaleError as error:
+                raise ValueError(str(error).removeprefix("path ")) from None
+        return files
+
+    @model_validator(mode="after")
+    def _check_values(self) -> "PublicationPlan":
+        try:
+            self._build({name: CODES_STAND_IN if isinstance(one, str) else one for name, one in self.codes.items()})
+        except SlowscaleError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def build(self) -> "Publication":
+        """Return the publication, with the code lists that are in files."""
+        from slowscale.publication.publication import read_codes
+
+        return self._build({name: read_codes(one) if isinstance(one, str) else one for name, one in self.codes.items()})
+
+    def _build(self, codes: Mapping[str, Mapping[str, str]]) -> "Publication":
+        from slowscale.publication import Publication
+
+        given = self.model_dump(exclude_unset=True, exclude={"codes", *FILES})
+        return Publication.from_dict({**{name: one for name, one in given.items() if one is not None}, "codes": codes})
+
+    @property
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the files for readers, each with its profile before it."""
+        for profile in FILES:
+            given = getattr(self, profile)
+            yield from ((profile, file) for file in ([given] if isinstance(given, str) else given))
+
+    def all_files(self, names: list[str] | None = None) -> Iterator[tuple[str, str, str]]:
+        """Yield all files to write: what errors call them, their paths and the endings they must have.
+
+        `names` are those of the tables, if there are several.
+        """
+        from slowscale.publication.writing import Targets
+
+        for profile, file in self.files:
+            for what, path in Targets.of(file).files(names).items():
+                beside = f"the {what} beside" if names is None or what not in names else f"table {what!r} of"
+                name = f"{beside} publication.{profile}" if what else f"publication.{profile}"
+                yield name, str(path), path.suffix
+
+    def resolved(self, folder: Path) -> "PublicationPlan":
+        """Return the table with its paths resolved against a folder."""
+        codes = {name: str(folder / one) if isinstance(one, str) else one for name, one in self.codes.items()}
+        update: dict[str, Any] = {"codes": codes} if codes else {}
+        for profile in FILES:
+            files = [str(folder / file) for kind, file in self.files if kind == profile]
+            update |= {profile: files} if files else {}
+        return self.model_copy(update=update)
+
+    def check_names(self, columns: list[str], keys: list[str]) -> None:
+        """Raise if the table names a column that is not published, or a key column that there is not."""
+        from slowscale.publication.publication import nearest
+
+        known = {"columns": columns, "rounding": columns, "negatives": columns}
+        if keys:
+            known |= {"keys": keys, "codes": keys}
+        for field, names in known.items():
+            given = getattr(self, field)
+            for name in given if isinstance(given, dict) else ():
+                if name not in names:
+                    what = "a key column" if names is keys else "a published column"
+                    raise mistake_at(["publication", field, name], f"{name!r} is not {what}{nearest(name, names)}")
+        try:
+            self._build({}).check_titles(columns)
+        except SlowscaleError as error:
+            raise mistake_at(["publication", "columns"], str(error).removeprefix("columns: ")) from None
+
+    @property
+    def code_files(self) -> list[str]:
+        """The files with code lists."""
+        return [one for one in self.codes.values() if isinstance(one, str)]
+
+
+def check_cells(part: PublicationPlan | None, keys: "Keys | None") -> None:
+    """Raise unless the public cells of a plan can be published as it says, before anything is charged.
+
+    Every label must have a name where there are names, and Excel files must have enough rows.
+    """
+    if part is None:
+        return
+    from slowscale.errors import ParameterError
+    from slowscale.publication.excel import check_rows
+    from slowscale.publication.profiles import check_codes
+
+    publication = part.build()
+    columns = [] if keys is None else list(keys.columns)
+    for name in publication.codes:
+        if keys is None or name not in columns:
+            there = f"the key columns are {', '.join(columns)}" if columns else "there are no key columns"
+            raise ParameterError(f"publication.codes: {name!r} is not a key column; {there}")
+        check_codes(publication, name, keys.table[name].unique().to_pylist())
+    if keys is not None and _excel(part):
+        check_rows("the public cells", len(keys))
+
+
+def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Container[str]) -> None:
+    """Raise unless the tables of a set can be published as the plan says, before anything is charged.
+
+    Parameters
+    ----------
+    part
+        What the plan says.
+    tables
+        The set.
+    unknown
+        The drawn tables whose cells are not known yet.
+    """
+    if part is None:
+        return
+    from slowscale.errors import ParameterError
+    from slowscale.publication.excel import check_rows
+    from slowscale.publication.profiles import check_codes
+
+    publication = part.build()
+    known = {level: one for one in tables.hierarchies for level in one.levels}
+    named = {key for name in tables for key in tables.by(name)}
+    for key in publication.codes:
+        if key not in named:
+            raise ParameterError(f"publication.codes: {key!r} is not a key column of any table")
+    for name in tables:
+        source = tables.source(name)
+        keys = tables.drawn[source].keys
+        if keys is None or source in unknown:
+            continue
+        for key in tables.by(name):
+            if key in publication.codes:
+                level = None if key in keys.columns else known[key]
+                column = keys.table[key] if level is None else level.label_column(key, keys.table[level.column])
+                check_codes(publication, key, column.unique().to_pylist())
+        if _excel(part) and name in tables.drawn:
+            check_rows(f"table {name!r}", len(keys))
+
+
+def _excel(part: PublicationPlan) -> bool:
+    return any(os.path.splitext(file)[1].lower() == ".xlsx" for _, file in part.files)
+
+
+def check_publication_tools(part: PublicationPlan | None) -> None:
+    """Raise if a package that a file for readers needs is missing."""
+    if part is not None and _excel(part):
+        from slowscale.publication.excel import excel_tools
+
+        excel_tools()

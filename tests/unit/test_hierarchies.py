@@ -1,0 +1,105 @@
+"""Hierarchies of labels: made from mappings, digits and files, and what is refused."""
+
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import slowscale as ss
+
+COUNTIES = {"01001": "01", "01003": "01", "02013": "02"}
+
+
+def test_levels_of_the_column():
+    h = ss.Hierarchy("county", {"state": COUNTIES})
+    assert h.labels("state", ["02013", "01001"]) == ["02", "01"]
+    assert repr(h) == "Hierarchy: county (3 labels) → state (2 labels)"
+
+
+def test_levels_of_the_level_below():
+    h = ss.Hierarchy("county", {"state": COUNTIES, "region": {"01": 3, "02": 4}, "coast": {3: True, 4: False}})
+    assert h.labels("region", ["02013", "01001"]) == [4, 3]
+    assert h.labels("coast", ["02013", "01001"]) == [False, True]
+
+
+def test_levels_of_the_column_above_others():
+    direct = ss.Hierarchy("county", {"state": COUNTIES, "region": {"01001": 3, "01003": 3, "02013": 4}})
+    assert direct == ss.Hierarchy("county", {"state": COUNTIES, "region": {"01": 3, "02": 4}})
+
+
+def test_digits():
+    h = ss.Hierarchy.digits("naics", {"sector": 2, "subsector": 3})
+    assert h.labels("sector", ["1125", "3361"]) == ["11", "33"]
+    assert h.labels("subsector", [1125, 3361]) == [112, 336]
+    assert repr(h) == "Hierarchy: naics → sector (2 digits) → subsector (3 digits)"
+    with pytest.raises(ss.ParameterError, match="at least 3 digits for the level subsector, got 11"):
+        h.labels("subsector", [11])
+    with pytest.raises(ss.ParameterError, match="at least 2 digits"):
+        h.labels("sector", [-11])
+
+
+def test_a_column_of_labels():
+    h = ss.Hierarchy("county", {"state": COUNTIES})
+    column = pa.chunked_array([["01001", "02013"], ["01003", "01001"]])
+    assert h.label_column("state", column).to_pylist() == ["01", "02", "01", "01"]
+    days = ss.Hierarchy("day", {"year": {date(2022, 1, 1): 2022, date(2023, 5, 1): 2023}})
+    assert days.label_column("year", pa.array([date(2023, 5, 1)])).to_pylist() == [2023]
+
+
+def test_files(tmp_path):
+    path = tmp_path / "counties.csv"
+    path.write_text("county,state,region\n01001,01,3\n01003,01,3\n02013,02,4\n", encoding="utf-8")
+    h = ss.Hierarchy.from_file("county", path, levels=["state", "region"], types={"region": "int64"})
+    assert h == ss.Hierarchy("county", {"state": COUNTIES, "region": {"01": 3, "02": 4}})
+    assert ss.Hierarchy.from_file("county", path, "state") == ss.Hierarchy("county", {"state": COUNTIES})
+
+
+def test_a_label_with_two_parents_in_a_file(tmp_path):
+    path = tmp_path / "counties.csv"
+    path.write_text("county,state\n01001,01\n01001,02\n", encoding="utf-8")
+    with pytest.raises(
+        ss.ParameterError, match=r"counties\.csv county '01001' belongs to two labels of state, '01' and"
+    ):
+        ss.Hierarchy.from_file("county", path, ["state"])
+
+
+def test_descriptions_come_back():
+    h = ss.Hierarchy("county", {"state": COUNTIES, "region": {"01": 3, "02": 4}})
+    assert ss.Hierarchy.from_dict(h.to_dict()) == h
+    digits = ss.Hierarchy.digits("naics", {"sector": 2})
+    assert ss.Hierarchy.from_dict(digits.to_dict()) == digits
+
+
+@pytest.mark.parametrize(
+    ("column", "levels", "message"),
+    [
+        ("", {"state": COUNTIES}, "column must be the name"),
+        ("county", {}, "levels must be a mapping"),
+        ("county", [], "levels must be a mapping"),
+        ("county", {"county": COUNTIES}, "other than the column 'county'"),
+        ("county", {"state": {}}, r"levels\['state'\] must be a mapping"),
+        ("county", {"state": COUNTIES, "digits": 2}, "must be two hierarchies"),
+        ("county", {"state": {"01001": "01", 2: "02"}}, "got int and str"),
+        ("county", {"state": {"01001": "01", "01003": None}}, "got NoneType and str"),
+        ("county", {"state": {"01001": float("nan")}}, "none missing, got float"),
+        ("county", {"state": {"01001": 1.5}}, "got float"),
+        ("county", {"state": COUNTIES, "region": {"01": 3}}, "'02' of state is missing"),
+        ("county", {"state": COUNTIES, "region": {"01001": 3, "01003": 4, "02013": 4}}, "state '01' belongs to two"),
+        ("naics", {"sector": 0}, "must be a number of digits >= 1"),
+    ],
+)
+def test_what_is_refused(column, levels, message):
+    with pytest.raises(ss.SlowscaleError, match=message):
+        ss.Hierarchy(column, levels)
+
+
+def test_what_is_refused_later():
+    h = ss.Hierarchy("county", {"state": COUNTIES})
+    with pytest.raises(ss.ParameterError, match="level must be one of state, got 'region'"):
+        h.labels("region", ["01001"])
+    with pytest.raises(ss.ParameterError, match="1 of 2 labels of county have no state, such as '99'"):
+        h.labels("state", ["01001", "99"])
+    with pytest.raises(ss.ParameterTypeError, match="levels must be a mapping of names to numbers"):
+        ss.Hierarchy.digits("naics", {"sector": "2"})
+    assert ss.Hierarchy.digits("naics", {"sector": np.int64(2)}).labels("sector", ["112"]) == ["11"]
