@@ -34,6 +34,8 @@ def run_plan(
     confidential
         Where to write the confidential report, if it is wanted.
     """
+    from slowscale.release import ReleaseSet
+
     check_outputs(plan, overwrite, confidential)
     key = signing_key(plan)  # read before anything is charged, and kept
     # The ledger is opened before the data, so that data which cannot be read is recorded there as an attempt.
