@@ -3,7 +3,7 @@
 import socket
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -19,6 +19,14 @@ from slowscale.workbench.jobs import Jobs
 from slowscale.workbench.security import Door, Guard
 
 STATIC = Path(str(files("slowscale.workbench").joinpath("static")))
+
+
+class Page(NamedTuple):
+    """A page: its path, its title in the navigation, and its routes."""
+
+    path: str
+    title: str
+    routes: list[Route]
 
 
 class Workbench:
@@ -48,11 +56,11 @@ class Workbench:
 
     def page(self, request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
         """Return a page with what all pages show: the steps, the plan file and its mistakes."""
-        from slowscale.workbench.pages import STEPS
+        from slowscale.workbench.pages import PAGES
 
         draft = context.pop("draft", None) or self.draft
         text = self.templates.get_template(template).render(
-            steps=STEPS,
+            steps=PAGES,
             here=request.url.path,
             draft=draft,
             plan_name=self.plan.name,
@@ -68,12 +76,12 @@ class Workbench:
 
 def make_app(workbench: Workbench, door: Door) -> Guard:
     """Return the application, behind the checks of `security`."""
-    from slowscale.workbench.pages import ROUTES
+    from slowscale.workbench.pages import PAGES
 
     app = Starlette(
         routes=[
             Route("/", lambda request: RedirectResponse("/data", 303)),
-            *ROUTES,
+            *(route for page in PAGES for route in page.routes),
             Route("/plan/download", _download_plan),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],

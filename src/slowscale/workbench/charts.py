@@ -8,9 +8,9 @@ import numpy as np
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.report.charts import COLOURS
 
-SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
-POINTS = 80  # of a line
-HEIGHT = 240
+VEGA_LITE = "https://vega.github.io/schema/vega-lite/v5.json"
+LINE_POINTS = 80  # of a line
+CHART_HEIGHT = 240
 
 
 def loss_chart(lines: Mapping[str, Sequence[tuple[float, float]]], named: Mapping[str, float]) -> dict[str, Any]:
@@ -28,10 +28,10 @@ def loss_chart(lines: Mapping[str, Sequence[tuple[float, float]]], named: Mappin
     ]
     marks = [{"name": name, "size": size} for name, size in named.items()]
     return {
-        "$schema": SCHEMA,
+        "$schema": VEGA_LITE,
         "description": "What a record loses, by its size, on logarithmic axes",
         "width": "container",
-        "height": HEIGHT,
+        "height": CHART_HEIGHT,
         "layer": [
             {
                 "data": {"name": "losses", "values": points},
@@ -64,10 +64,10 @@ def loss_chart(lines: Mapping[str, Sequence[tuple[float, float]]], named: Mappin
 def error_chart(mechanism: AdditiveMechanism) -> dict[str, Any]:
     """Return the chart of the errors of a published number: which share of them is at most how large."""
     return {
-        "$schema": SCHEMA,
+        "$schema": VEGA_LITE,
         "description": "The share of published numbers with an error of at most a size",
         "width": "container",
-        "height": HEIGHT,
+        "height": CHART_HEIGHT,
         "data": {"name": "errors", "values": error_points(mechanism)},
         "mark": {"type": "line", "strokeWidth": 2.5, "color": COLOURS[0]},
         "encoding": {
@@ -83,11 +83,11 @@ def error_points(mechanism: AdditiveMechanism) -> list[dict[str, float]]:
     """Return errors with the share of published numbers that have at most that error."""
     noise = mechanism.noise
     low, high = noise.interval(0.05)[1], noise.interval(0.9995)[1]
-    errors = np.geomspace(low, high, POINTS)
+    errors = np.geomspace(low, high, LINE_POINTS)
     shares = 2 * np.asarray(noise.cdf(errors)) - 1
     return [{"error": float(e), "share": float(s)} for e, s in zip(errors, shares, strict=True)]
 
 
 def sizes_for(named: Sequence[float]) -> Any:
     """Return the record sizes at which lines are drawn: from a tenth of the smallest to the largest named one."""
-    return np.geomspace(min(named) / 10, max(named) * 2, POINTS)
+    return np.geomspace(min(named) / 10, max(named) * 2, LINE_POINTS)

@@ -38,4 +38,4 @@ def main(name: str, plan: str, version: str, overwrite: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4], overwrite="--overwrite" in sys.argv[4:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], "--overwrite" in sys.argv[4:]))

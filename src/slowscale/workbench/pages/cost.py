@@ -11,9 +11,7 @@ from slowscale.errors import SlowscaleError
 from slowscale.figures import figure, share
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
-from slowscale.workbench.app import workbench_of
-
-PATH, TITLE = "/cost", "Cost"
+from slowscale.workbench.app import Page, workbench_of
 
 
 async def show(request: Request) -> Response:
@@ -80,11 +78,15 @@ async def save(request: Request) -> Response:
     draft = workbench.draft
     draft = draft.put(("ledger", "path"), path) if path else draft.put(("ledger",), None)
     draft.save(forms.text(form, "version"))
-    return RedirectResponse(PATH, 303)
+    return RedirectResponse(page.path, 303)
 
 
-ROUTES = [
-    Route(PATH, show, methods=["GET"]),
-    Route(PATH, save, methods=["POST"]),
-    Route(f"{PATH}/table", table, methods=["GET"]),
-]
+page = Page(
+    "/cost",
+    "Cost",
+    [
+        Route("/cost", show, methods=["GET"]),
+        Route("/cost", save, methods=["POST"]),
+        Route("/cost/table", table, methods=["GET"]),
+    ],
+)

@@ -9,11 +9,10 @@ from starlette.routing import Route
 
 from slowscale.errors import SlowscaleError
 from slowscale.plan import plan_for
-from slowscale.workbench.app import Workbench, workbench_of
+from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft
 
-PATH, TITLE = "/data", "Data"
-ENDINGS = (
+DATA_ENDINGS = (
     *(".parquet", ".csv", ".tsv", ".txt", ".csv.gz", ".xlsx", ".xls", ".dta", ".sav", ".zsav", ".por", ".sas7bdat"),
     ".xpt",
 )
@@ -49,7 +48,7 @@ def _page(request: Request, workbench: Workbench, status: int = 200, **more: Any
         "data.html",
         status,
         draft=draft,
-        files=workbench.folder.files(ENDINGS),
+        files=workbench.folder.files(DATA_ENDINGS),
         columns=columns,
         protect=draft.get("data", "protect") or "",
         where=draft.get("data", "where") or "",
@@ -82,7 +81,7 @@ async def choose(request: Request) -> Response:
     except (SlowscaleError, OSError) as error:
         return _page(request, workbench, 400, problem_at="place", field_problem=str(error), place=place)
     Draft(workbench.plan, text).save(str(form.get("version", "")))
-    return RedirectResponse(PATH, 303)
+    return RedirectResponse(page.path, 303)
 
 
 def _starting_text(workbench: Workbench, place: str) -> str:
@@ -103,11 +102,15 @@ async def save_columns(request: Request) -> Response:
     for field in ("protect", "where", "name"):
         draft = draft.put(("data", field), str(form.get(field, "")).strip() or None)
     draft.save(str(form.get("version", "")))
-    return RedirectResponse(PATH, 303)
+    return RedirectResponse(page.path, 303)
 
 
-ROUTES = [
-    Route(PATH, show, methods=["GET"]),
-    Route(PATH, choose, methods=["POST"]),
-    Route(f"{PATH}/columns", save_columns, methods=["POST"]),
-]
+page = Page(
+    "/data",
+    "Data",
+    [
+        Route("/data", show, methods=["GET"]),
+        Route("/data", choose, methods=["POST"]),
+        Route("/data/columns", save_columns, methods=["POST"]),
+    ],
+)

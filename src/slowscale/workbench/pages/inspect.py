@@ -7,10 +7,8 @@ from starlette.routing import Route
 
 from slowscale.errors import SlowscaleError
 from slowscale.plan.wording import in_plan_words
-from slowscale.workbench.app import workbench_of
+from slowscale.workbench.app import Page, workbench_of
 from slowscale.workbench.security import DOCUMENT_POLICY
-
-PATH, TITLE = "/inspect", "Inspect"
 
 
 async def show(request: Request) -> Response:
@@ -39,7 +37,7 @@ async def look(request: Request) -> Response:
         problem = in_plan_words(str(error))
         return workbench.page(request, "inspect.html", 400, draft=draft, seen={}, ready=True, problem=problem)
     workbench.inspection = draft.version, found
-    return RedirectResponse(PATH, 303)
+    return RedirectResponse(page.path, 303)
 
 
 async def result(request: Request) -> Response:
@@ -50,8 +48,12 @@ async def result(request: Request) -> Response:
     return HTMLResponse(found, headers={"content-security-policy": DOCUMENT_POLICY})
 
 
-ROUTES = [
-    Route(PATH, show, methods=["GET"]),
-    Route(PATH, look, methods=["POST"]),
-    Route(f"{PATH}/result", result, methods=["GET"]),
-]
+page = Page(
+    "/inspect",
+    "Inspect",
+    [
+        Route("/inspect", show, methods=["GET"]),
+        Route("/inspect", look, methods=["POST"]),
+        Route("/inspect/result", result, methods=["GET"]),
+    ],
+)

@@ -24,12 +24,11 @@ from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.parameters import tables
 from slowscale.plan.starting import report_sizes
 from slowscale.workbench import charts, forms
-from slowscale.workbench.app import Workbench, workbench_of
+from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft, Place
 
-PATH, TITLE = "/noise", "Noise"
 ROWS = 6  # of named sizes that the form offers
-EXAMPLES = ("smallest", "median", "p90", "largest")
+EXAMPLE_NAMES = ("smallest", "median", "p90", "largest")
 
 
 def published(draft: Draft) -> dict[str, Place]:
@@ -69,7 +68,7 @@ def _page(request: Request, workbench: Workbench, column: str, status: int = 200
     rows = [*rows, *[("", "")] * (ROWS - len(rows))]
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
-        examples=EXAMPLES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=column == COUNT, **context,
+        examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=column == COUNT, **context,
     )  # fmt: skip
 
 
@@ -109,6 +108,11 @@ def _typed(form: Any) -> list[tuple[str, str]]:
     return [pair for pair in found if any(pair)]
 
 
+def _kept(form: Any) -> dict[str, Any]:
+    """Return what was typed, to be shown again."""
+    return {"typed": _typed(form), "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
+
+
 def _sizes(form: Any) -> dict[str, float]:
     sizes: dict[str, float] = {}
     for i in range(ROWS):
@@ -128,8 +132,7 @@ def _sizes(form: Any) -> dict[str, float]:
 async def recommend(request: Request) -> Response:
     """Ask the advisor, and show its candidates."""
     workbench, form = workbench_of(request), await request.form()
-    column, kept = forms.text(form, "column"), {"typed": _typed(form)}
-    kept |= {"interval": forms.text(form, "interval"), "at": forms.text(form, "at")}  # type: ignore[dict-item]
+    column, kept = forms.text(form, "column"), _kept(form)
     try:
         sizes = _sizes(form)
         interval = forms.number(form, "interval", "the wanted half-width")
@@ -207,7 +210,7 @@ async def use(request: Request) -> Response:
         raise ParameterError("the page is incomplete: load it again") from None
     draft = with_mechanism(workbench.draft, column, mechanism)
     draft.save(forms.text(form, "version"))
-    return RedirectResponse(f"{PATH}?column={column}", 303)
+    return RedirectResponse(f"{page.path}?column={column}", 303)
 
 
 def with_mechanism(draft: Draft, column: str, mechanism: Mechanism) -> Draft:
@@ -275,9 +278,13 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
     }
 
 
-ROUTES = [
-    Route(PATH, show, methods=["GET"]),
-    Route(PATH, recommend, methods=["POST"]),
-    Route(f"{PATH}/use", use, methods=["POST"]),
-    Route(f"{PATH}/preview", preview, methods=["GET"]),
-]
+page = Page(
+    "/noise",
+    "Noise",
+    [
+        Route("/noise", show, methods=["GET"]),
+        Route("/noise", recommend, methods=["POST"]),
+        Route("/noise/use", use, methods=["POST"]),
+        Route("/noise/preview", preview, methods=["GET"]),
+    ],
+)

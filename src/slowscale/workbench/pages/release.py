@@ -14,10 +14,8 @@ from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.plan.outputs import inputs_of
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
-from slowscale.workbench.app import Workbench, workbench_of
+from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.jobs import CANCELLED, STOPPED, Job
-
-PATH, TITLE = "/release", "Release"
 
 
 async def show(request: Request) -> Response:
@@ -66,7 +64,7 @@ async def save(request: Request) -> Response:
     if path:
         workbench.folder.inside(path)
     workbench.draft.put(("output", "report"), path or None).save(forms.text(form, "version"))
-    return RedirectResponse(PATH, 303)
+    return RedirectResponse(page.path, 303)
 
 
 async def start(request: Request) -> Response:
@@ -87,7 +85,7 @@ async def start(request: Request) -> Response:
             known = await run_in_threadpool(workbench.jobs.start, name, draft, overwrite, before)
         except (ParameterError, SlowscaleError) as error:
             return _page(request, workbench, 409, in_plan_words(str(error)))
-    return RedirectResponse(f"{PATH}/{known.name}", 303)
+    return RedirectResponse(f"{page.path}/{known.name}", 303)
 
 
 def charges(workbench: Workbench) -> int | None:
@@ -135,15 +133,19 @@ async def cancel(request: Request) -> Response:
     """Interrupt a release."""
     workbench, job = workbench_of(request), _job(request)
     workbench.jobs.cancel(job)
-    return RedirectResponse(f"{PATH}/{job.name}", 303)
+    return RedirectResponse(f"{page.path}/{job.name}", 303)
 
 
-ROUTES = [
-    Route(PATH, show, methods=["GET"]),
-    Route(PATH, start, methods=["POST"]),
-    Route(f"{PATH}/report", save, methods=["POST"]),
-    Route(f"{PATH}/question", question, methods=["GET"]),
-    Route(f"{PATH}/{{name}}", follow, methods=["GET"]),
-    Route(f"{PATH}/{{name}}/part", part, methods=["GET"]),
-    Route(f"{PATH}/{{name}}/cancel", cancel, methods=["POST"]),
-]
+page = Page(
+    "/release",
+    "Release",
+    [
+        Route("/release", show, methods=["GET"]),
+        Route("/release", start, methods=["POST"]),
+        Route("/release/report", save, methods=["POST"]),
+        Route("/release/question", question, methods=["GET"]),
+        Route("/release/{name}", follow, methods=["GET"]),
+        Route("/release/{name}/part", part, methods=["GET"]),
+        Route("/release/{name}/cancel", cancel, methods=["POST"]),
+    ],
+)

@@ -11,11 +11,9 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from slowscale.errors import ParameterError, SlowscaleError
-from slowscale.workbench.app import Workbench, workbench_of
+from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.jobs import DONE
 from slowscale.workbench.security import DOCUMENT_POLICY
-
-PATH, TITLE = "/report", "Report"
 
 
 def written_files(workbench: Workbench) -> list[str]:
@@ -77,4 +75,8 @@ async def file(request: Request) -> Response:
     return FileResponse(place, filename=place.name)
 
 
-ROUTES = [Route(PATH, show, methods=["GET"]), Route(f"{PATH}/files/{{name:path}}", file, methods=["GET"])]
+page = Page(
+    "/report",
+    "Report",
+    [Route("/report", show, methods=["GET"]), Route("/report/files/{name:path}", file, methods=["GET"])],
+)

@@ -8,15 +8,14 @@ from starlette.routing import Route
 
 from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.workbench import forms
-from slowscale.workbench.app import Workbench, workbench_of
+from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft
-from slowscale.workbench.pages.data import ENDINGS, ShownColumn, stored_columns
+from slowscale.workbench.pages.data import DATA_ENDINGS, ShownColumn, stored_columns
 
-PATH, TITLE = "/tables", "Tables"
 CELLS = "cells"  # the name of the table that margins are derived from
 MARGINS = 4  # that the form offers
 NUMBERS = ("int", "uint", "float", "decimal")
-KINDS = {
+KINDS_OF_CELLS = {
     "total": "one total over all records",
     "file": "the cells in a file",
     "cross": "every combination of labels that I type",
@@ -46,14 +45,14 @@ def _page(request: Request, workbench: Workbench, status: int = 200, **more: Any
     shown = {**_shown(draft), **more}
     return workbench.page(
         request, "tables.html", status, draft=draft, columns=columns, numbers=[c.name for c in columns if is_number(c)],
-        kinds=KINDS, files=workbench.folder.files(ENDINGS), margin_rows=MARGINS, problem=problem, **shown,
+        kinds=KINDS_OF_CELLS, files=workbench.folder.files(DATA_ENDINGS), margin_rows=MARGINS, problem=problem, **shown,
     )  # fmt: skip
 
 
 def _shown(draft: Draft) -> dict[str, Any]:
     """Return what the form shows of the plan."""
     parts = draft.get("table", default=[])
-    main = next((part for part in parts if "from" not in part), {})
+    main: dict[str, Any] = next((part for part in parts if "from" not in part), {})
     keys = (main.get("keys") if parts else draft.get("keys")) or {}
     kind = next((kind for kind in ("file", "cross", "public_in_data") if keys.get(kind)), "total")
     margins = [
@@ -91,7 +90,7 @@ async def save(request: Request) -> Response:
     except forms.FieldError as error:
         return _page(request, workbench, 400, errors={error.field: error.words}, problem=error.words)
     draft.save(forms.text(form, "version"))
-    return RedirectResponse(PATH, 303)
+    return RedirectResponse(page.path, 303)
 
 
 def _written(workbench: Workbench, draft: Draft, form: Any) -> Draft:
@@ -134,7 +133,7 @@ def _single_output(draft: Draft) -> Draft:
 
 def _keys(workbench: Workbench, form: Any) -> dict[str, Any] | None:
     kind = forms.text(form, "kind")
-    if kind not in KINDS:
+    if kind not in KINDS_OF_CELLS:
         raise forms.FieldError("kind", "choose which cells are published")
     by = [str(name) for name in form.getlist("by")]
     if kind == "total":
@@ -210,4 +209,8 @@ def _hierarchy(workbench: Workbench, form: Any) -> dict[str, Any] | None:
     return {"column": column, "file": file, "levels": names}
 
 
-ROUTES = [Route(PATH, show, methods=["GET"]), Route(PATH, save, methods=["POST"])]
+page = Page(
+    "/tables",
+    "Tables",
+    [Route("/tables", show, methods=["GET"]), Route("/tables", save, methods=["POST"])],
+)
