@@ -51,6 +51,8 @@ SIZES = {"median": "12", "p90": "200", "largest": "150,000"}
 def picture(page, name):
     """Take a picture for the documentation, if a folder for pictures is given."""
     if folder := os.environ.get("SLOWSCALE_PICTURES"):
+        page.wait_for_load_state("networkidle")
+        page.evaluate("() => document.querySelector('footer')?.remove()")  # it names a folder of this machine
         page.screenshot(path=f"{folder}/workbench-{name}.png", full_page=name != "report")
 
 

@@ -94,3 +94,4 @@ def demo(
         raise ParameterError(f"cannot write to the folder {folder} ({reason}): choose another folder") from None
     typer.echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
     show_release(*run_plan(read_plan(plan), overwrite))
+    typer.echo(f"\nTo go through the same steps in a browser: slowscale serve {plan}")

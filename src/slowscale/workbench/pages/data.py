@@ -20,12 +20,11 @@ DATA_ENDINGS = (
 
 @dataclass(frozen=True)
 class ShownColumn:
-    """A column as the page shows it: its name, its declared or stored type, and a note about a proposed type."""
+    """A column as the page shows it: its name, its declared or stored type, and whether a type can be declared."""
 
     name: str
     type: str
     editable: bool
-    note: str = ""
 
 
 async def show(request: Request) -> Response:

@@ -14,11 +14,12 @@ from starlette.routing import Route
 
 from slowscale.accounting.record import COUNT
 from slowscale.advice import advise
-from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, Accuracy
+from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, Accuracy, half_width
 from slowscale.advice.shapes import Shape
 from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.figures import figure
 from slowscale.mechanisms import ArsinhNormal, Mechanism
+from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.parameters import tables
@@ -29,6 +30,9 @@ from slowscale.workbench.draft import Draft, Place
 
 ROWS = 6  # of named sizes that the form offers
 EXAMPLE_NAMES = ("smallest", "median", "p90", "largest")
+# What the sliders show before sizes and an accuracy are given.
+USUAL_SIZES = {"1": 1.0, "100": 100.0, "10,000": 1e4, "1,000,000": 1e6}
+USUAL_HALF_WIDTH = 100.0
 
 
 def published(draft: Draft) -> dict[str, Place]:
@@ -64,11 +68,15 @@ def _page(request: Request, workbench: Workbench, column: str, status: int = 200
     sizes = named_sizes(draft, column) if column else {}
     chosen, meanings = (None, []) if not column or "advice" in more else _chosen(draft, columns[column], sizes)
     context: dict[str, Any] = {"advice": None, "errors": {}, "interval": "", "at": "", "typed": None, **more}
+    known = half_width(chosen, LEVEL, None) if isinstance(chosen, AdditiveMechanism) else USUAL_HALF_WIDTH
+    half = context.pop("half", None) or known
+    named = context.pop("named", None) or sizes or USUAL_SIZES
     rows = context.pop("typed") or [*((name, figure(size)) for name, size in sizes.items())]
     rows = [*rows, *[("", "")] * (ROWS - len(rows))]
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
-        examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=column == COUNT, **context,
+        examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=column == COUNT,
+        half=half, sizes=json.dumps(named), **context,
     )  # fmt: skip
 
 
@@ -167,7 +175,7 @@ async def recommend(request: Request) -> Response:
         advice=advice,
         candidates=candidates,
         chart=json.dumps(chart),
-        sizes=json.dumps(dict(advice.records)),
+        named=dict(advice.records),
         half=interval,
         **kept,
     )
