@@ -29,21 +29,21 @@ def _server():
 
 def serve():
     """Start a race for each line of the input, and print its outcome."""
-    from slowscale import Gaussian, Ledger, RecordPolicy
+    from slowscale import Gaussian, RecordPolicy
     from slowscale.accounting import Charge
 
     asked = Charge(RecordPolicy((("x", Gaussian(10).policy),)))
     for line in sys.stdin:
-        race = json.loads(line)
-        racers = [_forked(lambda path=path: _charges(Ledger(path), asked, race["times"])) for path in race["paths"]]
+        given = json.loads(line)
+        racers = [_forked(_charges, path, asked, given["times"]) for path in given["paths"]]
         print(json.dumps([_outcome(*racer) for racer in racers]), flush=True)
 
 
-def _charges(ledger, asked, times):
+def _charges(path, asked, times):
     """Return how many charges succeeded."""
-    from slowscale import CapError
+    from slowscale import CapError, Ledger
 
-    done = 0
+    ledger, done = Ledger(path), 0
     for _ in range(times):
         try:
             ledger.charge(asked)
@@ -53,7 +53,7 @@ def _charges(ledger, asked, times):
     return done
 
 
-def _forked(work):
+def _forked(work, *given):
     """Do the work in a child; return its id, and where its result will be read."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -63,7 +63,7 @@ def _forked(work):
     signal.alarm(SECONDS)  # a racer that hangs is killed
     code = 1
     try:
-        result = work()
+        result = work(*given)
         code = 0
     except BaseException:
         result = traceback.format_exc()
