@@ -102,7 +102,7 @@ def _load_sqlite(table):
     atexit.register(folder.cleanup)
     path = os.path.join(folder.name, "records.sqlite")
     columns = ", ".join(f'"{field.name}" {_sqlite_type(field.type)}' for field in table.schema)
-    rows = [tuple(map(_sqlite_value, row.values())) for row in table.to_pylist()]
+    rows = zip(*(map(_sqlite_value, column.to_pylist()) for column in table.columns), strict=True)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"CREATE TABLE records ({columns})")
         connection.executemany(f"INSERT INTO records VALUES ({', '.join('?' * table.num_columns)})", rows)

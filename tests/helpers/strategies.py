@@ -84,12 +84,14 @@ noises = st.one_of(
 estimators = st.sampled_from(["mean", "median"])
 roots = estimators.flatmap(lambda estimator: instances(ss.Root, estimator=estimator))
 logs = estimators.flatmap(lambda estimator: instances(ss.Log, estimator=estimator))
+# Of the shapes whose tight curves are part of the package: another one would take seconds to compute.
+arsinh_normals = st.sampled_from([1.0, 1.6, 3.0]).flatmap(lambda shape: instances(ss.ArsinhNormal, shape=shape))
 additive_mechanisms = st.one_of(
     instances(ss.Gaussian),
     instances(ss.GeneralizedGaussian),
     polylogs(ss.ExponentialPolylog),
     instances(ss.UnitSplitting),
-    st.sampled_from([1.0, 1.6, 3.0]).flatmap(lambda shape: instances(ss.ArsinhNormal, shape=shape)),  # with curves
+    arsinh_normals,
     drawn_curves(ss.FromPolicy),
 )
 transformations = st.one_of(roots, logs)

@@ -9,25 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from helpers.racers import race
 
 import slowscale as ss
 from slowscale.accounting import Charge
 
 FACTS = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
-RACER = """
-import sys, slowscale as ss
-from slowscale.accounting import Charge
-ledger = ss.Ledger(sys.argv[1])
-asked = Charge(ss.RecordPolicy((("x", ss.Gaussian(10).policy),)))
-done = 0
-for _ in range(100):
-    try:
-        ledger.charge(asked)
-        done += 1
-    except ss.CapError:
-        pass
-print(done)
-"""
 FAILING = """
 import os, resource, signal, sys
 import pandas as pd
@@ -86,11 +73,7 @@ def test_concurrent_charges_do_not_exceed_the_cap(tmp_path):
     """8 processes make 100 charges each against a cap with room for 250: exactly 250 succeed."""
     path = tmp_path / "census.ledger"
     ss.Ledger(path, {"x": 250 * ss.Gaussian(10).policy}).close()
-    racers = [
-        subprocess.Popen([sys.executable, "-c", RACER, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(8)
-    ]
-    counts = [int(racer.communicate(timeout=600)[0]) for racer in racers]
-    assert sum(counts) == 250
+    assert sum(race([path] * 8, 100)) == 250
     ledger = ss.Ledger(path)
     assert ledger.verify() == []
     assert ledger.spent({"x": 10}) == pytest.approx(125)
@@ -100,32 +83,16 @@ def test_concurrent_charges_do_not_exceed_the_cap(tmp_path):
 
 def test_processes_that_create_the_ledger_at_once_share_it(tmp_path):
     path = tmp_path / "census.ledger"
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER.replace("100", "5"), str(path)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(4)
-    ]
-    assert [int(racer.communicate(timeout=600)[0]) for racer in racers] == [5] * 4
+    assert race([path] * 4, 5) == [5] * 4
     assert len(ss.Ledger(path).history()) == 21
 
 
-def race(paths):
+def charged(paths):
     """Let two processes per path charge as often as they can; return the total number of charges that succeeded."""
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER.replace("100", "5"), str(path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for path in paths
-        for _ in range(2)
-    ]
-    outcomes = [racer.communicate(timeout=600) for racer in racers]
-    for racer, (_, words) in zip(racers, outcomes, strict=True):
-        assert racer.returncode == 0 or "LedgerError" in words, words
-    return sum(int(out) for racer, (out, _) in zip(racers, outcomes, strict=True) if racer.returncode == 0)
+    outcomes = race([path for path in paths for _ in range(2)], 5)
+    for found in outcomes:
+        assert isinstance(found, int) or "LedgerError" in found, found
+    return sum(found for found in outcomes if isinstance(found, int))
 
 
 CAPPED = {"x": 5 * ss.Gaussian(10).policy}
@@ -139,9 +106,9 @@ def test_a_ledger_by_several_names_has_one_cap(tmp_path):
     symbolic, hard = tmp_path / "other" / "symbolic", tmp_path / "hard"
     symbolic.symlink_to(path)
     os.link(path, hard)
-    assert race([path, hard, symbolic]) == 0
+    assert charged([path, hard, symbolic]) == 0
     hard.unlink()
-    assert race([path, symbolic]) == 5
+    assert charged([path, symbolic]) == 5
     assert ledger.verify() == []
     assert ledger.spent({"x": 10}) == pytest.approx(2.5)
 
@@ -161,7 +128,7 @@ def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
             ss.LedgerError, match=r"alone is a mount point: .* mount the folder that contains the ledger"
         ):
             ss.Ledger(alone)
-        assert race([path, alone, folder / "census.ledger"]) == 5
+        assert charged([path, alone, folder / "census.ledger"]) == 5
         assert ss.Ledger(path).spent({"x": 10}) == pytest.approx(2.5)
     finally:
         subprocess.run(["umount", "-l", alone], check=True)
@@ -175,7 +142,7 @@ def test_processes_that_convert_a_ledger_at_once(tmp_path):
         ss.Ledger(path, CAPPED).close()
         with closing(sqlite3.connect(path)) as file:
             file.execute("PRAGMA journal_mode = WAL")
-        assert race([path, path]) == 5
+        assert charged([path, path]) == 5
         assert ss.Ledger(path).verify() == []
 
 

@@ -16,6 +16,7 @@ import tempfile
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -156,15 +157,21 @@ def as_arrow(kind, rows, folder):
     return {"data": table.set_column(0, "label", table["label"].dictionary_encode()) if kind == "text" else table}
 
 
+@cache
+def duckdb_connection():
+    return ibis.duckdb.connect()
+
+
 def as_duckdb(kind, rows, folder):
     """A stored table whose text is compared without case."""
-    connection = ibis.duckdb.connect()
+    connection = duckdb_connection()
     connection.con.register("given", arrow(kind, rows))
     collate = (
         "VARCHAR COLLATE NOCASE" if kind == "text" else {"whole": "BIGINT", "truth": "BOOLEAN", "date": "DATE"}[kind]
     )
-    connection.con.execute(f"CREATE TABLE t (label {collate}, x BIGINT, f DOUBLE, d DECIMAL(12, 2))")
+    connection.con.execute(f"CREATE OR REPLACE TABLE t (label {collate}, x BIGINT, f DOUBLE, d DECIMAL(12, 2))")
     connection.con.execute("INSERT INTO t SELECT * FROM given")
+    connection.con.unregister("given")
     return {"data": connection.table("t")}
 
 

@@ -34,13 +34,14 @@ def _own_bar_hidden(backend: Any) -> Iterator[None]:
     settings = {"enable_progress_bar_print": False, "enable_progress_bar": sys.stderr.isatty()}
     asked = ", ".join(f"current_setting('{name}')" for name in settings)
     before = dict(zip(settings, backend.con.execute(f"SELECT {asked}").fetchone(), strict=True))
+    changed = [name for name in settings if before[name] != settings[name]]
     try:
-        for name, value in settings.items():
-            _set(backend, name, value)
+        for name in changed:
+            _set(backend, name, settings[name])
         yield
     finally:
-        for name, value in before.items():
-            _set(backend, name, value)
+        for name in changed:
+            _set(backend, name, before[name])
 
 
 def _set(backend: Any, name: str, value: bool) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.strategies import instances, polylogs
+from helpers.strategies import arsinh_normals, instances, polylogs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ smooth = st.one_of(
     instances(ss.Gaussian),
     instances(ss.GeneralizedGaussian),
     polylogs(ss.ExponentialPolylog),
-    instances(ss.ArsinhNormal),
+    arsinh_normals,
     instances(ss.Root),
     instances(ss.Log, estimator="mean"),
 )
