@@ -1,5 +1,6 @@
 """The workbench as a curator uses it, and as an attacker would."""
 
+import html
 import json
 import os
 import re
@@ -332,6 +333,16 @@ class TestAttacks:
                 assert page.locator("main script, main img").count() == 0
             page.goto(server.base + "/data")
             assert name in page.inner_text("main")
+
+    def test_mistakes_are_beside_their_fields(self, server, folder):
+        text = (folder / "plan.toml").read_text()
+        (folder / "plan.toml").write_text(text.replace("[ledger]", 'name = " "\n[ledger]'))
+        client = server.client()
+        words = [line for line in client.get("/data").text.splitlines() if "field-problem" in line]
+        with pytest.raises(ss.PlanError) as refused:
+            read_plan(folder / "plan.toml")
+        shown = re.search(r'field-problem">(.*?)</p>', "".join(words)).group(1)
+        assert html.unescape(shown) in str(refused.value)
 
     def test_two_tabs_that_save_at_once(self, server, folder):
         client = server.client()
