@@ -76,7 +76,7 @@ def _page(request: Request, workbench: Workbench, column: str, status: int = 200
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
         examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=column == COUNT,
-        half=half, sizes=json.dumps(named), **context,
+        half=half, sizes=json.dumps(named), position=_position(chosen), **context,
     )  # fmt: skip
 
 
@@ -94,6 +94,13 @@ def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechan
         words = detection(f"this {name} record", EXAMPLE_ALARMS, found.power(EXAMPLE_ALARMS))
         rows.append({"name": name, "size": figure(size), "loss": figure(mechanism.tight_loss(size)), "words": words})
     return mechanism, rows
+
+
+def _position(mechanism: Mechanism | None) -> int:
+    """Return the position of the slider that is nearest to a mechanism; the middle, if it has another family."""
+    if not isinstance(mechanism, ArsinhNormal):
+        return len(SLIDER_SHAPES) // 2
+    return int(np.argmin(np.abs(np.log(np.array(SLIDER_SHAPES) / mechanism.shape))))
 
 
 def mechanism_at(draft: Draft, place: Place) -> Mechanism | None:
