@@ -14,8 +14,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from slowscale.errors import SlowscaleError
+from slowscale.plan import Plan
 from slowscale.workbench.draft import Draft, Folder
 from slowscale.workbench.jobs import Jobs
+from slowscale.workbench.places import check_places
 from slowscale.workbench.security import Door, Guard
 
 STATIC = Path(str(files("slowscale.workbench").joinpath("static")))
@@ -53,6 +55,10 @@ class Workbench:
     def draft(self) -> Draft:
         """The plan file as it is now."""
         return Draft.read(self.plan)
+
+    def checked_plan(self, draft: Draft) -> Plan:
+        """Return the plan of a draft, or raise if it has mistakes, or names files that the workbench may not use."""
+        return check_places(self.folder, draft.plan)
 
     def page(self, request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
         """Return a page with what all pages show: the steps, the plan file and its mistakes."""

@@ -20,6 +20,7 @@ from tomlkit.exceptions import TOMLKitError
 from slowscale.errors import ParameterError, PlanError
 from slowscale.files import write_files
 from slowscale.plan import Plan, read_plan
+from slowscale.plan.inputs import DATABASE_FILES
 from slowscale.plan.mistakes import list_mistakes
 
 Place = Sequence[str | int]
@@ -63,15 +64,23 @@ class Draft:
         except TOMLKitError as error:
             raise PlanError(f"{self.path.name} is not TOML: {error}") from None
 
-    def get(self, *place: str | int, default: Any = None) -> Any:
-        """Return the value at a place such as "data", "path", or the default."""
+    def get(self, *place: str | int, default: Any = None, kind: type | tuple[type, ...] | None = None) -> Any:
+        """Return the value at a place such as "data", "path", or the default.
+
+        A draft may hold values of any kind where a plan has a table or text. The default is also returned for a value
+        that is not of the kind, which is that of the default if none is given.
+        """
+        if kind is None and default is not None:
+            kind = type(default)
         found: Any = self.values
         for step in place:
+            if isinstance(found, str):  # a step into it would be a letter
+                return default
             try:
                 found = found[step]
             except (KeyError, IndexError, TypeError):
                 return default
-        return found
+        return found if kind is None or isinstance(found, kind) else default
 
     def put(self, place: Place, value: Any) -> "Draft":
         """Return the draft with a value at a place. None removes it. Missing tables are added."""
@@ -133,6 +142,17 @@ class Draft:
         return read_plan(self.path)
 
 
+def _database_file(address: str) -> str:
+    """Return the file in an address such as `sqlite://farms.db#farms`."""
+    from slowscale.tables.sources import Address
+
+    place = address.rpartition("#")[0]
+    file = place.partition("://")[2]
+    if Address.of(place).place != file:  # another file would be opened than the one that is checked
+        raise ParameterError(f"the path of a database file must not contain @ or ?, got {address!r:.80}; rename it")
+    return file
+
+
 def _as_table(values: dict[str, Any]) -> Any:
     table = tomlkit.table()
     for name, value in values.items():
@@ -163,16 +183,54 @@ class Folder:
     named: tuple[Path, ...] = ()
 
     def inside(self, text: str) -> Path:
-        """Return the path of a file in the folder, or raise if it is elsewhere; links are followed."""
+        """Return the path of a file that may be read, or raise if it is elsewhere; links are followed.
+
+        The address of a database that is a file, such as `sqlite://farms.db#farms`, stands for that file.
+        """
+        is_address = text.lower().startswith(DATABASE_FILES)
+        return self._checked(_database_file(text) if is_address else text, (self.root, *self.named))
+
+    def target(self, text: str) -> Path:
+        """Return the path of a file that may be written: one in the folder itself; links are followed."""
+        return self._checked(text, (self.root,))
+
+    def inside_source(self, text: str) -> str:
+        """Return data as it can be opened, or raise if a file of it is elsewhere.
+
+        Parameters
+        ----------
+        text
+            A file, a folder, a glob or the address of a database table. The paths are relative to the folder.
+        """
+        from slowscale.tables.sources import ADDRESSES, matching_files
+
+        if "://" in text:
+            scheme = text.partition("://")[0]
+            if text.lower().startswith(DATABASE_FILES):
+                return f"{scheme}://{self.inside(text)}#{text.rpartition('#')[2]}"
+            if scheme.lower() not in ADDRESSES:  # it would be taken for a path
+                raise ParameterError(
+                    f"the address of a database must start with postgresql://, duckdb:// or sqlite://, got {text!r:.80}"
+                )
+            return text
+        place = str(self.inside(text))
+        try:
+            found = matching_files(place, "data")
+        except ParameterError:  # there are no such files: whoever opens them says so
+            found = []
+        for file in found:
+            self.inside(file)
+        return place
+
+    def _checked(self, text: str, allowed: Sequence[Path]) -> Path:
         if "\0" in text or not text.strip():
             raise ParameterError("the file must have a name")
         path = Path(os.path.realpath(self.root / text))
-        allowed = [Path(os.path.realpath(one)) for one in (self.root, *self.named)]
-        if not any(path == one or one in path.parents for one in allowed):
-            raise ParameterError(
-                f"{text} is outside the folder {self.root}: move it there, or start the workbench with "
-                f"`slowscale serve --allow {text}`"
-            )
+        if not any(path == one or one in path.parents for one in (Path(os.path.realpath(one)) for one in allowed)):
+            shown = text.removeprefix(f"{self.root}{os.sep}")
+            way = "" if len(allowed) == 1 else f", or start the workbench with `slowscale serve --allow {shown}`"
+            what = "choose a place in it" if len(allowed) == 1 else "move it there"
+            raise ParameterError(f"{shown} is outside the folder {self.root}: {what}{way}")
         return path
 
     def files(self, endings: Sequence[str]) -> list[str]:

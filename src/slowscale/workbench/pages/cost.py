@@ -19,15 +19,19 @@ async def show(request: Request) -> Response:
     workbench = workbench_of(request)
     draft = workbench.draft
     return workbench.page(
-        request, "cost.html", draft=draft, ready=draft.complete, ledger=draft.get("ledger", "path") or ""
+        request, "cost.html", draft=draft, ready=draft.complete, ledger=draft.get("ledger", "path", default="")
     )
 
 
 async def table(request: Request) -> Response:
     """Check the plan as `slowscale check` does, and return what it costs."""
     workbench = workbench_of(request)
+
+    def checked() -> dict[str, Any]:
+        return costs(workbench.checked_plan(workbench.draft))
+
     try:
-        found = await run_in_threadpool(costs, workbench.draft.plan)
+        found = await run_in_threadpool(checked)
     except (SlowscaleError, OSError) as error:
         found = {"problem": in_plan_words(str(error))}
     return workbench.part("cost_part.html", **found)
@@ -74,7 +78,7 @@ async def save(request: Request) -> Response:
     workbench, form = workbench_of(request), await request.form()
     path = forms.text(form, "ledger")
     if path:
-        workbench.folder.inside(path)
+        workbench.folder.target(path)
     draft = workbench.draft
     draft = draft.put(("ledger", "path"), path) if path else draft.put(("ledger",), None)
     draft.save(forms.text(form, "version"))

@@ -63,10 +63,10 @@ def stored_columns(workbench: Workbench, draft: Draft) -> list[ShownColumn]:
     data = draft.get("data")
     declared = data.get("types", {})
     if "database" in data:
-        table = open_table(data["database"])
+        table = open_table(workbench.folder.inside_source(data["database"]))
     else:
         place = data["path"] if isinstance(data["path"], str) else data["path"][0]
-        table = open_table(str(workbench.folder.inside(place)), declared or None, data.get("csv"))
+        table = open_table(workbench.folder.inside_source(place), declared or None, data.get("csv"))
     is_file = "path" in data
     return [ShownColumn(name, declared.get(name, str(dtype)), is_file) for name, dtype in table.schema().items()]
 
@@ -85,8 +85,7 @@ async def choose(request: Request) -> Response:
 
 def _starting_text(workbench: Workbench, place: str) -> str:
     """Return the text of a plan for some data: that of `slowscale init`, or the present plan with other data."""
-    target = place if "://" in place else str(workbench.folder.inside(place))
-    text, _ = plan_for(target, workbench.plan)
+    text, _ = plan_for(workbench.folder.inside_source(place), workbench.plan)
     return text
 
 

@@ -27,7 +27,7 @@ async def look(request: Request) -> Response:
     from slowscale.report.inspection import inspection_page
 
     def looked() -> dict[str, str]:
-        return {name: inspection_page(found) for name, found in inspect_tables(draft.plan).items()}
+        return {name: inspection_page(found) for name, found in inspect_tables(workbench.checked_plan(draft)).items()}
 
     workbench = workbench_of(request)
     draft = workbench.draft
