@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -65,15 +67,45 @@ class Workbench:
         from slowscale.workbench.pages import PAGES
 
         draft = context.pop("draft", None) or self.draft
+        self.seen(draft)
         text = self.templates.get_template(template).render(
             steps=PAGES,
             here=request.url.path,
             draft=draft,
             plan_name=self.plan.name,
             folder=self.folder.root,
-            **{"problem": None, "message": None, **context},
+            **{"problem": None, "message": None, "unreadable": False, **context},
         )
         return HTMLResponse(text, status)
+
+    def problem_page(self, request: Request, words: str, status: int, expected: bool = True) -> HTMLResponse:
+        """Return a page about an error, even if the plan cannot be read.
+
+        Parameters
+        ----------
+        request
+            The request.
+        words
+            What is wrong.
+        status
+            The status of the answer.
+        expected
+            Whether it is certain that nothing was changed.
+        """
+        try:
+            draft = self.draft
+            _ = draft.mistakes
+            unreadable = False
+        except Exception:  # whatever is wrong with the plan, this page must be shown
+            draft, unreadable = Draft(self.plan, ""), True
+        context = {"draft": draft, "unreadable": unreadable, "problem": words, "expected": expected}
+        return self.page(request, "problem.html", status, **context)
+
+    def seen(self, draft: Draft) -> dict[str, str]:
+        """Return the confidential pages of the last look at the records, and forget them if the plan has changed."""
+        if self.inspection[0] != draft.version:
+            self.inspection = "", {}
+        return self.inspection[1]
 
     def part(self, template: str, **context: Any) -> HTMLResponse:
         """Return a part of a page, which replaces another part of it."""
@@ -91,7 +123,9 @@ def make_app(workbench: Workbench, door: Door) -> Guard:
             Route("/plan/download", _download_plan),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
-        exception_handlers={SlowscaleError: _show_error, HTTPException: _show_http_error},
+        exception_handlers={SlowscaleError: _show_error, OSError: _show_os_error, HTTPException: _show_http_error},
+        # Starlette's own handler of all other errors would print their traceback.
+        middleware=[Middleware(ExceptionMiddleware, handlers={Exception: _show_bug})],
     )
     app.state.workbench = workbench
     return Guard(app, door)
@@ -114,13 +148,36 @@ async def _show_error(request: Request, error: Exception) -> Response:
     """Show an error of the library that a page did not place beside a field."""
     from slowscale.plan.wording import in_plan_words
 
-    return workbench_of(request).page(request, "problem.html", 400, problem=in_plan_words(str(error)))
+    return workbench_of(request).problem_page(request, in_plan_words(str(error)), 400)
+
+
+async def _show_os_error(request: Request, error: Exception) -> Response:
+    """Show an error of the system, such as a file that cannot be written."""
+    return workbench_of(request).problem_page(request, str(error), 400, expected=False)
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = "There is no such page." if error.detail == "Not Found" else error.detail
-    return workbench_of(request).page(request, "problem.html", error.status_code, problem=words)
+    return workbench_of(request).problem_page(request, words, error.status_code)
+
+
+async def _show_bug(request: Request, error: Exception) -> Response:
+    """Show an error that nobody expected. A plan with mistakes may have values that a page cannot show."""
+    workbench = workbench_of(request)
+    try:
+        mistakes = workbench.draft.mistakes
+    except Exception:
+        mistakes = []
+    if mistakes:
+        fields = ", ".join(dict.fromkeys(".".join(map(str, field)) for field, _ in mistakes if field))
+        words = (
+            f"This page cannot show {workbench.plan.name} before its mistakes are corrected"
+            f'{f" ({fields})" if fields else ""}: they are listed under "Still to do". Correct them in an editor.'
+        )
+        return workbench.problem_page(request, words, 400, expected=False)
+    words = f"{type(error).__name__}: {error} (this is a bug in slowscale)"
+    return workbench.problem_page(request, words, 500, expected=False)
 
 
 def listening_socket(port: int) -> socket.socket:

@@ -15,10 +15,7 @@ async def show(request: Request) -> Response:
     """Show the banner, and the last look of this session if the plan is still the same."""
     workbench = workbench_of(request)
     draft = workbench.draft
-    seen = workbench.inspection[1] if workbench.inspection[0] == draft.version else {}
-    return workbench.page(
-        request, "inspect.html", draft=draft, seen=seen, ready=bool(draft.text) and not draft.mistakes
-    )
+    return workbench.page(request, "inspect.html", draft=draft, seen=workbench.seen(draft), ready=draft.complete)
 
 
 async def look(request: Request) -> Response:
@@ -42,7 +39,8 @@ async def look(request: Request) -> Response:
 
 async def result(request: Request) -> Response:
     """Return the confidential page, which is shown in a frame."""
-    found = workbench_of(request).inspection[1].get(request.query_params.get("table", ""))
+    workbench = workbench_of(request)
+    found = workbench.seen(workbench.draft).get(request.query_params.get("table", ""))
     if found is None:
         return HTMLResponse("<p>There is nothing to show.</p>", 404)
     return HTMLResponse(found, headers={"content-security-policy": DOCUMENT_POLICY})

@@ -1,7 +1,6 @@
 """Report: the public report, the published files, and the history of releases from the ledger."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -46,11 +45,10 @@ def history(workbench: Workbench) -> list[dict[str, Any]]:
     from slowscale.accounting import Ledger
     from slowscale.accounting.history import entry_in_words
 
-    ledger = workbench.draft.get("ledger", "path")
+    ledger = workbench.draft.get("ledger", "path", default="")
     if not ledger:
         return []
-    place = Path(workbench.folder.root, ledger)
-    workbench.folder.inside(ledger)
+    place = workbench.folder.target(ledger)
     if not place.exists():
         return []
     entries = [
