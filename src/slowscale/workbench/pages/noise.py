@@ -4,7 +4,10 @@ Nothing here looks at the records. Losses that a slider shows are estimates, wit
 """
 
 import json
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -23,12 +26,15 @@ from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.parameters import tables
-from slowscale.plan.starting import report_sizes
+from slowscale.sizes import LARGEST_SIZE
 from slowscale.workbench import charts, forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft, Place
 
-ROWS = 6  # of named sizes that the form offers
+# The rows of named sizes that the form offers: at least, after the stated ones, and at most those that it reads.
+ROWS, SPARE_ROWS, MOST_ROWS = 6, 2, 100
+SMALLEST_SIZE = 1 / LARGEST_SIZE
+SINGLE = {"single": 1.0}  # the sizes of a count: every record is one
 EXAMPLE_NAMES = ("smallest", "median", "p90", "largest")
 # What the sliders show before sizes and an accuracy are given.
 USUAL_SIZES = {"1": 1.0, "100": 100.0, "10,000": 1e4, "1,000,000": 1e6}
@@ -37,45 +43,117 @@ USUAL_HALF_WIDTH = 100.0
 
 def published(draft: Draft) -> dict[str, Place]:
     """Return the columns that the plan publishes, each with the place of its mechanism in the plan."""
-    sums = draft.get("sums", default=[])
-    found: dict[str, Place] = {one["column"]: ("sums", i) for i, one in enumerate(sums) if one.get("column")}
+    found: dict[str, Place] = {}
+    for i, one in enumerate(draft.get("sums", default=[])):
+        if isinstance(one, dict) and isinstance(one.get("column"), str) and one["column"]:
+            found[one["column"]] = "sums", i
     if draft.get("count") is not None:
         found[COUNT] = ("count",)
     return found
 
 
+def checked_column(draft: Draft, column: str) -> str:
+    """Return a column, or raise unless the plan publishes it."""
+    if column not in published(draft):
+        raise ParameterError(f"the plan does not publish {column!r}: choose it on the page of the tables")
+    return column
+
+
+def is_single(draft: Draft, column: str) -> bool:
+    """Whether every record has size 1 in a column: in the count, unless entities are protected."""
+    return column == COUNT and not draft.get("data", "protect")
+
+
+def stated_sizes(draft: Draft) -> list[dict[str, Any]]:
+    """Return the sizes that the plan states, as tables with `name` and `size` or columns, whatever form they have."""
+    stated = draft.get("report", "sizes")
+    if isinstance(stated, dict):
+        return [
+            {"name": name, **(value if isinstance(value, dict) else {"size": value})} for name, value in stated.items()
+        ]
+    if not isinstance(stated, list):
+        return []
+    return [dict(one) if isinstance(one, dict) else {"name": _plain_name(one), "size": one} for one in stated]
+
+
+def _plain_name(value: Any) -> str:
+    """Return the name of a size that is stated without one."""
+    return figure(value) if isinstance(value, int | float) and math.isfinite(value) else ""
+
+
+def _value(entry: Mapping[str, Any], column: str) -> float | int | None:
+    """Return the size of an entry in a column, or None if it is not stated or no size."""
+    spelled = {name.strip().casefold(): value for name, value in entry.items() if name != "name"}
+    value = entry[column] if column in entry else spelled.get(column.strip().casefold(), entry.get("size"))
+    known = isinstance(value, int | float) and not isinstance(value, bool) and SMALLEST_SIZE <= value <= LARGEST_SIZE
+    return value if known else None
+
+
 def named_sizes(draft: Draft, column: str) -> dict[str, float]:
     """Return the named record sizes that the plan states for a column."""
+    if is_single(draft, column):
+        return SINGLE
     found: dict[str, float] = {}
-    stated = draft.get("report", "sizes", default=[])
-    for one in stated if isinstance(stated, list) else []:
-        if isinstance(one, dict):
-            size = one.get(column, one.get("size"))
-            if isinstance(size, int | float) and size > 0:
-                found[str(one.get("name", figure(size)))] = float(size)
+    for one in stated_sizes(draft):
+        size = _value(one, column)
+        if size is not None:
+            found[str(one.get("name") or figure(size))] = float(size)
     return found
+
+
+class SizeRow(NamedTuple):
+    """A row of the form: the name that a size has in the plan, the name that it shall have, and the size."""
+
+    was: str
+    name: str
+    size: str
+
+
+def size_rows(draft: Draft, column: str) -> list[SizeRow]:
+    """Return the rows for the sizes of the plan. Columns have the names in common, so every name has a row."""
+    if is_single(draft, column):
+        return [SizeRow("", name, _digits(size)) for name, size in SINGLE.items()]
+    rows = []
+    for one in stated_sizes(draft):
+        name, size = str(one.get("name", "")), _value(one, column)
+        rows.append(SizeRow(name, name, "" if size is None else _digits(size)))
+    return rows
+
+
+def _digits(value: float) -> str:
+    """Return a number with all its digits, so that the form does not change it."""
+    whole = forms.whole_if_possible(value)
+    return f"{whole:,}" if isinstance(whole, int) else repr(whole)
 
 
 async def show(request: Request) -> Response:
     """Show the form of a column, with its chosen mechanism."""
-    return _page(request, workbench_of(request), request.query_params.get("column", ""))
+    workbench, column = workbench_of(request), request.query_params.get("column", "")
+    if column:
+        checked_column(workbench.draft, column)
+    return await _page(request, workbench, column)
 
 
-def _page(request: Request, workbench: Workbench, column: str, status: int = 200, **more: Any) -> Response:
+async def _page(request: Request, workbench: Workbench, column: str, status: int = 200, **more: Any) -> Response:
     draft = more.pop("draft", None) or workbench.draft
     columns = published(draft)
     column = column if column in columns else next(iter(columns), "")
     sizes = named_sizes(draft, column) if column else {}
-    chosen, meanings = (None, []) if not column or "advice" in more else _chosen(draft, columns[column], sizes)
+    chosen, meanings = None, []
+    if column and "advice" not in more:
+        chosen, meanings = await run_in_threadpool(_chosen, draft, columns[column], sizes)
     context: dict[str, Any] = {"advice": None, "errors": {}, "interval": "", "at": "", "typed": None, **more}
-    known = half_width(chosen, LEVEL, None) if isinstance(chosen, AdditiveMechanism) else USUAL_HALF_WIDTH
-    half = context.pop("half", None) or known
+    half = context.pop("half", None) or USUAL_HALF_WIDTH
+    if isinstance(chosen, AdditiveMechanism):
+        half = half_width(chosen, LEVEL, None)
+        context["interval"] = context["interval"] or _digits(float(f"{half:.6g}"))
     named = context.pop("named", None) or sizes or USUAL_SIZES
-    rows = context.pop("typed") or [*((name, figure(size)) for name, size in sizes.items())]
-    rows = [*rows, *[("", "")] * (ROWS - len(rows))]
+    rows = context.pop("typed")
+    rows = size_rows(draft, column) if rows is None else rows
+    rows = [*rows, *[SizeRow("", "", "")] * max(ROWS - len(rows), SPARE_ROWS)]
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
-        examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=column == COUNT,
+        examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=is_single(draft, column),
         half=half, sizes=json.dumps(named), position=_position(chosen), **context,
     )  # fmt: skip
 
@@ -109,7 +187,7 @@ def mechanism_at(draft: Draft, place: Place) -> Mechanism | None:
 
     from slowscale.plan import MechanismPlan
 
-    given = dict(draft.get(*place) or {})
+    given = dict(draft.get(*place, default={}))
     for name in ("column", "unit"):
         given.pop(name, None)
     try:
@@ -118,27 +196,26 @@ def mechanism_at(draft: Draft, place: Place) -> Mechanism | None:
         return None
 
 
-def _typed(form: Any) -> list[tuple[str, str]]:
-    found = [(forms.text(form, f"name{i}"), forms.text(form, f"size{i}")) for i in range(ROWS)]
-    return [pair for pair in found if any(pair)]
-
-
-def _kept(form: Any) -> dict[str, Any]:
-    """Return what was typed, to be shown again."""
-    return {"typed": _typed(form), "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
+def _typed(form: Any) -> list[SizeRow]:
+    """Return the rows that were typed. Empty rows between them stay, so that each row keeps its number."""
+    count = next((i for i in range(MOST_ROWS) if f"name{i}" not in form and f"size{i}" not in form), MOST_ROWS)
+    rows = [SizeRow(*(forms.text(form, f"{field}{i}") for field in SizeRow._fields)) for i in range(count)]
+    while rows and not (rows[-1].name or rows[-1].size):
+        rows.pop()
+    return rows
 
 
 def _sizes(form: Any) -> dict[str, float]:
     sizes: dict[str, float] = {}
-    for i in range(ROWS):
-        name, size = forms.text(form, f"name{i}"), forms.number(form, f"size{i}", "the size")
-        if size is None and not name:
+    for i, row in enumerate(_typed(form)):
+        size = forms.number(form, f"size{i}", "the size")
+        if size is None and not row.name:
             continue
-        if size is None or size <= 0:
-            raise forms.FieldError(f"size{i}", "the size must be a number above 0")
-        if not name or name in sizes:
+        if size is None or not SMALLEST_SIZE <= size <= LARGEST_SIZE:
+            raise forms.FieldError(f"size{i}", f"the size must be a number above 0, at most {LARGEST_SIZE:g}")
+        if not row.name or row.name in sizes:
             raise forms.FieldError(f"name{i}", "every size needs a name of its own, such as median")
-        sizes[name] = size
+        sizes[row.name] = size
     if not sizes:
         raise forms.FieldError("name0", "name at least one record size, such as median, and one largest")
     return sizes
@@ -147,7 +224,8 @@ def _sizes(form: Any) -> dict[str, float]:
 async def recommend(request: Request) -> Response:
     """Ask the advisor, and show its candidates."""
     workbench, form = workbench_of(request), await request.form()
-    column, kept = forms.text(form, "column"), _kept(form)
+    column = checked_column(workbench.draft, forms.text(form, "column"))
+    kept = {"typed": _typed(form), "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
     try:
         sizes = _sizes(form)
         interval = forms.number(form, "interval", "the wanted half-width")
@@ -156,10 +234,11 @@ async def recommend(request: Request) -> Response:
         at = forms.number(form, "at", "the typical sum")
         advice = await run_in_threadpool(advise, sizes, interval=interval, at=at)
     except forms.FieldError as error:
-        return _page(request, workbench, column, 400, errors={error.field: error.words}, **kept)
+        return await _page(request, workbench, column, 400, errors={error.field: error.words}, **kept)
     except ParameterError as error:
-        return _page(request, workbench, column, 400, errors={"interval": str(error)}, **kept)
-    draft = _with_sizes(workbench.draft, column, advice.records)
+        return await _page(request, workbench, column, 400, errors={"interval": str(error)}, **kept)
+    before = {row.name: row.was for row in kept["typed"] if row.was}
+    draft = with_sizes(workbench.draft, column, sizes, before)
     draft.save(forms.text(form, "version"))
     candidates = [
         {
@@ -174,7 +253,8 @@ async def recommend(request: Request) -> Response:
     shown = {row.name: row.mechanism for row in advice.table if row.efficient}
     lines = await run_in_threadpool(_loss_lines, dict(list(shown.items())[:4]), list(advice.records.values()))
     chart = charts.loss_chart(lines, advice.records)
-    return _page(
+    kept["typed"] = [SizeRow(row.name, row.name, row.size) for row in kept["typed"]]  # the plan has these names now
+    return await _page(
         request,
         workbench,
         column,
@@ -198,21 +278,48 @@ def _loss_lines(mechanisms: dict[str, Mechanism], sizes: list[float]) -> dict[st
     return found
 
 
-def _with_sizes(draft: Draft, column: str, sizes: Any) -> Draft:
-    """Return the plan with named sizes of a column. Sizes of other columns stay, by name."""
-    stated = draft.get("report", "sizes", default=[])
-    kept = {str(one["name"]): dict(one) for one in stated if isinstance(one, dict) and "name" in one}
-    if column == COUNT:
+def with_sizes(draft: Draft, column: str, sizes: Mapping[str, float], before: Mapping[str, str]) -> Draft:
+    """Return the plan with the named sizes of a column.
+
+    The plan has one list of names for all columns: a name that is left out is removed, and a new name has no size in
+    other columns yet. Sizes that stay the same stay as they are written.
+
+    Parameters
+    ----------
+    draft
+        The plan.
+    column
+        The column.
+    sizes
+        Its sizes, by name.
+    before
+        The names that the sizes have in the plan, where they have one.
+    """
+    stated = stated_sizes(draft)
+    same = [(one.get("name"), _value(one, column)) for one in stated] == list(sizes.items())
+    if same or is_single(draft, column):
         return draft
-    named = report_sizes(sizes)
-    for name in list(kept):
-        kept[name].pop(column, None)
-        kept[name].pop("size", None)
-        if len(kept[name]) == 1 and name not in named:
-            del kept[name]
-    for name, size in named.items():
-        kept[name] = {**kept.get(name, {"name": name}), column: forms.whole_if_possible(size)}
-    return draft.put(("report", "sizes"), list(kept.values()) or None)
+    known = {str(one.get("name", "")): one for one in stated}
+    others = [name for name in published(draft) if name != column and not is_single(draft, name)]
+    found = []
+    for name, size in sizes.items():
+        entry = {**known.get(before.get(name, name), {}), "name": name}
+        if _value(entry, column) != size:
+            value = forms.whole_if_possible(size)
+            if "size" in entry and not others:
+                entry["size"] = value
+            else:
+                everywhere = entry.pop("size", None)
+                entry |= {} if everywhere is None else dict.fromkeys(others, everywhere)
+                entry[_spelled(entry, column)] = value
+        found.append(entry)
+    return draft.put(("report", "sizes"), found)
+
+
+def _spelled(entry: Mapping[str, Any], column: str) -> str:
+    """Return the name that a column has in an entry: case and blanks around it are ignored."""
+    names = [name for name in entry if name != "name" and name.strip().casefold() == column.strip().casefold()]
+    return column if column in names or not names else names[0]
 
 
 async def use(request: Request) -> Response:
@@ -225,14 +332,12 @@ async def use(request: Request) -> Response:
         raise ParameterError("the page is incomplete: load it again") from None
     draft = with_mechanism(workbench.draft, column, mechanism)
     draft.save(forms.text(form, "version"))
-    return RedirectResponse(f"{page.path}?column={column}", 303)
+    return RedirectResponse(f"{page.path}?column={quote(column, safe='')}", 303)
 
 
 def with_mechanism(draft: Draft, column: str, mechanism: Mechanism) -> Draft:
     """Return the plan with a mechanism for a column, charged by its tight policy."""
-    place = published(draft).get(column)
-    if place is None:
-        raise ParameterError(f"the plan does not publish {column!r}: choose it on the page of the tables")
+    place = published(draft)[checked_column(draft, column)]
     before = draft.get(*place)
     given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
     for name, table in tables(type(mechanism)).items():
@@ -248,10 +353,11 @@ async def preview(request: Request) -> Response:
     try:
         sizes = {name: float(size) for name, size in json.loads(asked["sizes"]).items()}
         half, position = float(asked["half"]), int(asked["position"])
-        found = await run_in_threadpool(at_position, sizes, half, position)
-    except (KeyError, ValueError, TypeError, AttributeError, SlowscaleError) as error:
+        return JSONResponse(await run_in_threadpool(at_position, sizes, half, position))
+    except SlowscaleError as error:
         return JSONResponse({"problem": str(error)}, 400)
-    return JSONResponse(found)
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        return JSONResponse({"problem": "the page is incomplete: load it again"}, 400)
 
 
 def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str, Any]:
@@ -266,10 +372,13 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
     position
         The number of a shape in `SLIDER_SHAPES`: the first one protects typical records most, the last one the largest.
     """
-    if not (
-        sizes and all(size > 0 for size in sizes.values()) and 0 < half < np.inf and 0 <= position < len(SLIDER_SHAPES)
-    ):
-        raise ParameterError("sizes and the half-width must be above 0")
+    if not sizes or not all(SMALLEST_SIZE <= one <= LARGEST_SIZE for one in (*sizes.values(), half)):
+        raise ParameterError(
+            f"record sizes and the half-width must be from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}: correct the sizes "
+            "or the wanted accuracy"
+        )
+    if not 0 <= position < len(SLIDER_SHAPES):
+        raise ParameterError(f"the position must be from 0 to {len(SLIDER_SHAPES) - 1}, got {position}")
     shape = Shape(ArsinhNormal, (("shape", SLIDER_SHAPES[position]),))
     accuracy = Accuracy(LEVEL, None, np.inf)
     mechanism = accuracy.scaled(shape, half)
