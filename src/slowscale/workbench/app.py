@@ -139,7 +139,7 @@ def workbench_of(request: Request) -> Workbench:
 
 async def _download_plan(request: Request) -> Response:
     plan = workbench_of(request).plan
-    if not plan.exists():
+    if not plan.is_file():
         raise HTTPException(404, "there is no plan yet: choose the data first")
     return FileResponse(plan, filename=plan.name, media_type="application/toml")
 

@@ -183,12 +183,26 @@ class Folder:
     named: tuple[Path, ...] = ()
 
     def inside(self, text: str) -> Path:
-        """Return the path of a file that may be read, or raise if it is elsewhere; links are followed.
+        """Return the path of what may be read, or raise if it is elsewhere; links are followed.
 
-        The address of a database that is a file, such as `sqlite://farms.db#farms`, stands for that file.
+        A folder or a glob stands for the files that are read as data there. The address of a database that is a file,
+        such as `sqlite://farms.db#farms`, stands for that file.
         """
-        is_address = text.lower().startswith(DATABASE_FILES)
-        return self._checked(_database_file(text) if is_address else text, (self.root, *self.named))
+        from slowscale.tables.sources import matching_files
+
+        allowed = (self.root, *self.named)
+        if text.lower().startswith(DATABASE_FILES):
+            return self._checked(_database_file(text), allowed)
+        path = self._checked(text, allowed)
+        # A glob such as */../x is resolved by the links that it matches, so both spellings are looked up.
+        for place in dict.fromkeys((str(self.root / text), str(path))):
+            try:
+                found = matching_files(place, "data")
+            except ParameterError:  # there are no such files: whoever opens them says so
+                continue
+            for file in found:
+                self._checked(file, allowed)
+        return path
 
     def target(self, text: str) -> Path:
         """Return the path of a file that may be written: one in the folder itself; links are followed."""
@@ -202,25 +216,18 @@ class Folder:
         text
             A file, a folder, a glob or the address of a database table. The paths are relative to the folder.
         """
-        from slowscale.tables.sources import ADDRESSES, matching_files
+        from slowscale.tables.sources import ADDRESSES
 
-        if "://" in text:
-            scheme = text.partition("://")[0]
-            if text.lower().startswith(DATABASE_FILES):
-                return f"{scheme}://{self.inside(text)}#{text.rpartition('#')[2]}"
-            if scheme.lower() not in ADDRESSES:  # it would be taken for a path
-                raise ParameterError(
-                    f"the address of a database must start with postgresql://, duckdb:// or sqlite://, got {text!r:.80}"
-                )
-            return text
-        place = str(self.inside(text))
-        try:
-            found = matching_files(place, "data")
-        except ParameterError:  # there are no such files: whoever opens them says so
-            found = []
-        for file in found:
-            self.inside(file)
-        return place
+        if "://" not in text:
+            return str(self.inside(text))
+        scheme = text.partition("://")[0]
+        if text.lower().startswith(DATABASE_FILES):
+            return f"{scheme}://{self.inside(text)}#{text.rpartition('#')[2]}"
+        if scheme.lower() not in ADDRESSES:  # it would be taken for a path
+            raise ParameterError(
+                f"the address of a database must start with postgresql://, duckdb:// or sqlite://, got {text!r:.80}"
+            )
+        return text
 
     def _checked(self, text: str, allowed: Sequence[Path]) -> Path:
         if "\0" in text or not text.strip():

@@ -27,6 +27,8 @@ def folder(tmp_path):
             database.execute(f"CREATE TABLE t (emp INTEGER, {SECRET if 'secret' in file.name else 'county'} TEXT)")
     os.symlink(tmp_path / "secret.parquet", place / "parts" / "two.parquet")
     os.symlink(tmp_path / "secret.csv", place / "link.csv")
+    (tmp_path / "deep").mkdir()
+    os.symlink(tmp_path / "deep", place / "parts" / "deep")
     return place
 
 
@@ -64,6 +66,8 @@ READ_ELSEWHERE = [
     (DATA, 'path = ["a.parquet", "../secret.parquet"]'),
     (DATA, 'path = "parts"'),
     (DATA, 'path = "parts/*.parquet"'),
+    (DATA, 'path = "parts/d*/../secret.parquet"'),
+    ("[ledger]", '[keys]\nby = ["county"]\nfile = "parts/d*/../secret.csv"\n[ledger]'),
     (DATA, 'database = "sqlite://../secret.db#t"'),
     (DATA, 'database = "sqlite://own.db@../secret.db#t"'),
     ("[ledger]", '[keys]\nby = ["county"]\nfile = "../secret.csv"\n[ledger]'),

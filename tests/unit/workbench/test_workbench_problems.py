@@ -50,6 +50,7 @@ def test_a_plan_that_cannot_be_read(folder, kind):
         assert "<h1>" in answer.text
         assert kind == "nested" or "cannot be read" in problem_of(answer) or path == "/nowhere"
         assert "There is no plan yet" not in answer.text
+    assert client.get("/plan/download").status_code in (200, 404)
 
 
 def test_errors_of_the_system_and_bugs_have_words(folder, monkeypatch):

@@ -139,7 +139,8 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
     columns = published(draft)
     column = column if column in columns else next(iter(columns), "")
     sizes = named_sizes(draft, column) if column else {}
-    chosen, meanings = None, []
+    chosen: Mechanism | None = None
+    meanings: list[dict[str, str]] = []
     if column and "advice" not in more:
         chosen, meanings = await run_in_threadpool(_chosen, draft, columns[column], sizes)
     context: dict[str, Any] = {"advice": None, "errors": {}, "interval": "", "at": "", "typed": None, **more}
@@ -225,7 +226,8 @@ async def recommend(request: Request) -> Response:
     """Ask the advisor, and show its candidates."""
     workbench, form = workbench_of(request), await request.form()
     column = checked_column(workbench.draft, forms.text(form, "column"))
-    kept = {"typed": _typed(form), "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
+    typed = _typed(form)
+    kept: dict[str, Any] = {"typed": typed, "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
     try:
         sizes = _sizes(form)
         interval = forms.number(form, "interval", "the wanted half-width")
@@ -237,7 +239,7 @@ async def recommend(request: Request) -> Response:
         return await _page(request, workbench, column, 400, errors={error.field: error.words}, **kept)
     except ParameterError as error:
         return await _page(request, workbench, column, 400, errors={"interval": str(error)}, **kept)
-    before = {row.name: row.was for row in kept["typed"] if row.was}
+    before = {row.name: row.was for row in typed if row.was}
     draft = with_sizes(workbench.draft, column, sizes, before)
     draft.save(forms.text(form, "version"))
     candidates = [
@@ -253,7 +255,7 @@ async def recommend(request: Request) -> Response:
     shown = {row.name: row.mechanism for row in advice.table if row.efficient}
     lines = await run_in_threadpool(_loss_lines, dict(list(shown.items())[:4]), list(advice.records.values()))
     chart = charts.loss_chart(lines, advice.records)
-    kept["typed"] = [SizeRow(row.name, row.name, row.size) for row in kept["typed"]]  # the plan has these names now
+    kept["typed"] = [SizeRow(row.name, row.name, row.size) for row in typed]  # the plan has these names now
     return await _page(
         request,
         workbench,
