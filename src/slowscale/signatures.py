@@ -172,7 +172,7 @@ def sign(
             raise ParameterTypeError(f"paths must be text or os.PathLike, got {type(path).__name__}")
     places = with_facts_files([Path(path) for path in files])
     target = free_target(signature_path(places[0]) if signature is None else signature, SIGNATURE_ENDING, overwrite)
-    _check_places(places, target)
+    check_places(places, target)
     secret = read_private_key(key, passphrase)
     try:
         entries = [_measured(place, places) for place in places]
@@ -273,7 +273,7 @@ def _facts_name(name: str) -> str | None:
     return f"{name}.json" if name.lower().endswith(".csv") else None
 
 
-def _check_places(places: Sequence[Path], target: Path) -> None:
+def check_places(places: Sequence[Path], target: Path) -> None:
     """Raise unless all files are in the folder of the signature, and no two have names that a system confuses."""
     folder = os.path.realpath(target.parent)
     for place in places:
@@ -284,11 +284,11 @@ def _check_places(places: Sequence[Path], target: Path) -> None:
             )
         if problem := _name_problem(place.name):
             raise ParameterError(f"paths: {place.name!r} {problem}; rename the file")
-    names = [_comparable(place.name) for place in places]
+    names = [comparable_name(place.name) for place in places]
     for i, place in enumerate(places):
         if names[i] in names[:i]:
             raise ParameterError(f"paths: {place.name} is given twice, or another file's name differs only in case")
-    if _comparable(target.name) in names:
+    if comparable_name(target.name) in names:
         raise ParameterError(f"signature must be another file than those that are signed, got {target}")
 
 
@@ -303,7 +303,7 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
-def _comparable(name: str) -> str:
+def comparable_name(name: str) -> str:
     """Return a name as systems compare it that ignore case, or how an accent is written."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
@@ -568,7 +568,7 @@ def _checked(whole: Mapping[str, Any]) -> bytes:
         if not isinstance(one, dict):
             raise _NotStrictError("its list of files is not one")
         _check_file(one)
-    names = [_comparable(one["name"]) for one in files]
+    names = [comparable_name(one["name"]) for one in files]
     if len(set(names)) != len(names):
         raise _NotStrictError("it lists a file twice, or two names that differ only in case")
     listed = {one["name"] for one in files}

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Context, Decimal
 from itertools import groupby
@@ -19,6 +19,7 @@ from slowscale.publication.publication import Publication
 EXCEL_ROWS, EXCEL_COLUMNS = 1_048_576, 16_384
 ROWS_ABOVE = 10  # enough for the title and the heading
 EXCEL_TEXT = 32_767  # the most characters of a cell
+LONGEST_ADDITION = " " * 500  # room for what is added to the title and the description of a column
 EXCEL_DIGITS = 15  # Excel keeps no further digits of a number
 EVERY_DIGIT = Context(prec=400)  # no digit is rounded away
 SHEET_NAME_LENGTH = 31
@@ -56,9 +57,36 @@ def check_rows(what: str, rows: int) -> None:
         )
 
 
-def check_excel(tables: Sequence[PublishedTable]) -> None:
+def check_cell_texts(what: str, texts: Iterable[str | None]) -> None:
+    """Raise unless each text fits in a cell of an Excel sheet."""
+    if any(_length(text or "") > EXCEL_TEXT for text in texts):
+        raise ParameterError(
+            f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in {what}; shorten "
+            "it, or publish as .csv or .parquet"
+        )
+
+
+def check_publication_texts(publication: Publication) -> None:
+    """Raise unless the texts of a publication fit in cells of an Excel file. Notes may be longer."""
+    for name in ("title", "source", "period", "contact"):
+        check_cell_texts(f"the {name}", [getattr(publication, name)])
+    for field in ("keys", "tables"):
+        check_cell_texts(field, getattr(publication, field).values())
+    check_cell_texts("flags", publication.flags)
+    for name in publication.columns:
+        label = publication.label(name)
+        check_cell_texts(f"columns[{name!r}]", [f"{label}{LONGEST_ADDITION}", f"{label.description}{LONGEST_ADDITION}"])
+
+
+def _length(text: str) -> int:
+    """Return the length of a text as Excel counts it: in UTF-16 code units."""
+    return len(text) + sum(letter > "\uffff" for letter in text)
+
+
+def check_excel(publication: Publication, tables: Sequence[PublishedTable]) -> None:
     """Raise unless tables fit in an Excel file."""
     excel_tools()
+    check_publication_texts(publication)
     for table in tables:
         check_rows(f"the table {table.name!r}", len(table))
         if len(_shown(table)) > EXCEL_COLUMNS:
@@ -68,11 +96,7 @@ def check_excel(tables: Sequence[PublishedTable]) -> None:
             )
         for column in _shown(table):
             texts = column.values.unique().to_pylist() if pa.types.is_string(column.values.type) else []
-            if any(len(text or "") > EXCEL_TEXT for text in texts):
-                raise ParameterError(
-                    f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in "
-                    f"{column.name!r}; publish the table as .csv or .parquet"
-                )
+            check_cell_texts(f"the column {column.name!r}", texts)
     sheet_names([table.name for table in tables])
 
 
@@ -81,16 +105,25 @@ def sheet_names(names: Sequence[str]) -> list[str]:
 
     >>> sheet_names(["cells", "Cells", "by state/sector"])
     ['cells', 'Cells 2', 'by state sector']
+    >>> sheet_names(["a name of thirty characters xx'xx"])
+    ['a name of thirty characters xx']
     """
     found: list[str] = []
     for name in names:
-        plain = re.sub(r"[\[\]:*?/\\\x00-\x1f]+", " ", name).strip("' ")[:SHEET_NAME_LENGTH] or "Table"
+        plain = _cut(re.sub(r"[\[\]:*?/\\\x00-\x1f]+", " ", name).strip("' "), SHEET_NAME_LENGTH) or "Table"
         number, free = 1, plain
         while free.lower() in {NOTES_SHEET.lower(), "history", *(other.lower() for other in found)}:
             number += 1
-            free = f"{plain[: SHEET_NAME_LENGTH - len(str(number)) - 1]} {number}"
+            free = f"{_cut(plain, SHEET_NAME_LENGTH - len(str(number)) - 1)} {number}"
         found.append(free)
     return found
+
+
+def _cut(text: str, length: int) -> str:
+    """Return the start of a text that is short enough, without an apostrophe or a space at its end."""
+    while _length(text) > length:
+        text = text[:-1]
+    return text.rstrip("' ")
 
 
 def write_excel(path: Path, publication: Publication, tables: Sequence[PublishedTable]) -> None:

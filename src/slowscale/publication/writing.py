@@ -55,7 +55,7 @@ def publish(
     files = target.files(list(named) if several else None)
     free = {name: free_target(file, file.suffix.lower(), overwrite) for name, file in files.items()}
     if target.kind == ".xlsx":
-        check_excel(tables)
+        check_excel(publication, tables)
         (place,) = free.values()
         writers: Writers = {place: lambda file: write_excel(file, publication, tables)}
     elif target.kind == ".csv":

@@ -162,6 +162,22 @@ def test_names_of_sheets():
     found = sheet_names(["notes", "a" * 40, "A" * 40, "History", "'x'", "[]", "a/b"])
     assert found == ["notes 2", "a" * 31, f"{'A' * 29} 2", "History 2", "x", "Table", "a b"]
     assert all(len(name) <= 31 for name in found)
+    # Excel counts UTF-16 code units, and refuses an apostrophe at the end.
+    assert sheet_names(["a" * 30 + "'bb", "a" * 29 + "😀bb", "a" * 30 + "😀"]) == [
+        "a" * 30,
+        "a" * 29 + "😀",
+        "a" * 29 + " 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"source": "s" * 32_768}, {"columns": {"emp": ss.ColumnLabel("😀" * 16_400)}}, {"keys": {"state": "s" * 32_768}}],
+)
+def test_long_texts_of_a_publication_are_refused_in_excel(release, tmp_path, words):
+    with pytest.raises(ss.ParameterError, match="at most 32,767 characters"):
+        release.publish(tmp_path / "t.xlsx", ss.Publication("T", **words))
+    release.publish(tmp_path / "t.csv", ss.Publication("T", **words))
 
 
 def test_several_tables(release, publication, tmp_path):
