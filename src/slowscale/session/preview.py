@@ -21,6 +21,7 @@ from slowscale.mechanisms.sum_intervals import sum_half_steps
 from slowscale.publishing import BoundQuery
 from slowscale.query import Query
 from slowscale.release import Release
+from slowscale.release.rollup import roll_up
 from slowscale.session.sets import BoundSet
 from slowscale.sizes import RecordSize, SizesLike, read_sizes
 from slowscale.table_set import TableSet
@@ -378,7 +379,7 @@ def _table_preview(found: BoundSet, name: str) -> TablePreview:
 def _margin(found: BoundSet, source: str, by: tuple[str, ...]) -> Release:
     """Return a table that is derived from a drawn one, as it would be released."""
     levels = [one for one in found.table_set.hierarchies if set(one.levels) & set(by)]
-    return found.outlines[source].rollup(list(by), hierarchy=levels or None)
+    return roll_up(found.outlines[source], by, levels or None)
 
 
 def _cells_added(outline: Release) -> tuple[int, int, int]:
