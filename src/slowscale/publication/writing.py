@@ -18,7 +18,7 @@ from slowscale.publication.packages import data_package
 from slowscale.publication.profiles import PublishedTable, published_tables
 from slowscale.publication.publication import Publication
 from slowscale.release import Release
-from slowscale.release.files import METADATA, PUBLICATION
+from slowscale.release.files import BASIC_METADATA, METADATA, PUBLICATION
 
 ENDINGS = (".parquet", ".csv", ".xlsx")
 Writers = dict[Path, Callable[[Path], Any]]
@@ -122,7 +122,7 @@ def _parquet_writer(table: PublishedTable, publication: Publication) -> Callable
     facts = json.dumps(table.release.facts.to_dict())
     described = table.arrow().replace_schema_metadata(
         {
-            METADATA if table.profile == "research" else METADATA + b"_facts": facts,
+            METADATA if table.profile == "research" else BASIC_METADATA: facts,
             PUBLICATION: json.dumps(words, ensure_ascii=False),
         }
     )

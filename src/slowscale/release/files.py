@@ -18,6 +18,7 @@ from slowscale.facts import Facts
 from slowscale.files import Writers, free_target, write_files
 
 METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
+BASIC_METADATA = b"slowscale_facts"  # the key there in files for readers, which are not the whole release
 PUBLICATION = b"slowscale_publication"  # the key of titles and notes there, if the table was published with any
 # The types that columns of a released table may have, by the names that Arrow gives them.
 COLUMN_TYPES: dict[str, pa.DataType] = {
