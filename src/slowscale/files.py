@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import secrets
+import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +43,11 @@ def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> P
     if target.exists() and not overwrite:
         raise _exists(target)
     return target
+
+
+def comparable_name(name: str) -> str:
+    """Return a name as systems compare it that ignore case, or how an accent is written."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def made_folder(folder: str | os.PathLike[str]) -> Path:

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import stat
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,8 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from slowscale.errors import ParameterError, ParameterTypeError, SignatureError, SlowscaleError
 from slowscale.facts import Facts
-from slowscale.files import free_target, write_files
-from slowscale.release.files import BASIC_METADATA, METADATA
+from slowscale.files import comparable_name, free_target, write_files
+from slowscale.release.files import BASIC_METADATA, FILE_ENTRIES, METADATA
 from slowscale.signing_keys import fingerprint, read_private_key, read_public_key
 
 if TYPE_CHECKING:
@@ -332,11 +331,6 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
-def comparable_name(name: str) -> str:
-    """Return a name as systems compare it that ignore case, or how an accent is written."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
-
 # --- the files ---
 
 
@@ -499,7 +493,7 @@ def _as_facts(found: Mapping[str, Any] | None) -> Facts | None:
     """Return facts, or None if this version of slowscale cannot read them: the files are as signed even so."""
     if found is None:
         return None
-    entries = {name: value for name, value in found.items() if name not in ("types", "escaped")}
+    entries = {name: value for name, value in found.items() if name not in FILE_ENTRIES}
     try:
         return Facts.from_file(entries)
     except (SlowscaleError, TypeError, ValueError, AttributeError):

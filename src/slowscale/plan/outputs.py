@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from slowscale.accounting.names import check_no_journal
 from slowscale.errors import ParameterError
-from slowscale.files import free_target, new_file
+from slowscale.files import comparable_name, free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
 from slowscale.plan.publication import check_publication_tools
-from slowscale.signatures import check_places, comparable_name
+from slowscale.signatures import check_places
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

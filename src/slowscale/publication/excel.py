@@ -2,6 +2,7 @@
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Context, Decimal
@@ -29,6 +30,8 @@ WIDEST_CELL, NARROWEST_CELL = 40, 9  # columns, in characters
 SAMPLED_ROWS = 1000  # that the width of a column is chosen from
 HEADING_LINES = 3  # that the height of the heading allows
 LINE_HEIGHT = 15  # in points
+ROW_LINES = 27  # in a row of a sheet, which has at most 409 points
+NOTE_LETTERS = 125  # in characters, of the cells with notes
 SHADE = "#E8EEF4"
 TEXT_NUMBERS = (
     f"Excel keeps {EXCEL_DIGITS} digits of a number. Longer numbers are written as text, so that no digit is lost; "
@@ -301,6 +304,23 @@ def _width(column: PublishedColumn, values: list[Any]) -> float:
     return min(WIDEST_CELL, max(NARROWEST_CELL, heading + 3, 2 + max(map(len, texts), default=0)))
 
 
+def _lines(text: str, width: int) -> int:
+    """Return about how many lines a text has in a cell of this width, in characters."""
+    return sum(max(1, math.ceil(len(line) / width)) for line in text.split("\n"))
+
+
+def note_pieces(text: str) -> list[str]:
+    """Return the pieces of a note, each short enough for the highest row of a sheet, cut at spaces where possible."""
+    found = []
+    while _lines(text, NOTE_LETTERS) > ROW_LINES:
+        end = bisect_right(range(len(text)), ROW_LINES, key=lambda n: _lines(text[:n], NOTE_LETTERS)) - 1
+        space = max(text.rfind(" ", 0, end), text.rfind("\n", 0, end)) + 1
+        cut = space if space > end // 2 else end
+        found.append(text[:cut])
+        text = text[cut:]
+    return [*found, text]
+
+
 def _write_notes(
     sheet: Any, looks: _Looks, publication: Publication, tables: Sequence[PublishedTable], long: bool
 ) -> None:
@@ -319,10 +339,10 @@ def _write_notes(
     for heading, paragraphs in notes.items():
         sheet.write_string(row, 0, heading, looks(bold=True, text_wrap=True, valign="top"))
         for text in paragraphs:
-            for piece in (text[i : i + EXCEL_TEXT] for i in range(0, len(text), EXCEL_TEXT)):
+            for piece in note_pieces(text):
                 sheet.merge_range(row, 1, row, 3, "", looks(text_wrap=True, valign="top"))
                 sheet.write_string(row, 1, piece, looks(text_wrap=True, valign="top"))
-                sheet.set_row(row, LINE_HEIGHT * math.ceil(len(piece) / 125))
+                sheet.set_row(row, LINE_HEIGHT * _lines(piece, NOTE_LETTERS))
                 row += 1
     for name, table in zip(sheet_names([table.name for table in tables]), tables, strict=True):
         row += 1
@@ -335,9 +355,8 @@ def _write_notes(
             row += 1
             for place, cell in enumerate((column.name, column.title, column.unit or "", column.description)):
                 sheet.write_string(row, place, cell, looks(text_wrap=True, valign="top"))
-            sheet.set_row(
-                row, LINE_HEIGHT * max(math.ceil(len(column.description) / 70), math.ceil(len(column.title) / 34))
-            )
+            lines = max(_lines(column.description, 70), _lines(column.title, 34), _lines(column.name, 28))
+            sheet.set_row(row, LINE_HEIGHT * min(lines, ROW_LINES))
         row += 1
     sheet.set_landscape()
     sheet.fit_to_pages(1, 0)

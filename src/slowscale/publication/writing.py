@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.files import free_target, write_files
+from slowscale.files import comparable_name, free_target, write_files
 from slowscale.publication.excel import check_excel, write_excel
 from slowscale.publication.notes import publication_notes
 from slowscale.publication.packages import data_package
@@ -101,6 +101,12 @@ class Targets:
             for name in names:
                 if not name or Path(name).name != name or any(letter in name for letter in '<>:"/\\|?*'):
                     raise ParameterError(f"the name of a table must be a part of a file's name, got {name!r}")
+            for i, name in enumerate(names):
+                if comparable_name(name) in map(comparable_name, names[:i]):
+                    raise ParameterError(
+                        f"the names of tables must differ by more than case, but {name!r} is like another one: on some "
+                        "systems, one file would be written over the other"
+                    )
             found = {name: self.folder / f"{self.stem}-{name}{self.ending}" for name in names}
         if self.kind == ".csv":
             found["data package"] = self.folder / f"{self.stem}.datapackage.json"

@@ -156,7 +156,8 @@ class Release:
         """Write a CSV file and, beside it, the facts in a JSON file: table.csv and table.csv.json.
 
         Labels that a spreadsheet would run as a formula, such as =1+1, are written with an apostrophe in front. The
-        JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes.
+        JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes. The
+        names of columns are treated like labels.
         """
         return write_csv(self.table, self.facts, path, overwrite)
 

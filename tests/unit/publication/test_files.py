@@ -1,5 +1,6 @@
 """The files of a publication, read back by other programs."""
 
+import csv
 import json
 import math
 from collections import OrderedDict
@@ -7,13 +8,14 @@ from dataclasses import replace
 
 import frictionless
 import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 import slowscale as ss
 from slowscale.publication import publish
-from slowscale.publication.excel import check_rows, sheet_names
+from slowscale.publication.excel import check_rows, note_pieces, sheet_names
 from slowscale.publication.profiles import published_tables
 
 PROFILES = ("basic", "research")
@@ -178,6 +180,53 @@ def test_long_texts_of_a_publication_are_refused_in_excel(release, tmp_path, wor
     with pytest.raises(ss.ParameterError, match="at most 32,767 characters"):
         release.publish(tmp_path / "t.xlsx", ss.Publication("T", **words))
     release.publish(tmp_path / "t.csv", ss.Publication("T", **words))
+
+
+def test_long_notes_fit_in_rows(release, tmp_path):
+    notes = ["word " * 6000, "x" * 40_000, "a\n" * 100, "short"]
+    assert note_pieces("short") == ["short"]
+    for note in notes:
+        assert "".join(note_pieces(note)) == note
+        assert all(len(piece) <= 27 * 125 for piece in note_pieces(note))
+    path = release.publish(tmp_path / "t.xlsx", ss.Publication("T", notes=notes, columns={"emp": "long " * 500}))
+    sheet = openpyxl.load_workbook(path)["Notes"]
+    assert max(row.height or 0 for row in sheet.row_dimensions.values()) <= 409.5
+    written = "".join(str(row[1].value or "") for row in sheet.iter_rows())
+    assert all(note in written for note in notes)
+
+
+FORMULA = "=cmd|' /C calc'!A0"
+
+
+def test_names_of_columns_are_no_formulas(tmp_path):
+    frame = pd.DataFrame({FORMULA: ["01", "02"], f"'{FORMULA}": ["a", "-b"], "@v": [1, 2]})
+    keys = ss.Keys.from_frame(frame[[FORMULA, f"'{FORMULA}"]])
+    made = ss.Session(frame).sum({"@v": ss.Gaussian(5)}, keys=keys)
+    plain = made.to_csv(tmp_path / "plain.csv")
+    first, *_ = plain.read_text().splitlines()
+    names = [f"'{FORMULA}", f"''{FORMULA}", "'@v", "'@v_se", "'@v_low", "'@v_high"]
+    assert next(csv.reader([first])) == names
+    assert ss.read_release(plain).table.equals(made.table)
+    package = made.publish(tmp_path / "p.csv", ss.Publication("T")).with_name("p.datapackage.json")
+    assert next(csv.reader([(tmp_path / "p.csv").read_text().splitlines()[0]])) == names
+    assert frictionless.validate(str(package)).valid
+    schema = json.loads(package.read_text())["resources"][0]["schema"]
+    assert schema["primaryKey"] == names[:2]
+    assert f"The release calls the column {FORMULA}." in schema["fields"][0]["description"]
+    keypair = ss.keygen(tmp_path / "k")
+    ss.sign(plain, keypair.private)
+    assert ss.verify(plain, keypair.public).facts == made.facts
+
+
+def test_names_of_tables(release, tmp_path):
+    *_, package = publish({"a b": release, "a-b": release}, tmp_path / "set.csv", ss.Publication("T"))
+    described = json.loads(package.read_text())
+    assert [one["name"] for one in described["resources"]] == ["a-b", "a-b-2"]
+    assert frictionless.validate(str(package)).valid
+    for ending in ("csv", "parquet"):
+        with pytest.raises(ss.ParameterError, match="must differ by more than case, but 'a'"):
+            publish({"A": release, "a": release}, tmp_path / f"case.{ending}", ss.Publication("T"))
+    publish({"A": release, "a": release}, tmp_path / "case.xlsx", ss.Publication("T"))
 
 
 def test_several_tables(release, publication, tmp_path):
