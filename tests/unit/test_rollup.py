@@ -358,7 +358,10 @@ def test_sums_of_coarse_cells_are_reported_as_biased(tmp_path):
     assert rolled.unbiased_variance("v")[0] == pytest.approx(rolled.table["v_se"][0].as_py() ** 2, rel=1e-2)
     query = ss.Query({"v": ss.Gaussian(0.1)}, keys=ss.Keys.cross({"k": labels}))
     tables = ss.TableSet({"cells": query, "all": ss.Derived("cells")})
-    assert any(words.startswith("table 'all': the unit of column 'v'") for words in session.preview(tables).warnings)
+    preview = session.preview(tables)
+    errors = preview.tables[1].errors(preview.tables[1].columns[0])
+    assert errors == pytest.approx([rolled.table["v_se"][0].as_py()] * 3, rel=1e-2)
+    assert any(words.startswith("table 'all': the unit of column 'v'") for words in preview.warnings)
 
 
 @given(

@@ -40,6 +40,9 @@ class PublicationPlan(PlanPart):
         description="Titles and units of measure of the published columns, such as "
         '{ payann = { title = "Annual payroll", unit = "thousand USD" } }.',
     )
+    tables: dict[str, str] = Field(
+        {}, description='Titles of the tables, if there are several, such as { states = "By state" }.'
+    )
     keys: dict[str, str] = Field({}, description='Titles of the key columns, such as { state = "State" }.')
     codes: dict[str, str | dict[str, str]] = Field(
         {},
@@ -149,18 +152,22 @@ class PublicationPlan(PlanPart):
             update |= {profile: files} if files else {}
         return self.model_copy(update=update)
 
-    def check_names(self, columns: list[str], keys: list[str]) -> None:
-        """Raise if the table names a column that is not published, or a key column that there is not."""
+    def check_names(self, columns: list[str], keys: list[str], tables: list[str]) -> None:
+        """Raise if it names a column that is not published, or a key column or a table that there is not."""
         from slowscale.publication.publication import nearest
 
         known = {"columns": columns, "rounding": columns, "negatives": columns}
         if keys:
             known |= {"keys": keys, "codes": keys}
+        if self.tables and not tables:
+            raise mistake_at(["publication", "tables"], "titles of tables are for several tables: write title")
+        known["tables"] = tables
         for field, names in known.items():
             given = getattr(self, field)
             for name in given if isinstance(given, dict) else ():
                 if name not in names:
-                    what = "a key column" if names is keys else "a published column"
+                    what = {"keys": "a key column", "codes": "a key column", "tables": "a table"}.get(field)
+                    what = what or "a published column"
                     raise mistake_at(["publication", field, name], f"{name!r} is not {what}{nearest(name, names)}")
         try:
             self._build({}).check_titles(columns)

@@ -71,7 +71,8 @@ def check_cell_texts(what: str, texts: Iterable[str | None]) -> None:
 
 def check_publication_texts(publication: Publication) -> None:
     """Raise unless the texts of a publication fit in cells of an Excel file. Notes may be longer."""
-    for name in ("title", "source", "period", "contact"):
+    check_cell_texts("the title", [f"{publication.title}{LONGEST_ADDITION}"])
+    for name in ("source", "period", "contact"):
         check_cell_texts(f"the {name}", [getattr(publication, name)])
     for field in ("keys", "tables"):
         check_cell_texts(field, getattr(publication, field).values())

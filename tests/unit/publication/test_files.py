@@ -235,7 +235,7 @@ def test_several_tables(release, publication, tmp_path):
     (excel,) = publish(tables, tmp_path / "set.xlsx", titled, profile="basic")
     book = openpyxl.load_workbook(excel)
     assert book.sheetnames == ["states", "all", "Notes"]
-    assert (book["states"]["A1"].value, book["all"]["A1"].value) == ("Payroll by state", "The first two")
+    assert (book["states"]["A1"].value, book["all"]["A1"].value) == ("Payroll by state: states", "The first two")
     files = publish(tables, tmp_path / "set.csv", titled, profile="basic")
     assert [file.name for file in files] == ["set-states.csv", "set-all.csv", "set.datapackage.json"]
     package = frictionless.Package(str(files[-1]))
