@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from slowscale.arrays import from_list
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.tables.keys import DATE, Keys, label_kind
+from slowscale.tables.engines import DATE
+from slowscale.tables.keys import Keys, label_kind
 from slowscale.typing import Label, PathLike
 
 SHOWN_LABELS = 3  # in an error

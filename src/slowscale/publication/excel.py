@@ -171,7 +171,7 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
     sheet.hide_gridlines(2)
     sheet.set_row(0, 1.5 * LINE_HEIGHT)
     sheet.write_string(0, 0, table.title, looks(bold=True, font_size=14))
-    about = [publication.title] if table.title != publication.title else []
+    about = [] if table.title.startswith(publication.title) else [publication.title]
     about += [
         f"{name}: {text}" for name, text in (("Source", publication.source), ("Period", publication.period)) if text
     ]
