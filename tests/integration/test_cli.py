@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import stat
@@ -442,8 +443,46 @@ def test_private_quantiles(folder):
     data = ["quantiles", "establishments.parquet", "--column", "emp", "--loss", 0.02, "--yes"]
     words = run(*data, "--grid", "1,10,100", folder=folder).stdout
     assert "every size misses its rank by at most" in words
-    run(*data, "--ledger", "other.ledger", folder=folder)
+    done = run(*data, "--ledger", "other.ledger", folder=folder)
     assert ss.Ledger(folder / "other.ledger").spent({}) == 0.02
+    assert "the ledger has no caps" in done.stderr
+    assert "charged to other.ledger: 0.02 for every record" in done.stderr
+
+
+def test_quantiles_say_what_they_are_charged_to_and_print_what_advise_takes(tmp_path):
+    (tmp_path / "tax.csv").write_text("tax\n" + "\n".join(str(2**i) for i in range(20)) + "\n")
+    asked = ["quantiles", "tax.csv", "--column", "tax", "--loss", 10, "--grid", "1:1e7:4", "--yes"]
+    done = run(*asked, "--at", "0.5,0.9", folder=tmp_path)
+    assert "warning: there is no ledger: nothing records what these quantiles cost" in done.stderr
+    assert "; name one with --ledger" in done.stderr
+    records = re.search(r'slowscale advise --records "(p50=[\d.]+,p90=[\d.]+)"$', done.stdout, re.M)[1]
+    asking = ["advise", "--records", records, "--interval", 50, "--plan", "p.toml", "--data", "tax.csv"]
+    advised = run(*asking, "--column", "tax", folder=tmp_path).stdout
+    assert "No size is named the largest" in advised
+    run("check", "p.toml", folder=tmp_path)
+    many = run(*asked, "--at", ",".join(str(i / 10) for i in range(1, 10)), "--json", folder=tmp_path)
+    assert "there is no ledger" in many.stderr
+    assert len(json.loads(many.stdout)["quantiles"]) == 9
+    many = run(*asked, "--at", ",".join(str(i / 10) for i in range(1, 10)), folder=tmp_path).stdout
+    assert "advise takes at most 8 of these sizes" in many
+
+
+def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
+    for name in ("tax", "wages"):
+        (tmp_path / f"{name}.csv").write_text("x\n1\n2\n3\n")
+    options = ["--column", "x", "--loss", 0.1, "--grid", "1,10,100", "--yes", "--ledger", "l"]
+    run("quantiles", "tax.csv", *options, folder=tmp_path)
+    refused = run("quantiles", "wages.csv", *options, folder=tmp_path, code=5).stderr
+    assert "belongs to the data set 'tax', not to 'wages'" in refused
+    assert "correct the name with --dataset" in refused
+    run("quantiles", "wages.csv", *options, "--dataset", "tax", folder=tmp_path)
+    for name in ("tax", "wages"):
+        advised = ["advise", "--records", "p50=2,largest=9", "--interval", 50, "--plan", f"{name}.toml"]
+        run(*advised, "--data", f"{name}.csv", "--column", "x", folder=tmp_path)
+        plan = tmp_path / f"{name}.toml"
+        plan.write_text(plan.read_text().replace('"plan.ledger"', '"l"').replace('"published', f'"of-{name}'))
+    run("release", "tax.toml", "--yes", folder=tmp_path)
+    assert "belongs to the data set 'tax'" in run("release", "wages.toml", "--yes", folder=tmp_path, code=5).stderr
 
 
 @pytest.mark.parametrize(
@@ -457,6 +496,7 @@ def test_private_quantiles(folder):
         (["--grid", "3,2"], "--grid must be 2 to 1000 increasing numbers"),
         (["--level", 2], "--level must be a number between 0 and 1"),
         (["--ledger", "x.ledger"], "--ledger must not be given with a plan"),
+        (["--dataset", "x"], "--dataset must not be given with a plan"),
         (["--column", "pay"], "there is no column 'pay'; did you mean"),
     ],
 )

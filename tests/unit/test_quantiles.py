@@ -311,7 +311,7 @@ def test_a_failure_after_the_scan_costs_nothing_and_a_crash_while_drawing_is_cha
         def words(self, count):
             raise RuntimeError("no bits")
 
-    session = ss.Session(TABLE, tmp_path / "l.ledger", bits=Broken())
+    session = ss.Session(TABLE, tmp_path / "l.ledger", {"*": ss.Gaussian(1).policy}, bits=Broken())
     with pytest.raises(RuntimeError):
         session.quantiles("x", loss=0.1)
     assert session.spent({}) == 0.1
@@ -360,6 +360,13 @@ def test_a_warning_if_caps_do_not_limit_quantiles():
         ss.Session(frame).quantiles("x", [0.5], loss=0.01, grid=[1, 2])  # no caps, no promise
 
 
+def test_a_warning_if_a_ledger_has_no_caps(tmp_path):
+    session = ss.Session(pa.table({"x": [1, 2, 3]}), tmp_path / "l")
+    with pytest.warns(ss.CapWarning, match=r"the ledger has no caps\. This .* charged, .* on \"count\" and"):
+        session.quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    assert session.spent({}) == 0.01
+
+
 @pytest.mark.parametrize(
     ("sql", "error", "words"),
     [
@@ -374,7 +381,7 @@ def test_words_about_wrong_columns(tmp_path, sql, error, words):
     """They speak neither of units nor of sums, and a wrong type is refused before the ledger hears of it."""
     table = ibis.duckdb.connect()
     table.raw_sql(f"CREATE TABLE t AS SELECT {sql} AS x")
-    session = ss.Session(table.table("t"), tmp_path / "l.ledger")
+    session = ss.Session(table.table("t"), tmp_path / "l.ledger", {"*": ss.Gaussian(1).policy})
     with pytest.raises(error, match=words) as caught:
         session.quantiles("x", [0.5], loss=0.1)
     assert "unit" not in str(caught.value)

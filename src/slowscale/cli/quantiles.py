@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slowscale.cli.shared import AsJson, check_terminal, confirm, print_json
-from slowscale.figures import figure
 
 if TYPE_CHECKING:
     from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
 
 NO_LEDGER = (
-    "there is no ledger, so nothing records what these quantiles cost, and no cap limits it; a mechanism that is chosen "
-    "by them is covered by the guarantee only if their loss is added to its own"
+    "there is no ledger: nothing records what these quantiles cost, and no cap limits them or what is chosen by them"
 )
 
 
@@ -53,6 +51,7 @@ def quantiles(
 ) -> None:
     """Release private quantiles of record sizes, to choose mechanisms by; every record loses the same, --loss."""
     from slowscale.errors import ParameterError
+    from slowscale.figures import figure
     from slowscale.plan import read_plan, run_quantiles
 
     plan = read_plan(source) if source.endswith(".toml") else None
@@ -139,7 +138,7 @@ def _numbers(option: str, text: str, separator: str, example: str) -> list[float
 
 def _show_query(query: "QuantilesQuery", level: float, ledger: str | None) -> None:
     """Print what would be released, how accurate it is, and what it costs."""
-    from slowscale.figures import percent
+    from slowscale.figures import figure, percent
     from slowscale.quantiles import quantile_name
 
     names, grid = ", ".join(map(quantile_name, query.at)), query.grid

@@ -230,8 +230,8 @@ def _report_lines(records: Mapping[str, float]) -> Iterator[str]:
         yield from ("[report]", source, "sizes = [", *sizes, "]")
         return
     yield source
-    yield "# No size was named the largest, so the report shows powers of ten. To show these sizes, fill in the size of"
-    yield "# the largest record that may occur, by public knowledge or assumption, and remove the # from the lines below."
+    yield "# No size was named the largest, so the report shows powers of ten. To show these sizes, add the size of"
+    yield "# the largest record that may occur, by public knowledge or assumption, and remove the # from these lines."
     yield from ("# [report]", "# sizes = [", *(f"# {line}" for line in sizes))
     yield '#   { name = "largest record", size = … },'
     yield "# ]"

@@ -311,6 +311,8 @@ class Session:
         Notes
         -----
         Each quantile is drawn by the exponential mechanism, exactly; `slowscale.quantiles` has the proof of the loss.
+        Sizes of the grid between two neighbouring values of the records have the same rank. Which of them is drawn is
+        arbitrary, so with few different values a quantile may be far from all of them. `ss.advise` takes at most 8.
         If entities with several records are protected, an entity may move a rank by more than one: this is refused.
 
         Examples
