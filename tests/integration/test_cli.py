@@ -313,6 +313,25 @@ def test_mistakes_in_advise_name_the_options(arguments, words, tmp_path):
     assert words in done.stderr
 
 
+def test_compare_says_what_at_must_be(tmp_path):
+    words = run("compare", "--std", 1e6, "--at", 0, folder=tmp_path, code=2).stderr
+    assert "--at must be above 0 where --std is above 10,000" in words
+    assert "sigma" not in words
+    run("compare", "--std", 75, "--at", 0, folder=tmp_path)
+
+
+def test_warnings_are_in_the_words_of_the_plan(tmp_path):
+    (tmp_path / "d.csv").write_text("x\n1\n2\n")
+    (tmp_path / "p.toml").write_text(
+        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "exponential-polylog"\nd = 75\n'
+        '[output]\ncsv = "out.csv"\n'
+    )
+    for command in (["check"], ["inspect"], ["release", "--yes"]):
+        words = run(command[0], "p.toml", *command[1:], folder=tmp_path).stderr
+        assert "d is not a standard deviation; for one, write std = … and at = … in place of it" in words
+        assert "calibrate" not in words
+
+
 def test_existing_files_are_not_overwritten_and_nothing_is_spent(folder):
     run("release", "plan.toml", "--yes", folder=folder)
     before = (folder / "published.parquet").read_bytes()

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -358,6 +359,14 @@ def test_a_warning_if_caps_do_not_limit_quantiles():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ss.Session(frame).quantiles("x", [0.5], loss=0.01, grid=[1, 2])  # no caps, no promise
+
+
+def test_one_record_is_not_called_records():
+    found = ss.Session(TABLE).quantiles("x", [0.5], loss=50, grid=[1, 2])
+    assert math.ceil(found.rank_error) == 1
+    assert "misses its rank by at most 1 record more than" in repr(found)
+    more = ss.Session(TABLE).quantiles("x", [0.5], loss=1e-6, grid=[1, 2])
+    assert re.search(r"at most [\d,]+ records more than", repr(more))
 
 
 def test_a_warning_if_a_ledger_has_no_caps(tmp_path):

@@ -1,6 +1,5 @@
 """The command `quantiles`: private quantiles of the sizes of the records."""
 
-import math
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,15 +138,14 @@ def _numbers(option: str, text: str, separator: str, example: str) -> list[float
 def _show_query(query: "QuantilesQuery", level: float, ledger: str | None) -> None:
     """Print what would be released, how accurate it is, and what it costs."""
     from slowscale.figures import figure, percent
-    from slowscale.quantiles import quantile_name
+    from slowscale.quantiles import quantile_name, ranks_in_words
 
     names, grid = ", ".join(map(quantile_name, query.at)), query.grid
     ends = " to ".join(figure(float(size)) for size in (grid[0], grid[-1]))
-    ranks = f"{math.ceil(query.rank_error(level)):,}"
     typer.echo(f"{names} of the sizes of {query.column}, each one of {len(grid):,} public sizes from {ends}.")
     typer.echo(
-        f"With probability {percent(level)}, every size misses its rank by at most {ranks} records more than the grid "
-        "makes necessary."
+        f"With probability {percent(level)}, every size misses its rank by at most "
+        f"{ranks_in_words(query.rank_error(level))} more than the grid makes necessary."
     )
     typer.echo(f"Every record loses {figure(query.loss)} (PRzCDP) by all of them together.")
     typer.echo(f"To be charged to: {ledger}." if ledger is not None else "There is no ledger to charge.")
