@@ -345,6 +345,14 @@ class TestAttacks:
         shown = re.search(r'field-problem">(.*?)</p>', "".join(words)).group(1)
         assert html.unescape(shown) in str(refused.value)
 
+    def test_sizes_without_a_largest_record_are_not_taken(self, server, folder):
+        before = (folder / "plan.toml").read_text()
+        asked = {"column": "emp", "name0": "p50", "size0": "12", "name1": "p90", "size1": "200", "interval": "150"}
+        answer = server.client().post("/noise", data=asked)
+        assert answer.status_code == 400
+        assert "add the largest record that may occur" in answer.text
+        assert (folder / "plan.toml").read_text() == before
+
     def test_two_tabs_that_save_at_once(self, server, folder):
         client = server.client()
         page = client.get("/cost").text

@@ -80,7 +80,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_: _show_warning(message)
     try:
         code = app(prog_name="slowscale", standalone_mode=False)
     except typer.Exit as stopped:
@@ -96,7 +96,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
+def _show_warning(message: Warning | str) -> None:
     from slowscale.plan.wording import in_plan_words
 
     typer.echo(f"warning: {in_plan_words(str(message))}", err=True)
