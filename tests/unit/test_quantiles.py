@@ -254,7 +254,7 @@ def test_the_result():
     assert found.rank_error == QuantilesQuery.of("x", found.at, 4000, found.grid).rank_error()
     shown = repr(found)
     assert "p99.9: 5,000" in shown
-    assert "With probability 95 %, every size misses its rank by at most 1 records" in shown
+    assert "With probability 95 %, every size misses its rank by at most 1 record more" in shown
     assert "Every record loses 4,000 (PRzCDP)" in shown
     assert "<td>p25</td><td>5.5</td>" in found._repr_html_()
     assert "NOT PRIVATE" not in shown
