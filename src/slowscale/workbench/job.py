@@ -19,7 +19,7 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
     state: dict[str, Any] = {**job.state, "status": RUNNING}
     write_state(job.folder, state)
     seen: list[str] = []
-    warnings.showwarning = lambda message, *_: seen.append(str(message))
+    warnings.showwarning = lambda message, *_: seen.append(in_plan_words(str(message)))
     try:
         made, files = run_plan(job.plan(plan_path), overwrite)
     except BaseException as error:
