@@ -26,7 +26,7 @@ from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.parameters import tables
-from slowscale.sizes import LARGEST_SIZE
+from slowscale.sizes import LARGEST_SIZE, names_the_largest
 from slowscale.workbench import charts, forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft, Place
@@ -206,8 +206,10 @@ def _typed(form: Any) -> list[SizeRow]:
     return rows
 
 
-def _sizes(form: Any) -> dict[str, float]:
+def _sizes(form: Any, single: bool) -> dict[str, float]:
+    """Return the sizes that were typed; one of them must be named the largest, unless every record has the same."""
     sizes: dict[str, float] = {}
+    fields: dict[str, str] = {}
     for i, row in enumerate(_typed(form)):
         size = forms.number(form, f"size{i}", "the size")
         if size is None and not row.name:
@@ -216,9 +218,14 @@ def _sizes(form: Any) -> dict[str, float]:
             raise forms.FieldError(f"size{i}", f"the size must be a number above 0, at most {LARGEST_SIZE:g}")
         if not row.name or row.name in sizes:
             raise forms.FieldError(f"name{i}", "every size needs a name of its own, such as median")
-        sizes[row.name] = size
+        sizes[row.name], fields[row.name] = size, f"name{i}"
     if not sizes:
         raise forms.FieldError("name0", "name at least one record size, such as median, and one largest")
+    if not single and not names_the_largest(sizes):
+        raise forms.FieldError(
+            fields[max(sizes, key=lambda name: sizes[name])],
+            "add the largest record that may occur, under a name with the word largest: readers must see what it loses",
+        )
     return sizes
 
 
@@ -229,7 +236,7 @@ async def recommend(request: Request) -> Response:
     typed = _typed(form)
     kept: dict[str, Any] = {"typed": typed, "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
     try:
-        sizes = _sizes(form)
+        sizes = _sizes(form, is_single(workbench.draft, column))
         interval = forms.number(form, "interval", "the wanted half-width")
         if interval is None:
             raise forms.FieldError("interval", "say how accurate the published numbers shall be")
