@@ -53,6 +53,19 @@ class Job:
     folder: Path
     state: dict[str, Any]
 
+    @classmethod
+    def read(cls, folder: Path) -> "Job | None":
+        """Read a job, or return None if there is none in the folder.
+
+        A process writes its result before it ends. So if it is gone, the state is read again, and is then the last one.
+        """
+        found = _read_state(folder)
+        if found is not None and cls(folder, found).open and not cls(folder, found)._alive:
+            found = _read_state(folder)
+            if found is not None and cls(folder, found).open:
+                found["status"] = CANCELLED if (folder / CANCEL).exists() else STOPPED
+        return None if found is None else cls(folder, found)
+
     @property
     def name(self) -> str:
         """The name of the job."""
@@ -61,10 +74,8 @@ class Job:
     @property
     def status(self) -> str:
         """The status. A job whose process is gone without a result was cancelled or stopped."""
-        status: str = self.state["status"]
-        if status not in (STARTING, RUNNING) or self._alive:
-            return status
-        return CANCELLED if (self.folder / CANCEL).exists() else STOPPED
+        found: str = self.state["status"]
+        return found
 
     @property
     def open(self) -> bool:
@@ -75,7 +86,7 @@ class Job:
     def _alive(self) -> bool:
         pid = self.pid
         if pid is None:  # the process is about to be started
-            return self.state["status"] == STARTING and self.age < START_TIME
+            return self.status == STARTING and self.age < START_TIME
         return _runs(pid, self.name)
 
     @property
@@ -118,13 +129,7 @@ class Jobs:
 
     def get(self, name: str) -> Job | None:
         """Return a job, or None if there is none of that name."""
-        if not NAME.fullmatch(name):
-            return None
-        try:
-            state = json.loads((self.folder / name / STATE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return Job(self.folder / name, checked_state(state)) if isinstance(state, dict) else None
+        return Job.read(self.folder / name) if NAME.fullmatch(name) else None
 
     def start(self, name: str, draft: Draft, overwrite: bool) -> Job:
         """Start the release of a plan, or return the one that was started under this name."""
@@ -190,7 +195,7 @@ class Jobs:
         """
         if job.open or "charged" in job.state:
             return job
-        state = {**job.state, "status": job.status, **outcome(job, self.plan)}
+        state = {**job.state, **outcome(job, self.plan)}
         write_state(job.folder, state)
         return Job(job.folder, state)
 
@@ -226,6 +231,14 @@ def charges(plan: Plan) -> int | None:
     if plan.ledger is None:
         return None
     return len(Ledger(plan.ledger.path).account.charges) if os.path.exists(plan.ledger.path) else 0
+
+
+def _read_state(folder: Path) -> dict[str, Any] | None:
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return checked_state(state) if isinstance(state, dict) else None
 
 
 def checked_state(state: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.errors import ParameterError, SlowscaleError
-from slowscale.plan.outputs import inputs_of
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
@@ -40,8 +39,7 @@ async def question(request: Request) -> Response:
     draft = workbench.draft
     found: dict[str, Any] = {"problem": None, "existing": (), "version": draft.version, "name": secrets.token_hex(16)}
     try:
-        plan = draft.plan
-        _check_places(workbench, plan)
+        plan = await run_in_threadpool(workbench.checked_plan, draft)
         checked = await run_in_threadpool(check_plan, plan, True)
         found["existing"] = [os.path.relpath(file, workbench.folder.root) for file in checked.existing]
         if checked.refusal is not None:
@@ -51,18 +49,12 @@ async def question(request: Request) -> Response:
     return workbench.part("question.html", **found)
 
 
-def _check_places(workbench: Workbench, plan: Any) -> None:
-    """Raise if a file that the plan names is outside the folder."""
-    for place in [*(path for _, path in inputs_of(plan)), *plan.written_files, *plan.signatures]:
-        workbench.folder.inside(str(place))
-
-
 async def save(request: Request) -> Response:
     """Write the path of the report into the plan."""
     workbench, form = workbench_of(request), await request.form()
     path = forms.text(form, "report")
     if path:
-        workbench.folder.inside(path)
+        workbench.folder.target(path)
     workbench.draft.put(("output", "report"), path or None).save(forms.text(form, "version"))
     return RedirectResponse(page.path, 303)
 
@@ -79,8 +71,7 @@ async def start(request: Request) -> Response:
         if not form.get("confirmed"):
             return _page(request, workbench, 400, "Confirm first that what is spent cannot be taken back.")
         try:
-            plan = draft.plan
-            _check_places(workbench, plan)
+            await run_in_threadpool(workbench.checked_plan, draft)
             known = await run_in_threadpool(workbench.jobs.start, name, draft, bool(form.get("overwrite")))
         except (ParameterError, SlowscaleError) as error:
             return _page(request, workbench, 409, in_plan_words(str(error)))
