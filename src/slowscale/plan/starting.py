@@ -220,7 +220,7 @@ def _source_lines(place: str, has_password: bool) -> Iterator[str]:
     """Yield the fields that say which records the plan is about."""
     yield f"{'database' if '://' in place else 'path'} = {toml_value(place)}"
     yield _with_comment(
-        f"name = {toml_value(_dataset_name(place))}",
+        f"name = {toml_value(dataset_name(place))}",
         "the name of the data set: the ledger accepts only data of this name",
     )
     if has_password:
@@ -262,7 +262,7 @@ def _with_comment(line: str, comment: str) -> str:
     return f"{line:<{COMMENT_COLUMN}} # {comment}"
 
 
-def _dataset_name(place: str) -> str:
+def dataset_name(place: str) -> str:
     """Return a name for the data set at a path or an address: that of the file or the table."""
     if "://" in place:
         name = place.rpartition("#")[2]
