@@ -200,7 +200,9 @@ def _set(table: Any, name: Any, value: Any) -> None:
             if field not in present or present[field] != one:
                 _set(present, field, one)
         return
-    if isinstance(value, dict):
+    if isinstance(table, tomlkit.items.InlineTable | tomlkit.items.Array):
+        value = _as_inline(value)
+    elif isinstance(value, dict):
         value = _as_table(value)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         value = _as_tables(value)
@@ -225,6 +227,9 @@ def _plain_keys(table: Any) -> list[Any]:
 
 def _append(tables: Any, values: dict[str, Any]) -> None:
     """Append a table to a list of tables. Comments at the end of the list stay there."""
+    if isinstance(tables, tomlkit.items.Array):
+        tables.append(_as_inline(values))
+        return
     following = _cut_end(tables[-1]) if len(tables) else ""
     if following:
         tables[-1].add(tomlkit.nl())
@@ -273,6 +278,17 @@ def _as_table(values: dict[str, Any]) -> Any:
         table[name] = _as_table(value) if isinstance(value, dict) else value
     if values and not any(isinstance(value, dict) for value in values.values()):
         table.add(tomlkit.nl())  # an empty line before the next table
+    return table
+
+
+def _as_inline(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_inline(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    table = tomlkit.inline_table()
+    for name, one in value.items():
+        table[name] = _as_inline(one)
     return table
 
 

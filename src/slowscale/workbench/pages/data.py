@@ -79,7 +79,7 @@ def read_columns(workbench: Workbench, draft: Draft) -> Columns:
         return Columns()
     try:
         where, files = _location(workbench, data)
-        stamp = [(file, (found := os.stat(file)).st_mtime_ns, found.st_size) for file in files]
+        stamp = [(file, (facts := os.stat(file)).st_mtime_ns, facts.st_size) for file in files]
     except (SlowscaleError, OSError) as error:
         return Columns(problem=in_plan_words(str(error)))
     key = repr((where, stamp, [data.get(name) for name in ("types", "csv", "derive", "where")]))
@@ -230,7 +230,11 @@ async def save_columns(request: Request) -> Response:
     draft = workbench.draft
     if forms.text(form, "version") != draft.version:
         return await _page(request, workbench, 409, typed=typed, problem=CHANGED_ELSEWHERE)
-    changed = with_columns(draft, typed, (await columns_of(workbench, draft)).types)
+    shown = await columns_of(workbench, draft)
+    try:
+        changed = with_columns(draft, typed, shown.types)
+    except SlowscaleError as error:
+        return await _page(request, workbench, 400, typed=typed, problem=in_plan_words(str(error)))
     errors = await run_in_threadpool(_errors_of, workbench, draft, changed)
     if errors:
         return await _page(request, workbench, 400, typed=typed, errors=errors)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.errors import ParameterError
+from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
@@ -194,6 +194,8 @@ async def save(request: Request) -> Response:
         errors = mistakes_by_field(draft, changed)
     except forms.FieldError as error:
         errors = {error.field: in_plan_words(error.words)}
+    except SlowscaleError as error:
+        return await _page(request, workbench, 400, form=form, problem=in_plan_words(str(error)))
     if errors:
         return await _page(request, workbench, 400, form=form, errors=errors, problem=next(iter(errors.values())))
     try:
