@@ -104,7 +104,7 @@ class Draft:
 
     def _check_change(self, place: Place, value: Any, found: "Draft") -> None:
         """Raise unless the new text has the value at the place, and is otherwise the same."""
-        wanted = copy.deepcopy(self.values)
+        wanted, value = copy.deepcopy(self.values), _plain(value)
         table: Any = wanted
         for step, following in pairwise(place):
             if isinstance(step, int) and step == len(table):
@@ -190,6 +190,13 @@ class Draft:
         return read_plan(self.path)
 
 
+def _plain(value: Any) -> Any:
+    """Return a value as it is read from a file, with lists for tuples."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def _set(table: Any, name: Any, value: Any) -> None:
     """Set a value. What stands in the table already stays in its place, with its comments."""
     present = table[name] if isinstance(name, int) or name in table else None
@@ -200,7 +207,8 @@ def _set(table: Any, name: Any, value: Any) -> None:
             if field not in present or present[field] != one:
                 _set(present, field, one)
         return
-    if isinstance(table, tomlkit.items.InlineTable | tomlkit.items.Array):
+    inline = (tomlkit.items.InlineTable, tomlkit.items.Array)
+    if isinstance(table, inline) or isinstance(present, inline):
         value = _as_inline(value)
     elif isinstance(value, dict):
         value = _as_table(value)
