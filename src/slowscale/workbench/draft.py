@@ -291,7 +291,9 @@ def _as_table(values: dict[str, Any]) -> Any:
 
 def _as_inline(value: Any) -> Any:
     if isinstance(value, list):
-        return [_as_inline(one) for one in value]
+        found = tomlkit.array()
+        found.extend(_as_inline(one) for one in value)
+        return found
     if not isinstance(value, dict):
         return value
     table = tomlkit.inline_table()

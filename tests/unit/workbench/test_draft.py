@@ -58,3 +58,9 @@ def test_a_change_keeps_the_comment_of_its_line():
         "[count]\nsigma = 2 # chosen\nunit = 3\n\n# next\n[output]\n"
     )
     assert draft.put(("count",), None).text == "# next\n[output]\n"
+
+
+def test_a_list_of_tables_on_one_line_stays_on_one_line():
+    draft = Draft(Path("plan.toml"), '[report]\nsizes = [{ name = "largest", a = 5 }] # public\n')
+    changed = draft.put(("report", "sizes"), [{"name": "median", "a": 1}, {"name": "largest", "a": 6}])
+    assert changed.text == ('[report]\nsizes = [{name = "median", a = 1}, {name = "largest", a = 6}] # public\n')
