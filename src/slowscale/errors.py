@@ -40,7 +40,7 @@ class ScaleWarning(UserWarning):
 
 
 class CapWarning(UserWarning):
-    """A release that no cap limits, although there are caps: what follows from it is not covered by them."""
+    """Quantiles that no cap of the ledger limits: nothing bounds in advance what they and choices by them cost."""
 
 
 class ConfidentialWarning(UserWarning):

@@ -197,7 +197,14 @@ class ColumnFacts(_WrittenFacts):
     @staticmethod
     def from_dict(description: Mapping[str, Any], name: str = "") -> "ColumnFacts":
         """Return the facts that `to_dict` wrote. Errors state the name of the column."""
-        return ColumnFacts(**_entries(ColumnFacts, description, f"columns[{name!r}]"))
+        found = ColumnFacts(**_entries(ColumnFacts, description, f"columns[{name!r}]"))
+        try:
+            positive = isinstance(found.unit, str) and found.grid > 0
+        except (ValueError, ZeroDivisionError):
+            positive = False
+        if not positive:
+            raise ParameterError(f"columns[{name!r}] must have a number > 0 as unit, got {found.unit!r:.60}")
+        return found
 
     @property
     def is_count(self) -> bool:

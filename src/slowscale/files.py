@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import secrets
+import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +43,11 @@ def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> P
     if target.exists() and not overwrite:
         raise _exists(target)
     return target
+
+
+def comparable_name(name: str) -> str:
+    """Return a name as systems compare it that ignore case, or how an accent is written."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def made_folder(folder: str | os.PathLike[str]) -> Path:
@@ -90,22 +96,43 @@ def write_files(
 
 
 def _move(unfinished: dict[Path, Path], overwrite: bool) -> None:
-    """Move all files to their targets, or none if a target exists and may not be replaced."""
+    """Move all files to their targets, or none: if one cannot be moved, files that were replaced are put back."""
     moved: list[Path] = []
+    kept: dict[Path, Path] = {}  # the files that are replaced, under other names
     try:
         # The first file, the table, is moved last: whenever it exists, the file with its facts exists.
         for target, path in reversed(unfinished.items()):
             if overwrite:
+                if os.path.lexists(target):
+                    kept[target] = _keep(target)
                 os.replace(path, target)
             else:
                 move_new(path, target)
-                moved.append(target)
+            moved.append(target)
     except BaseException as error:
-        for done in moved:
-            done.unlink(missing_ok=True)
-        if isinstance(error, FileExistsError):
+        for target_done in moved:
+            if target_done not in kept:
+                target_done.unlink(missing_ok=True)
+        for replaced, copy in kept.items():
+            with suppress(OSError):  # a file that cannot be put back keeps its other name
+                os.replace(copy, replaced)
+                copy.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError) and not overwrite:
             raise _exists(target) from None
         raise
+    for copy in kept.values():
+        with suppress(OSError):
+            copy.unlink()
+
+
+def _keep(target: Path) -> Path:
+    """Give a file a second name, or another one where there are no hard links, and return it."""
+    name = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    try:
+        os.link(target, name, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        os.rename(target, name)
+    return name
 
 
 def new_file(target: Path, mode: int) -> Path:

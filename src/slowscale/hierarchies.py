@@ -6,6 +6,7 @@ A hierarchy says to which label of each level every label of a key column belong
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import pyarrow.compute as pc
 
 from slowscale.arrays import from_list
 from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.tables.engines import DATE
 from slowscale.tables.keys import Keys, label_kind
 from slowscale.typing import Label, PathLike
 
 SHOWN_LABELS = 3  # in an error
+OTHER_LABELS = "other"  # than dates, in a description
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +71,8 @@ class Hierarchy:
         Parameters
         ----------
         column
-            The key column with the codes: text, or whole numbers >= 0.
+            The key column with the codes: text, or whole numbers >= 0 that all have the same number of digits. Codes
+            with leading zeros must be text, because the whole number 1001 does not say that it stands for 01001.
         levels
             For each level, the number of first digits, or characters, that its labels have.
         """
@@ -128,10 +132,12 @@ class Hierarchy:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the column and the levels as values that JSON can represent: a level as pairs of labels."""
+        """Return the column and the levels as values that JSON can represent: a level as pairs of labels.
+
+        Dates are ISO text, and such a level also states the kinds of its labels.
+        """
         levels = {
-            name: level if isinstance(level, int) else [list(pair) for pair in level.items()]
-            for name, level in self.levels.items()
+            name: level if isinstance(level, int) else _described_level(level) for name, level in self.levels.items()
         }
         return {"column": self.column, "levels": levels}
 
@@ -139,7 +145,8 @@ class Hierarchy:
     def from_dict(description: Mapping[str, Any]) -> "Hierarchy":
         """Return the hierarchy that `to_dict` described."""
         levels = {
-            name: level if isinstance(level, int) else dict(level) for name, level in description["levels"].items()
+            name: level if isinstance(level, int) else _read_level(level)
+            for name, level in description["levels"].items()
         }
         return Hierarchy(description["column"], levels)
 
@@ -149,8 +156,9 @@ class Hierarchy:
             raise ParameterError(f"level must be one of {', '.join(self.levels)}, got {level!r}")
         wanted, known = list(labels), self.levels[level]
         if isinstance(known, int):
+            _check_lengths(self.column, wanted)
             return [_first_digits(self.column, label, level, known) for label in wanted]
-        missing = [label for label in wanted if label not in known]
+        missing = [label for label in wanted if not _has(known, label)]
         if missing:
             raise ParameterError(
                 f"hierarchy: {len(missing)} of {len(wanted)} labels of {self.column} have no {level}, such as "
@@ -182,6 +190,43 @@ def _check_digits(levels: Mapping[str, Any]) -> None:
             raise ParameterError(f"levels[{name!r}] must be a number of digits >= 1, got {number}")
 
 
+def _check_lengths(column: str, labels: list[Any]) -> None:
+    """Raise if whole numbers have different lengths: leading zeros may be missing, and the first digits be wrong."""
+    lengths = {len(str(label)): label for label in labels if isinstance(label, int) and not isinstance(label, bool)}
+    if len(lengths) > 1:
+        short, long = lengths[min(lengths)], lengths[max(lengths)]
+        raise ParameterError(
+            f"hierarchy: whole numbers must all have the same number of digits, but {column} has {short} and {long}, "
+            f"so that leading zeros may be missing; declare {column} as text, in the data and in the keys"
+        )
+
+
+def _has(level: Mapping[Any, Any], label: object) -> bool:
+    """Whether a level has a label. In Python, True equals 1, but they are different labels."""
+    first = next(iter(level))
+    return label in level and isinstance(label, bool | np.bool_) == isinstance(first, bool | np.bool_)
+
+
+def _described_level(level: Mapping[Any, Any]) -> list[Any] | dict[str, Any]:
+    """Return a level as pairs of labels that JSON can represent, with the kinds of the labels if there are dates."""
+    pairs = [[_plain_label(label) for label in pair] for pair in level.items()]
+    kinds = [DATE if isinstance(label, date) else OTHER_LABELS for label in next(iter(level.items()))]
+    return {"kinds": kinds, "pairs": pairs} if DATE in kinds else pairs
+
+
+def _read_level(description: Any) -> dict[Any, Any]:
+    if not isinstance(description, Mapping):
+        return dict(description)
+    read = [date.fromisoformat if kind == DATE else _plain_label for kind in description["kinds"]]
+    return {read[0](label): read[1](parent) for label, parent in description["pairs"]}
+
+
+def _plain_label(label: Any) -> Any:
+    if isinstance(label, date):
+        return label.isoformat()
+    return label.item() if isinstance(label, np.generic) else label
+
+
 def _first_digits(column: str, label: Any, level: str, number: int) -> Any:
     text = str(label)
     if isinstance(label, bool) or not isinstance(label, str | int) or text.startswith("-") or len(text) < number:
@@ -209,7 +254,7 @@ def _composed(column: str, levels: Mapping[str, Any]) -> dict[str, dict[Any, Any
             labels = next(iter(found.values()))
             composed = (
                 {label: level[label] for label in labels}
-                if all(label in level for label in labels)
+                if all(_has(level, label) for label in labels)
                 else _through(column, below, name, level)
             )
             _check_nested(below, name, composed)
@@ -219,7 +264,7 @@ def _composed(column: str, levels: Mapping[str, Any]) -> dict[str, dict[Any, Any
 
 
 def _through(column: str, below: tuple[str, dict[Any, Any]], name: str, level: Mapping[Any, Any]) -> dict[Any, Any]:
-    missing = sorted({parent for parent in below[1].values() if parent not in level}, key=repr)
+    missing = sorted({parent for parent in below[1].values() if not _has(level, parent)}, key=repr)
     if missing:
         raise ParameterError(
             f"levels[{name!r}] must map every label of {column} or of {below[0]}, but {_some(missing)} of {below[0]} "

@@ -231,6 +231,12 @@ def _float_above(number: Fraction) -> float:
     return found if Fraction(found) >= number else math.nextafter(found, math.inf)
 
 
+def ranks_in_words(error: float) -> str:
+    """Return an error of rank as a number of records, rounded up: "1 record", "102 records"."""
+    ranks = math.ceil(error)
+    return "1 record" if ranks == 1 else f"{ranks:,} records"
+
+
 def quantile_name(share: float | Fraction) -> str:
     """Return the name of a quantile: "p10" for 0.1, "p99.9" for 0.999."""
     return f"p{100 * float(share):.12g}"
@@ -300,9 +306,9 @@ class PrivateQuantiles(Mapping[str, float]):
     @property
     def note(self) -> str:
         """How accurate the quantiles are, and what a record loses by them, in words."""
-        ranks = f"{math.ceil(self.rank_error):,}"
         words = (
-            f"With probability {percent(self.level)}, every size misses its rank by at most {ranks} records more than "
+            f"With probability {percent(self.level)}, every size misses its rank by at most "
+            f"{ranks_in_words(self.rank_error)} more than "
             f"a grid of {len(self.grid):,} sizes makes necessary. Every record loses {figure(self.loss)} (PRzCDP) "
             f"by all of them together."
         )

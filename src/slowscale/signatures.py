@@ -13,9 +13,8 @@ import json
 import os
 import re
 import stat
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,14 +22,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from slowscale.errors import ParameterError, ParameterTypeError, SignatureError, SlowscaleError
 from slowscale.facts import Facts
-from slowscale.files import free_target, write_files
-from slowscale.release.files import METADATA
+from slowscale.files import comparable_name, free_target, write_files
+from slowscale.release.files import BASIC_METADATA, FILE_ENTRIES, METADATA
 from slowscale.signing_keys import fingerprint, read_private_key, read_public_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 SIGNATURE_ENDING = ".sig"
+PACKAGE_ENDING = ".datapackage.json"
+# What is said of a file in which no release is named.
+NO_RELEASE = "the file is not a release of slowscale"
+NOT_READ = {
+    ".xlsx": "the release in an Excel file is not read here; the sheet 'Notes' of a published file states it",
+    ".json": "the file has no table of its own",
+    ".html": "the file has no table of its own",
+}
 SIGNATURE_FORMAT = "slowscale-signature/1"
 ALGORITHM = "Ed25519"
 # What is signed starts with this line, so that no signature made for another purpose can be taken for one of these.
@@ -52,7 +59,8 @@ class SignedFile:
     size, sha256
         Its size in bytes, and its SHA-256 in hexadecimal digits.
     facts
-        The name of the file with its facts, for a CSV file; a Parquet file holds its facts itself.
+        The name of the file with its facts, for a CSV file: NAME.csv.json, or the data package of a published file. A
+        Parquet file holds its facts itself.
     release, dataset
         The identifier of the release in it and the name of the data set, as its facts state them; None if the file is
         not a release, or the data set has no name.
@@ -134,7 +142,7 @@ class Verified:
 
 def _release_in_words(file: SignedFile) -> str:
     if file.release is None:
-        return "the file is not a release of slowscale"
+        return NOT_READ.get(Path(file.name).suffix.lower(), NO_RELEASE)
     return f"release {file.release}" + ("" if file.dataset is None else f" of the data set {file.dataset!r}")
 
 
@@ -148,7 +156,8 @@ def sign(
 ) -> Path:
     """Sign published files, and return the path of the signature file.
 
-    The facts of a CSV file, which are in a JSON file beside it, are signed with it.
+    The facts of a CSV file, which are in a JSON file beside it, are signed with it: NAME.csv.json, or the data package
+    of a published file.
 
     Parameters
     ----------
@@ -172,7 +181,7 @@ def sign(
             raise ParameterTypeError(f"paths must be text or os.PathLike, got {type(path).__name__}")
     places = with_facts_files([Path(path) for path in files])
     target = free_target(signature_path(places[0]) if signature is None else signature, SIGNATURE_ENDING, overwrite)
-    _check_places(places, target)
+    check_places(places, target)
     secret = read_private_key(key, passphrase)
     try:
         entries = [_measured(place, places) for place in places]
@@ -259,21 +268,40 @@ def signature_path(path: str | os.PathLike[str]) -> Path:
 
 
 def with_facts_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the files, each CSV file followed by the JSON file with its facts if that exists."""
+    """Return the files, each CSV file followed by the JSON files with its facts that exist."""
     found: list[Path] = []
     for path in paths:
-        facts = _facts_name(path.name)
-        beside = [] if facts is None else [path.with_name(facts)]
-        found += [one for one in (path, *filter(os.path.lexists, beside)) if one not in found]
+        beside = [path.with_name(name) for name in _facts_beside(path)]
+        found += [one for one in (path, *beside) if one not in found]
     return found
 
 
-def _facts_name(name: str) -> str | None:
-    """Return the name of the file that holds the facts of a table, or None if the table holds them itself."""
-    return f"{name}.json" if name.lower().endswith(".csv") else None
+def _facts_names(name: str) -> list[str]:
+    """Return the names that the file with the facts of a CSV file may have; none for other files.
+
+    They are NAME.csv.json for NAME.csv, and data packages: NAME.datapackage.json, or STEM.datapackage.json for
+    STEM-TABLE.csv.
+    """
+    if not name.lower().endswith(".csv"):
+        return []
+    parts = name[: -len(".csv")].split("-")
+    stems = ["-".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return [f"{name}.json", *(f"{stem}{PACKAGE_ENDING}" for stem in stems if stem)]
 
 
-def _check_places(places: Sequence[Path], target: Path) -> None:
+def _facts_beside(path: Path) -> list[str]:
+    """Return the names of the files that exist and would be read as the facts of a CSV file."""
+    names = _facts_names(path.name)
+    found = [name for name in names[:2] if os.path.lexists(path.with_name(name))]
+    for name in names[2:]:  # the data package of other tables may have such a name too
+        if os.path.lexists(path.with_name(name)):
+            # What cannot be read is not a data package.
+            with suppress(Exception), _opened(path.with_name(name)) as file:
+                found += [name] if path.name in _tables_in(file, name) else []
+    return found
+
+
+def check_places(places: Sequence[Path], target: Path) -> None:
     """Raise unless all files are in the folder of the signature, and no two have names that a system confuses."""
     folder = os.path.realpath(target.parent)
     for place in places:
@@ -284,11 +312,11 @@ def _check_places(places: Sequence[Path], target: Path) -> None:
             )
         if problem := _name_problem(place.name):
             raise ParameterError(f"paths: {place.name!r} {problem}; rename the file")
-    names = [_comparable(place.name) for place in places]
+    names = [comparable_name(place.name) for place in places]
     for i, place in enumerate(places):
         if names[i] in names[:i]:
             raise ParameterError(f"paths: {place.name} is given twice, or another file's name differs only in case")
-    if _comparable(target.name) in names:
+    if comparable_name(target.name) in names:
         raise ParameterError(f"signature must be another file than those that are signed, got {target}")
 
 
@@ -301,11 +329,6 @@ def _name_problem(name: str) -> str | None:
     if len(name.encode("utf-8", "replace")) > LONGEST_FILE_NAME:
         return f"is longer than {LONGEST_FILE_NAME} bytes"
     return None
-
-
-def _comparable(name: str) -> str:
-    """Return a name as systems compare it that ignore case, or how an accent is written."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 # --- the files ---
@@ -356,35 +379,46 @@ def _measured(path: Path, places: Sequence[Path]) -> SignedFile:
         facts = _facts_in(file, path.name)
     if size > LARGEST_FILE:
         raise SignatureError(f"{path} is too large", "unreadable", path.name)
-    beside = _facts_name(path.name)
-    if beside is not None and path.with_name(beside) in places:
+    given = {place.name for place in places}
+    beside = next((name for name in _facts_names(path.name) if name in given), None)
+    if beside is not None:
         with _opened(path.with_name(beside)) as file:
             facts = _facts_in(file, beside)
-    elif beside is not None:
-        beside = None
-    return _with_release(SignedFile(path.name, size, digest, beside), facts)
+    return _with_release(SignedFile(path.name, size, digest, beside), facts.get(path.name))
 
 
-def _facts_in(file: BinaryIO, name: str) -> Mapping[str, Any] | None:
-    """Return the facts in a Parquet file or in a JSON file, or None if there are none."""
-    import pyarrow.parquet
-
+def _facts_in(file: BinaryIO, name: str) -> dict[str, Mapping[str, Any]]:
+    """Return the facts in a Parquet file or in a JSON file, by the name of the table that they are about."""
     file.seek(0)
     try:
-        if name.lower().endswith(".parquet"):
-            found = json.loads((pyarrow.parquet.read_schema(file).metadata or {})[METADATA])
-        elif name.lower().endswith(".csv.json"):
-            found = json.load(file)
-        else:
-            return None
+        found = _tables_in(file, name)
     except Exception:  # any file may be signed, also one that only looks like a release
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("id"), str) and "policy" in found else None
+        return {}
+    return {
+        table: facts
+        for table, facts in found.items()
+        if isinstance(facts, dict) and isinstance(facts.get("id"), str) and "policy" in facts
+    }
+
+
+def _tables_in(file: BinaryIO, name: str) -> dict[str, Any]:
+    """Return the tables that a file is about, each with its facts or what stands in their place."""
+    import pyarrow.parquet
+
+    if name.lower().endswith(".parquet"):
+        metadata = pyarrow.parquet.read_schema(file).metadata or {}
+        return {name: json.loads(metadata.get(METADATA) or metadata[BASIC_METADATA])}
+    if name.lower().endswith(".csv.json"):
+        return {name[: -len(".json")]: json.load(file)}
+    if name.lower().endswith(PACKAGE_ENDING):
+        resources = json.load(file)["resources"]
+        return {one["path"]: (one.get("slowscale") or {}).get("facts") for one in resources}
+    return {}
 
 
 def _with_release(file: SignedFile, facts: Mapping[str, Any] | None) -> SignedFile:
-    """Return an entry with the release that the facts name. The JSON file beside a CSV file is not itself a release."""
-    if facts is None or file.name.lower().endswith(".csv.json"):
+    """Return an entry with the release that the facts name."""
+    if facts is None:
         return replace(file, release=None, dataset=None)
     return replace(file, release=_printable(facts["id"]), dataset=_printable(facts.get("dataset")))
 
@@ -398,7 +432,7 @@ def _verify_files(place: Path, listed: tuple[SignedFile, ...]) -> tuple[tuple[Si
     """Compare the files with the signature; return the entries, and the facts of the file that was asked for."""
     folder, names = place.parent, {one.name for one in listed}
     own = next(one for one in listed if one.name == place.name)
-    found: dict[str, Mapping[str, Any] | None] = {}
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
     problems: list[SignatureError] = []
     for one in listed:
         path = folder / one.name
@@ -409,8 +443,9 @@ def _verify_files(place: Path, listed: tuple[SignedFile, ...]) -> tuple[tuple[Si
         except SignatureError as error:
             problems.append(error)
     for one in listed:
-        beside = _facts_name(one.name)
-        if one.name in found and beside is not None and beside not in names and os.path.lexists(folder / beside):
+        for beside in _facts_beside(folder / one.name) if one.name in found else ():
+            if beside in names:
+                continue
             problems.append(
                 SignatureError(
                     f"{folder / beside} is not in the signature, but it would be read as the facts of {one.name}; "
@@ -420,14 +455,14 @@ def _verify_files(place: Path, listed: tuple[SignedFile, ...]) -> tuple[tuple[Si
                 )
             )
         facts = found.get(one.facts or one.name)
-        if one.name in found and (one.facts or one.name) in found and _with_release(one, facts) != one:
+        if one.name in found and facts is not None and _with_release(one, facts.get(one.name)) != one:
             problems.append(
                 SignatureError(f"{folder / one.name}: its facts are not those that the signature states", "facts")
             )
     if problems:
         _raise_all(problems, place)
     present = tuple(replace(one, present=one.name in found) for one in listed)
-    return present, _as_facts(found.get(own.facts or own.name))
+    return present, _as_facts(found[own.facts or own.name].get(own.name))
 
 
 def _raise_all(problems: Sequence[SignatureError], place: Path) -> NoReturn:
@@ -436,7 +471,7 @@ def _raise_all(problems: Sequence[SignatureError], place: Path) -> NoReturn:
     raise SignatureError("; ".join(map(str, (first, *others))), first.reason, first.file)
 
 
-def _compared(path: Path, signed: SignedFile) -> Mapping[str, Any] | None:
+def _compared(path: Path, signed: SignedFile) -> dict[str, Mapping[str, Any]]:
     """Return the facts in a file, or raise unless the file is as it was signed."""
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -458,7 +493,7 @@ def _as_facts(found: Mapping[str, Any] | None) -> Facts | None:
     """Return facts, or None if this version of slowscale cannot read them: the files are as signed even so."""
     if found is None:
         return None
-    entries = {name: value for name, value in found.items() if name not in ("types", "escaped")}
+    entries = {name: value for name, value in found.items() if name not in FILE_ENTRIES}
     try:
         return Facts.from_file(entries)
     except (SlowscaleError, TypeError, ValueError, AttributeError):
@@ -568,12 +603,12 @@ def _checked(whole: Mapping[str, Any]) -> bytes:
         if not isinstance(one, dict):
             raise _NotStrictError("its list of files is not one")
         _check_file(one)
-    names = [_comparable(one["name"]) for one in files]
+    names = [comparable_name(one["name"]) for one in files]
     if len(set(names)) != len(names):
         raise _NotStrictError("it lists a file twice, or two names that differ only in case")
     listed = {one["name"] for one in files}
     for one in files:
-        if one["facts"] is not None and (one["facts"] != _facts_name(one["name"]) or one["facts"] not in listed):
+        if one["facts"] is not None and one["facts"] not in listed.intersection(_facts_names(one["name"])):
             raise _NotStrictError(f"the facts of {one['name']!r} are not in it")
     return base64.b64decode(text)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PASSPHRASE_VARIABLE = "SLOWSCALE_KEY_PASSPHRASE"
 PRIVATE_ENDING, PUBLIC_ENDING = ".private.pem", ".public.pem"
+LONGEST_PASSPHRASE = 1023  # bytes; OpenSSL takes no longer ones
 LARGEST_KEY_FILE = 65_536  # bytes; a PEM file with an Ed25519 key has about 400
 
 
@@ -62,8 +63,8 @@ def keygen(name: str | os.PathLike[str], passphrase: str | None = None) -> KeyFi
         raise ParameterTypeError(f"name must be text or os.PathLike, got {type(name).__name__}")
     if not Path(name).name:
         raise ParameterError("name must be a path without the endings, such as keys/agency, got an empty name")
-    if passphrase is not None and (not isinstance(passphrase, str) or not passphrase):
-        raise ParameterError("passphrase must be a text that is not empty, or None for a key without a passphrase")
+    if passphrase is not None:
+        _check_passphrase(passphrase)
     private, public = (Path(f"{os.fspath(name)}{ending}") for ending in (PRIVATE_ENDING, PUBLIC_ENDING))
     for path in (private, public):
         if os.path.lexists(path):
@@ -82,6 +83,18 @@ def keygen(name: str | os.PathLike[str], passphrase: str | None = None) -> KeyFi
 
     write_files({private: lambda target: target.write_bytes(secret), public: write_public}, confidential=True)
     return KeyFiles(private, public, fingerprint(key.public_key()))
+
+
+def _check_passphrase(passphrase: object) -> None:
+    """Raise unless a key can be encrypted with a passphrase. The error does not show it."""
+    if not isinstance(passphrase, str) or not passphrase:
+        raise ParameterError("passphrase must be a text that is not empty, or None for a key without a passphrase")
+    try:
+        length = len(passphrase.encode())
+    except UnicodeEncodeError:
+        raise ParameterError("passphrase must be text that can be written in UTF-8, without surrogates") from None
+    if length > LONGEST_PASSPHRASE:
+        raise ParameterError(f"passphrase must have at most {LONGEST_PASSPHRASE:,} bytes in UTF-8, got {length:,}")
 
 
 def fingerprint(key: "Ed25519PublicKey") -> str:

@@ -247,6 +247,16 @@ def _check_largest(found: Sequence[RecordSize], columns: Sequence[str], argument
                 )
 
 
+def names_the_largest(sizes: Mapping[str, float]) -> bool:
+    """Return whether the name of the largest of some named sizes says that it is the largest record.
+
+    >>> names_the_largest({"p90": 5e6, "largest firm": 4e10}), names_the_largest({"p50": 3e5, "p90": 5e6})
+    (True, False)
+    """
+    most = max(sizes.values())
+    return any(size == most and LARGEST_WORD.search(name) is not None for name, size in sizes.items())
+
+
 def default_sizes(policies: Sequence[tuple[Policy, float | None]]) -> tuple[RecordSize, ...]:
     """Return powers of ten from sizes with a very small loss to sizes with a very large one, in every column.
 

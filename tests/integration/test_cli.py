@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import stat
@@ -107,6 +108,9 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "ledger show l",
         "ledger history l",
         "ledger verify l --against out.parquet",
+        "keygen key",
+        "sign out.parquet --key key.private.pem",
+        "verify out.parquet --key key.public.pem",
         "ledger raise-cap l cattle --mechanism root --param k=4 --param sigma=0.5 --times 2 --reason more --yes",
     ]
     for command in commands:
@@ -114,7 +118,8 @@ def test_every_command_imports_what_it_needs(tmp_path):
     names = {(command.name or command.callback.__name__).replace("_", "-") for command in app.registered_commands}
     names |= {f"ledger {command.callback.__name__.replace('_', '-')}" for command in ledger_app.registered_commands}
     tried = {" ".join(command.split()[: 2 if command.startswith("ledger") else 1]) for command in commands}
-    assert tried == names - {"study"}  # test_a_study_of_own_data runs the program, too
+    # test_a_study_of_own_data and test_workbench.py run the program, too.
+    assert tried == names - {"study", "serve"}
 
 
 def test_a_csv_file_of_the_user(tmp_path):
@@ -308,6 +313,25 @@ def test_mistakes_in_advise_name_the_options(arguments, words, tmp_path):
     assert words in done.stderr
 
 
+def test_compare_says_what_at_must_be(tmp_path):
+    words = run("compare", "--std", 1e6, "--at", 0, folder=tmp_path, code=2).stderr
+    assert "--at must be above 0 where --std is above 10,000" in words
+    assert "sigma" not in words
+    run("compare", "--std", 75, "--at", 0, folder=tmp_path)
+
+
+def test_warnings_are_in_the_words_of_the_plan(tmp_path):
+    (tmp_path / "d.csv").write_text("x\n1\n2\n")
+    (tmp_path / "p.toml").write_text(
+        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "exponential-polylog"\nd = 75\n'
+        '[output]\ncsv = "out.csv"\n'
+    )
+    for command in (["check"], ["inspect"], ["release", "--yes"]):
+        words = run(command[0], "p.toml", *command[1:], folder=tmp_path).stderr
+        assert "d is not a standard deviation; for one, write std = … and at = … in place of it" in words
+        assert "calibrate" not in words
+
+
 def test_existing_files_are_not_overwritten_and_nothing_is_spent(folder):
     run("release", "plan.toml", "--yes", folder=folder)
     before = (folder / "published.parquet").read_bytes()
@@ -438,8 +462,46 @@ def test_private_quantiles(folder):
     data = ["quantiles", "establishments.parquet", "--column", "emp", "--loss", 0.02, "--yes"]
     words = run(*data, "--grid", "1,10,100", folder=folder).stdout
     assert "every size misses its rank by at most" in words
-    run(*data, "--ledger", "other.ledger", folder=folder)
+    done = run(*data, "--ledger", "other.ledger", folder=folder)
     assert ss.Ledger(folder / "other.ledger").spent({}) == 0.02
+    assert "the ledger has no caps" in done.stderr
+    assert "charged to other.ledger: 0.02 for every record" in done.stderr
+
+
+def test_quantiles_say_what_they_are_charged_to_and_print_what_advise_takes(tmp_path):
+    (tmp_path / "tax.csv").write_text("tax\n" + "\n".join(str(2**i) for i in range(20)) + "\n")
+    asked = ["quantiles", "tax.csv", "--column", "tax", "--loss", 10, "--grid", "1:1e7:4", "--yes"]
+    done = run(*asked, "--at", "0.5,0.9", folder=tmp_path)
+    assert "warning: there is no ledger: nothing records what these quantiles cost" in done.stderr
+    assert "; name one with --ledger" in done.stderr
+    records = re.search(r'slowscale advise --records "(p50=[\d.]+,p90=[\d.]+)"$', done.stdout, re.M)[1]
+    asking = ["advise", "--records", records, "--interval", 50, "--plan", "p.toml", "--data", "tax.csv"]
+    advised = run(*asking, "--column", "tax", folder=tmp_path).stdout
+    assert "No size is named the largest" in advised
+    run("check", "p.toml", folder=tmp_path)
+    many = run(*asked, "--at", ",".join(str(i / 10) for i in range(1, 10)), "--json", folder=tmp_path)
+    assert "there is no ledger" in many.stderr
+    assert len(json.loads(many.stdout)["quantiles"]) == 9
+    many = run(*asked, "--at", ",".join(str(i / 10) for i in range(1, 10)), folder=tmp_path).stdout
+    assert "advise takes at most 8 of these sizes" in many
+
+
+def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
+    for name in ("tax", "wages"):
+        (tmp_path / f"{name}.csv").write_text("x\n1\n2\n3\n")
+    options = ["--column", "x", "--loss", 0.1, "--grid", "1,10,100", "--yes", "--ledger", "l"]
+    run("quantiles", "tax.csv", *options, folder=tmp_path)
+    refused = run("quantiles", "wages.csv", *options, folder=tmp_path, code=5).stderr
+    assert "belongs to the data set 'tax', not to 'wages'" in refused
+    assert "correct the name with --dataset" in refused
+    run("quantiles", "wages.csv", *options, "--dataset", "tax", folder=tmp_path)
+    for name in ("tax", "wages"):
+        advised = ["advise", "--records", "p50=2,largest=9", "--interval", 50, "--plan", f"{name}.toml"]
+        run(*advised, "--data", f"{name}.csv", "--column", "x", folder=tmp_path)
+        plan = tmp_path / f"{name}.toml"
+        plan.write_text(plan.read_text().replace('"plan.ledger"', '"l"').replace('"published', f'"of-{name}'))
+    run("release", "tax.toml", "--yes", folder=tmp_path)
+    assert "belongs to the data set 'tax'" in run("release", "wages.toml", "--yes", folder=tmp_path, code=5).stderr
 
 
 @pytest.mark.parametrize(
@@ -453,6 +515,7 @@ def test_private_quantiles(folder):
         (["--grid", "3,2"], "--grid must be 2 to 1000 increasing numbers"),
         (["--level", 2], "--level must be a number between 0 and 1"),
         (["--ledger", "x.ledger"], "--ledger must not be given with a plan"),
+        (["--dataset", "x"], "--dataset must not be given with a plan"),
         (["--column", "pay"], "there is no column 'pay'; did you mean"),
     ],
 )

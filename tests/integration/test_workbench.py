@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -344,6 +345,14 @@ class TestAttacks:
         shown = re.search(r'field-problem">(.*?)</p>', "".join(words)).group(1)
         assert html.unescape(shown) in str(refused.value)
 
+    def test_sizes_without_a_largest_record_are_not_taken(self, server, folder):
+        before = (folder / "plan.toml").read_text()
+        asked = {"column": "emp", "name0": "p50", "size0": "12", "name1": "p90", "size1": "200", "interval": "150"}
+        answer = server.client().post("/noise", data=asked)
+        assert answer.status_code == 400
+        assert "add the largest record that may occur" in answer.text
+        assert (folder / "plan.toml").read_text() == before
+
     def test_two_tabs_that_save_at_once(self, server, folder):
         client = server.client()
         page = client.get("/cost").text
@@ -354,16 +363,18 @@ class TestAttacks:
         assert "was changed since this page was loaded" in answer.text
         assert "one.ledger" in (folder / "plan.toml").read_text()
 
-    def test_two_tabs_that_release_at_once(self, server, folder):
+    def test_tabs_that_release_at_once(self, server, folder):
         client = server.client()
-        tabs = [question(client), question(client)]
-        answers = [client.post("/release", data=tab) for tab in (tabs[0], tabs[0], tabs[1])]
-        wait_for(lambda: not any(job.open for job in Jobs(folder).all()))
-        assert [answer.status_code for answer in answers[:2]] == [200, 200]
-        done = [job for job in Jobs(folder).all() if job.status == "done"]
-        charges = len(ss.Ledger(folder / "plan.ledger").account.charges)
-        assert len(done) == charges == 1
-        assert answers[2].status_code == 409 or any(job.status == "refused" for job in Jobs(folder).all())
+        tabs = [question(client) for _ in range(4)]
+        with ThreadPoolExecutor(5) as pool:
+            answers = list(pool.map(lambda tab: client.post("/release", data=tab), [*tabs, tabs[0]]))
+        wait_for(lambda: not any(job.open for job in jobs_of(folder).all()))
+        (job,) = jobs_of(folder).all()
+        assert job.status == "done"
+        assert len(ss.Ledger(folder / "plan.ledger").account.charges) == 1
+        refused = [answer for answer in answers if answer.status_code == 409]
+        assert len(refused) >= 3
+        assert all("another release is running" in answer.text for answer in refused)
 
     def test_a_server_that_is_killed_in_a_release(self, folder):
         ready(folder)
@@ -373,36 +384,63 @@ class TestAttacks:
             server.kill()
         with serving(folder) as server:
             client = server.client()
-            (job,) = Jobs(folder).all()
-            wait_for(lambda: Jobs(folder).get(job.name).status == "done")
+            (job,) = jobs_of(folder).all()
+            wait_for(lambda: jobs_of(folder).get(job.name).status == "done")
             assert "Released" in client.get(f"/release/{job.name}").text
             assert "published.parquet" in client.get("/report").text
         assert ss.Ledger(folder / "plan.ledger").verify() == []
         assert len(ss.Ledger(folder / "plan.ledger").account.charges) == 1
 
-    def test_a_release_that_is_killed(self, server, folder):
+    @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+    def test_a_release_that_is_stopped_says_whether_it_was_charged(self, server, folder, stop):
         client = server.client()
         fields = question(client)
         assert client.post("/release", data=fields).status_code == 200
-        job = Jobs(folder).get(fields["name"])
-        os.kill(job.pid, signal.SIGKILL)
-        wait_for(lambda: not Jobs(folder).get(job.name).open)
+        job = jobs_of(folder).get(fields["name"])
+        if stop == signal.SIGINT:
+            client.post(f"/release/{job.name}/cancel")
+        else:
+            os.kill(job.pid, stop)
+        wait_for(lambda: not jobs_of(folder).get(job.name).open)
         ledger = folder / "plan.ledger"
         charged = ledger.exists() and len(ss.Ledger(ledger).account.charges) == 1
-        if Jobs(folder).get(job.name).status == "stopped":
-            text = client.get(f"/release/{job.name}").text
+        status = jobs_of(folder).get(job.name).status
+        assert status in ("done", "cancelled" if stop == signal.SIGINT else "stopped")
+        text = client.get(f"/release/{job.name}").text
+        if status != "done":
             assert ("It was charged" in text) == charged
             assert ("Nothing was charged" in text) != charged
+            # A later release does not change what is said about this one.
+            again = question(client) | {"overwrite": "yes"}
+            client.post("/release", data=again)
+            wait_for(lambda: jobs_of(folder).get(again["name"]).status == "done")
+            assert client.get(f"/release/{job.name}").text == text
+        assert ss.Ledger(ledger).verify() == []
 
-    def test_a_release_that_is_cancelled(self, server, folder):
+    def test_a_release_that_fails_after_its_charge_says_so(self, server, folder):
         client = server.client()
         fields = question(client)
+        (folder / "published.parquet").mkdir()  # appears after the check
         client.post("/release", data=fields)
-        client.post(f"/release/{fields['name']}/cancel")
-        wait_for(lambda: not Jobs(folder).get(fields["name"]).open)
-        assert Jobs(folder).get(fields["name"]).status in ("cancelled", "done", "stopped")
-        if (folder / "plan.ledger").exists():
-            assert ss.Ledger(folder / "plan.ledger").verify() == []
+        wait_for(lambda: not jobs_of(folder).get(fields["name"]).open)
+        text = client.get(f"/release/{fields['name']}").text
+        ledger = folder / "plan.ledger"
+        charged = ledger.exists() and len(ss.Ledger(ledger).account.charges) == 1
+        assert ("Nothing was charged" in text) != charged
+
+    @pytest.mark.parametrize(
+        "state", ["[]", '{"files": 5}', '{"started": 5, "status": 7}', '{"message": []}', "{", "5"]
+    )
+    def test_damaged_jobs_are_no_trouble(self, server, folder, state):
+        place = jobs_of(folder).folder / ("0" * 32)
+        place.mkdir(parents=True)
+        (place / "state.json").write_text(state)
+        for pid in ("-1", "0", "1", "x"):
+            (place / "pid").write_text(pid)
+            assert jobs_of(folder).get("0" * 32) is None or not jobs_of(folder).get("0" * 32).open
+        client = server.client()
+        for path in ("/release", "/report", f"/release/{'0' * 32}"):
+            assert client.get(path).status_code in (200, 404)
 
     def test_a_plan_that_was_changed_after_the_confirmation(self, server, folder):
         client = server.client()
@@ -412,6 +450,10 @@ class TestAttacks:
         answer = client.post("/release", data=fields)
         assert answer.status_code == 409
         assert not (folder / "plan.ledger").exists()
+
+
+def jobs_of(folder):
+    return Jobs(folder, folder / "plan.toml")
 
 
 def wait_for(done, seconds=90):

@@ -27,7 +27,7 @@ def mode(path):
 def no_links(monkeypatch):
     """Make os.link fail as on a file system without hard links."""
 
-    def refuse(source, target):
+    def refuse(source, target, follow_symlinks=True):
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -113,6 +113,29 @@ def test_all_or_none(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "another's"}
     write_files({first: text("new"), second: text("new")}, overwrite=True)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
+
+
+@pytest.mark.usefixtures("links")
+def test_files_that_were_replaced_are_put_back(tmp_path, monkeypatch):
+    old, link, new = (tmp_path / name for name in ("old", "link", "new"))
+    old.write_text("old")
+    link.symlink_to("old")
+    replace = os.replace
+
+    def fail(source, target):
+        if target == old and source.read_text() == "2":
+            raise PermissionError(errno.EACCES, "The file is open elsewhere")
+        replace(source, target)
+
+    files = {old: text("2"), link: text("2"), new: text("2")}  # the first one is moved last
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(ss.EngineError, match="open elsewhere"):
+        write_files(files, overwrite=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"old": "old", "link": "old"}
+    assert link.is_symlink()
+    monkeypatch.setattr(os, "replace", replace)
+    write_files(files, overwrite=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(("old", "link", "new"), "2")
 
 
 @pytest.mark.usefixtures("links", "umask")

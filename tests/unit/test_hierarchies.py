@@ -1,5 +1,6 @@
 """Hierarchies of labels: made from mappings, digits and files, and what is refused."""
 
+import json
 from datetime import date
 
 import numpy as np
@@ -69,6 +70,35 @@ def test_descriptions_come_back():
     assert ss.Hierarchy.from_dict(h.to_dict()) == h
     digits = ss.Hierarchy.digits("naics", {"sector": 2})
     assert ss.Hierarchy.from_dict(digits.to_dict()) == digits
+
+
+def test_dates_come_back_from_json():
+    days = {date(2024, 1, 31): date(2024, 1, 1), date(2024, 2, 29): date(2024, 2, 1)}
+    for levels in ({"month": days}, {"month": days, "year": {date(2024, 1, 1): 2024, date(2024, 2, 1): 2024}}):
+        h = ss.Hierarchy("day", levels)
+        back = ss.Hierarchy.from_dict(json.loads(json.dumps(h.to_dict())))
+        assert back == h
+        assert back.labels("month", [date(2024, 2, 29)]) == [date(2024, 2, 1)]
+    numbers = ss.Hierarchy("k", {"half": {np.int64(3): np.True_}})
+    assert json.loads(json.dumps(numbers.to_dict()))["levels"] == {"half": [[3, True]]}
+
+
+def test_whole_numbers_without_their_leading_zeros():
+    h = ss.Hierarchy.digits("county", {"state": 2})
+    with pytest.raises(ss.ParameterError, match=r"county has 1003 and 11001, .* declare county as text"):
+        h.label_column("state", pa.array([1001, 1003, 11001]))
+    assert h.labels("state", ["1125", "112"]) == ["11", "11"]
+
+
+def test_booleans_are_not_whole_numbers():
+    numbers = ss.Hierarchy("k", {"g": {0: "a", 1: "b"}})
+    booleans = ss.Hierarchy("k", {"g": {False: "a", True: "b"}})
+    for h, labels in ((numbers, [True, False]), (booleans, [0, 1])):
+        with pytest.raises(ss.ParameterError, match="2 of 2 labels of k have no g"):
+            h.labels("g", labels)
+    with pytest.raises(ss.ParameterError, match="is missing"):
+        ss.Hierarchy("k", {"g": {"x": 0, "y": 1}, "h": {False: "a", True: "b"}})
+    assert numbers.labels("g", [1]) == booleans.labels("g", [True]) == ["b"]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,31 @@ def test_losses_of_entities():
     assert found.losses.records == 2
 
 
+@pytest.mark.parametrize("source", ["csv", "frame"])
+def test_negative_values_that_a_release_refuses_have_no_loss(tmp_path, source):
+    values = ["5", "-9", " 7 ", "-0.0", "-.5"]
+    (tmp_path / "r.csv").write_text("x\n" + "".join(f"{value}\n" for value in values))
+    data = tmp_path / "r.csv" if source == "csv" else pa.table({"x": [float(value) for value in values]})
+    root = ss.Root(2, 1)
+    found = ss.Session(data).inspect(ss.Query({"x": root}))
+    assert found.columns[0].negative == 2
+    assert found.losses.records == 3
+    assert found.losses.largest[1] == pytest.approx(float(root.policy(7)))
+    zero = ss.Session(data).inspect(ss.Query({"x": root}, negatives="zero")).losses
+    assert (zero.records, zero.largest[1]) == (5, pytest.approx(float(root.policy(7))))
+    gaussian = ss.Session(data).inspect(ss.Query({"x": ss.Gaussian(1)})).losses
+    assert (gaussian.records, gaussian.largest[1]) == (5, pytest.approx(81 / 2))
+
+
+def test_records_without_an_entity_are_not_one_entity():
+    table = pa.table({"firm": ["a", None, "b", None], "state": ["IOWA"] * 4, "x": [1, 50, 3, 70]})
+    session = ss.Session(table, protect="firm")
+    found = session.inspect(ss.Query({"x": ss.Gaussian(1)}, keys=KEYS))
+    assert (found.losses.records, found.losses.largest[1]) == (2, 4.5)
+    nobody = ss.Session(table.filter(table["firm"].is_null()), protect="firm")
+    assert nobody.inspect(ss.Query({"x": ss.Gaussian(1)}, keys=KEYS)).losses is None
+
+
 def test_everything_is_marked_confidential(tmp_path):
     found = ss.Session(TABLE).inspect(QUERY)
     assert repr(found).startswith("CONFIDENTIAL")

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -253,7 +254,7 @@ def test_the_result():
     assert found.rank_error == QuantilesQuery.of("x", found.at, 4000, found.grid).rank_error()
     shown = repr(found)
     assert "p99.9: 5,000" in shown
-    assert "With probability 95 %, every size misses its rank by at most 1 records" in shown
+    assert "With probability 95 %, every size misses its rank by at most 1 record more" in shown
     assert "Every record loses 4,000 (PRzCDP)" in shown
     assert "<td>p25</td><td>5.5</td>" in found._repr_html_()
     assert "NOT PRIVATE" not in shown
@@ -311,7 +312,7 @@ def test_a_failure_after_the_scan_costs_nothing_and_a_crash_while_drawing_is_cha
         def words(self, count):
             raise RuntimeError("no bits")
 
-    session = ss.Session(TABLE, tmp_path / "l.ledger", bits=Broken())
+    session = ss.Session(TABLE, tmp_path / "l.ledger", {"*": ss.Gaussian(1).policy}, bits=Broken())
     with pytest.raises(RuntimeError):
         session.quantiles("x", loss=0.1)
     assert session.spent({}) == 0.1
@@ -360,6 +361,21 @@ def test_a_warning_if_caps_do_not_limit_quantiles():
         ss.Session(frame).quantiles("x", [0.5], loss=0.01, grid=[1, 2])  # no caps, no promise
 
 
+def test_one_record_is_not_called_records():
+    found = ss.Session(TABLE).quantiles("x", [0.5], loss=50, grid=[1, 2])
+    assert math.ceil(found.rank_error) == 1
+    assert "misses its rank by at most 1 record more than" in repr(found)
+    more = ss.Session(TABLE).quantiles("x", [0.5], loss=1e-6, grid=[1, 2])
+    assert re.search(r"at most [\d,]+ records more than", repr(more))
+
+
+def test_a_warning_if_a_ledger_has_no_caps(tmp_path):
+    session = ss.Session(pa.table({"x": [1, 2, 3]}), tmp_path / "l")
+    with pytest.warns(ss.CapWarning, match=r"the ledger has no caps\. This .* charged, .* on \"count\" and"):
+        session.quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    assert session.spent({}) == 0.01
+
+
 @pytest.mark.parametrize(
     ("sql", "error", "words"),
     [
@@ -374,7 +390,7 @@ def test_words_about_wrong_columns(tmp_path, sql, error, words):
     """They speak neither of units nor of sums, and a wrong type is refused before the ledger hears of it."""
     table = ibis.duckdb.connect()
     table.raw_sql(f"CREATE TABLE t AS SELECT {sql} AS x")
-    session = ss.Session(table.table("t"), tmp_path / "l.ledger")
+    session = ss.Session(table.table("t"), tmp_path / "l.ledger", {"*": ss.Gaussian(1).policy})
     with pytest.raises(error, match=words) as caught:
         session.quantiles("x", [0.5], loss=0.1)
     assert "unit" not in str(caught.value)

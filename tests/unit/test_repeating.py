@@ -106,13 +106,71 @@ def change(*path):
         (change("columns", "x", "negatives", "zero"), "column 'x' was released with negatives=\"zero\""),
         (change("columns", "x", "at_least", 0), "column 'x' has true sums of at least 0"),
         (change("columns", "x", "unit", "3"), "column 'x' has another type"),
+        (change("columns", "count", "on_grid", False), "column 'count' is a count, which is always a multiple of its"),
+        (change("accounting", "loose"), "accounting must be \"closed\".*got 'loose'"),
+        (change("accounting", "tight"), "its policy is not that of its mechanisms"),
+        (change("policy", 3, {"filtered": False}), '"filtered" must be true where it is written, got False'),
         (change("where", "nope > 1"), "nope"),
         (change("derived", {"z": "sum(x)"}), "one record at a time"),
     ],
 )
 def test_changed_facts(tmp_path, changed, words):
+    given = {"columns": {"x": ss.Gaussian(5), "y": ss.GeneralizedGaussian(p=0.5, sigma=2)}, "count": ss.Gaussian(2)}
     with pytest.raises(ss.ParameterError, match=words):
-        ss.Session(RECORDS).losses(read_back(tmp_path, changed))
+        ss.Session(RECORDS).losses(read_back(tmp_path, changed, where="x < 1000", **given))
+
+
+@pytest.mark.parametrize("unit", ["1x", "0", "1/0", "-1", "", None, 1])
+def test_a_changed_unit(tmp_path, unit):
+    with pytest.raises(ss.EngineError, match=r"is damaged: columns\['x'\] must have a number > 0 as unit"):
+        read_back(tmp_path, change("columns", "x", "unit", unit))
+
+
+TIGHT = {"x": ss.Gaussian(5), "y": ss.GeneralizedGaussian(p=0.5, sigma=2)}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        change("policy", 0, "policy", "sigma", 5000.0),  # a Gaussian has no curve, so its policy must be equal
+        change("policy", 0, "policy", "sigma", 5.01),
+        change("policy", 1, "policy", {"kind": "root", "k": 1, "sigma": 5000.0, "a": 0.0}),
+        change("policy", 2, "policy", "loss", 0.0),  # the count
+        change("policy", 2, "policy", "loss", 0.124),
+        change("columns", "y", "mechanism", "sigma", 20.0),
+        change("columns", "y", "mechanism", "sigma", 2.001),
+        change("accounting", "closed"),
+    ],
+)
+def test_changed_facts_with_tight_accounting(tmp_path, changed):
+    session = ss.Session(RECORDS, bits=Recorded(1), accounting="tight")
+    release = session.sum(TIGHT, keys=KEYS, count=ss.Gaussian(2))
+    release.to_csv(tmp_path / "r.csv")
+    assert ss.Session(RECORDS).losses(ss.read_release(tmp_path / "r.csv")) == session.losses(release)
+    beside = tmp_path / "r.csv.json"
+    facts = json.loads(beside.read_text())
+    changed(facts)
+    beside.write_text(json.dumps(facts))
+    with pytest.raises(ss.ParameterError, match="its policy is not that of its mechanisms"):
+        ss.Session(RECORDS).losses(ss.read_release(tmp_path / "r.csv"))
+
+
+@pytest.mark.parametrize(("factor", "accepted"), [(1.004, True), (0.996, True), (1.03, False), (0.9, False)])
+def test_curves_of_other_versions_may_differ_within_their_precision(tmp_path, factor, accepted):
+    """A count by a curve is a number in the file, which another version may have computed a little differently."""
+    session = ss.Session(RECORDS, bits=Recorded(1), accounting="tight")
+    release = session.sum({"x": ss.Gaussian(5)}, keys=KEYS, count=ss.GeneralizedGaussian(p=0.5, sigma=2))
+    release.to_csv(tmp_path / "r.csv")
+    beside = tmp_path / "r.csv.json"
+    facts = json.loads(beside.read_text())
+    facts["policy"][1]["policy"]["loss"] *= factor
+    beside.write_text(json.dumps(facts))
+    read = ss.read_release(tmp_path / "r.csv")
+    if accepted:
+        assert ss.Session(RECORDS).losses(read).records == 3
+    else:
+        with pytest.raises(ss.ParameterError, match="its policy is not that of its mechanisms"):
+            ss.Session(RECORDS).losses(read)
 
 
 def test_another_release_under_the_same_identifier(tmp_path):

@@ -18,7 +18,7 @@ from scipy import special, stats
 
 import slowscale as ss
 from slowscale.mechanisms.power_sums import root_cumulants
-from slowscale.mechanisms.sum_intervals import sum_ends, sum_half_steps
+from slowscale.mechanisms.sum_intervals import sum_ends, sum_half_steps, sum_variances
 from slowscale.noise.sums import sum_half_widths
 from slowscale.release.numbers import group_sums, number_column, whole_units
 
@@ -311,6 +311,57 @@ def test_the_bias_of_rounding_is_bounded(sigma):
     t, k = np.linspace(0, 1, 101)[:, None], np.arange(-40, 42)
     mean = (k * (noise.cdf(k + 0.5 - t) - noise.cdf(k - 0.5 - t))).sum(axis=1)
     assert np.abs(mean - t[:, 0]).max() <= math.exp(noise._log_peak) / 8 + 1e-12
+
+
+def errors_of_rounding(sigma, places):
+    """Return the bias and the variance of round(t + Z) for places t in units: brute force over all results."""
+    noise = ss.Gaussian(sigma).noise
+    t, k = places[:, None], np.arange(-40, 42)
+    chance = noise.cdf(k + 0.5 - t) - noise.cdf(k - 0.5 - t)
+    mean = (k * chance).sum(axis=1)
+    return mean - places, (k**2 * chance).sum(axis=1) - mean**2
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.3, 0.5, 2.0])
+def test_standard_errors_include_the_bias_of_rounding(sigma):
+    """The largest mean square error over places of the cells, all in the same place or in different ones."""
+    n, unit = np.array([1, 7, 1000]), Fraction(1)
+    bias, variance = errors_of_rounding(sigma, np.linspace(0, 0.5, 4001))
+    worst = (n[:, None] * variance + (n[:, None] * bias) ** 2).max(axis=1)
+    found = sum_variances(ss.Gaussian(sigma), None, None, n, unit, False)
+    assert np.all(found >= worst * (1 - 1e-6))
+    assert np.all(found <= worst * 1.2)
+    some = np.random.default_rng(1).integers(0, 4001, (200, 7))
+    assert np.all(variance[some].sum(axis=1) + bias[some].sum(axis=1) ** 2 <= found[1] * (1 + 1e-9))
+    on_grid = sum_variances(ss.Gaussian(sigma), None, None, n, unit, True)
+    assert on_grid == pytest.approx(n * variance[0], rel=1e-6)
+    # Without the bias of the sum, the error would be far too small: this test can fail.
+    assert sigma > 0.3 or n[2] * found[0] < worst[2] / 5
+
+
+def test_sums_of_coarse_cells_are_reported_as_biased(tmp_path):
+    labels = [f"{i:03}" for i in range(400)]
+    records = pd.DataFrame({"k": labels, "v": 0.25, "whole": 3})
+    session = ss.Session(records, bits=Recorded(2))
+    with pytest.warns(ss.UnitWarning):
+        cells = session.sum({"v": ss.Gaussian(0.1), "whole": ss.Gaussian(0.1)}, keys=ss.Keys.cross({"k": labels}))
+    with pytest.warns(ss.UnitWarning, match="column 'v' .* biases the sums of its cells by up to") as caught:
+        rolled = cells.rollup()
+    assert len(caught) == 1
+    assert "biases the sums" in rolled.facts.rollup.rules["v"]
+    assert "bias" not in rolled.facts.rollup.rules["whole"]
+    assert rolled.facts.columns["v"].rounding_bias == 400 * cells.facts.columns["v"].rounding_bias > 30
+    assert rolled.facts.columns["whole"].rounding_bias == 0
+    error = abs(rolled.table["v"][0].as_py() - 100)
+    assert rolled.table["v_se"][0].as_py() * 2 > error > 4 * math.sqrt(400 * cells.unbiased_variance("v")[0])
+    assert rolled.table["v_low"][0].as_py() <= 100 <= rolled.table["v_high"][0].as_py()
+    assert rolled.unbiased_variance("v")[0] == pytest.approx(rolled.table["v_se"][0].as_py() ** 2, rel=1e-2)
+    query = ss.Query({"v": ss.Gaussian(0.1)}, keys=ss.Keys.cross({"k": labels}))
+    tables = ss.TableSet({"cells": query, "all": ss.Derived("cells")})
+    preview = session.preview(tables)
+    errors = preview.tables[1].errors(preview.tables[1].columns[0])
+    assert errors == pytest.approx([rolled.table["v_se"][0].as_py()] * 3, rel=1e-2)
+    assert any(words.startswith("table 'all': the unit of column 'v'") for words in preview.warnings)
 
 
 @given(

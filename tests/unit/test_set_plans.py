@@ -3,6 +3,7 @@
 import csv
 import json
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -227,6 +228,41 @@ def test_the_tables_survive_a_report_that_fails(plan_file, tmp_path, monkeypatch
     with pytest.raises(ss.EngineError, match="no report"):
         run_plan(read_plan(plan_file()))
     assert len(ss.read_release_set(tmp_path / "tables")) == 5
+
+
+PUBLISHED = """
+[publication]
+title = "Employment"
+tables = { states = "Employment by state" }
+keys = { state = "State", county = "County" }
+basic = ["p.xlsx", "p.csv"]
+columns = { emp = { title = "Employees", unit = "persons" } }
+"""
+
+
+def test_a_set_is_published_and_signed(plan_file, tmp_path):
+    keys = ss.keygen(tmp_path / "agency")
+    plan = read_plan(plan_file(PLAN + 'sign = "agency.private.pem"\n' + PUBLISHED))
+    check_plan(plan)
+    found, files = run_plan(plan)
+    sheets = openpyxl.load_workbook(tmp_path / "p.xlsx")
+    assert [sheets[name]["A1"].value for name in ("cells", "states")] == ["Employment: cells", "Employment by state"]
+    notes = " ".join(str(cell.value) for row in sheets["Notes"].iter_rows() for cell in row)
+    assert f"By all of them together, a record may lose: {found.facts.formula}." in notes
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Employment by state (states)" in report
+    assert ">by State<" in report
+    assert "Employees (persons)" in report
+    for file in files:
+        if file.suffix != ".sig":
+            ss.verify(file, keys.public)
+    table = ss.verify(tmp_path / "p-states.csv", keys.public)
+    assert (table.file.facts, table.file.release) == ("p.datapackage.json", found["states"].facts.id)
+
+
+def test_titles_of_tables_that_there_are_not(plan_file):
+    with pytest.raises(ss.PlanError, match=r"publication.tables.state: 'state' is not a table; did you mean 'states'"):
+        read_plan(plan_file(PLAN + PUBLISHED.replace("{ states", "{ state")))
 
 
 def test_entities(plan_file):

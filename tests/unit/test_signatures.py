@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import slowscale as ss
 from slowscale.cli.app import EXIT_CODES, app
 from slowscale.plan import check_plan, run_plan
+from slowscale.publication import publish
 from slowscale.signing_keys import PASSPHRASE_VARIABLE
 
 KEYS = ss.Keys.cross({"state": ["IA", "TX"]})
@@ -106,7 +107,7 @@ def test_files_that_were_signed_together(folder, release, keys):
     assert "as they were signed: cells.csv.json, nation.parquet, notes.html" in str(found)
     # Each of them finds the signature, which has the name of the first.
     assert ss.verify(folder / "notes.html", keys.public).signature == folder / "cells.csv.sig"
-    assert "not a release" in str(ss.verify(folder / "notes.html", keys.public))
+    assert "the file has no table of its own" in str(ss.verify(folder / "notes.html", keys.public))
     assert ss.verify(folder / "nation.parquet", keys.public).facts == release.facts
 
 
@@ -218,6 +219,57 @@ def test_facts_that_appear_later_are_refused(keys, tmp_path, release):
 
 
 # --- keys and replays ---
+
+
+PUBLICATION = ss.Publication("Cattle")
+
+
+def test_the_data_package_of_a_published_table_is_signed(release, keys, tmp_path):
+    path = release.publish(tmp_path / "p.csv", PUBLICATION)
+    ss.sign(path, keys.private)
+    found = ss.verify(path, keys.public)
+    assert [one.name for one in found.files] == ["p.csv", "p.datapackage.json"]
+    assert (found.file.facts, found.file.release) == ("p.datapackage.json", release.facts.id)
+    assert found.facts == release.facts
+    assert f"release {release.facts.id} of the data set 'farms'" in str(found)
+    package = tmp_path / "p.datapackage.json"
+    package.write_text(package.read_text().replace("Cattle", "cattle"))
+    assert refused(path, keys.public).reason == "changed"
+    package.unlink()
+    assert refused(path, keys.public).reason == "missing"
+
+
+def test_a_data_package_that_appears_later_is_refused(release, keys, tmp_path):
+    release.to_csv(tmp_path / "p.csv")
+    ss.sign(tmp_path / "p.csv", keys.private)
+    release.publish(tmp_path / "q.csv", PUBLICATION)
+    (tmp_path / "q.datapackage.json").rename(tmp_path / "p.datapackage.json")
+    assert refused(tmp_path / "p.csv", keys.public).reason == "extra"
+
+
+def test_data_packages_of_several_tables(release, keys, tmp_path):
+    publish({"a-b": release, "c": release}, tmp_path / "set.csv", PUBLICATION)
+    publish({"d": release}, tmp_path / "set-a.csv", PUBLICATION)  # a package with a name that would fit set-a-b.csv
+    path = tmp_path / "set-a-b.csv"
+    ss.sign(path, keys.private)
+    found = ss.verify(path, keys.public)
+    assert [one.name for one in found.files] == ["set-a-b.csv", "set.datapackage.json"]
+    assert found.file.release == release.facts.id
+    other = json.loads((tmp_path / "set-a.datapackage.json").read_text())
+    other["resources"][0] |= {"path": "set-a-b.csv", "slowscale": None}
+    (tmp_path / "set-a.datapackage.json").write_text(json.dumps(other))
+    error = refused(path, keys.public)
+    assert (error.reason, error.file) == ("extra", "set-a.datapackage.json")
+
+
+def test_published_files_name_their_release(release, keys, tmp_path):
+    for profile in ("basic", "research"):
+        path = release.publish(tmp_path / f"{profile}.parquet", PUBLICATION, profile=profile)
+        ss.sign(path, keys.private)
+        assert ss.verify(path, keys.public).file.release == release.facts.id
+    path = release.publish(tmp_path / "t.xlsx", PUBLICATION)
+    ss.sign(path, keys.private)
+    assert "the sheet 'Notes' of a published file states it" in str(ss.verify(path, keys.public))
 
 
 def test_another_key(signed, keys, other):
@@ -505,6 +557,22 @@ def test_passphrases(release, tmp_path, monkeypatch):
     monkeypatch.setenv(PASSPHRASE_VARIABLE, PASSPHRASE)
     ss.sign(path, made.private, overwrite=True)
     assert ss.verify(path, made.public).fingerprint == made.fingerprint
+
+
+@pytest.mark.parametrize("passphrase", ["s" * 1024, "ü" * 512, "s\udcff", ""])
+def test_passphrases_that_cannot_be_used(tmp_path, passphrase):
+    with pytest.raises(ss.ParameterError, match="passphrase must") as caught:
+        ss.keygen(tmp_path / "k", passphrase)
+    assert "ss" not in str(caught.value).replace("passphrase", "")
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_longest_passphrase(release, tmp_path):
+    made = ss.keygen(tmp_path / "k", "s" * 1023)
+    path = release.to_parquet(tmp_path / "t.parquet")
+    ss.sign(path, made.private, passphrase="s" * 1023)
+    ss.verify(path, made.public)
 
 
 def pem(key, private=True):

@@ -17,8 +17,9 @@ import slowscale as ss
 from slowscale.accounting import Charge
 from slowscale.accounting.caps import Total
 from slowscale.accounting.caps import check as check_cap
+from slowscale.accounting.history import accounting_of
 from slowscale.cli.explain import explain
-from slowscale.cli.ledgers import _accounting, history, raise_cap
+from slowscale.cli.ledgers import history, raise_cap
 from slowscale.cli.plans import check
 from slowscale.columns import released_columns
 from slowscale.facts import Facts
@@ -221,7 +222,7 @@ def test_the_history_names_the_accounting(tmp_path, capsys, stand_in):
     history(path, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert [entry.get("accounting", "-") for entry in found] == ["-", "closed", "tight", "tight", None]
-    assert _accounting({"columns": {}}) == "closed"  # as an earlier version wrote it
+    assert accounting_of({"columns": {}}) == "closed"  # as an earlier version wrote it
 
 
 def test_one_ledger_holds_charges_of_both_accountings(tmp_path, stand_in):

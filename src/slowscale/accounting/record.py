@@ -283,6 +283,8 @@ class RecordPolicy:
             for term in description:
                 if "filtered" in term:
                     filtered = term["filtered"]
+                    if filtered is False:  # it is written only if there is a filter
+                        raise ParameterError('"filtered" must be true where it is written, got False')
                 elif "by" in term:
                     parts = [
                         (part["label"], RecordPolicy.from_dict(part["policy"], functions)) for part in term["parts"]

@@ -19,6 +19,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import as_number, level_quantile
+from slowscale.sizes import names_the_largest
 from slowscale.typing import UnitLike
 
 MOST_NAMED_RECORDS = 8
@@ -126,7 +127,8 @@ def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, uni
     table = [table[0], *sorted(table[1:], key=lambda row: (not row.efficient, row.tight[-1]))]
     _warn_if_absurd(table[0], sizes, "Ask for a smaller error")
     goal = accuracy.words(error)
-    return Advice(sizes, tuple(table), goal, _trade(table, list(sizes), accuracy), None, unit)
+    reason = _trade(table, list(sizes), accuracy) + _beyond(sizes)
+    return Advice(sizes, tuple(table), goal, reason, None, unit)
 
 
 def _trade(table: Sequence[Candidate], names: Sequence[str], accuracy: Accuracy) -> str:
@@ -175,6 +177,17 @@ def _errors(best: Candidate, accuracy: Accuracy) -> str:
     return text
 
 
+def _beyond(sizes: Mapping[str, float]) -> str:
+    """Return a warning for the reason if no size is named the largest: there may be larger records, which lose more."""
+    if names_the_largest(sizes):
+        return ""
+    last = max(sizes, key=lambda name: sizes[name])
+    return (
+        f" No size is named the largest: records larger than {last} ({figure(sizes[last])}) lose more than is shown "
+        'here. Name one, such as "largest", by public knowledge or assumption, to see how much.'
+    )
+
+
 def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Accuracy, unit: UnitLike) -> Advice:
     limited = np.array([sizes[name] for name in wanted])
     found = LeastError(limited, accuracy, np.array(list(wanted.values()))).search()
@@ -204,7 +217,7 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
     reason = (
         f"Recommended: {best.name}. No family has a smaller error: "
         f"{accuracy.words(accuracy.of(best.mechanism))}.{second} The loss at {binding} "
-        f"decides: a larger one would allow a smaller error. {_errors(best, accuracy)}"
+        f"decides: a larger one would allow a smaller error. {_errors(best, accuracy)}{_beyond(sizes)}"
     )
     return Advice(sizes, tuple(table), goal, reason, wanted, unit)
 

@@ -80,7 +80,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
-    warnings.showwarning = lambda message, *_: typer.echo(f"warning: {message}", err=True)
+    warnings.showwarning = lambda message, *_: _show_warning(message)
     try:
         code = app(prog_name="slowscale", standalone_mode=False)
     except typer.Exit as stopped:
@@ -94,6 +94,12 @@ def main() -> None:
     if code == INTERRUPTED:  # Typer returns this code, too, instead of raising KeyboardInterrupt
         typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
     sys.exit(code)
+
+
+def _show_warning(message: Warning | str) -> None:
+    from slowscale.plan.wording import in_plan_words
+
+    typer.echo(f"warning: {in_plan_words(str(message))}", err=True)
 
 
 def _report_error(error: Exception) -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slowscale.cli.shared import AsJson, parse_assignment, print_json
-from slowscale.figures import figure
 
 if TYPE_CHECKING:
     from slowscale.accounting import Loss, RecordPolicy
@@ -66,6 +65,8 @@ def explain(
 
 def _show_whole_set(whole: "SetFacts", record: dict[str, float], notion: str) -> None:
     """Print what the record loses by all tables that were published together with this one."""
+    from slowscale.figures import figure
+
     loss = _loss_by(whole, record)
     words = (
         f"a record with these values loses {figure(loss)} ({notion})" if loss is not None else f"it is {whole.formula}"

@@ -47,6 +47,11 @@ def compare(
     from slowscale.mechanisms.calibration import WIDEST
     from slowscale.sizes import read_sizes
 
+    if std > WIDEST and not at > 0:
+        raise ParameterError(
+            f"--at must be above 0 where --std is above {WIDEST:,.0f}, because it is the scale of the exponential "
+            f"polylog, got {at:g}"
+        )
     candidates = same_error(std, at)
     shown = read_sizes(sizes, argument="--sizes") or _default_sizes(std, at)
     values = {size.name: size.everywhere or 0.0 for size in shown}

@@ -1,6 +1,5 @@
 """The command `quantiles`: private quantiles of the sizes of the records."""
 
-import math
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +8,11 @@ import typer
 from slowscale.cli.shared import AsJson, check_terminal, confirm, print_json
 
 if TYPE_CHECKING:
-    from slowscale.quantiles import QuantilesQuery
+    from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
+
+NO_LEDGER = (
+    "there is no ledger: nothing records what these quantiles cost, and no cap limits them or what is chosen by them"
+)
 
 
 def quantiles(
@@ -34,33 +37,70 @@ def quantiles(
     ledger: Annotated[
         str | None, typer.Option(metavar="LEDGER", help="For DATA: the ledger to charge. A plan names its own.")
     ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="For DATA: the name of the data set, which a new ledger keeps. By default that of the file or table, "
+            "as in the plans that `init` and `advise` write.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Release without asking for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Release private quantiles of record sizes, to choose mechanisms by; every record loses the same, --loss."""
     from slowscale.errors import ParameterError
+    from slowscale.figures import figure
     from slowscale.plan import read_plan, run_quantiles
-    from slowscale.session import Session
 
     plan = read_plan(source) if source.endswith(".toml") else None
-    if plan is not None and ledger is not None:
-        raise ParameterError(
-            f"--ledger must not be given with a plan, which names its own in [ledger], got {ledger}; edit the plan"
-        )
+    for option, given, place in (("--ledger", ledger, "[ledger]"), ("--dataset", dataset, "[data]")):
+        if plan is not None and given is not None:
+            raise ParameterError(
+                f"{option} must not be given with a plan, which names its own in {place}, got {given}; edit the plan"
+            )
     query = _query(column, at, loss, grid, level)
     charged = ledger if plan is None else None if plan.ledger is None else plan.ledger.path
     if not yes:
         check_terminal("release")
         _show_query(query, level, charged)
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
-    if plan is not None:
-        found = run_quantiles(plan, query, level)
-    else:
-        found = Session(source, ledger).quantiles(column, query.at, loss=loss, grid=query.grid, level=level)
+    if charged is None:
+        place = "--ledger" if plan is None else "[ledger] in the plan"
+        typer.echo(f"warning: {NO_LEDGER}; name one with {place}", err=True)
+    found = run_quantiles(plan, query, level) if plan is not None else _from_data(source, ledger, dataset, query, level)
+    if charged is not None:
+        typer.echo(f"charged to {charged}: {figure(query.loss)} for every record", err=True)
     if as_json:
         print_json(found.to_dict())
     else:
-        typer.echo(repr(found))
+        typer.echo(f"{found!r}\n{_for_advice(found)}")
+
+
+def _from_data(
+    source: str, ledger: str | None, dataset: str | None, query: "QuantilesQuery", level: float
+) -> "PrivateQuantiles":
+    """Release quantiles of data that has no plan yet."""
+    from slowscale.errors import LedgerError
+    from slowscale.plan import proposed_name
+    from slowscale.session import Session
+
+    name = proposed_name(source) if dataset is None else dataset
+    try:
+        session = Session(source, ledger, dataset=name)
+    except LedgerError as error:
+        raise LedgerError(str(error).replace("correct the name", "correct the name with --dataset")) from None
+    return session.quantiles(query.column, query.at, loss=query.loss, grid=query.grid, level=level)
+
+
+def _for_advice(found: "PrivateQuantiles") -> str:
+    """Return the option of `slowscale advise` that takes the sizes, or why there is none."""
+    from slowscale.advice.advising import MOST_NAMED_RECORDS
+
+    if len(found) > MOST_NAMED_RECORDS:
+        return f"slowscale advise takes at most {MOST_NAMED_RECORDS} of these sizes, with --records."
+    records = ",".join(f"{name}={size}" for name, size in found.items())
+    return f'To be advised by these sizes: slowscale advise --records "{records}"'
 
 
 def _query(column: str, at: str, loss: float, grid: str | None, level: float) -> "QuantilesQuery":
@@ -98,15 +138,14 @@ def _numbers(option: str, text: str, separator: str, example: str) -> list[float
 def _show_query(query: "QuantilesQuery", level: float, ledger: str | None) -> None:
     """Print what would be released, how accurate it is, and what it costs."""
     from slowscale.figures import figure, percent
-    from slowscale.quantiles import quantile_name
+    from slowscale.quantiles import quantile_name, ranks_in_words
 
     names, grid = ", ".join(map(quantile_name, query.at)), query.grid
     ends = " to ".join(figure(float(size)) for size in (grid[0], grid[-1]))
-    ranks = f"{math.ceil(query.rank_error(level)):,}"
     typer.echo(f"{names} of the sizes of {query.column}, each one of {len(grid):,} public sizes from {ends}.")
     typer.echo(
-        f"With probability {percent(level)}, every size misses its rank by at most {ranks} records more than the grid "
-        "makes necessary."
+        f"With probability {percent(level)}, every size misses its rank by at most "
+        f"{ranks_in_words(query.rank_error(level))} more than the grid makes necessary."
     )
     typer.echo(f"Every record loses {figure(query.loss)} (PRzCDP) by all of them together.")
-    typer.echo(f"Charged to: {ledger}." if ledger is not None else "There is no ledger: nothing is recorded.")
+    typer.echo(f"To be charged to: {ledger}." if ledger is not None else "There is no ledger to charge.")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.mechanisms.additive import BIAS_WARNED_OF, AdditiveMechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.noise.sums import sum_half_widths
 from slowscale.parameters import Array
@@ -37,6 +37,11 @@ def sum_rule(mechanism: Any, on_grid: bool) -> str:
     if isinstance(mechanism, AdditiveMechanism):
         return ADDITIVE_RULE if on_grid else ROUNDED_RULE
     return MOMENT_RULE if uses_moments(mechanism) else BOX_RULE
+
+
+def sum_bias_warned_of(bias: float, error: float) -> bool:
+    """Whether a sum of cells is biased by rounding so much that its readers should know it."""
+    return bias > BIAS_WARNED_OF * error
 
 
 def uses_moments(mechanism: TransformationMechanism) -> bool:
@@ -158,14 +163,23 @@ def _moment_half_widths(
     return np.where(np.isnan(found), math.inf, found)
 
 
-def sum_variances(mechanism: Any, transformed: Any, groups: Any, counts: Array, unit: Fraction, on_grid: bool) -> Array:
-    """Return estimates of the variances of sums of cells, rounding included.
+def sum_square_error(one: float, bias: float, n: Any) -> Any:
+    """Return an upper bound on the mean square error of a sum of n cells with independent errors.
 
-    For additive noise they are the variances themselves. For a transformation they are sums of unbiased estimates, and
-    never below the variance of as many empty cells.
+    With the bias b_i and the mean square error e_i² of each cell, it is Σ e_i² + Σ b_i·b_j over i ≠ j. This is at most
+    n·e² + n(n − 1)·b² for the largest e² (`one`) and the largest b (`bias`), and n·e² if there is no bias.
+    """
+    return n * one + n * (n - 1) * bias**2
+
+
+def sum_variances(mechanism: Any, transformed: Any, groups: Any, counts: Array, unit: Fraction, on_grid: bool) -> Array:
+    """Return estimates of the mean square errors of sums of cells, rounding included.
+
+    For additive noise they are upper bounds, or exact if rounding adds no bias. For a transformation they are sums of
+    unbiased estimates of the variances, and never below the variance of as many empty cells.
     """
     one = mechanism._variance_from(transformed, unit, on_grid)
     if isinstance(mechanism, AdditiveMechanism):
-        return np.asarray(counts * float(one))
+        return np.asarray(sum_square_error(float(one), mechanism._rounding_bias(unit, on_grid), counts.astype(float)))
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.maximum(np.bincount(groups, one, counts.size), counts * mechanism.std(0) ** 2))

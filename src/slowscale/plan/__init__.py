@@ -13,7 +13,7 @@ from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.reading import read_plan
 from slowscale.plan.running import inspect_plan, inspect_tables, run_plan, run_quantiles
-from slowscale.plan.starting import EXAMPLE, plan_address, plan_for, starting_plan
+from slowscale.plan.starting import EXAMPLE, plan_address, plan_for, proposed_name, starting_plan
 
 __all__ = [
     "EXAMPLE",
@@ -36,6 +36,7 @@ __all__ = [
     "plan_address",
     "plan_for",
     "preview_plan",
+    "proposed_name",
     "read_plan",
     "run_plan",
     "run_quantiles",

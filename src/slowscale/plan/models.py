@@ -158,7 +158,8 @@ class Plan(PlanPart):
             columns += [COUNT] * any(single.count is not None for single in drawn)
             keys = [name for single in drawn if single.keys is not None for name in single.keys.known_columns]
             keys += [level for part in self.hierarchy for level in part.levels or part.digits or ()]
-            self.publication.check_names(list(dict.fromkeys(columns)), list(dict.fromkeys(keys)))
+            tables = self.table_names or []
+            self.publication.check_names(list(dict.fromkeys(columns)), list(dict.fromkeys(keys)), tables)
         return self
 
     @model_validator(mode="after")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from slowscale.accounting.names import check_no_journal
 from slowscale.errors import ParameterError
-from slowscale.files import free_target, new_file
+from slowscale.files import comparable_name, free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
 from slowscale.plan.publication import check_publication_tools
+from slowscale.signatures import check_places
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -32,6 +33,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     if plan.ledger is not None:
         _check_ledger_path(Path(plan.ledger.path).absolute())
     taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
+    written: dict[str, str] = {}
     folder = None if plan.output.folder is None else Path(plan.output.folder)
     if folder is not None and not folder.is_dir():
         _check_new_folder(folder)
@@ -44,14 +46,34 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
                 f"{name} would be one of the files that data.path names: {path}; choose another folder"
             )
         taken[place] = name
+        other = written.setdefault(comparable_name(place), path)
+        if other != path:
+            raise ParameterError(
+                f"{name}: {path} differs only in case from {other}, and some systems would write one file over the "
+                "other; choose another path"
+            )
         if folder is None or folder.is_dir() or Path(path).parent != folder:
             _check_writable(name, path, ending, overwrite)
     signing_key(plan)
+    _check_signed(plan)
     if plan.output.report is not None or confidential is not None:
         from slowscale.report import check_tools
 
         check_tools()
     check_publication_tools(plan.publication)
+
+
+def _check_signed(plan: Plan) -> None:
+    """Raise if a signature could not list the files that it is for."""
+    if plan.output.sign is None:
+        return
+    facts = {place for _, place, ending in _outputs(plan, None) if ending == ".json"}
+    for signature, paths in plan.signatures.items():
+        beside = [f"{path}.json" for path in paths if f"{path}.json" in facts]
+        try:
+            check_places([Path(path) for path in dict.fromkeys([*paths, *beside])], Path(signature))
+        except ParameterError as error:
+            raise ParameterError(f"output.sign: {str(error).removeprefix('paths: ')}") from None
 
 
 def signing_key(plan: Plan) -> "Ed25519PrivateKey | None":

@@ -40,6 +40,9 @@ class PublicationPlan(PlanPart):
         description="Titles and units of measure of the published columns, such as "
         '{ payann = { title = "Annual payroll", unit = "thousand USD" } }.',
     )
+    tables: dict[str, str] = Field(
+        {}, description='Titles of the tables, if there are several, such as { states = "By state" }.'
+    )
     keys: dict[str, str] = Field({}, description='Titles of the key columns, such as { state = "State" }.')
     codes: dict[str, str | dict[str, str]] = Field(
         {},
@@ -149,18 +152,22 @@ class PublicationPlan(PlanPart):
             update |= {profile: files} if files else {}
         return self.model_copy(update=update)
 
-    def check_names(self, columns: list[str], keys: list[str]) -> None:
-        """Raise if the table names a column that is not published, or a key column that there is not."""
+    def check_names(self, columns: list[str], keys: list[str], tables: list[str]) -> None:
+        """Raise if it names a column that is not published, or a key column or a table that there is not."""
         from slowscale.publication.publication import nearest
 
         known = {"columns": columns, "rounding": columns, "negatives": columns}
         if keys:
             known |= {"keys": keys, "codes": keys}
+        if self.tables and not tables:
+            raise mistake_at(["publication", "tables"], "titles of tables are for several tables: write title")
+        known["tables"] = tables
         for field, names in known.items():
             given = getattr(self, field)
             for name in given if isinstance(given, dict) else ():
                 if name not in names:
-                    what = "a key column" if names is keys else "a published column"
+                    what = {"keys": "a key column", "codes": "a key column", "tables": "a table"}.get(field)
+                    what = what or "a published column"
                     raise mistake_at(["publication", field, name], f"{name!r} is not {what}{nearest(name, names)}")
         try:
             self._build({}).check_titles(columns)
@@ -181,7 +188,7 @@ def check_cells(part: PublicationPlan | None, keys: "Keys | None") -> None:
     if part is None:
         return
     from slowscale.errors import ParameterError
-    from slowscale.publication.excel import check_rows
+    from slowscale.publication.excel import check_publication_texts, check_rows
     from slowscale.publication.profiles import check_codes
 
     publication = part.build()
@@ -191,8 +198,12 @@ def check_cells(part: PublicationPlan | None, keys: "Keys | None") -> None:
             there = f"the key columns are {', '.join(columns)}" if columns else "there are no key columns"
             raise ParameterError(f"publication.codes: {name!r} is not a key column; {there}")
         check_codes(publication, name, keys.table[name].unique().to_pylist())
-    if keys is not None and _excel(part):
-        check_rows("the public cells", len(keys))
+    if _excel(part):
+        check_publication_texts(publication)
+        if keys is not None:
+            check_rows("the public cells", len(keys))
+            for name in columns:
+                _check_label_texts(publication, name, keys.table[name])
 
 
 def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Container[str]) -> None:
@@ -210,10 +221,12 @@ def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Cont
     if part is None:
         return
     from slowscale.errors import ParameterError
-    from slowscale.publication.excel import check_rows
+    from slowscale.publication.excel import check_publication_texts, check_rows
     from slowscale.publication.profiles import check_codes
 
     publication = part.build()
+    if _excel(part):
+        check_publication_texts(publication)
     known = {level: one for one in tables.hierarchies for level in one.levels}
     named = {key for name in tables for key in tables.by(name)}
     for key in publication.codes:
@@ -225,12 +238,24 @@ def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Cont
         if keys is None or source in unknown:
             continue
         for key in tables.by(name):
-            if key in publication.codes:
+            if key in publication.codes or _excel(part):
                 level = None if key in keys.columns else known[key]
                 column = keys.table[key] if level is None else level.label_column(key, keys.table[level.column])
                 check_codes(publication, key, column.unique().to_pylist())
+                if _excel(part):
+                    _check_label_texts(publication, key, column)
         if _excel(part) and name in tables.drawn:
             check_rows(f"table {name!r}", len(keys))
+
+
+def _check_label_texts(publication: "Publication", name: str, column: Any) -> None:
+    """Raise unless the labels of a key column, and their names, fit in cells of an Excel sheet."""
+    from slowscale.publication.excel import check_cell_texts
+
+    labels = column.unique().to_pylist()
+    check_cell_texts(f"the column {name!r}", [label for label in labels if isinstance(label, str)])
+    if name in publication.codes:
+        check_cell_texts(f"codes[{name!r}]", [publication.key_name(name, label) for label in labels])
 
 
 def _excel(part: PublicationPlan) -> bool:

@@ -27,6 +27,11 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeError, ValueError) as error:
         raise PlanError(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return plan_from_text(text, source)
+
+
+def plan_from_text(text: str, source: Path) -> Plan:
+    """Return the plan with this text; `source` is the file that it was read from; see `read_plan`."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

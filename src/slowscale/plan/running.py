@@ -1,10 +1,12 @@
 """A plan is carried out: checked, charged, released and written."""
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slowscale.errors import PlanError, UnitWarning
+from slowscale.errors import EngineError, PlanError, SlowscaleError, UnitWarning
 from slowscale.plan.charging import open_account, open_ready, open_session, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
@@ -47,11 +49,47 @@ def run_plan(
     query = session_query(plan, session)
     publication = None if plan.publication is None else plan.publication.build()
     found = session.release(query)
+    steps = _Steps()
     if isinstance(found, ReleaseSet):
-        files = _write_set(plan, session, found, overwrite, confidential, publication)
+        _write_set(steps, plan, session, found, overwrite, confidential, publication)
     else:
-        files = _write_outputs(plan, session, found, overwrite, confidential, publication)
-    return found, files + _sign_outputs(plan, key, overwrite)
+        _write_outputs(steps, plan, session, found, overwrite, confidential, publication)
+    _sign_outputs(steps, plan, key, overwrite)
+    steps.raise_problems()
+    return found, steps.files
+
+
+class _Steps:
+    """The files of a release are written one after the other. One that fails does not stop the others.
+
+    The release was charged and cannot be drawn again, so everything that can be written is written, and signed.
+    """
+
+    def __init__(self) -> None:
+        self.files: list[Path] = []
+        self.problems: list[Exception] = []
+
+    def attempt(self, write: Callable[[], Path | list[Path]]) -> None:
+        """Write files, and keep their paths or the error."""
+        try:
+            made = write()
+        except Exception as error:
+            self.problems.append(error)
+        else:
+            self.files += made if isinstance(made, list) else [made]
+
+    def raise_problems(self) -> None:
+        """Raise what failed; the error says which files were written."""
+        if not self.problems:
+            return
+        first = self.problems[0]
+        if not all(isinstance(one, SlowscaleError) for one in self.problems):
+            raise first
+        written = ", ".join(map(str, self.files)) or "no files"
+        words = "; ".join(map(str, self.problems))
+        raise EngineError(
+            f"{words}. The release was made and charged, and these files were written: {written}"
+        ) from first
 
 
 def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "PrivateQuantiles":
@@ -99,41 +137,38 @@ def inspect_tables(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection
 
 
 def _write_outputs(
+    steps: _Steps,
     plan: Plan,
     session: "Session",
     release: "Release",
     overwrite: bool,
     confidential: Path | None,
     publication: "Publication | None",
-) -> list[Path]:
+) -> None:
     """Write the files of a release, the table first: it cannot be drawn again."""
-    output, files = plan.output, []
-    if output.parquet is not None:
-        files.append(release.to_parquet(output.parquet, overwrite=overwrite))
-    if output.csv is not None:
-        files.append(release.to_csv(output.csv, overwrite=overwrite))
-    if plan.publication is not None and publication is not None:
-        from slowscale.publication import publish
-
-        for profile, file in plan.publication.files:
-            files += publish(release, file, publication, profile=profile, overwrite=overwrite)
-    if output.report is not None:
+    output = plan.output
+    if (parquet := output.parquet) is not None:
+        steps.attempt(lambda: release.to_parquet(parquet, overwrite=overwrite))
+    if (csv := output.csv) is not None:
+        steps.attempt(lambda: release.to_csv(csv, overwrite=overwrite))
+    _publish(steps, plan, release, overwrite, publication)
+    if (report := output.report) is not None:
         spent = session.spent if session.ledger is not None else None
         sizes = plan.sizes or None
-        files.append(release.report(output.report, spent, overwrite=overwrite, sizes=sizes, publication=publication))
+        steps.attempt(lambda: release.report(report, spent, overwrite=overwrite, sizes=sizes, publication=publication))
     if confidential is not None:
-        files.append(release.confidential_report(confidential, session, overwrite=overwrite))
-    return files
+        steps.attempt(lambda: release.confidential_report(confidential, session, overwrite=overwrite))
 
 
 def _write_set(
+    steps: _Steps,
     plan: Plan,
     session: "Session",
     found: "ReleaseSet",
     overwrite: bool,
     confidential: Path | None,
     publication: "Publication | None",
-) -> list[Path]:
+) -> None:
     """Write the files of all tables and the report: all of them, or none. Then the files for readers.
 
     If the report cannot be made, the tables are written, because they cannot be drawn again.
@@ -141,43 +176,54 @@ def _write_set(
     from slowscale.files import Writers, made_folder, write_files
     from slowscale.report import set_report_text
 
-    assert plan.output.folder is not None
-    made_folder(plan.output.folder)
-    writers: Writers = found.files(plan.table_files, overwrite)
-    written = [path for some in plan.table_files.values() for path in some]
-    report = None if plan.output.report is None else Path(plan.output.report)
-    try:
+    folder, report = plan.output.folder, plan.output.report
+    assert folder is not None
+    texts: dict[Path, str] = {}
+
+    def make_report() -> list[Path]:
         if report is not None:
             spent = session.spent if session.ledger is not None else None
-            text = set_report_text(found, spent, plan.sizes or None, publication)
-            writers[report] = lambda file: file.write_text(text, encoding="utf-8")
-            written.append(report)
-    finally:
+            texts[Path(report)] = set_report_text(found, spent, plan.sizes or None, publication)
+        return []
+
+    def write_tables() -> list[Path]:
+        made_folder(folder)
+        writers: Writers = found.files(plan.table_files, overwrite)
+        for path, text in texts.items():
+            writers[path] = lambda file, text=text: file.write_text(text, encoding="utf-8")  # type: ignore[misc]
         write_files(writers, overwrite=overwrite)
-    written += _publish(plan, found, overwrite, publication)
+        return [*(path for some in plan.table_files.values() for path in some), *texts]
+
+    steps.attempt(make_report)
+    steps.attempt(write_tables)
+    _publish(steps, plan, found, overwrite, publication)
     if confidential is not None:
-        written.append(found.confidential_report(confidential, session, overwrite=overwrite))
-    return written
+        steps.attempt(lambda: found.confidential_report(confidential, session, overwrite=overwrite))
 
 
 def _publish(
-    plan: Plan, found: "Release | ReleaseSet", overwrite: bool, publication: "Publication | None"
-) -> list[Path]:
+    steps: _Steps,
+    plan: Plan,
+    found: "Release | ReleaseSet",
+    overwrite: bool,
+    publication: "Publication | None",
+) -> None:
     """Write the files for readers, if the plan has a publication."""
     if plan.publication is None or publication is None:
-        return []
+        return
     from slowscale.publication import publish
 
-    files = []
     for profile, file in plan.publication.files:
-        files += publish(found, file, publication, profile=profile, overwrite=overwrite)
-    return files
+        steps.attempt(partial(publish, found, file, publication, profile=profile, overwrite=overwrite))
 
 
-def _sign_outputs(plan: Plan, key: "Ed25519PrivateKey | None", overwrite: bool) -> list[Path]:
-    """Sign the files of a release, if the plan names a key, and return the signature files."""
+def _sign_outputs(steps: _Steps, plan: Plan, key: "Ed25519PrivateKey | None", overwrite: bool) -> None:
+    """Sign the files that were written, if the plan names a key."""
     if key is None:
-        return []
+        return
     from slowscale.signatures import sign
 
-    return [sign(paths, key, signature=signature, overwrite=overwrite) for signature, paths in plan.signatures.items()]
+    written = set(steps.files)
+    for signature, paths in plan.signatures.items():
+        if made := [path for path in paths if Path(path) in written]:
+            steps.attempt(partial(sign, made, key, signature=signature, overwrite=overwrite))

@@ -16,7 +16,7 @@ from slowscale.mechanisms.grid import as_unit
 from slowscale.parameters import tables
 from slowscale.plan.inputs import DATABASE_FILES
 from slowscale.plan.toml import toml_key, toml_value
-from slowscale.sizes import LARGEST_WORD
+from slowscale.sizes import LARGEST_WORD, names_the_largest
 
 if TYPE_CHECKING:
     from slowscale.advice import Advice
@@ -30,11 +30,19 @@ COMMENT_COLUMN = 38  # where comments start, in the template too
 OPTIONAL_FIELDS = ('# where = "emp > 0"                    # evaluated row by row', '# protect = "firm_id"')
 # What an advised plan says about the sizes that the advice was asked with.
 PROVENANCE = (
-    "Where the sizes come from: the mechanism was chosen by the record sizes under [report], which are published. "
+    "Where the sizes come from: the mechanism was chosen by the record sizes under [report], where they are published. "
     "The guarantee covers this choice only if the sizes are public or assumed without a look at the records, or are "
-    "private quantiles (`slowscale quantiles`, or session.quantiles in Python), which the ledger charges. Sizes that "
+    "private quantiles (`slowscale quantiles`, or session.quantiles in Python) that were charged to the ledger of "
+    "this plan. Caps that were fixed before the quantiles bound the total whatever is chosen by them; without caps, "
+    "nothing bounds it in advance. Sizes that "
     "were looked up in the records, or chosen after `slowscale inspect`, depend on the records and are outside the "
     "guarantee: replace them by private quantiles, and ask for advice again."
+)
+# What an advised plan says about caps.
+CAPS = (
+    "Caps bound what all releases together may cost. They are fixed when the ledger is created: before private "
+    "quantiles, if the sizes are such. A ledger that exists keeps the caps that it has, and a plan need not "
+    "repeat them."
 )
 # Endings that are left out where a file's name becomes the name of a data set.
 FILE_ENDINGS = (
@@ -174,6 +182,7 @@ def advised_plan(
         "",
         "[ledger]",
         _with_comment('path = "plan.ledger"', "records what every release costs; created if it does not exist"),
+        *_cap_lines(mechanism.kind, given),
         "",
         "[[sums]]",
         f"column = {toml_value(column)}",
@@ -184,15 +193,23 @@ def advised_plan(
         "[options]",
         _with_comment('accounting = "tight"', "charge the tight policy, which the advice is about"),
         "",
-        "[report]",
-        _with_comment("# Source of the sizes:", "fill in: a publication, an assumption, or private quantiles"),
-        "sizes = [",
-        *(f"  {toml_value({'name': name, 'size': size})}," for name, size in report_sizes(advice.records).items()),
-        "]",
+        *_report_lines(advice.records),
         "",
         TEMPLATE[TEMPLATE.index("[output]") :],
     ]
     return "\n".join(lines)
+
+
+def _cap_lines(kind: str, given: Mapping[str, object]) -> Iterator[str]:
+    """Yield caps as comments: as much as ten releases with the mechanism cost, and a loss by counts and quantiles."""
+    yield from textwrap.wrap(CAPS, 110, initial_indent="# ", subsequent_indent="# ")
+    yield _with_comment('# [ledger.caps."*"]', "through each column of the data without a cap of its own")
+    yield f"# mechanism = {toml_value(kind)}"
+    yield from (f"# {name} = {toml_value(value)}" for name, value in given.items())
+    yield _with_comment("# times = 10", "as much as ten such releases cost")
+    yield _with_comment("# [ledger.caps.count]", "through counts and private quantiles together")
+    yield '# mechanism = "gaussian"'
+    yield _with_comment("# sigma = 5", "a loss of 1/(2·5²) = 0.02 for every record")
 
 
 def _plain_unit(unit: "UnitLike") -> int | str:
@@ -201,15 +218,31 @@ def _plain_unit(unit: "UnitLike") -> int | str:
     return exact.numerator if exact.denominator == 1 else str(unit)
 
 
+def _report_lines(records: Mapping[str, float]) -> Iterator[str]:
+    """Yield the table of the report's sizes: as a comment to be completed if no name says which record is the largest.
+
+    A report must show what the largest record loses. Which one that is, only the curator can say: the largest of some
+    quantiles is not the largest record.
+    """
+    source = _with_comment("# Source of the sizes:", "fill in: a publication, an assumption, or private quantiles")
+    sizes = [f"  {toml_value({'name': name, 'size': size})}," for name, size in report_sizes(records).items()]
+    if names_the_largest(records):
+        yield from ("[report]", source, "sizes = [", *sizes, "]")
+        return
+    yield source
+    yield "# No size was named the largest, so the report shows powers of ten. To show these sizes, add the size of"
+    yield "# the largest record that may occur, by public knowledge or assumption, and remove the # from these lines."
+    yield from ("# [report]", "# sizes = [", *(f"# {line}" for line in sizes))
+    yield '#   { name = "largest record", size = … },'
+    yield "# ]"
+
+
 def report_sizes(records: Mapping[str, float]) -> dict[str, float]:
-    """Return named sizes such that the name of the largest one, and no other, contains the word "largest"."""
+    """Return named sizes such that at most the name of the largest one contains the word "largest"."""
     top = max(records, key=lambda name: (records[name], LARGEST_WORD.search(name) is not None))
     named: dict[str, float] = {}
     for name, size in records.items():
-        if name == top:
-            new = name if LARGEST_WORD.search(name) else f"{name} (largest)"
-        else:
-            new = LARGEST_WORD.sub("large", name)
+        new = name if name == top else LARGEST_WORD.sub("large", name)
         while new in named or (new != name and new in records):
             new += " (2)"
         named[new] = size
@@ -220,7 +253,7 @@ def _source_lines(place: str, has_password: bool) -> Iterator[str]:
     """Yield the fields that say which records the plan is about."""
     yield f"{'database' if '://' in place else 'path'} = {toml_value(place)}"
     yield _with_comment(
-        f"name = {toml_value(dataset_name(place))}",
+        f"name = {toml_value(proposed_name(place))}",
         "the name of the data set: the ledger accepts only data of this name",
     )
     if has_password:
@@ -262,7 +295,7 @@ def _with_comment(line: str, comment: str) -> str:
     return f"{line:<{COMMENT_COLUMN}} # {comment}"
 
 
-def dataset_name(place: str) -> str:
+def proposed_name(place: str) -> str:
     """Return a name for the data set at a path or an address: that of the file or the table."""
     if "://" in place:
         name = place.rpartition("#")[2]

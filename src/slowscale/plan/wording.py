@@ -13,6 +13,7 @@ PLAN_WORDS = (
     (r"\bdataset='([^']*)'", r'name = "\1" in [data]'),
     (r"\boverwrite=True", "--overwrite"),
     (r"\b\w+\.calibrate needs (\w+)=…", r"give \1"),
+    (r"for one, use \w+\.calibrate\(std=…, at=…\)", "for one, write std = … and at = … in place of it"),
     (r"(`slowscale ledger raise-cap`) or Ledger\.raise_cap", r"\1"),
     (r"\bcaps must be those", "[ledger.caps] must be those"),
     (r"^loss must be from", "--loss must be from"),

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Context, Decimal
 from itertools import groupby
@@ -19,6 +20,7 @@ from slowscale.publication.publication import Publication
 EXCEL_ROWS, EXCEL_COLUMNS = 1_048_576, 16_384
 ROWS_ABOVE = 10  # enough for the title and the heading
 EXCEL_TEXT = 32_767  # the most characters of a cell
+LONGEST_ADDITION = " " * 500  # room for what is added to the title and the description of a column
 EXCEL_DIGITS = 15  # Excel keeps no further digits of a number
 EVERY_DIGIT = Context(prec=400)  # no digit is rounded away
 SHEET_NAME_LENGTH = 31
@@ -28,6 +30,8 @@ WIDEST_CELL, NARROWEST_CELL = 40, 9  # columns, in characters
 SAMPLED_ROWS = 1000  # that the width of a column is chosen from
 HEADING_LINES = 3  # that the height of the heading allows
 LINE_HEIGHT = 15  # in points
+ROW_LINES = 27  # in a row of a sheet, which has at most 409 points
+NOTE_LETTERS = 125  # in characters, of the cells with notes
 SHADE = "#E8EEF4"
 TEXT_NUMBERS = (
     f"Excel keeps {EXCEL_DIGITS} digits of a number. Longer numbers are written as text, so that no digit is lost; "
@@ -56,9 +60,37 @@ def check_rows(what: str, rows: int) -> None:
         )
 
 
-def check_excel(tables: Sequence[PublishedTable]) -> None:
+def check_cell_texts(what: str, texts: Iterable[str | None]) -> None:
+    """Raise unless each text fits in a cell of an Excel sheet."""
+    if any(_length(text or "") > EXCEL_TEXT for text in texts):
+        raise ParameterError(
+            f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in {what}; shorten "
+            "it, or publish as .csv or .parquet"
+        )
+
+
+def check_publication_texts(publication: Publication) -> None:
+    """Raise unless the texts of a publication fit in cells of an Excel file. Notes may be longer."""
+    check_cell_texts("the title", [f"{publication.title}{LONGEST_ADDITION}"])
+    for name in ("source", "period", "contact"):
+        check_cell_texts(f"the {name}", [getattr(publication, name)])
+    for field in ("keys", "tables"):
+        check_cell_texts(field, getattr(publication, field).values())
+    check_cell_texts("flags", publication.flags)
+    for name in publication.columns:
+        label = publication.label(name)
+        check_cell_texts(f"columns[{name!r}]", [f"{label}{LONGEST_ADDITION}", f"{label.description}{LONGEST_ADDITION}"])
+
+
+def _length(text: str) -> int:
+    """Return the length of a text as Excel counts it: in UTF-16 code units."""
+    return len(text) + sum(letter > "\uffff" for letter in text)
+
+
+def check_excel(publication: Publication, tables: Sequence[PublishedTable]) -> None:
     """Raise unless tables fit in an Excel file."""
     excel_tools()
+    check_publication_texts(publication)
     for table in tables:
         check_rows(f"the table {table.name!r}", len(table))
         if len(_shown(table)) > EXCEL_COLUMNS:
@@ -68,11 +100,7 @@ def check_excel(tables: Sequence[PublishedTable]) -> None:
             )
         for column in _shown(table):
             texts = column.values.unique().to_pylist() if pa.types.is_string(column.values.type) else []
-            if any(len(text or "") > EXCEL_TEXT for text in texts):
-                raise ParameterError(
-                    f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in "
-                    f"{column.name!r}; publish the table as .csv or .parquet"
-                )
+            check_cell_texts(f"the column {column.name!r}", texts)
     sheet_names([table.name for table in tables])
 
 
@@ -81,16 +109,25 @@ def sheet_names(names: Sequence[str]) -> list[str]:
 
     >>> sheet_names(["cells", "Cells", "by state/sector"])
     ['cells', 'Cells 2', 'by state sector']
+    >>> sheet_names(["a name of thirty characters xx'xx"])
+    ['a name of thirty characters xx']
     """
     found: list[str] = []
     for name in names:
-        plain = re.sub(r"[\[\]:*?/\\\x00-\x1f]+", " ", name).strip("' ")[:SHEET_NAME_LENGTH] or "Table"
+        plain = _cut(re.sub(r"[\[\]:*?/\\\x00-\x1f]+", " ", name).strip("' "), SHEET_NAME_LENGTH) or "Table"
         number, free = 1, plain
         while free.lower() in {NOTES_SHEET.lower(), "history", *(other.lower() for other in found)}:
             number += 1
-            free = f"{plain[: SHEET_NAME_LENGTH - len(str(number)) - 1]} {number}"
+            free = f"{_cut(plain, SHEET_NAME_LENGTH - len(str(number)) - 1)} {number}"
         found.append(free)
     return found
+
+
+def _cut(text: str, length: int) -> str:
+    """Return the start of a text that is short enough, without an apostrophe or a space at its end."""
+    while _length(text) > length:
+        text = text[:-1]
+    return text.rstrip("' ")
 
 
 def write_excel(path: Path, publication: Publication, tables: Sequence[PublishedTable]) -> None:
@@ -134,7 +171,7 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
     sheet.hide_gridlines(2)
     sheet.set_row(0, 1.5 * LINE_HEIGHT)
     sheet.write_string(0, 0, table.title, looks(bold=True, font_size=14))
-    about = [publication.title] if table.title != publication.title else []
+    about = [] if table.title.startswith(publication.title) else [publication.title]
     about += [
         f"{name}: {text}" for name, text in (("Source", publication.source), ("Period", publication.period)) if text
     ]
@@ -268,6 +305,23 @@ def _width(column: PublishedColumn, values: list[Any]) -> float:
     return min(WIDEST_CELL, max(NARROWEST_CELL, heading + 3, 2 + max(map(len, texts), default=0)))
 
 
+def _lines(text: str, width: int) -> int:
+    """Return about how many lines a text has in a cell of this width, in characters."""
+    return sum(max(1, math.ceil(len(line) / width)) for line in text.split("\n"))
+
+
+def note_pieces(text: str) -> list[str]:
+    """Return the pieces of a note, each short enough for the highest row of a sheet, cut at spaces where possible."""
+    found = []
+    while _lines(text, NOTE_LETTERS) > ROW_LINES:
+        end = bisect_right(range(len(text)), ROW_LINES, key=lambda n: _lines(text[:n], NOTE_LETTERS)) - 1
+        space = max(text.rfind(" ", 0, end), text.rfind("\n", 0, end)) + 1
+        cut = space if space > end // 2 else end
+        found.append(text[:cut])
+        text = text[cut:]
+    return [*found, text]
+
+
 def _write_notes(
     sheet: Any, looks: _Looks, publication: Publication, tables: Sequence[PublishedTable], long: bool
 ) -> None:
@@ -286,10 +340,10 @@ def _write_notes(
     for heading, paragraphs in notes.items():
         sheet.write_string(row, 0, heading, looks(bold=True, text_wrap=True, valign="top"))
         for text in paragraphs:
-            for piece in (text[i : i + EXCEL_TEXT] for i in range(0, len(text), EXCEL_TEXT)):
+            for piece in note_pieces(text):
                 sheet.merge_range(row, 1, row, 3, "", looks(text_wrap=True, valign="top"))
                 sheet.write_string(row, 1, piece, looks(text_wrap=True, valign="top"))
-                sheet.set_row(row, LINE_HEIGHT * math.ceil(len(piece) / 125))
+                sheet.set_row(row, LINE_HEIGHT * _lines(piece, NOTE_LETTERS))
                 row += 1
     for name, table in zip(sheet_names([table.name for table in tables]), tables, strict=True):
         row += 1
@@ -302,9 +356,8 @@ def _write_notes(
             row += 1
             for place, cell in enumerate((column.name, column.title, column.unit or "", column.description)):
                 sheet.write_string(row, place, cell, looks(text_wrap=True, valign="top"))
-            sheet.set_row(
-                row, LINE_HEIGHT * max(math.ceil(len(column.description) / 70), math.ceil(len(column.title) / 34))
-            )
+            lines = max(_lines(column.description, 70), _lines(column.title, 34), _lines(column.name, 28))
+            sheet.set_row(row, LINE_HEIGHT * min(lines, ROW_LINES))
         row += 1
     sheet.set_landscape()
     sheet.fit_to_pages(1, 0)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from slowscale.accounting import RecordPolicy
+from slowscale.facts import SetFacts
 from slowscale.figures import grid, percent
 from slowscale.mechanisms.charged import notion_in_words
 from slowscale.publication.profiles import CV_WORDS, PublishedTable, flag_words
@@ -111,7 +112,18 @@ def _privacy(release: Release) -> list[str]:
         f"A record may lose ({notion}), added up: {'; '.join(losses)}. The loss depends on the size of the record, by "
         "this rule, which was fixed before the noise was drawn.",
         *once,
+        *_of_set(known.table_set),
         "What is published here is computed from the released numbers, so it adds nothing to the loss of any record.",
+    ]
+
+
+def _of_set(facts: SetFacts | None) -> list[str]:
+    """Return the loss by all tables of the set that a table belongs to: every reader has all of them."""
+    if not facts:
+        return []
+    return [
+        f"The table is one of {len(facts.tables)} that were published together. The losses by those that were drawn "
+        f"({', '.join(facts.drawn)}) add up. By all of them together, a record may lose: {facts.formula}."
     ]
 
 

@@ -7,7 +7,7 @@ with the right types: 01001 stays text.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow.csv
 from slowscale.publication.notes import NOT_PRIVATE_NOTE, publication_notes
 from slowscale.publication.profiles import PublishedTable, finite
 from slowscale.publication.publication import Publication
-from slowscale.release.files import escape_formulas
+from slowscale.release.files import escape_formulas, escaped_names
 
 ESCAPED_WORDS = "An apostrophe stands before text that a spreadsheet would otherwise run as a formula."
 
@@ -27,7 +27,10 @@ def data_package(
 ) -> dict[Path, Callable[[Path], Any]]:
     """Return the files of a data package, each with a function that writes it: the tables, then the description."""
     texts = {path: _csv_text(table) for path, table in tables.items()}
-    resources = [_resource(path, table, *texts[path]) for path, table in tables.items()]
+    names = _resource_names([table.name for table in tables.values()])
+    resources = [
+        _resource(name, path, table, *texts[path]) for name, (path, table) in zip(names, tables.items(), strict=True)
+    ]
     private = all(table.release.facts.private for table in tables.values())
     described: dict[str, Any] = {
         "profile": "tabular-data-package",
@@ -55,24 +58,27 @@ def _csv_text(table: PublishedTable) -> tuple[bytes, list[str]]:
     """Return a table as CSV, and the columns in which text got an apostrophe."""
     raw = pa.table({column.name: finite(column.values) for column in table.columns})
     written, escaped = escape_formulas(raw)
+    written = written.rename_columns(escaped_names(written.column_names))
     stream = pa.BufferOutputStream()
     pa.csv.write_csv(written, stream)
     return stream.getvalue().to_pybytes(), escaped
 
 
-def _resource(path: Path, table: PublishedTable, content: bytes, escaped: list[str]) -> dict[str, Any]:
+def _resource(name: str, path: Path, table: PublishedTable, content: bytes, escaped: list[str]) -> dict[str, Any]:
     """Return the description of a CSV file."""
     fields = []
-    for column in table.columns:
+    header = escaped_names([column.name for column in table.columns])
+    for written, column in zip(header, table.columns, strict=True):
         words = f"{column.description} {ESCAPED_WORDS}" if column.name in escaped else column.description
         unit = {} if column.unit is None else {"unit": column.unit}
-        kind = {"name": column.name, "type": _field_type(column.values.type), "title": column.heading}
+        words = words if written == column.name else f"{words} The release calls the column {column.name}."
+        kind = {"name": written, "type": _field_type(column.values.type), "title": column.heading}
         fields.append({**kind, "description": words, **unit})
-    keys = table.keys
-    labels = [label for key in keys for label in table.release.table[key].unique().to_pylist()]
+    keys = [one for one, column in zip(header, table.columns, strict=True) if column.role == "key"]
+    labels = [label for key in table.keys for label in table.release.table[key].unique().to_pylist()]
     return {
         "profile": "tabular-data-resource",
-        "name": _slug(table.name),
+        "name": name,
         "path": path.name,
         "title": table.title,
         "format": "csv",
@@ -106,6 +112,23 @@ def _markdown(publication: Publication, tables: list[PublishedTable]) -> str:
     for heading, paragraphs in publication_notes(publication, tables).items():
         parts.append("\n\n".join([f"**{heading}**", *paragraphs]))
     return "\n\n".join(parts)
+
+
+def _resource_names(names: Sequence[str]) -> list[str]:
+    """Return names of tables as a data package requires them, all different.
+
+    >>> _resource_names(["a b", "a-b", "a-b-2"])
+    ['a-b', 'a-b-2', 'a-b-2-2']
+    """
+    found: list[str] = []
+    for name in names:
+        slug, number = _slug(name), 1
+        free = slug
+        while free in found:
+            number += 1
+            free = f"{slug}-{number}"
+        found.append(free)
+    return found
 
 
 def _slug(name: str) -> str:

@@ -108,7 +108,11 @@ def published_tables(
     build = _basic if profile == "basic" else _research
     return tuple(
         PublishedTable(
-            name, publication.tables.get(name, publication.title), profile, release, tuple(build(release, publication))
+            name,
+            publication.table_title(name, several=len(releases) > 1),
+            profile,
+            release,
+            tuple(build(release, publication)),
         )
         for name, release in releases.items()
     )

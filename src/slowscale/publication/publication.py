@@ -185,6 +185,10 @@ class Publication:
                     "different ones"
                 )
 
+    def table_title(self, name: str, several: bool = True) -> str:
+        """Return the title of a table: that of the publication with the name of the table, if it has no other."""
+        return self.tables.get(name, f"{self.title}: {name}" if several else self.title)
+
     def key_title(self, column: str) -> str:
         """Return the title of a key column: its name, if the publication has no other."""
         return self.keys.get(column, column)

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.files import free_target, write_files
+from slowscale.files import comparable_name, free_target, write_files
 from slowscale.publication.excel import check_excel, write_excel
 from slowscale.publication.notes import publication_notes
 from slowscale.publication.packages import data_package
 from slowscale.publication.profiles import PublishedTable, published_tables
 from slowscale.publication.publication import Publication
 from slowscale.release import Release
-from slowscale.release.files import METADATA, PUBLICATION
+from slowscale.release.files import BASIC_METADATA, METADATA, PUBLICATION
 
 ENDINGS = (".parquet", ".csv", ".xlsx")
 Writers = dict[Path, Callable[[Path], Any]]
@@ -55,7 +55,7 @@ def publish(
     files = target.files(list(named) if several else None)
     free = {name: free_target(file, file.suffix.lower(), overwrite) for name, file in files.items()}
     if target.kind == ".xlsx":
-        check_excel(tables)
+        check_excel(publication, tables)
         (place,) = free.values()
         writers: Writers = {place: lambda file: write_excel(file, publication, tables)}
     elif target.kind == ".csv":
@@ -101,6 +101,12 @@ class Targets:
             for name in names:
                 if not name or Path(name).name != name or any(letter in name for letter in '<>:"/\\|?*'):
                     raise ParameterError(f"the name of a table must be a part of a file's name, got {name!r}")
+            for i, name in enumerate(names):
+                if comparable_name(name) in map(comparable_name, names[:i]):
+                    raise ParameterError(
+                        f"the names of tables must differ by more than case, but {name!r} is like another one: on some "
+                        "systems, one file would be written over the other"
+                    )
             found = {name: self.folder / f"{self.stem}-{name}{self.ending}" for name in names}
         if self.kind == ".csv":
             found["data package"] = self.folder / f"{self.stem}.datapackage.json"
@@ -122,7 +128,7 @@ def _parquet_writer(table: PublishedTable, publication: Publication) -> Callable
     facts = json.dumps(table.release.facts.to_dict())
     described = table.arrow().replace_schema_metadata(
         {
-            METADATA if table.profile == "research" else METADATA + b"_facts": facts,
+            METADATA if table.profile == "research" else BASIC_METADATA: facts,
             PUBLICATION: json.dumps(words, ensure_ascii=False),
         }
     )

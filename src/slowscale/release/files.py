@@ -6,6 +6,7 @@ CSV file.
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from slowscale.facts import Facts
 from slowscale.files import Writers, free_target, write_files
 
 METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
+BASIC_METADATA = b"slowscale_facts"  # the key there in files for readers, which are not the whole release
 PUBLICATION = b"slowscale_publication"  # the key of titles and notes there, if the table was published with any
+FILE_ENTRIES = ("types", "escaped", "escaped_names")  # of the JSON file beside a CSV file, besides the facts
 # The types that columns of a released table may have, by the names that Arrow gives them.
 COLUMN_TYPES: dict[str, pa.DataType] = {
     str(dtype): dtype
@@ -68,7 +71,11 @@ def csv_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overw
     facts_target = free_target(f"{target}.json", ".json", overwrite)
     types = {field.name: str(field.type) for field in table.schema}
     escaped_table, escaped = escape_formulas(table)
+    names = escaped_names(table.column_names)
     described = {**facts.to_dict(), "types": types, **({"escaped": escaped} if escaped else {})}
+    if names != table.column_names:
+        escaped_table = escaped_table.rename_columns(names)
+        described["escaped_names"] = True
     text = json.dumps(described, indent=2, ensure_ascii=False)
     return {
         target: lambda file: pa.csv.write_csv(escaped_table, file),
@@ -80,17 +87,20 @@ def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Return the table and the facts that `write_csv` wrote."""
     facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
     types = {name: COLUMN_TYPES[dtype] for name, dtype in facts.pop("types").items()}
+    header = escaped_names(list(types)) if facts.pop("escaped_names", False) else list(types)
     table = pa.csv.read_csv(
         source,
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict(zip(header, types.values(), strict=True)), strings_can_be_null=False
+        ),
     )
-    if table.column_names != list(types):
+    if table.column_names != header:
         raise ParameterError(
             f"{source} and {source.name}.json do not belong together: the columns differ. Use the pair of files that "
             "one call of to_csv wrote"
         )
-    return _unescape_formulas(table, facts.pop("escaped", [])), facts
+    return _unescape_formulas(table.rename_columns(list(types)), facts.pop("escaped", [])), facts
 
 
 def escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
@@ -114,6 +124,17 @@ def escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
             table = table.set_column(i, entry, pc.if_else(marked, pc.binary_join_element_wise("'", text, ""), text))
             escaped.append(entry.name)
     return table, escaped
+
+
+def escaped_names(names: list[str]) -> list[str]:
+    """Return the names of columns as a CSV file has them: with an apostrophe where a spreadsheet would run a formula.
+
+    If there is such a name, one that starts with an apostrophe gets another one too, so that all stay different.
+    """
+    runs = [bool(re.match(SPREADSHEET_FORMULA, name)) and not re.match(WRITTEN_NUMBER, name) for name in names]
+    if not any(runs):
+        return list(names)
+    return [f"'{name}" if run or name.startswith("'") else name for name, run in zip(names, runs, strict=True)]
 
 
 def _unescape_formulas(table: pa.Table, columns: list[str]) -> pa.Table:

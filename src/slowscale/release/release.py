@@ -2,6 +2,7 @@
 
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from slowscale.accounting import RecordPolicy
 from slowscale.arrays import to_numpy
-from slowscale.errors import ParameterError
+from slowscale.errors import ParameterError, UnitWarning
 from slowscale.facts import ABSENT, ColumnFacts, Facts, RatioFacts, RollupFacts
 from slowscale.figures import published
 from slowscale.markup import html_table, html_text
@@ -21,6 +22,7 @@ from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.charged import notion_in_words
 from slowscale.mechanisms.grid import EXACT, directed, floats, outward
+from slowscale.mechanisms.sum_intervals import sum_variances
 from slowscale.parameters import Array, level_quantile
 from slowscale.release.files import with_facts, write_csv, write_parquet
 from slowscale.release.ratios import (
@@ -154,7 +156,8 @@ class Release:
         """Write a CSV file and, beside it, the facts in a JSON file: table.csv and table.csv.json.
 
         Labels that a spreadsheet would run as a formula, such as =1+1, are written with an apostrophe in front. The
-        JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes.
+        JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes. The
+        names of columns are treated like labels.
         """
         return write_csv(self.table, self.facts, path, overwrite)
 
@@ -321,8 +324,10 @@ class Release:
             )
         transformed = self._as_floats(f"{column}_transformed") if mechanism._error_grows else None
         found = mechanism._variance_from(transformed, facts.grid, bool(facts.on_grid))
-        cells = to_numpy(self.table[self.facts.rollup.number]) if self.facts.rollup else 1
-        return np.broadcast_to(found * cells, len(self)).copy()
+        if self.facts.rollup:
+            cells = to_numpy(self.table[self.facts.rollup.number])
+            return sum_variances(mechanism, None, None, cells, facts.grid, facts.surely_on_grid)
+        return np.broadcast_to(found, len(self)).copy()
 
     def ratio(
         self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "box"
@@ -372,7 +377,8 @@ class Release:
 
         Estimates are added exactly. No record loses more by it, because the sums are computed from what was released.
         The intervals hold the true sums with the level of the cells' intervals; `facts.rollup.rules` says how they are
-        computed. A sum is that of the published cells: records in cells that are not published are not in it.
+        computed. A sum is that of the published cells: records in cells that are not published are not in it. A
+        `UnitWarning` is given if the cells were rounded so coarsely that their sums are biased.
 
         Parameters
         ----------
@@ -381,9 +387,12 @@ class Release:
         hierarchy
             An `ss.Hierarchy` of a key column, or a list of them.
         """
-        from slowscale.release.rollup import roll_up
+        from slowscale.release.rollup import biased_sums, roll_up
 
-        return roll_up(self, by, hierarchy)
+        rolled = roll_up(self, by, hierarchy)
+        for words in biased_sums(rolled):
+            warnings.warn(words, UnitWarning, stacklevel=2)
+        return rolled
 
     def _ratios(self, numerator: str, denominator: str, level: float, interval: str) -> Ratios:
         x, y = (

@@ -18,13 +18,14 @@ import pyarrow as pa
 from slowscale.arrays import group_rows, to_arrow, to_numpy
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.facts import ABSENT, ColumnFacts, Facts, KeysFacts, RollupFacts
-from slowscale.figures import STANDARD_ERROR_DIGITS, rounded
+from slowscale.figures import STANDARD_ERROR_DIGITS, figure, rounded
 from slowscale.hierarchies import Hierarchy, kind_of_labels
 from slowscale.mechanisms import TransformationMechanism
 from slowscale.mechanisms.grid import add, compact, outward
 from slowscale.mechanisms.sum_intervals import (
     FEW_CELLS,
     SUMS_SHARE,
+    sum_bias_warned_of,
     sum_ends,
     sum_half_steps,
     sum_rule,
@@ -36,8 +37,10 @@ from slowscale.release.numbers import AMBIGUOUS_UNITS, group_sums, number_column
 from slowscale.release.release import Release, as_floats, lower_bound
 
 CELLS = "cells"  # the name of the column with the number of cells, if it is free
+BIASED_SUM = "; rounding to the unit biases the sums"
 SUM_ERRORS = {
-    False: "the root mean square error of the sum of the cells, rounding included",
+    False: "the root mean square error of the sum of the cells, rounding included; the largest, where it depends on "
+    "the true sums of the cells",
     True: "the root of the sum of unbiased estimates of the variances of the cells, rounding included, and never below "
     "that of as many empty cells",
 }
@@ -74,6 +77,10 @@ def roll_up(
     known = {name: release._known_mechanism(name) for name in release.facts.columns}
     for name, one in release.facts.columns.items():
         columns |= {name + suffix: column for suffix, column in _summed(release, name, one, margin).items()}
+    biases = {
+        name: float(margin.counts.max(initial=0) * known[name]._rounding_bias(one.grid, one.surely_on_grid))
+        for name, one in release.facts.columns.items()
+    }
     number = _free_name(columns, release)
     columns[number] = to_arrow(margin.counts)
     facts = replace(
@@ -82,7 +89,12 @@ def roll_up(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         cells=_keys_facts(release.facts, margin),
         columns={
-            name: replace(one, se=SUM_ERRORS[known[name]._error_grows]) for name, one in release.facts.columns.items()
+            name: replace(
+                one,
+                se=SUM_ERRORS[known[name]._error_grows],
+                rounding_bias=ABSENT if one.rounding_bias is ABSENT else biases[name],
+            )
+            for name, one in release.facts.columns.items()
         },
         ratios={},
         rollup=RollupFacts(
@@ -91,13 +103,35 @@ def roll_up(
             levels=margin.levels,
             number=number,
             complete=_complete(release, keys),
-            rules={name: sum_rule(known[name], one.surely_on_grid) for name, one in release.facts.columns.items()},
+            rules={
+                name: sum_rule(known[name], one.surely_on_grid) + _bias_words(biases[name], columns[f"{name}_se"])
+                for name, one in release.facts.columns.items()
+            },
         ),
     )
     made = replace(release, table=pa.table(columns), facts=facts, _added=(release, margin))
     for name, ratio in release.facts.ratios.items():
         made = made.ratio(ratio.numerator, ratio.denominator, name, ratio.level, ratio.interval)
     return made
+
+
+def _bias_words(bias: float, errors: Any) -> str:
+    """Return what rounding may add to the largest sum, or nothing if it is small against its standard error."""
+    if not sum_bias_warned_of(bias, float(to_numpy(errors).max(initial=0))):
+        return ""
+    return f"{BIASED_SUM} by up to {figure(bias)}"
+
+
+def biased_sums(rolled: Release) -> list[str]:
+    """Return a warning for each column of a roll-up whose sums are biased by rounding."""
+    assert rolled.facts.rollup
+    found = [(name, rule.partition(BIASED_SUM)[2]) for name, rule in rolled.facts.rollup.rules.items()]
+    return [
+        f"the unit of column {name!r} is coarse against its noise, so that rounding biases the sums of its cells"
+        f"{words}; the standard errors and the intervals include this. Release the cells with a finer unit"
+        for name, words in found
+        if words
+    ]
 
 
 def _check(release: Release) -> None:

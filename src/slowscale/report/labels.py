@@ -23,6 +23,10 @@ class Labels:
         """Return the title of a column with its unit of measure."""
         return str(self.column(name))
 
+    def table(self, name: str) -> str | None:
+        """Return the title of a table of a set, or None if it has none."""
+        return None if self.publication is None else self.publication.tables.get(name)
+
     def key(self, name: str) -> str:
         """Return the title of a key column."""
         return name if self.publication is None else self.publication.key_title(name)

@@ -204,9 +204,10 @@ def plot_release(release: Release, column: str, top: int) -> ReleasePlot:
     if not len(shown):
         raise ParameterError(f"column {column!r} has no number that can be drawn; see release.table")
     cells = _Cells.of(release, column, facts, shown)
-    title = _title(release, column, len(shown), len(drawable))
+    name = _printable(column)
+    title = _title(release, name, len(shown), len(drawable))
     note = _note(release, facts, len(shown), len(estimates) - len(drawable), cells.cut)
-    return ReleasePlot(title, note, cells.heads, cells.texts, _description(cells, column, title, note))
+    return ReleasePlot(title, note, cells.heads, cells.texts, _description(cells, name, title, note))
 
 
 def _facts(release: Release, column: object) -> Any:
@@ -296,9 +297,15 @@ class _Cells:
         )
         estimates, low, high = (release._as_floats(name)[shown] for name in (names[0], names[2], names[3]))
         span, ends, beyond = _within(estimates, low, high)
-        heads = _distinct([*keys, column, "standard error", f"{percent(facts.level)} interval"])
+        columns = [_printable(name) for name in (*keys, column)]
+        heads = _distinct([*columns, "standard error", f"{percent(facts.level)} interval"])
         labels = _labels([text[: len(keys)] for text in texts])
         return _Cells(labels, estimates, *ends, span, beyond, heads, texts)
+
+
+def _printable(name: str) -> str:
+    """Return the name of a column with a sign in place of line breaks and the like, which a chart cannot show."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
 
 
 def _label(value: object) -> str:

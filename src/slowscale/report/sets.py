@@ -130,7 +130,9 @@ def _map_section(found: ReleaseSet, scope: Scope) -> Section:
     parts = [
         paragraph(f"{_drawn_words(len(found.drawn))} {DERIVED_WORDS}"),
         tag(
-            "figure", tag("figcaption", "Figure 1. The tables of the set."), set_map(found.tables, _notes(found, scope))
+            "figure",
+            tag("figcaption", "Figure 1. The tables of the set."),
+            set_map(found.tables, _notes(found, scope), scope.labels.key),
         ),
         _tables_table(found, scope.labels),
     ]
@@ -259,13 +261,9 @@ def _table_section(found: ReleaseSet, name: str, place: int, labels: Labels) -> 
         )
     parts += published_section(release, labels, (f"Table {number}.", f"Table {number + 1}.")).parts
     parts.append(_accuracy(release, f"Table {number + 2}.", labels))
-    if release.facts.rollup:
-        parts += [
-            paragraph(tag("strong", labels.title(column)), f": {rule}", class_="soft")
-            for column, rule in release.facts.rollup.rules.items()
-        ]
     groups = f", by {listed([labels.key(key) for key in one.by])}" if one.by else ", in total"
-    return Section(f"table-{name}", name, f"{name}{groups}", parts)
+    title = labels.table(name)
+    return Section(f"table-{name}", name, f"{name}{groups}" if title is None else f"{title} ({name})", parts)
 
 
 def _accuracy(release: Release, number: str, labels: Labels) -> Html:
@@ -312,7 +310,11 @@ def member_section(release: Release, scope: Scope) -> Section:
             f"({listed(described.drawn)}) add up, and every reader has all tables: what counts is the loss by the "
             "whole set.",
         ),
-        set_map(described, {name: "" if one.drawn else "no further loss" for name, one in described.tables.items()}),
+        set_map(
+            described,
+            {name: "" if one.drawn else "no further loss" for name, one in described.tables.items()},
+            scope.labels.key,
+        ),
     ]
     if described.policy is not None:
         policy = RecordPolicy.from_dict(described.policy)

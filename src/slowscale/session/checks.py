@@ -126,17 +126,31 @@ def warn_if_empty(rows: Any, where: object) -> None:
         )
 
 
-def warn_if_ranks_are_not_capped(caps: Mapping[str, Policy]) -> None:
-    """Warn if there are caps, but none that limits the loss by ranks, which is charged like that of a count.
+def warn_if_ranks_are_not_capped(caps: Mapping[str, Policy], durable: bool) -> None:
+    """Warn if no cap limits the loss by ranks, which is charged like that of a count.
 
     This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is, and a cap
-    cannot be added to a ledger that exists.
+    cannot be added to a ledger that exists. An account that lasts as long as the session, and has no caps, promises
+    nothing that a warning could be about.
+
+    Parameters
+    ----------
+    caps
+        The caps of the account.
+    durable
+        Whether the account is kept in a ledger.
     """
-    if caps and not any(folded(name) in (folded(COUNT), folded(ANY)) for name in caps):
-        warnings.warn(
-            f"quantiles are charged like a count, and no cap limits counts (there are caps on {', '.join(caps)}). This "
-            "release is charged, but the caps do not bound what it costs, so fix the quantiles and losses that you "
-            f'will ask for before you see any. For a new ledger, give a cap on "{COUNT}"',
-            CapWarning,
-            stacklevel=3,
-        )
+    if any(folded(name) in (folded(COUNT), folded(ANY)) for name in caps) or not (caps or durable):
+        return
+    if caps:
+        missing = f"no cap limits counts (there are caps on {', '.join(caps)})"
+        missed, remedy = "the caps do not bound what it costs", f'give a cap on "{COUNT}"'
+    else:
+        missing, missed = "the ledger has no caps", "nothing bounds in advance what it and choices by it cost"
+        remedy = f'give caps on "{COUNT}" and "{ANY}" before the first release'
+    warnings.warn(
+        f"quantiles are charged like a count, and {missing}. This release is charged, but {missed}, so fix the "
+        f"quantiles and losses that you will ask for before you see any. For a new ledger, {remedy}",
+        CapWarning,
+        stacklevel=3,
+    )

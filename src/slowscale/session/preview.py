@@ -17,10 +17,11 @@ from slowscale.figures import figure, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import notion_in_words
-from slowscale.mechanisms.sum_intervals import sum_half_steps
+from slowscale.mechanisms.sum_intervals import sum_half_steps, sum_square_error
 from slowscale.publishing import BoundQuery
 from slowscale.query import Query
 from slowscale.release import Release
+from slowscale.release.rollup import roll_up
 from slowscale.session.sets import BoundSet
 from slowscale.sizes import RecordSize, SizesLike, read_sizes
 from slowscale.table_set import TableSet
@@ -122,7 +123,10 @@ class TablePreview:
 
         Where the error of a cell depends on its sum, each cell is taken to have the sum `at`.
         """
-        return [math.sqrt(cells) * float(column.errors(at)) for cells in self.cells]
+        one, bias = float(column.errors(at)), 0.0
+        if isinstance(column.mechanism, AdditiveMechanism) and column.on_grid is False:
+            bias = column.mechanism._rounding_bias(column.unit, False)
+        return [math.sqrt(sum_square_error(one**2, bias, cells)) for cells in self.cells]
 
     def describe(self) -> list[str]:
         """Return the table in words: what it consists of, and how accurate it is."""
@@ -378,7 +382,7 @@ def _table_preview(found: BoundSet, name: str) -> TablePreview:
 def _margin(found: BoundSet, source: str, by: tuple[str, ...]) -> Release:
     """Return a table that is derived from a drawn one, as it would be released."""
     levels = [one for one in found.table_set.hierarchies if set(one.levels) & set(by)]
-    return found.outlines[source].rollup(list(by), hierarchy=levels or None)
+    return roll_up(found.outlines[source], by, levels or None)
 
 
 def _cells_added(outline: Release) -> tuple[int, int, int]:

@@ -7,16 +7,22 @@ be found out that a release does not fit a table, and never that it was made fro
 import json
 from typing import Any
 
-from slowscale.accounting import Ledger
+import numpy as np
+
+from slowscale.accounting import Ledger, RecordPolicy
 from slowscale.errors import ParameterError, ParameterTypeError
 from slowscale.facts import ABSENT, ColumnFacts, Facts
-from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import charged_policy, check_accounting
+from slowscale.policy import Policy
+from slowscale.policy.tree import Tabulated, contains
 from slowscale.publishing import BoundQuery, column_facts
 from slowscale.query import Query
 from slowscale.release import Release
 from slowscale.tables.keys import Keys
 
 ANOTHER = "release cannot be repeated on these records"
+# By which share the curves of tight policies may differ between versions, and the sizes at which they are compared.
+PRECISION, COMPARED_SIZES = 0.01, np.logspace(-30, 30, 121)
 # Facts of a release that are added, or may be, after it is charged.
 LATER_FACTS = ("ledger", "ratios")
 # What the facts of a column say about the records, in words. Files of earlier versions do not say all of it.
@@ -55,6 +61,10 @@ def query_of(release: Release, dataset: str | None, protect: str | None) -> Quer
             f"{ANOTHER}: it has an Ibis expression ({', '.join(facts.not_sql)}), of which the file holds only the "
             "name; use SQL text for releases that are to be read back"
         )
+    try:
+        check_accounting(facts.accounting)
+    except ParameterError as error:
+        raise ParameterError(f"{ANOTHER}: {error}") from None
     unknown = [name for name in facts.columns if name not in release.mechanisms]
     if unknown:
         raise ParameterError(
@@ -127,11 +137,36 @@ def _problem(release: Release, query: BoundQuery) -> str | None:
         found = _column_problem(column, query, name)
         if found is not None:
             return f"column {name!r} {found}"
-    # Tables of tight policies may differ a little between versions, and the release keeps those it was charged with.
-    changed = facts.accounting == CLOSED and release.policy != query.policy
-    if changed or release.policy.columns != query.policy.columns:
+    if not _same_policy(release.policy, query):
         return "its policy is not that of its mechanisms; use the files as they were released"
     return None
+
+
+def _same_policy(there: RecordPolicy, query: BoundQuery) -> bool:
+    """Return whether the policy of a release is the one that its mechanisms have here.
+
+    A tight policy that is read from a curve may differ a little between versions, by as much as its stated precision.
+    The release keeps the one that it was charged with. All other policies must be equal.
+    """
+    here = query.policy
+    if (there.columns, there.filtered, there.parallel) != (here.columns, here.filtered, here.parallel):
+        return False
+    if len(there.terms) != len(here.terms):
+        return False
+    # The terms are in the order of the mechanisms; that of a count is only a number.
+    charged = [charged_policy(mechanism, query.accounting) for mechanism in query.mechanisms.values()]
+    return all(
+        column == name and (policy == known or _nearly_equal(policy, known, whole))
+        for (column, policy), (name, known), whole in zip(there.terms, here.terms, charged, strict=True)
+    )
+
+
+def _nearly_equal(there: Policy, here: Policy, whole: Policy) -> bool:
+    """Return whether two policies that are read from curves differ by no more than the precision of curves."""
+    if type(there) is not type(here) or there.upper != here.upper or not contains(whole.formula(), Tabulated):
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(there(COMPARED_SIZES), here(COMPARED_SIZES), rtol=PRECISION, atol=0))
 
 
 def _column_problem(column: ColumnFacts, query: BoundQuery, name: str) -> str | None:
@@ -141,6 +176,8 @@ def _column_problem(column: ColumnFacts, query: BoundQuery, name: str) -> str | 
         if ABSENT not in pair and pair[0] != pair[1]:
             return words.format(*pair)
     if column.on_grid is not ABSENT and column.on_grid != here.on_grid:
+        if column.is_count:
+            return "is a count, which is always a multiple of its unit, but its facts say otherwise"
         are, were = ("are" if yes else "need not be" for yes in (here.on_grid, column.on_grid))
         return (
             f"has another type than in the release: here it is {query.table[name].type()}, whose sums {are} multiples "

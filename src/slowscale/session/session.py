@@ -290,7 +290,7 @@ class Session:
         The size of a record is its absolute value. A record moves ranks by one whatever its size, so every record loses
         the same, and little. What is returned may be published, and choices that depend on it are safe if caps that
         were fixed before limit all that is charged. Caps treat it as a count. If there are caps, but none for "count"
-        or "*", an `ss.CapWarning` says so.
+        or "*", or a ledger without caps, an `ss.CapWarning` says so.
 
         Parameters
         ----------
@@ -311,6 +311,8 @@ class Session:
         Notes
         -----
         Each quantile is drawn by the exponential mechanism, exactly; `slowscale.quantiles` has the proof of the loss.
+        Sizes of the grid between two neighbouring values of the records have the same rank. Which of them is drawn is
+        arbitrary, so with few different values a quantile may be far from all of them. `ss.advise` takes at most 8.
         If entities with several records are protected, an entity may move a rank by more than one: this is refused.
 
         Examples
@@ -323,7 +325,7 @@ class Session:
         """
         query = QuantilesQuery.of(column, at, loss, grid)
         query.rank_error(level)  # raises if the level is wrong
-        warn_if_ranks_are_not_capped(self._accountant.account.caps)
+        warn_if_ranks_are_not_capped(self._accountant.account.caps, not isinstance(self._accountant, Account))
         private = self._bits is None or self._bits.private
         bound = bind_quantiles(query, self._records, where, derive, nulls, self.dataset, private)
         facts = bound.facts

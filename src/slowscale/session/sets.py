@@ -16,6 +16,7 @@ from slowscale.parameters import lazy
 from slowscale.publishing import BoundQuery, description, dry_run
 from slowscale.release import Release
 from slowscale.release.release_set import ReleaseSet, set_policy
+from slowscale.release.rollup import biased_sums, roll_up
 from slowscale.table_set import TableSet
 
 
@@ -82,8 +83,10 @@ class BoundSet:
 
     @property
     def unit_warnings(self) -> list[str]:
-        """A warning for each column of a drawn table whose unit is coarser than its noise."""
-        return [f"table {name!r}: {found}" for name, query in self.queries.items() for found in query.unit_warnings]
+        """A warning for each column of a table whose numbers are biased because its unit is coarse."""
+        found = {name: query.unit_warnings for name, query in self.queries.items()}
+        found |= {name: biased_sums(one) for name, one in self.outlines.items() if one.facts.rollup}
+        return [f"table {name!r}: {words}" for name in self.table_set for words in found[name]]
 
     @lazy
     def set_facts(self) -> SetFacts:
@@ -184,7 +187,7 @@ def _with_derived(table_set: TableSet, drawn: Mapping[str, Release]) -> dict[str
             continue
         levels = table_set.used_hierarchies(name)
         try:
-            found[name] = drawn[table_set.source(name)].rollup(list(table_set.by(name)), hierarchy=levels or None)
+            found[name] = roll_up(drawn[table_set.source(name)], table_set.by(name), levels or None)
         except ParameterError as error:
             raise ParameterError(f"tables[{name!r}] cannot be derived from its cells: {error}") from None
     return found

@@ -2,6 +2,7 @@
 
 The engine evaluates the policy as an expression and counts the losses in narrow classes, in one scan. Quantiles and
 shares are read from these counts, so they carry an error of at most the width of a class, 0.1 % of the loss.
+Losses below 10⁻³⁰⁰ are one class, and so are those above 10³⁰⁰.
 """
 
 import math
@@ -60,8 +61,8 @@ RANKS = (1, 10, 100, 1_000, 10_000)
 THRESHOLDS = tuple(float(f"{10 ** (step / 4):.3g}") for step in range(-16, 25))
 # How many classes of losses there are per factor of e: each is 0.1 % wide.
 CLASSES_PER_E = 1000
-# Losses outside these are counted in the first and in the last class.
-SMALLEST, LARGEST = 1e-30, 1e30
+# Losses outside these are counted in the first and in the last class. The numbers of the classes fit in 32 bits.
+SMALLEST, LARGEST = 1e-300, 1e300
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +74,7 @@ class Losses:
     records
         The number of records, or of entities if those are protected.
     quantiles
-        The quantiles of the losses, by share of the records, within 0.1 %.
+        The quantiles of the losses, by share of the records, within 0.1 % (for losses from 10⁻³⁰⁰ to 10³⁰⁰).
     cdf
         The share of the records whose loss is at most a value, by that value. The value is meant within 0.1 %.
     largest
@@ -188,8 +189,10 @@ def _entity_losses(
 ) -> ir.Table:
     """Return the loss of each entity in each cell that it is in.
 
-    Removing an entity shifts each cell by its total there. Cells have independent noise, so the losses add.
+    Removing an entity shifts each cell by its total there. Cells have independent noise, so the losses add. Records
+    without an entity are left out: they do not belong together, and a release refuses them.
     """
+    table = table.filter(table[protect].notnull())
     if keys is not None:
         table = restricted_to_keys(table, keys.table, keys.kinds)
     values = _values(table, policy, columns)

@@ -183,7 +183,7 @@ def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Valu
         limbs = tuple(ibis.cases((~text.contains("-"), limb)) for limb in limbs)
         value = ibis.ifelse(value < 0, 0.0, value)
     elif column.negatives == "error":
-        readable = readable & ~text.re_search(BELOW_ZERO)
+        readable, value = readable & ~text.re_search(BELOW_ZERO), ibis.cases((value >= 0, value))
     if column.nulls == "zero":
         readable, value = readable | missing, ibis.ifelse(missing, 0.0, value)
     weighed = tuple(zip(limbs, (10**DECIMAL_PLACES, 1), strict=True))

@@ -41,7 +41,7 @@ class Workbench:
     """
 
     def __init__(self, folder: Folder, plan: Path) -> None:
-        self.folder, self.plan, self.jobs = folder, plan, Jobs(folder.root)
+        self.folder, self.plan, self.jobs = folder, plan, Jobs(folder.root, plan)
         # The last look at the records, in memory only: the version of the plan, and a page per table. CONFIDENTIAL.
         self.inspection: tuple[str, dict[str, str]] = "", {}
         self.templates = Environment(

@@ -1,4 +1,4 @@
-"""The child process of a release, in the root folder: `python -m slowscale.workbench.job NAME PLAN VERSION`."""
+"""The child process of a release, in the root folder: `python -m slowscale.workbench.job NAME PLAN [--overwrite]`."""
 
 import os
 import sys
@@ -6,36 +6,39 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from slowscale.workbench.draft import ChangedElsewhereError, Draft
-from slowscale.workbench.jobs import CANCELLED, DONE, JOBS, REFUSED, RUNNING, Jobs, write_state
 
-
-def main(name: str, plan: str, version: str, overwrite: bool) -> int:
-    """Carry out the plan, and leave the result in the state file of the job."""
+def main(name: str, plan_path: Path, overwrite: bool) -> int:
+    """Carry out the plan as it was confirmed, and leave the result in the state file of the job."""
     from slowscale.errors import SlowscaleError
-    from slowscale.plan import read_plan, run_plan
+    from slowscale.plan import run_plan
+    from slowscale.plan.wording import in_plan_words
+    from slowscale.workbench.jobs import CANCELLED, DONE, REFUSED, RUNNING, Jobs, outcome, write_state
 
-    place = JOBS / name
-    job = Jobs(Path()).get(name)
-    state: dict[str, Any] = {**(job.state if job else {}), "status": RUNNING}
-    write_state(place, state)
+    job = Jobs(plan_path.parent, plan_path).get(name)
+    assert job is not None
+    state: dict[str, Any] = {**job.state, "status": RUNNING}
+    write_state(job.folder, state)
     seen: list[str] = []
-    warnings.showwarning = lambda message, *_: seen.append(str(message))
+    warnings.showwarning = lambda message, *_: seen.append(in_plan_words(str(message)))
     try:
-        if Draft.read(Path(plan)).version != version:
-            raise ChangedElsewhereError("the plan was changed after the release was confirmed: confirm it again")
-        made, files = run_plan(read_plan(plan), overwrite)
-    except KeyboardInterrupt:
-        words = "Cancelled. What was charged stays charged, and no file is half written."
-        write_state(place, {**state, "status": CANCELLED, "message": words})
-        return 130
-    except (SlowscaleError, OSError, MemoryError) as error:
-        write_state(place, {**state, "status": REFUSED, "message": str(error), "kind": type(error).__name__})
+        made, files = run_plan(job.plan(plan_path), overwrite)
+    except BaseException as error:
+        status = CANCELLED if isinstance(error, KeyboardInterrupt) else REFUSED
+        if isinstance(error, KeyboardInterrupt):
+            words = "The release was cancelled. No file is half written."
+        elif isinstance(error, SlowscaleError):
+            words = in_plan_words(str(error))
+        elif isinstance(error, OSError | MemoryError):
+            words = str(error) or "the machine has not enough memory"
+        else:
+            words = f"{type(error).__name__}: {error} (this is a bug in slowscale)"
+        write_state(job.folder, {**state, "status": status, "message": words, **outcome(job, plan_path)})
         return 1
-    done = {"status": DONE, "files": [os.path.relpath(file) for file in files], "release": made.facts.id}
-    write_state(place, {**state, **done, "warnings": seen})
+    written = [os.path.relpath(file, plan_path.parent) for file in files]
+    done = {"status": DONE, "charged": job.state["charges"] is not None or None, "files": written, "warnings": seen}
+    write_state(job.folder, {**state, **done, "release": made.facts.id})
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], "--overwrite" in sys.argv[4:]))
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), "--overwrite" in sys.argv[3:]))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -205,7 +206,7 @@ def test_a_plan_gives_the_advised_mechanism(records, goal, tmp_path):
     assert plan.mechanisms == {"total tax": advice.best}
     assert plan.accounting == "tight"
     assert plan.data.path == str(tmp_path / "tax.csv")
-    assert [size.everywhere for size in plan.sizes] == list(advice.records.values())
+    assert [size.everywhere for size in plan.sizes] == (list(advice.records.values()) if "largest" in records else [])
     assert str(plan.sums[0].unit) == str(goal.get("unit", 1))
     comments = " ".join(line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("#"))
     for words in (
@@ -218,6 +219,45 @@ def test_a_plan_gives_the_advised_mechanism(records, goal, tmp_path):
     with pytest.raises(ss.ParameterError, match="exists"):
         advice.plan(path)
     assert ss.read_plan(advice.plan(path, overwrite=True)).data.path == str(tmp_path / "records.parquet")
+
+
+def uncommented(text):
+    """Return a plan with its caps, and with its sizes if the largest record is filled in."""
+    return re.sub(
+        r"^# (?=\[ledger\.caps|\[report|sizes = |\]|  \{|times|(?:mechanism|sigma|scale|shape) = )",
+        "",
+        text,
+        flags=re.M,
+    )
+
+
+def test_quantiles_are_not_named_the_largest_record(tmp_path):
+    records = {"p50": 106, "p90": 1_580}
+    advice = ss.advise(records, interval=150.0)
+    assert (
+        "No size is named the largest: records larger than p90 (1,580) lose more than is shown here." in advice.reason
+    )
+    path = advice.plan(tmp_path / "plan.toml")
+    text = path.read_text()
+    assert "(largest)" not in text
+    assert ss.read_plan(path).sizes == ()
+    completed = uncommented(text)
+    path.write_text(completed)
+    with pytest.raises(ss.PlanError):  # the size of the largest record is still to be filled in
+        ss.read_plan(path)
+    path.write_text(completed.replace("…", "2e6"))
+    plan = ss.read_plan(path)
+    assert {size.name: size.everywhere for size in plan.sizes} == {**records, "largest record": 2e6}
+    caps = plan.ledger.caps
+    assert {name: (cap.times, cap.build()) for name, cap in caps.items()} == {
+        "*": (10, advice.best),
+        "count": (1, ss.Gaussian(5)),
+    }
+
+
+def test_a_largest_record_is_not_missed():
+    assert "largest:" not in ss.advise({"median": 106, "Largest firm": 1_550_000}, interval=150.0).reason
+    assert "No size is named the largest" in ss.advise({"largest of its kind": 10, "giant": 1e6}, std=1e3).reason
 
 
 @pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")

@@ -1,5 +1,6 @@
 """The files of a publication, read back by other programs."""
 
+import csv
 import json
 import math
 from collections import OrderedDict
@@ -7,13 +8,14 @@ from dataclasses import replace
 
 import frictionless
 import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 import slowscale as ss
 from slowscale.publication import publish
-from slowscale.publication.excel import check_rows, sheet_names
+from slowscale.publication.excel import check_rows, note_pieces, sheet_names
 from slowscale.publication.profiles import published_tables
 
 PROFILES = ("basic", "research")
@@ -162,6 +164,69 @@ def test_names_of_sheets():
     found = sheet_names(["notes", "a" * 40, "A" * 40, "History", "'x'", "[]", "a/b"])
     assert found == ["notes 2", "a" * 31, f"{'A' * 29} 2", "History 2", "x", "Table", "a b"]
     assert all(len(name) <= 31 for name in found)
+    # Excel counts UTF-16 code units, and refuses an apostrophe at the end.
+    assert sheet_names(["a" * 30 + "'bb", "a" * 29 + "😀bb", "a" * 30 + "😀"]) == [
+        "a" * 30,
+        "a" * 29 + "😀",
+        "a" * 29 + " 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"source": "s" * 32_768}, {"columns": {"emp": ss.ColumnLabel("😀" * 16_400)}}, {"keys": {"state": "s" * 32_768}}],
+)
+def test_long_texts_of_a_publication_are_refused_in_excel(release, tmp_path, words):
+    with pytest.raises(ss.ParameterError, match="at most 32,767 characters"):
+        release.publish(tmp_path / "t.xlsx", ss.Publication("T", **words))
+    release.publish(tmp_path / "t.csv", ss.Publication("T", **words))
+
+
+def test_long_notes_fit_in_rows(release, tmp_path):
+    notes = ["word " * 6000, "x" * 40_000, "a\n" * 100, "short"]
+    assert note_pieces("short") == ["short"]
+    for note in notes:
+        assert "".join(note_pieces(note)) == note
+        assert all(len(piece) <= 27 * 125 for piece in note_pieces(note))
+    path = release.publish(tmp_path / "t.xlsx", ss.Publication("T", notes=notes, columns={"emp": "long " * 500}))
+    sheet = openpyxl.load_workbook(path)["Notes"]
+    assert max(row.height or 0 for row in sheet.row_dimensions.values()) <= 409.5
+    written = "".join(str(row[1].value or "") for row in sheet.iter_rows())
+    assert all(note in written for note in notes)
+
+
+FORMULA = "=cmd|' /C calc'!A0"
+
+
+def test_names_of_columns_are_no_formulas(tmp_path):
+    frame = pd.DataFrame({FORMULA: ["01", "02"], f"'{FORMULA}": ["a", "-b"], "@v": [1, 2]})
+    keys = ss.Keys.from_frame(frame[[FORMULA, f"'{FORMULA}"]])
+    made = ss.Session(frame).sum({"@v": ss.Gaussian(5)}, keys=keys)
+    plain = made.to_csv(tmp_path / "plain.csv")
+    first, *_ = plain.read_text().splitlines()
+    names = [f"'{FORMULA}", f"''{FORMULA}", "'@v", "'@v_se", "'@v_low", "'@v_high"]
+    assert next(csv.reader([first])) == names
+    assert ss.read_release(plain).table.equals(made.table)
+    package = made.publish(tmp_path / "p.csv", ss.Publication("T")).with_name("p.datapackage.json")
+    assert next(csv.reader([(tmp_path / "p.csv").read_text().splitlines()[0]])) == names
+    assert frictionless.validate(str(package)).valid
+    schema = json.loads(package.read_text())["resources"][0]["schema"]
+    assert schema["primaryKey"] == names[:2]
+    assert f"The release calls the column {FORMULA}." in schema["fields"][0]["description"]
+    keypair = ss.keygen(tmp_path / "k")
+    ss.sign(plain, keypair.private)
+    assert ss.verify(plain, keypair.public).facts == made.facts
+
+
+def test_names_of_tables(release, tmp_path):
+    *_, package = publish({"a b": release, "a-b": release}, tmp_path / "set.csv", ss.Publication("T"))
+    described = json.loads(package.read_text())
+    assert [one["name"] for one in described["resources"]] == ["a-b", "a-b-2"]
+    assert frictionless.validate(str(package)).valid
+    for ending in ("csv", "parquet"):
+        with pytest.raises(ss.ParameterError, match="must differ by more than case, but 'a'"):
+            publish({"A": release, "a": release}, tmp_path / f"case.{ending}", ss.Publication("T"))
+    publish({"A": release, "a": release}, tmp_path / "case.xlsx", ss.Publication("T"))
 
 
 def test_several_tables(release, publication, tmp_path):
@@ -170,7 +235,7 @@ def test_several_tables(release, publication, tmp_path):
     (excel,) = publish(tables, tmp_path / "set.xlsx", titled, profile="basic")
     book = openpyxl.load_workbook(excel)
     assert book.sheetnames == ["states", "all", "Notes"]
-    assert (book["states"]["A1"].value, book["all"]["A1"].value) == ("Payroll by state", "The first two")
+    assert (book["states"]["A1"].value, book["all"]["A1"].value) == ("Payroll by state: states", "The first two")
     files = publish(tables, tmp_path / "set.csv", titled, profile="basic")
     assert [file.name for file in files] == ["set-states.csv", "set-all.csv", "set.datapackage.json"]
     package = frictionless.Package(str(files[-1]))

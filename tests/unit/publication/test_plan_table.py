@@ -156,3 +156,56 @@ def test_codes_in_the_plan_itself(tmp_path):
     )
     run_plan(read_plan(written(tmp_path, text)))
     assert '"01","A",16' in (tmp_path / "public.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([('"public.csv"', '"colon:2024.csv"')], r"output.sign: 'colon:2024.csv' is not the plain name of a file"),
+        (
+            [('"public.csv"', '"OUT.parquet"')],
+            "publication.basic: .*OUT.parquet differs only in case from .*out.parquet",
+        ),
+    ],
+)
+def test_names_that_cannot_be_signed_are_found_before(tmp_path, changes, words):
+    ss.keygen(tmp_path / "agency")
+    text = PLAN + 'sign = "agency.private.pem"\n'
+    for old, new in changes:
+        text = text.replace(old, new, 1)
+    plan = read_plan(written(tmp_path, text))
+    for carry_out in (check_plan, run_plan):
+        with pytest.raises(ss.ParameterError, match=words):
+            carry_out(plan)
+    assert not (tmp_path / "plan.ledger").exists()
+
+
+def test_labels_too_long_for_excel_are_found_before(tmp_path):
+    text = PLAN.replace('codes = { county = "counties.csv" }\n', "")
+    path = written(tmp_path, text)
+    (tmp_path / "cells.csv").write_text(f"county\n01\n{'x' * 32_768}\n")
+    for carry_out in (check_plan, run_plan):
+        with pytest.raises(ss.ParameterError, match="not enough for a text in the column 'county'"):
+            carry_out(read_plan(path))
+    assert not (tmp_path / "plan.ledger").exists()
+    path.write_text(text.replace("public.xlsx", "public.parquet"))
+    check_plan(read_plan(path))
+
+
+@pytest.mark.parametrize("error", [ss.EngineError("no room"), RuntimeError("no room")])
+def test_a_file_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, error):
+    def fail(*given):
+        raise error
+
+    monkeypatch.setattr("slowscale.publication.writing.write_excel", fail)
+    keys = ss.keygen(tmp_path / "agency")
+    text = PLAN + 'report = "out.html"\nsign = "agency.private.pem"\n'
+    with pytest.raises(type(error), match="no room") as caught:
+        run_plan(read_plan(written(tmp_path, text)), confidential=tmp_path / "secret.html")
+    if isinstance(error, ss.EngineError):
+        assert "these files were written" in str(caught.value)
+    found = ss.verify(tmp_path / "out.parquet", keys.public)
+    names = ["out.parquet", "out.html", "public.csv", "public.datapackage.json", "research.parquet"]
+    assert sorted(one.name for one in found.files) == sorted(names)
+    assert (tmp_path / "secret.html").exists()
+    assert not (tmp_path / "public.xlsx").exists()

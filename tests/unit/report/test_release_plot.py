@@ -194,6 +194,15 @@ def test_labels_are_harmless():
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == page
 
 
+def test_line_breaks_in_names_of_columns():
+    session = ss.Session(pd.DataFrame({"k\nx": ["a", "b"], "v\u2028w\n": [10, 20]}))
+    made = session.sum({"v\u2028w\n": ss.Gaussian(1)}, keys=ss.Keys.cross({"k\nx": ["a", "b"]}))
+    plot = made.plot("v\u2028w\n")
+    assert plot.title == "v�w�: all 2 cells"
+    assert "v�w�" in plot.svg
+    assert plot.heads[:2] == ("k�x", "v�w�")
+
+
 def test_only_known_scripts_run_and_nothing_is_fetched():
     page = hostile_release().plot("emp").to_html()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from slowscale.errors import SlowscaleError
 from slowscale.plan import plan_for
-from slowscale.plan.starting import DATA_TABLE, TEMPLATE, dataset_name
+from slowscale.plan.starting import DATA_TABLE, TEMPLATE, proposed_name
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
@@ -209,7 +209,7 @@ def with_data(workbench: Workbench, draft: Draft, place: str) -> Draft:
         proposed |= {"csv": data["csv"]} if "csv" in data else {}
     draft = draft.put(("data", source), proposed[source]).put(("data", other), None)
     fields = ["types", "csv"]
-    if isinstance(before, str) and data.get("name") in (None, dataset_name(before)):
+    if isinstance(before, str) and data.get("name") in (None, proposed_name(before)):
         fields.append("name")
     for field in fields:
         draft = draft.put(("data", field), proposed.get(field))

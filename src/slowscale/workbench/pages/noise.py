@@ -24,6 +24,7 @@ from slowscale.mechanisms.calibration import LEVEL
 from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.parameters import tables
 from slowscale.plan.starting import report_sizes
+from slowscale.sizes import names_the_largest
 from slowscale.workbench import charts, forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft, Place
@@ -128,8 +129,9 @@ def _kept(form: Any) -> dict[str, Any]:
     return {"typed": _typed(form), "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
 
 
-def _sizes(form: Any) -> dict[str, float]:
+def _sizes(form: Any, column: str) -> dict[str, float]:
     sizes: dict[str, float] = {}
+    fields: dict[str, str] = {}
     for i in range(ROWS):
         name, size = forms.text(form, f"name{i}"), forms.number(form, f"size{i}", "the size")
         if size is None and not name:
@@ -138,9 +140,14 @@ def _sizes(form: Any) -> dict[str, float]:
             raise forms.FieldError(f"size{i}", "the size must be a number above 0")
         if not name or name in sizes:
             raise forms.FieldError(f"name{i}", "every size needs a name of its own, such as median")
-        sizes[name] = size
+        sizes[name], fields[name] = size, f"name{i}"
     if not sizes:
         raise forms.FieldError("name0", "name at least one record size, such as median, and one largest")
+    if column != COUNT and not names_the_largest(sizes):
+        raise forms.FieldError(
+            fields[max(sizes, key=lambda name: sizes[name])],
+            "add the largest record that may occur, under a name with the word largest: readers must see what it loses",
+        )
     return sizes
 
 
@@ -149,7 +156,7 @@ async def recommend(request: Request) -> Response:
     workbench, form = workbench_of(request), await request.form()
     column, kept = forms.text(form, "column"), _kept(form)
     try:
-        sizes = _sizes(form)
+        sizes = _sizes(form, column)
         interval = forms.number(form, "interval", "the wanted half-width")
         if interval is None:
             raise forms.FieldError("interval", "say how accurate the published numbers shall be")

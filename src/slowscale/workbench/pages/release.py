@@ -15,7 +15,7 @@ from slowscale.plan.outputs import inputs_of
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
-from slowscale.workbench.jobs import CANCELLED, STOPPED, Job
+from slowscale.workbench.jobs import Job
 
 
 async def show(request: Request) -> Response:
@@ -81,22 +81,10 @@ async def start(request: Request) -> Response:
         try:
             plan = draft.plan
             _check_places(workbench, plan)
-            overwrite, before = bool(form.get("overwrite")), charges(workbench)
-            known = await run_in_threadpool(workbench.jobs.start, name, draft, overwrite, before)
+            known = await run_in_threadpool(workbench.jobs.start, name, draft, bool(form.get("overwrite")))
         except (ParameterError, SlowscaleError) as error:
             return _page(request, workbench, 409, in_plan_words(str(error)))
     return RedirectResponse(f"{page.path}/{known.name}", 303)
-
-
-def charges(workbench: Workbench) -> int | None:
-    """Return the number of charges in the plan's ledger, or None if it has none."""
-    from slowscale.accounting import Ledger
-
-    ledger = workbench.draft.get("ledger", "path")
-    if not ledger:
-        return None
-    place = workbench.folder.inside(ledger)
-    return len(Ledger(place).account.charges) if place.exists() else 0
 
 
 def _job(request: Request) -> Job:
@@ -117,16 +105,8 @@ async def part(request: Request) -> Response:
 
 
 def _followed(request: Request) -> dict[str, Any]:
-    workbench, job = workbench_of(request), _job(request)
-    found: dict[str, Any] = {"job": job, "charged": None, "words": None}
-    if job.state.get("message"):
-        found["words"] = in_plan_words(job.state["message"])
-    before = job.state.get("charges")
-    if job.status in (STOPPED, CANCELLED) and before is not None:
-        # The process is gone: the ledger says whether the charge was made.
-        now = charges(workbench)
-        found["charged"] = now is not None and now > before
-    return found
+    workbench = workbench_of(request)
+    return {"job": workbench.jobs.settled(_job(request))}
 
 
 async def cancel(request: Request) -> Response:

@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from slowscale.errors import ParameterError, SlowscaleError
 from slowscale.workbench.app import Page, Workbench, workbench_of
-from slowscale.workbench.jobs import DONE
 from slowscale.workbench.security import DOCUMENT_POLICY
 
 
@@ -20,8 +19,7 @@ def written_files(workbench: Workbench) -> list[str]:
     """Return the files that releases wrote and that are still there, the newest first."""
     found: dict[str, None] = {}
     for job in workbench.jobs.all():
-        if job.status == DONE:
-            found |= dict.fromkeys(job.state.get("files", []))
+        found |= dict.fromkeys(workbench.jobs.settled(job).state["files"])
     return [file for file in found if (workbench.folder.root / file).is_file()]
 
 
