@@ -4,9 +4,10 @@ A draft may be unfinished. Its mistakes are those that `slowscale check` reports
 Comments and the order of a file that was written by hand are kept.
 """
 
+import copy
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
+import tomlkit.container
+import tomlkit.items
 from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
@@ -22,6 +25,7 @@ from slowscale.files import write_files
 from slowscale.plan import Plan, read_plan
 from slowscale.plan.inputs import DATABASE_FILES
 from slowscale.plan.mistakes import list_mistakes
+from slowscale.plan.wording import in_plan_words
 
 Place = Sequence[str | int]
 
@@ -90,20 +94,73 @@ class Draft:
             if isinstance(step, str) and step not in table:
                 if value is None:
                     return self
-                table[step] = tomlkit.aot() if isinstance(following, int) else tomlkit.table()
+                _set(table, step, tomlkit.aot() if isinstance(following, int) else tomlkit.table())
             elif isinstance(step, int) and step == len(table):
-                table.append(tomlkit.table())
+                _append(table, {})
             table = table[step]
         last = place[-1]
         if value is None:
-            if (isinstance(last, str) and last in table) or (isinstance(last, int) and last < len(table)):
-                del table[last]
-        elif isinstance(value, dict):
-            table[last] = _as_table(value)
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            table[last] = _as_tables(value)
+            if not ((isinstance(last, str) and last in table) or (isinstance(last, int) and last < len(table))):
+                return self
+            _remove(table, last)
+        elif isinstance(last, int) and last == len(table):
+            _append(table, value)
+        else:
+            _set(table, last, value)
+        found = Draft(self.path, tomlkit.dumps(document))
+        self._check_change(place, value, found)
+        return found
+
+    def _check_change(self, place: Place, value: Any, found: "Draft") -> None:
+        """Raise unless the new text has the value at the place, and is otherwise the same."""
+        wanted, value = copy.deepcopy(self.values), _plain(value)
+        table: Any = wanted
+        for step, following in pairwise(place):
+            if isinstance(step, int) and step == len(table):
+                table.append({})
+            elif isinstance(step, str):
+                table.setdefault(step, [] if isinstance(following, int) else {})
+            table = table[step]
+        last = place[-1]
+        if value is None:
+            del table[last]
+        elif isinstance(last, int) and last == len(table):
+            table.append(value)
         else:
             table[last] = value
+        try:
+            same = found.values == wanted
+        except PlanError:
+            same = False
+        if not same:
+            raise PlanError(
+                f"{self.path.name} is written in a way in which the workbench cannot change "
+                f"{'.'.join(map(str, place))}: edit the file, and load the page again"
+            )
+
+    def comments(self, *place: str) -> dict[str, str]:
+        """Return the comments behind the fields of a table, by field."""
+        table: Any = self._document
+        for step in place:
+            table = table.get(step) if isinstance(table, Mapping) else None
+        if not isinstance(table, tomlkit.items.Table):
+            return {}
+        found = {name: item.trivia.comment.lstrip("# ") for name, item in table.items() if hasattr(item, "trivia")}
+        return {name: words for name, words in found.items() if words}
+
+    def with_comments(self, place: Place, words: Mapping[str, str]) -> "Draft":
+        """Return the draft with comments behind fields of a table; comments that it has already are replaced."""
+        document = self._document
+        table: Any = document
+        for step in place:
+            if isinstance(step, str) and step not in table:
+                return self
+            table = table[step]
+        for name, item in table.items():
+            if name in words:
+                item.comment(words[name])
+            elif hasattr(item, "trivia"):
+                item.trivia.comment = item.trivia.comment_ws = ""
         return Draft(self.path, tomlkit.dumps(document))
 
     def save(self, version: str) -> "Draft":
@@ -122,9 +179,9 @@ class Draft:
         try:
             Plan.model_validate(self.values)
         except ValidationError as error:
-            return list_mistakes(error)
+            return [(field, in_plan_words(words)) for field, words in list_mistakes(error)]
         except PlanError as error:
-            return [((), str(error))]
+            return [((), in_plan_words(str(error)))]
         return []
 
     @property
@@ -153,10 +210,115 @@ def _database_file(address: str) -> str:
     return file
 
 
+def _plain(value: Any) -> Any:
+    """Return a value as it is read from a file, with lists for tuples."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _set(table: Any, name: Any, value: Any) -> None:
+    """Set a value. What stands in the table already stays in its place, with its comments."""
+    present = table[name] if isinstance(name, int) or name in table else None
+    if isinstance(value, dict) and isinstance(present, Mapping):
+        for field in [field for field in present if field not in value]:
+            _remove(present, field)
+        for field, one in value.items():
+            if field not in present or present[field] != one:
+                _set(present, field, one)
+        return
+    inline = (tomlkit.items.InlineTable, tomlkit.items.Array)
+    if isinstance(table, inline) or isinstance(present, inline):
+        value = _as_inline(value)
+    elif isinstance(value, dict):
+        value = _as_table(value)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        value = _as_tables(value)
+    keys = _plain_keys(table)
+    if present is None and keys and not isinstance(value, tomlkit.items.Table | tomlkit.items.AoT):
+        # Behind the last field, and not behind the comments that introduce what follows the table.
+        table.value._insert_after(keys[-1], name, tomlkit.item(value))
+    else:
+        table[name] = value
+
+
+def _plain_keys(table: Any) -> list[Any]:
+    """Return the keys of a table whose values are not tables themselves."""
+    if not isinstance(table, tomlkit.items.Table):
+        return []
+    return [
+        key
+        for key, item in table.value.body
+        if key is not None and not isinstance(item, tomlkit.items.Table | tomlkit.items.AoT)
+    ]
+
+
+def _append(tables: Any, values: dict[str, Any]) -> None:
+    """Append a table to a list of tables. Comments at the end of the list stay there."""
+    if isinstance(tables, tomlkit.items.Array):
+        tables.append(_as_inline(values))
+        return
+    following = _cut_end(tables[-1]) if len(tables) else ""
+    if following:
+        tables[-1].add(tomlkit.nl())
+    added = _as_table(values)
+    tables.append(added)
+    if following:
+        tables[-1].value.body.append((None, tomlkit.ws(following)))
+
+
+def _remove(table: Any, name: Any) -> None:
+    """Remove a value. Comments that introduce what follows it stay."""
+    item = table[name]
+    following = _cut_end(item)
+    container = table.value if isinstance(table, tomlkit.items.Table) else table
+    body = container.body if isinstance(container, tomlkit.container.Container) else []
+    at = next((i for i, (key, _) in enumerate(body) if key is not None and key.key == name), None)
+    if isinstance(name, int) and name and following:
+        table[name - 1].value.body.append((None, tomlkit.ws(following)))
+    del table[name]
+    if at is not None and following.strip():
+        body[at] = (None, tomlkit.ws(following.lstrip("\n")))
+
+
+def _cut_end(item: Any) -> str:
+    """Cut what follows the first empty line behind the last field of a table, and return its text."""
+    while isinstance(item, tomlkit.items.AoT) and len(item):
+        item = item[-1]
+    if not isinstance(item, tomlkit.items.Table):
+        return ""
+    body = item.value.body
+    if body and isinstance(body[-1][1], tomlkit.items.Table | tomlkit.items.AoT):
+        return _cut_end(body[-1][1])
+    start = len(body)
+    while start and body[start - 1][0] is None:
+        start -= 1
+    while start < len(body) and body[start][1].as_string().strip():
+        start += 1
+    found = "".join(one.as_string() for _, one in body[start:])
+    del body[start:]
+    return found
+
+
 def _as_table(values: dict[str, Any]) -> Any:
     table = tomlkit.table()
     for name, value in values.items():
-        table[name] = value
+        table[name] = _as_table(value) if isinstance(value, dict) else value
+    if values and not any(isinstance(value, dict) for value in values.values()):
+        table.add(tomlkit.nl())  # an empty line before the next table
+    return table
+
+
+def _as_inline(value: Any) -> Any:
+    if isinstance(value, list):
+        found = tomlkit.array()
+        found.extend(_as_inline(one) for one in value)
+        return found
+    if not isinstance(value, dict):
+        return value
+    table = tomlkit.inline_table()
+    for name, one in value.items():
+        table[name] = _as_inline(one)
     return table
 
 
