@@ -209,8 +209,6 @@ PAGES = ("/data", "/tables", "/noise", "/cost", "/inspect", "/release", "/report
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible(folder, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
     ready(folder)
     with serving(folder) as server, browsing(color_scheme=scheme, bypass_csp=True) as page:
         page.goto(server.address)
@@ -218,8 +216,34 @@ def test_pages_are_accessible(folder, scheme):
             page.goto(server.base + path)
             if path in ("/cost", "/release"):
                 page.wait_for_selector("#costs, #question", timeout=90_000)
-            found = Axe().run(page)
-            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+            check_access(page, path)
+        page.goto(server.base + "/noise")
+        page.fill("[name=name0]", "largest")
+        page.fill("[name=size0]", "150000")
+        page.fill("#interval", "150")
+        page.click("text=Recommend noise")
+        page.wait_for_selector("text=(recommended)", timeout=90_000)
+        page.wait_for_selector("#sliders[data-drawn]")
+        check_access(page, "a recommendation")
+        page.goto(server.base + "/inspect")
+        page.click("text=Look at the records")
+        page.wait_for_selector("iframe", timeout=90_000)
+        check_access(page, "a look at the records")
+        page.goto(server.base + "/release")
+        page.wait_for_selector("#question", timeout=90_000)
+        page.check("[name=confirmed]")
+        page.click("#question button")
+        page.wait_for_selector("#job")
+        check_access(page, "a release")
+        page.wait_for_selector("#job[data-status=done]", timeout=90_000)
+        check_access(page, "a finished release")
+
+
+def check_access(page, place):
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page)
+    assert found.violations_count == 0, f"{place}: {found.generate_report()}"
 
 
 @pytest.mark.parametrize("width", [360, 640])  # a phone, and 200 % zoom of a screen of 1280
