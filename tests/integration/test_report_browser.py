@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
 from helpers.engines import unavailable
+from helpers.workbench import chromium as browser_path
 
 import slowscale as ss
 
@@ -39,8 +40,7 @@ BLUE, VERMILION = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)
 
 @pytest.fixture(scope="module")
 def chromium():
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    return found or unavailable("CHROMIUM", "install it: apt-get install chromium")
+    return browser_path()
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from slowscale.mechanisms.combined import (
 )
 from slowscale.mechanisms.grid import add, compact
 from slowscale.release.numbers import group_sums, number_column, whole_units
+from slowscale.release.ratios import RATIO_SUFFIXES
 from slowscale.release.release import Release, lower_bound
 from slowscale.release.release_set import ReleaseSet
 from slowscale.release.rollup import margin_of
@@ -211,7 +212,7 @@ def _changed(release: Release, columns: dict[str, Any], how: CombinedFacts) -> R
     for name, column in columns.items():
         table = table.set_column(table.column_names.index(name), name, column)
     for name in release.facts.ratios:
-        table = table.drop_columns([one for one in table.column_names if one == name or _is_part(one, name)])
+        table = table.drop_columns([name + suffix for suffix in RATIO_SUFFIXES])
     linear = how.method == LEAST_SQUARES
     facts = {
         name: replace(one, se=COMBINED_ERRORS[linear]) if name in columns else one
@@ -221,10 +222,6 @@ def _changed(release: Release, columns: dict[str, Any], how: CombinedFacts) -> R
     for name, ratio in release.facts.ratios.items():
         made = made.ratio(ratio.numerator, ratio.denominator, name, ratio.level, "delta")
     return made
-
-
-def _is_part(column: str, ratio: str) -> bool:
-    return column in (f"{ratio}_se", f"{ratio}_low", f"{ratio}_high")
 
 
 def _new(facts: Facts, how: CombinedFacts) -> Facts:

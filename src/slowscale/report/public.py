@@ -20,10 +20,10 @@ from slowscale.report.guarantee import attacker_section, guarantee_section, ledg
 from slowscale.report.labels import Labels
 from slowscale.report.page import Html, page, paragraph, tag
 from slowscale.report.published import about_publication, error_section, group_columns, published_section
-from slowscale.report.scope import Scope
+from slowscale.report.scope import Scope, read_stated_sizes
 from slowscale.report.sets import member_section
 from slowscale.report.words import NOT_PRIVATE, listed, upper
-from slowscale.sizes import RecordSize, SizesLike, read_sizes
+from slowscale.sizes import RecordSize, SizesLike
 
 
 def write_report(
@@ -63,11 +63,7 @@ def write_report(
         raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
     if publication is not None:
         publication.check_titles([*release.facts.columns, *release.facts.ratios])
-    if spent is not None and not isinstance(spent, RecordPolicy):
-        raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
-    # The sizes of a plan were checked before the release was charged, so they must not be refused now.
-    others = None if isinstance(sizes, tuple) else () if spent is None else spent.columns
-    read = read_sizes(sizes, release.policy.columns, others)
+    read = read_stated_sizes(sizes, release.policy.columns, spent)
     target = free_target(path, ".html", overwrite)
     text = public_page(release, spent, read, publication)
     return write_files({target: lambda file: file.write_text(text, encoding="utf-8")}, overwrite=overwrite)

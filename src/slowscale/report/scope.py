@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from slowscale.accounting import RecordPolicy
 from slowscale.columns import ColumnPolicy, released_columns, shown_sizes
+from slowscale.errors import ParameterTypeError
 from slowscale.release import Release
 from slowscale.report.labels import Labels
 from slowscale.report.page import Html, paragraph
-from slowscale.sizes import RecordSize
+from slowscale.sizes import RecordSize, SizesLike, read_sizes
 
 SIZES_STATED = (
     "The sizes of the example records were stated by the curator as public knowledge. The report was generated without "
@@ -22,6 +24,19 @@ SIZES_DERIVED = (
     "data: the largest record may be larger than all of them, and then has a larger loss. The curator can state sizes "
     "that are public knowledge, with sizes= in Python or with [report] in a plan."
 )
+
+
+def read_stated_sizes(
+    sizes: SizesLike | None, columns: Sequence[str], spent: RecordPolicy | None
+) -> tuple[RecordSize, ...]:
+    """Return the sizes that a report states, or raise if they or the total of the ledger are wrong.
+
+    The sizes of a plan were checked before the release was charged, so they must not be refused now.
+    """
+    if spent is not None and not isinstance(spent, RecordPolicy):
+        raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
+    others = None if isinstance(sizes, tuple) else () if spent is None else spent.columns
+    return read_sizes(sizes, columns, others)
 
 
 @dataclass(frozen=True)

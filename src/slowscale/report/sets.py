@@ -31,10 +31,10 @@ from slowscale.report.guarantee import (
 from slowscale.report.labels import Labels
 from slowscale.report.page import Html, Section, caption, cell, head, page, paragraph, row, table, tag
 from slowscale.report.published import about_publication, published_section
-from slowscale.report.scope import Scope
+from slowscale.report.scope import Scope, read_stated_sizes
 from slowscale.report.set_map import set_map
 from slowscale.report.words import NOT_PRIVATE, listed
-from slowscale.sizes import RecordSize, SizesLike, read_sizes
+from slowscale.sizes import RecordSize, SizesLike
 
 DERIVED_WORDS = (
     "The numbers of a derived table are sums of published cells of another table. They add up with that table exactly, "
@@ -54,8 +54,6 @@ def write_set_report(
     """Write the public report of a set of tables; see `write_report` for the arguments."""
     if not isinstance(found, ReleaseSet):
         raise ParameterTypeError(f"found must be a ReleaseSet, got {type(found).__name__}")
-    if spent is not None and not isinstance(spent, RecordPolicy):
-        raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
     target = free_target(path, ".html", overwrite)
     text = set_report_text(found, spent, sizes, publication)
     return write_files({target: lambda file: file.write_text(text, encoding="utf-8")}, overwrite=overwrite)
@@ -70,9 +68,7 @@ def set_report_text(
     """Return the public report of a set of tables as HTML."""
     labels = Labels(publication)
     tools()  # raises before any work is done if a package is missing
-    # The sizes of a plan were checked before the release was charged, so they must not be refused now.
-    others = None if isinstance(sizes, tuple) else () if spent is None else spent.columns
-    scope = _scope(found, read_sizes(sizes, found.policy.columns, others), labels)
+    scope = _scope(found, read_stated_sizes(sizes, found.policy.columns, spent), labels)
     sections = [
         _map_section(found, scope),
         _guarantee(found, scope),
