@@ -21,13 +21,15 @@ demo: $(READY)
 test: $(READY) lint system
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
-# The tests need Java 17 or 21 for Spark, and Chromium and Poppler to open and print the report. If you are root on Debian,
-# missing packages are installed; otherwise they are listed. Tests that need them are skipped, or fail if CI=true.
+# The tests need Java 17 or 21 for Spark, Chromium and Poppler to open and print the report, and minisign to judge the
+# signatures. If you are root on Debian, missing packages are installed; otherwise they are listed. Tests that need them
+# are skipped, or fail if CI=true.
 system:
 	@java -version 2>&1 | grep -Eq 'version "(17|21)' \
 	|| $(call install,openjdk-17-jre-headless,NO JAVA 17 OR 21: SPARK IS NOT TESTED)
 	@{ command -v chromium && command -v pdftoppm; } >/dev/null \
 	|| $(call install,chromium poppler-utils,NO CHROMIUM OR NO PDFTOPPM: THE REPORT IS NOT TESTED IN A BROWSER)
+	@command -v minisign >/dev/null || $(call install,minisign,NO MINISIGN: IT DOES NOT JUDGE THE SIGNATURES)
 
 install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	&& echo "make system: installing with apt-get, on this machine: $(1)" \

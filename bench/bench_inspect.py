@@ -15,7 +15,7 @@ from measure import report, seconds
 
 import slowscale as ss
 
-QUERY = ss.Query(MECHANISMS, by=["county", "naics3"], keys=KEYS)
+QUERY = ss.Sums(MECHANISMS, KEYS)
 
 
 def released(path: Path) -> object:

@@ -15,13 +15,17 @@ from slowscale.accounting import Charge
 from slowscale.accounting.caps import check
 
 COUNT = 10_000
-CAPS = {"payann": ss.Gaussian(1e-3).policy + ss.Root(4, 1e-3).policy + ss.Log(1e-3).policy}
+CAPS = {"payann": ss.Gaussian(sigma=1e-3).policy + ss.Root(k=4, sigma=1e-3).policy + ss.Log(sigma=1e-3).policy}
 
 
 def charge(generator: random.Random) -> Charge:
     scale = generator.uniform(50, 100)
     kind = generator.randrange(3)
-    mechanism = [ss.Gaussian(scale), ss.GeneralizedGaussian(scale, 0.5), ss.ExponentialPolylog(scale / 300)][kind]
+    mechanism = [
+        ss.Gaussian(sigma=scale),
+        ss.GeneralizedGaussian(sigma=scale, p=0.5),
+        ss.ExponentialPolylog(d=scale / 300),
+    ][kind]
     return Charge(ss.RecordPolicy((("payann", mechanism.policy),)))
 
 
@@ -53,19 +57,19 @@ def main(folder: Path) -> None:
     print(f"opening a ledger of 10,000 charges and checking its chain: {time.perf_counter() - start:.2f} s")
 
     account = again._file.state.account
-    account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(70).policy),))))
-    total = account._totals[None, "payann"] + ss.Gaussian(70).policy
+    account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(sigma=70).policy),))))
+    total = account._totals[None, "payann"] + ss.Gaussian(sigma=70).policy
     start = time.perf_counter()
     check("payann", total, CAPS["payann"])
     easy = time.perf_counter() - start
     print(f"the proof that the cap holds: {easy * 1e3:.1f} ms  {'ok' if easy < 0.05 else 'OVER 50 ms'}")
 
     start = time.perf_counter()
-    account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(70).policy),))))
+    account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(sigma=70).policy),))))
     print(f"a whole charge in memory: {(time.perf_counter() - start) * 1e3:.1f} ms")
 
     close = 1.02 * float(total.losses[-1] / CAPS["payann"](1e100))
-    tight = ss.Gaussian(1e-3 / close**0.5).policy + ss.Root(4, 1e-3).policy + ss.Log(1e-3).policy
+    tight = ss.Gaussian(sigma=1e-3 / close**0.5).policy + ss.Root(k=4, sigma=1e-3).policy + ss.Log(sigma=1e-3).policy
     start = time.perf_counter()
     try:
         check("payann", total, tight)

@@ -42,7 +42,7 @@ PEAK = """
 import resource, sys, slowscale as ss
 keys = ss.Keys.cross({"county": [f"{i:05}" for i in range(1000)], "naics3": [f"{i:03}" for i in range(100)]})
 session = ss.Session(sys.argv[1])
-release = session.sum({name: ss.Gaussian(75) for name in ("emp", "payqtr1", "payann")}, keys=keys)
+release = session.sum({name: ss.Gaussian(sigma=75) for name in ("emp", "payqtr1", "payann")}, keys=keys)
 assert len(release) == 100_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
@@ -62,7 +62,7 @@ def plain(path: Path) -> object:
 
 
 def released(path: Path) -> object:
-    return ss.Session(path).sum(MECHANISMS, by=["county", "naics3"], keys=KEYS)
+    return ss.Session(path).sum(MECHANISMS, keys=KEYS)
 
 
 def peak(path: Path) -> float:

@@ -6,7 +6,7 @@ every round, because each round has another scale of the noise.
 
 import itertools
 from collections.abc import Callable
-from fractions import Fraction
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,13 +15,13 @@ from measure import report, seconds
 
 import slowscale as ss
 from slowscale.accounting import RecordPolicy
-from slowscale.facts import ColumnFacts, Facts, KeysFacts
+from slowscale.release.facts import ColumnFacts, Facts, KeysFacts, TableFacts
 
 CELLS, STATES = 1_000_000, 50
 LONGEST = 2.0  # seconds
 
 
-def cells_of(mechanism: ss.Mechanism) -> ss.Release:
+def cells_of(mechanism: ss.Mechanism) -> ss.ReleasedSums:
     """Return a release of a million cells, drawn quickly and not privately."""
     generator = np.random.default_rng(1)
     shares = np.arange(1, STATES + 1) / sum(range(1, STATES + 1))
@@ -37,15 +37,37 @@ def cells_of(mechanism: ss.Mechanism) -> ss.Release:
     }
     if isinstance(mechanism, ss.Root | ss.Log):
         columns["pay_transformed"] = pa.array(mechanism.transform(values.astype(float)))
-    facts = ColumnFacts("sum", None, str(mechanism), str(Fraction(1)), 0.95, False, "mean", at_least=0, on_grid=True)
-    keys = KeysFacts({"state": "text", "cell": "whole numbers"}, CELLS, "The keys were given as public.")
-    return ss.Release(
-        pa.table(columns),
-        Facts(id="cells", cells=keys, columns={"pay": facts}),
-        RecordPolicy((("pay", mechanism.policy),)),
-        None,
-        {"pay": mechanism},
+    column = ColumnFacts(
+        kind="sum",
+        described=str(mechanism),
+        unit="1",
+        level=0.95,
+        nonnegative=False,
+        estimator="mean",
+        se="",
+        at_least=0,
+        on_grid=True,
+        rounding_bias=0.0,
     )
+    keys = KeysFacts(
+        columns={"state": "text", "cell": "whole numbers"},
+        count=CELLS,
+        assumption="The keys were given as public.",
+        from_data=False,
+    )
+    facts = Facts(
+        id="cells",
+        slowscale=ss.__version__,
+        created="",
+        private=False,
+        protects="",
+        notion="PRzCDP",
+        accounting="closed",
+        formula=str(mechanism.policy),
+        tables={"cells": TableFacts(rows=CELLS, keys=keys, columns={"pay": column})},
+    )
+    policy = RecordPolicy((("pay", mechanism.policy),))
+    return ss.ReleasedSums("cells", pa.table(columns), facts, policy, None, {"pay": mechanism})
 
 
 def main() -> None:
@@ -55,19 +77,17 @@ def main() -> None:
         new = 1 + 1e-6 * next(scale)
         return {
             "exponential polylog": ss.ExponentialPolylog.calibrate(std=75 * new),
-            "arsinh-normal": ss.ArsinhNormal(4.93 * new, 1.6),
-            "generalized Gaussian": ss.GeneralizedGaussian(6.85 * new, 0.5),
+            "arsinh-normal": ss.ArsinhNormal(scale=4.93 * new, shape=1.6),
+            "generalized Gaussian": ss.GeneralizedGaussian(sigma=6.85 * new, p=0.5),
             "from points": ss.FromPolicy([(100, 0.5 * new), (1e4, 5), (1e6, 12)]),
-            "fourth root": ss.Root(4, 1.0 * new),
+            "fourth root": ss.Root(k=4, sigma=1.0 * new),
         }
 
     releases = {name: cells_of(mechanism) for name, mechanism in fresh().items()}
     table = releases["exponential polylog"].table
 
-    def rolled(name: str) -> ss.Release:
-        release = releases[name]
-        anew = ss.Release(release.table, release.facts, release.policy, None, {"pay": fresh()[name]})
-        return anew.rollup("state")
+    def rolled(name: str) -> ss.ReleasedSums:
+        return replace(releases[name], mechanisms={"pay": fresh()[name]}).rollup("state")
 
     candidates: dict[str, Callable[[], object]] = {
         "pyarrow group_by sum": lambda: table.group_by("state").aggregate([("pay", "sum")])

@@ -26,22 +26,22 @@ import slowscale as ss
 
 PEERS = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
 MECHANISMS = {
-    "Gaussian": (ss.Gaussian(75), 12),
-    "generalized Gaussian 1/2": (ss.GeneralizedGaussian(6.84, 0.5), 25),
-    "exponential polylog 2": (ss.ExponentialPolylog(0.2378), 25),
-    "arsinh-normal 1.6": (ss.ArsinhNormal(4.95, 1.6), 25),
-    "fourth root": (ss.Root(4, 0.534), 40),
-    "log": (ss.Log(0.632), 40),
-    "exponential polylog 3": (ss.ExponentialPolylog(0.1, p=3), 60),
-    "generalized Gaussian 0.3": (ss.GeneralizedGaussian(0.2, 0.3), None),
-    "exponential polylog 1.5": (ss.ExponentialPolylog(1, p=1.5), None),
+    "Gaussian": (ss.Gaussian(sigma=75), 12),
+    "generalized Gaussian 1/2": (ss.GeneralizedGaussian(sigma=6.84, p=0.5), 25),
+    "exponential polylog 2": (ss.ExponentialPolylog(d=0.2378), 25),
+    "arsinh-normal 1.6": (ss.ArsinhNormal(scale=4.95, shape=1.6), 25),
+    "fourth root": (ss.Root(k=4, sigma=0.534), 40),
+    "log": (ss.Log(sigma=0.632), 40),
+    "exponential polylog 3": (ss.ExponentialPolylog(d=0.1, p=3), 60),
+    "generalized Gaussian 0.3": (ss.GeneralizedGaussian(sigma=0.2, p=0.3), None),
+    "exponential polylog 1.5": (ss.ExponentialPolylog(d=1, p=1.5), None),
 }
 MEMORY = """
 import resource, numpy as np, slowscale as ss
 q = np.zeros(10_000_000, np.int64)
-ss.Gaussian(75).release(q[:1000])
+ss.Gaussian(sigma=75).release(q[:1000])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-ss.Gaussian(75).release(q)
+ss.Gaussian(sigma=75).release(q)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

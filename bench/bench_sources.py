@@ -24,7 +24,7 @@ import slowscale as ss
 COLD = """
 import slowscale as ss
 keys = ss.Keys.cross({"k": list(range(1000))})
-assert len(ss.Session(r"PATH").sum({"x": ss.Gaussian(5)}, keys=keys)) == 1000
+assert len(ss.Session(r"PATH").sum({"x": ss.Gaussian(sigma=5)}, keys=keys)) == 1000
 """
 COLD_PLAIN = """
 import ibis, duckdb
@@ -45,7 +45,7 @@ def on_spark(path: Path) -> None:
     floats = [functions.sum(functions.col(name).cast("double")).alias(name) for name in COLUMNS]
     candidates = {
         "Spark float sums": lambda: frame.groupBy("county", "naics3").agg(*floats).toArrow(),
-        "release": lambda: session.sum(MECHANISMS, by=["county", "naics3"], keys=KEYS),
+        "release": lambda: session.sum(MECHANISMS, keys=KEYS),
     }
     report(
         "10⁷ rows of whole numbers, 10⁵ groups, 3 columns, on Spark",

@@ -23,12 +23,12 @@ def fresh_mechanisms() -> dict[str, ss.Mechanism]:
     """Return one mechanism per family, each with a shape parameter that depends on the time."""
     new = 1 + time.time_ns() % 10**9 * 1e-12  # from 1 to 1.001, a new number each time
     return {
-        "generalized Gaussian 1/2": ss.GeneralizedGaussian(6.84, 0.5 * new),
-        "generalized Gaussian 0.3": ss.GeneralizedGaussian(0.2, 0.3 * new),
-        "exponential polylog 1": ss.ExponentialPolylog(4 * new, p=1),
-        "exponential polylog 2": ss.ExponentialPolylog(0.238 * new),
-        "exponential polylog 3": ss.ExponentialPolylog(0.1 * new, p=3),
-        "arsinh-normal 1.6": ss.ArsinhNormal(4.93, 1.6 * new),
+        "generalized Gaussian 1/2": ss.GeneralizedGaussian(sigma=6.84, p=0.5 * new),
+        "generalized Gaussian 0.3": ss.GeneralizedGaussian(sigma=0.2, p=0.3 * new),
+        "exponential polylog 1": ss.ExponentialPolylog(d=4 * new, p=1),
+        "exponential polylog 2": ss.ExponentialPolylog(d=0.238 * new),
+        "exponential polylog 3": ss.ExponentialPolylog(d=0.1 * new, p=3),
+        "arsinh-normal 1.6": ss.ArsinhNormal(scale=4.93, shape=1.6 * new),
         "from points": ss.FromPolicy([(100, 0.5 * new), (1e4, 5), (1e6, 12)]),
     }
 

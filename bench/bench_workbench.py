@@ -33,7 +33,7 @@ sizes = [{ name = "median", emp = 12 }, { name = "largest", emp = 150_000 }]
 parquet = "published.parquet"
 """
 OWN = """
-import slowscale as ss, slowscale.plan, slowscale.session, slowscale.report
+import slowscale as ss, slowscale.plan, slowscale.release.session, slowscale.publish.report
 ss.advise({"median": 12, "largest": 150_000}, interval=150)
 print([line for line in open("/proc/self/status") if line.startswith("VmRSS")][0].split()[1])
 """

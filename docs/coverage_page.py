@@ -19,19 +19,19 @@ from slowscale.mechanisms import Mechanism
 
 LEVEL = 0.95
 MECHANISMS: dict[str, Mechanism] = {
-    "Gaussian": ss.Gaussian(5),
-    "Unit splitting": ss.UnitSplitting(10, 5),
+    "Gaussian": ss.Gaussian(sigma=5),
+    "Unit splitting": ss.UnitSplitting(threshold=10, sigma=5),
     "Laplace": ss.GeneralizedGaussian.calibrate(std=5, p=1),
     "Generalized Gaussian, p = ½": ss.GeneralizedGaussian.calibrate(std=5, p=0.5),
     "Exponential polylog, p = 2": ss.ExponentialPolylog.calibrate(std=5),
     "Exponential polylog, p = 1": ss.ExponentialPolylog(d=4, p=1),
-    "Square root": ss.Root(2, 1),
-    "Square root, median": ss.Root(2, 1, estimator="median"),
-    "Fourth root": ss.Root(4, 0.3),
-    "Fourth root, median": ss.Root(4, 0.3, estimator="median"),
-    "Log, σ = ½": ss.Log(0.5),
-    "Log, σ = 2": ss.Log(2),
-    "Log, σ = ½, median": ss.Log(0.5, estimator="median"),
+    "Square root": ss.Root(k=2, sigma=1),
+    "Square root, median": ss.Root(k=2, sigma=1, estimator="median"),
+    "Fourth root": ss.Root(k=4, sigma=0.3),
+    "Fourth root, median": ss.Root(k=4, sigma=0.3, estimator="median"),
+    "Log, σ = ½": ss.Log(sigma=0.5),
+    "Log, σ = 2": ss.Log(sigma=2),
+    "Log, σ = ½, median": ss.Log(sigma=0.5, estimator="median"),
     "User-given (log1p)": ss.Transformation(np.log1p, np.expm1, sigma=0.5, a=0),
 }
 SUMS = (0, 1, 10, 10**3, 10**17, 10**25)

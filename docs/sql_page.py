@@ -1,17 +1,17 @@
 """Write docs/sql.md, the reference of the SQL text that filters and derived columns may use.
 
-Run as `python docs/sql_page.py`. The tables are generated from the rules in slowscale.tables.sql.
+Run as `python docs/sql_page.py`. The tables are generated from the rules in slowscale.data.sql.
 """
 
 from pathlib import Path
 
-from slowscale.tables import functions, portable, regex, sql
+from slowscale.data import functions, regex, sql
 
-INTRODUCTION = """<!-- Written by `python docs/sql_page.py` from the rules in slowscale.tables.sql. -->
+INTRODUCTION = """<!-- Written by `python docs/sql_page.py` from the rules in slowscale.data.sql. -->
 # SQL text
 
 Filters (`where=`) and derived columns (`derive=`) can be written as SQL text in DuckDB's dialect. Every expression
-looks at one record at a time, and gives the same result on DuckDB, PostgreSQL, Spark and SQLite. This page lists
+looks at one record at a time, and gives the same result on DuckDB, PostgreSQL and Spark. This page lists
 everything that is allowed. Anything else is refused with an error. In particular, aggregates, window functions,
 subqueries, random numbers and the current time are refused. So are `ln`, `exp` and `pow`, whose last digit differs
 between engines.
@@ -69,25 +69,16 @@ On DuckDB, PostgreSQL and Spark, and in Parquet files, Arrow and polars tables, 
 - Arithmetic with NaN gives NaN, and so do `inf * 0` and `inf - inf`. `round`, `floor` and `ceil` give NULL.
 - A NaN in a summed column is a data error, whatever `nulls` says.
 
-In two sources, NaN is a missing value, like NULL:
-
-- pandas: the float columns of numpy (`float64`) and pandas (`Float64`). A column of an Arrow type keeps its NaN.
-- SQLite, which stores NULL instead. There `inf * 0` and `inf - inf` are NULL as well.
+In the pandas columns of the dtypes `float64` and `Float64`, NaN is a missing value, like NULL. A pandas column of an
+Arrow dtype keeps its NaN.
 
 CSV and Excel files have no NaN: the text `NaN` is not a number.
 
 ## Differences between engines
 
-- SQLite has no NaN: see above.
-- SQLite stores decimals as floats. `try_cast` to a decimal and sums of decimals are refused there.
 - PostgreSQL raises an error if a float overflows or underflows. The other engines continue with infinity or zero.
 - A Spark session must have `spark.sql.ansi.enabled` set to true and the time zone UTC.
 - `=` compares text by the collation of the database column. If the collation ignores case, so does `=`.
-
-## Ibis expressions
-
-Filters and derived columns can also be Ibis expressions that use the following operations. They have the same meaning
-as in SQL text. Other operations are refused.
 """
 
 
@@ -102,8 +93,7 @@ def page() -> str:
     lines.append(READING)
     lines += [f"| `{directive}` | {meaning} |" for directive, (_, _, meaning) in functions.DIRECTIVES.items()]
     lines += ["| `%%` | the character % |", ENGINES]
-    lines.append(", ".join(sorted(f"`{operation.__name__}`" for operation in portable.RULES)) + ".")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def escaped(text: str) -> str:

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slowscale import datasets
     from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
+    from slowscale.accounting.attackers import Attacker, Posterior, attacker
     from slowscale.advice import Advice, advise
-    from slowscale.attackers import Attacker, Posterior, attacker
-    from slowscale.bounded import BoundedPolicy
-    from slowscale.errors import (
+    from slowscale.core.errors import (
+        CacheWarning,
         CalibrationError,
         CapError,
         CapWarning,
         ConfidentialWarning,
         DataError,
         EngineError,
+        IncompleteError,
         LedgerError,
         ParameterError,
         ParameterTypeError,
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
         SlowscaleError,
         UnitWarning,
     )
-    from slowscale.hierarchies import Hierarchy
+    from slowscale.data.guessing import guess_types
+    from slowscale.data.hierarchies import Hierarchy
+    from slowscale.data.keys import Keys
+    from slowscale.data.losses import Losses
     from slowscale.mechanisms import (
         ArsinhNormal,
         Comparison,
@@ -51,17 +55,16 @@ if TYPE_CHECKING:
     from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
-    from slowscale.publication import ColumnLabel, Publication
-    from slowscale.quantiles import PrivateQuantiles, size_grid
-    from slowscale.query import Query
-    from slowscale.release import Release, ReleaseSet, read_release, read_release_set
-    from slowscale.session import Inspection, Session
-    from slowscale.signatures import Verified, sign, verify
-    from slowscale.signing_keys import keygen
-    from slowscale.table_set import Derived, TableSet
-    from slowscale.tables.guessing import guess_types
-    from slowscale.tables.keys import Keys
-    from slowscale.tables.losses import Losses
+    from slowscale.policy.bounded import BoundedPolicy
+    from slowscale.publish import ColumnLabel, Publication
+    from slowscale.publish.minisign import keygen
+    from slowscale.publish.signing import sign, verify
+    from slowscale.release import Release, read_release
+    from slowscale.release.inspection import Inspection
+    from slowscale.release.quantiles import ReleasedQuantiles
+    from slowscale.release.request import Quantiles, Request, Rollup, Sums, size_grid
+    from slowscale.release.session import Session
+    from slowscale.release.table import ReleasedSums
 
 __version__ = "0.1.0.dev0"
 
@@ -69,14 +72,15 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
     "slowscale.advice": ("Advice", "advise"),
-    "slowscale.attackers": ("Attacker", "Posterior", "attacker"),
-    "slowscale.bounded": ("BoundedPolicy",),
-    "slowscale.errors": (
-        "CalibrationError", "CapError", "CapWarning", "ConfidentialWarning", "DataError", "EngineError",
-        "LedgerError", "ParameterError", "ParameterTypeError", "PlanError", "ScaleWarning", "SignatureError",
-        "SlowscaleError", "UnitWarning",
+    "slowscale.accounting.attackers": ("Attacker", "Posterior", "attacker"),
+    "slowscale.policy.bounded": ("BoundedPolicy",),
+    "slowscale.core.errors": (
+        "CacheWarning", "CalibrationError", "CapError", "CapWarning", "ConfidentialWarning", "DataError",
+        "EngineError", "IncompleteError", "LedgerError", "ParameterError", "ParameterTypeError", "PlanError",
+        "ScaleWarning",
+        "SignatureError", "SlowscaleError", "UnitWarning",
     ),
-    "slowscale.hierarchies": ("Hierarchy",),
+    "slowscale.data.hierarchies": ("Hierarchy",),
     "slowscale.mechanisms": (
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
         "GeneralizedGaussian", "Log", "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
@@ -85,17 +89,18 @@ _HOMES = {
     "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),
-    "slowscale.publication": ("ColumnLabel", "Publication"),
-    "slowscale.quantiles": ("PrivateQuantiles", "size_grid"),
-    "slowscale.query": ("Query",),
-    "slowscale.release": ("Release", "ReleaseSet", "read_release", "read_release_set"),
-    "slowscale.session": ("Inspection", "Session"),
-    "slowscale.signatures": ("Verified", "sign", "verify"),
-    "slowscale.signing_keys": ("keygen",),
-    "slowscale.table_set": ("Derived", "TableSet"),
-    "slowscale.tables.guessing": ("guess_types",),
-    "slowscale.tables.keys": ("Keys",),
-    "slowscale.tables.losses": ("Losses",),
+    "slowscale.publish": ("ColumnLabel", "Publication"),
+    "slowscale.publish.minisign": ("keygen",),
+    "slowscale.publish.signing": ("sign", "verify"),
+    "slowscale.release.quantiles": ("ReleasedQuantiles",),
+    "slowscale.release.request": ("Quantiles", "Request", "Rollup", "Sums", "size_grid"),
+    "slowscale.release.table": ("ReleasedSums",),
+    "slowscale.release": ("Release", "read_release"),
+    "slowscale.release.inspection": ("Inspection",),
+    "slowscale.release.session": ("Session",),
+    "slowscale.data.guessing": ("guess_types",),
+    "slowscale.data.keys": ("Keys",),
+    "slowscale.data.losses": ("Losses",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("datasets",)  # modules that are public as a whole
@@ -105,6 +110,7 @@ __all__ = [
     "ArsinhNormal",
     "Attacker",
     "BoundedPolicy",
+    "CacheWarning",
     "CalibrationError",
     "CapError",
     "CapWarning",
@@ -113,13 +119,13 @@ __all__ = [
     "ConfidentialWarning",
     "Crossover",
     "DataError",
-    "Derived",
     "EngineError",
     "ExponentialPolylog",
     "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
     "Hierarchy",
+    "IncompleteError",
     "Inspection",
     "Keys",
     "LeastStd",
@@ -134,22 +140,23 @@ __all__ = [
     "PlanError",
     "Policy",
     "Posterior",
-    "PrivateQuantiles",
     "Publication",
-    "Query",
+    "Quantiles",
     "RecordPolicy",
     "Release",
-    "ReleaseSet",
+    "ReleasedQuantiles",
+    "ReleasedSums",
+    "Request",
+    "Rollup",
     "Root",
     "ScaleWarning",
     "Session",
     "SignatureError",
     "SlowscaleError",
-    "TableSet",
+    "Sums",
     "Transformation",
     "UnitSplitting",
     "UnitWarning",
-    "Verified",
     "advise",
     "attacker",
     "compare",
@@ -161,7 +168,6 @@ __all__ = [
     "posterior",
     "read_plan",
     "read_release",
-    "read_release_set",
     "sign",
     "size_grid",
     "verify",

@@ -19,7 +19,7 @@ SECONDS = 120
 IMPORTS = (
     "altair", "duckdb", "ibis", "ibis.backends.duckdb", "ibis.backends.sql.compilers", "pandas", "pyarrow.csv",
     "pyarrow.parquet", "rich.console", "rich.table", "scipy.optimize", "slowscale.cli.printing", "slowscale.plan",
-    "slowscale.report", "slowscale.session", "slowscale.study",
+    "slowscale.publish.report", "slowscale.release.session", "slowscale.study",
 )  # fmt: skip
 
 

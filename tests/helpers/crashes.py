@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import slowscale as ss
-from slowscale.session import Session
+from slowscale.release.session import Session
 
 KILLS_OF_A_LEDGER = 30
 KEYS = ss.Keys.from_frame({"k": ["a", "b"]})
@@ -25,15 +25,15 @@ RECORDS = pa.table({"k": ["a", "b", "b"], "x": [1, 20, 300]})
 def warm_up():
     """Import all that a release imports on its way, and leave no thread of the engine behind."""
     session = Session(RECORDS)
-    session.sum({"x": ss.Gaussian(5)}, keys=KEYS)
+    session.sum({"x": ss.Gaussian(sigma=5)}, keys=KEYS)
     session.table.get_backend().disconnect()
 
 
 def release_for_ever(folder):
     session = Session(RECORDS, folder / "ledger")
     while True:
-        release = session.sum({"x": ss.Gaussian(5)}, keys=KEYS)
-        release.to_csv(folder / f"{release.facts['id']}.csv")
+        release = session.sum({"x": ss.Gaussian(sigma=5)}, keys=KEYS)
+        release.to_csv(folder / f"{release.facts.id}.csv")
 
 
 def main(folder, kills, seed):

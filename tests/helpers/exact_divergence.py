@@ -97,6 +97,13 @@ def log_moment(noise, shift, order, step):
     return ((outside + sum(between, arb(0))) / whole).log()
 
 
+def exact_log_peak(noise):
+    """ln p(0), to far more digits than a float has."""
+    drop = drop_of(noise)
+    whole = 2 * _integral(lambda t: (-drop(t)).exp(), [arb(kink) for kink in noise._kinks], arb(1) / 32)
+    return -float(whole.log())
+
+
 def exact_loss(noise, shift, order):
     """d_α/α at one order, to far more digits than any bound has."""
     before, ctx.prec = ctx.prec, BITS

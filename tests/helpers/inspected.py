@@ -14,4 +14,6 @@ TABLE = pa.table(
         "y": pa.array([1.5, 1.5, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], pa.float64()),
     }
 )
-QUERY = ss.Query({"x": ss.Gaussian(75), "y": ss.ExponentialPolylog(0.3)}, keys=KEYS, count=ss.Gaussian(2), nulls="zero")
+QUERY = ss.Sums(
+    {"x": ss.Gaussian(sigma=75), "y": ss.ExponentialPolylog(d=0.3)}, keys=KEYS, count=ss.Gaussian(sigma=2), nulls="zero"
+)

@@ -32,7 +32,7 @@ def serve():
     from slowscale import Gaussian, RecordPolicy
     from slowscale.accounting import Charge
 
-    asked = Charge(RecordPolicy((("x", Gaussian(10).policy),)))
+    asked = Charge(RecordPolicy((("x", Gaussian(sigma=10).policy),)))
     for line in sys.stdin:
         given = json.loads(line)
         racers = [_forked(_charges, path, asked, given["times"]) for path in given["paths"]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from slowscale.core.parameters import real
 from slowscale.noise import SymmetricNoise
-from slowscale.parameters import real
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import math
 from hypothesis import strategies as st
 
 import slowscale as ss
+from slowscale.core.parameters import domains
 from slowscale.noise import (
     ArsinhNormalNoise,
     ExponentialPolylogNoise,
@@ -12,7 +13,6 @@ from slowscale.noise import (
     GeneralizedGaussianNoise,
     PointsNoise,
 )
-from slowscale.parameters import domains
 from slowscale.policy import (
     ArsinhNormalPolicy,
     ConstantPolicy,
@@ -71,7 +71,7 @@ def points(draw):
 
 def drawn_curves(cls):
     """Instances of a class that has points and a scale."""
-    return st.builds(cls, points(), st.one_of(st.just(1.0), log_uniform(1e-3, 1e3)))
+    return st.builds(cls, points(), sigma=st.one_of(st.just(1.0), log_uniform(1e-3, 1e3)))
 
 
 noises = st.one_of(

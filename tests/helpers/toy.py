@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from slowscale.core.parameters import Declared, lazy, real
 from slowscale.mechanisms import AdditiveMechanism
 from slowscale.noise import GeneralizedGaussianNoise
-from slowscale.parameters import Declared, lazy, real
 from slowscale.policy import PowerPolicy
 from slowscale.sampling.samplers import PowerOfGamma
 
@@ -27,7 +27,7 @@ class Toy(TwoSided, AdditiveMechanism):
     @lazy
     def noise(self):
         """The distribution of the noise."""
-        return GeneralizedGaussianNoise(self.sigma, 1.0)
+        return GeneralizedGaussianNoise(sigma=self.sigma, p=1.0)
 
     @property
     def _sampler(self):
@@ -36,4 +36,4 @@ class Toy(TwoSided, AdditiveMechanism):
     @property
     def pure_policy(self):
         """Δ/σ."""
-        return PowerPolicy(self.sigma, 1.0)
+        return PowerPolicy(sigma=self.sigma, p=1.0)

@@ -25,6 +25,7 @@ class Client:
     def __init__(self, workbench):
         door = Door(PORT)
         self.transport = httpx.ASGITransport(make_app(workbench, door), raise_app_exceptions=False)
+        self.base = BASE + door.root
         self.headers = {"origin": BASE, "cookie": f"{door.cookie_name}={door.cookie}"}
 
     def get(self, path, **more):
@@ -36,7 +37,8 @@ class Client:
         return asyncio.run(self._request("POST", path, **more))
 
     async def _request(self, method, path, **more):
-        async with httpx.AsyncClient(transport=self.transport, base_url=BASE, headers=self.headers) as client:
+        path = path.removeprefix(self.base.removeprefix(BASE))  # that of a redirect
+        async with httpx.AsyncClient(transport=self.transport, base_url=self.base, headers=self.headers) as client:
             return await client.request(method, path, **more)
 
 

@@ -22,7 +22,7 @@ from helpers.commands import run_command
 
 import slowscale as ss
 from slowscale.accounting import posterior
-from slowscale.figures import figure, share
+from slowscale.core.numbers import figure, share
 
 COMMAND = Path(sys.executable).with_name("slowscale")
 
@@ -71,8 +71,8 @@ def test_the_whole_path(folder):
         assert (folder / name).exists()
     assert (folder / "published.csv.json").exists()
     release = ss.read_release(folder / "published.parquet")
-    assert len(release) == 40
-    assert set(release.facts["columns"]) == {"emp", "payann"}
+    assert release.table.num_rows == 40
+    assert set(release.facts.columns) == {"emp", "payann"}
     words = run("explain", "published.parquet", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
     assert f"{figure(release.policy({'emp': 12, 'payann': 400}))} in all (PRzCDP)" in words
     assert words == run("explain", "plan.toml", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
@@ -109,9 +109,9 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "ledger history l",
         "ledger verify l --against out.parquet",
         "keygen key",
-        "sign out.parquet --key key.private.pem",
-        "verify out.parquet --key key.public.pem",
-        "ledger raise-cap l cattle --mechanism root --param k=4 --param sigma=0.5 --times 2 --reason more --yes",
+        "sign out.parquet --key key.key",
+        "verify out.parquet --key key.pub",
+        "ledger set-cap l cattle --mechanism root --param k=4 --param sigma=0.5 --times 2 --reason more --yes",
     ]
     for command in commands:
         assert run_program(*command.split(), folder=tmp_path).stdout
@@ -433,14 +433,14 @@ def test_a_cap_refuses(folder):
         words = run(*command, folder=folder, code=4).stderr
         assert "the cap on 'emp' would be exceeded, for records of every size: the cap allows 1 such release" in words
         assert "No ExponentialPolylog fits under what is left of the cap for every record size" in words
-        assert "raise the cap on 'emp', with a reason, by `slowscale ledger raise-cap`" in words
+        assert "raise the cap on 'emp', with a reason, by `slowscale ledger set-cap`" in words
     history = run("ledger", "history", "census.ledger", folder=folder).stdout.splitlines()
     assert len(history) == 3
     assert "refused or failed: CapError" in history[-1]
     cap = ["--mechanism", "exponential-polylog", "--std", 20, "--times", 2, "--reason", "a second year"]
-    run("ledger", "raise-cap", "census.ledger", "emp", *cap, "--yes", folder=folder)
+    run("ledger", "set-cap", "census.ledger", "emp", *cap, "--yes", folder=folder)
     root = ["--mechanism", "root", "--param", "k=4", "--loss", 1, "--at", 106, "--times", 2, "--reason", "the same"]
-    run("ledger", "raise-cap", "census.ledger", "payann", *root, "--yes", folder=folder)
+    run("ledger", "set-cap", "census.ledger", "payann", *root, "--yes", folder=folder)
     run("release", plan, "--yes", "--overwrite", folder=folder)
 
 
@@ -451,7 +451,7 @@ def test_private_quantiles(folder):
     found = json.loads(run(*asked, "--yes", "--json", folder=folder).stdout)
     assert list(found["quantiles"]) == ["p50", "p90"]
     assert found["loss"] == 0.02
-    assert len(found["facts"]["quantiles"]["grid"]) == 29
+    assert len(found["facts"]["tables"]["quantiles"]["quantiles"]["grid"]) == 29
     history = run("ledger", "history", "census.ledger", folder=folder).stdout
     assert "the quantiles 0.5, 0.9 of payann" in history
     assert (
@@ -538,8 +538,10 @@ def test_a_cap_of_a_ledger_that_does_not_exist_yet(folder):
 
 
 def test_a_cap_is_raised(tmp_path):
-    ss.Ledger(tmp_path / "l", {"emp": 2 * ss.Gaussian(10).policy, "*": ss.Gaussian(1).policy}, dataset="cbp").close()
-    command = ["ledger", "raise-cap", "l", "EMP", "--mechanism", "gaussian", "--param", "sigma=10"]
+    ss.Ledger(
+        tmp_path / "l", {"emp": 2 * ss.Gaussian(sigma=10).policy, "*": ss.Gaussian(sigma=1).policy}, dataset="cbp"
+    ).close()
+    command = ["ledger", "set-cap", "l", "EMP", "--mechanism", "gaussian", "--param", "sigma=10"]
     reason = ["--reason", "a second year"]
     before = run("ledger", "history", "l", folder=tmp_path).stdout
     assert "the ledger was made for the data set cbp, with caps on *, emp" in before
@@ -555,7 +557,7 @@ def test_a_cap_is_raised(tmp_path):
         ([*reason, "--param", "k=4"], "mechanism gaussian has no parameter k; it has sigma"),
     ]:
         assert words in run(*command, *options, "--yes", folder=tmp_path, code=2).stderr
-    wrong = ["ledger", "raise-cap", "l", "pay", *command[4:], *reason, "--yes"]
+    wrong = ["ledger", "set-cap", "l", "pay", *command[4:], *reason, "--yes"]
     assert "'pay' has no cap of its own; the ledger has caps on *, emp" in run(*wrong, folder=tmp_path, code=2).stderr
     assert run("ledger", "history", "l", folder=tmp_path).stdout == before
     lower = run(*command, *reason, "--times", 1, "--plus", 0.1, "--yes", folder=tmp_path).stdout
@@ -574,7 +576,7 @@ def test_a_ledger_is_for_one_data_set(folder):
     assert tomllib.loads(plan.read_text())["data"]["name"] == "establishments-2024"
     run("release", plan, "--yes", folder=folder)
     assert ss.Ledger(folder / "census.ledger").dataset == "establishments-2024"
-    assert ss.read_release(folder / "published.parquet").facts["dataset"] == "establishments-2024"
+    assert ss.read_release(folder / "published.parquet").facts.dataset == "establishments-2024"
     for name, words in [
         ('name = "establishments-2023"', "belongs to the data set 'establishments-2024', not to 'establishments-2023'"),
         ("", 'if the records are of this data set, give name = "establishments-2024" in [data]'),
@@ -635,7 +637,7 @@ def dollars(tmp_path):
 
 def test_check_prints_the_losses_of_the_stated_sizes(dollars):
     """The losses of the stated sizes, by column and over all columns; the loss of a count is one number."""
-    polylog, root, count = ss.ExponentialPolylog.calibrate(std=20), ss.Root(4, 25), ss.Gaussian(3)
+    polylog, root, count = ss.ExponentialPolylog.calibrate(std=20), ss.Root(k=4, sigma=25), ss.Gaussian(sigma=3)
     words = run("check", "plan.toml", folder=dollars).stdout
     losses = [
         f"{figure(polylog.policy(x))} at {figure(x)} ({who})"
@@ -898,7 +900,7 @@ def test_interrupting_leaves_nothing_half_written(folder):
             ledger.close()
             for name in ("published.parquet", "published.csv"):
                 if (folder / name).exists():
-                    assert ss.read_release(folder / name).facts["id"] in ids
+                    assert ss.read_release(folder / name).facts.id in ids
 
 
 def test_a_full_disk_leaves_nothing_half_written(folder):
@@ -910,7 +912,9 @@ def test_a_full_disk_leaves_nothing_half_written(folder):
     try:
         plan = folder / "plan.toml"
         plan.write_text(plan.read_text().replace('parquet = "pub', 'parquet = "small/pub'))
-        assert "could not be written" in run("release", plan, "--yes", folder=folder, code=3).stderr
+        words = run("release", plan, "--yes", folder=folder, code=8).stderr
+        assert "could not be written" in words
+        assert f"`slowscale release {plan} --finish`" in words  # the table is in a CSV file too
         assert os.listdir(small) == []
         assert len(ss.Ledger(folder / "census.ledger").history()) == 2
     finally:
@@ -941,14 +945,15 @@ def test_an_entity_is_named_where_losses_are_explained(dollars):
     checked = run("check", plan, "--sizes", "largest=100", folder=dollars).stdout
     assert "how often the best test detects that the firm is in the data with one false alarm in twenty" in checked
     assert "if the firm is in one cell only:" in checked
-    values = [word for name in ("emp", "pay", "count") for word in ("--value", f"{name}=100")]
+    # The number of records is not stated, so one record is assumed.
+    values = [word for value in ("emp=100", "pay=100", "count=1") for word in ("--value", value)]
     explained = run("explain", plan, *values, folder=dollars).stdout
     (line,) = [line for line in checked.splitlines() if line.startswith("  largest: ")]
     loss, detected, guessed = line.removeprefix("  largest: ").split(", ")
     assert f"  loses {loss} in all (PRzCDP)." in explained
-    assert f"the presence of this firm can be detected {detected} of the time." in explained
-    assert f"can be right {guessed} of the time." in explained
-    assert "This holds if the firm is in one cell only." in explained
+    assert f"the presence of this firm is detected at most {detected} of the time." in explained
+    assert f"is right at most {guessed} of the time." in explained
+    assert "This holds if the firm is in one cell only: the losses in cells add up." in explained
 
 
 def test_help_and_completion(tmp_path):

@@ -2,10 +2,8 @@
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from helpers.racers import race
 import slowscale as ss
 from slowscale.accounting import Charge
 
-FACTS = {"policy": ss.RecordPolicy((("x", ss.Gaussian(10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
+FACTS = {"policy": ss.RecordPolicy((("x", ss.Gaussian(sigma=10).policy),)).to_dict(), "pure_policy": None, "id": "0"}
 FAILING = """
 import os, resource, signal, sys
 import pandas as pd
@@ -30,14 +28,14 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 frame = pd.DataFrame({"x": [1, 2]})
 session = ss.Session(frame, path)
 for _ in range(3):
-    session.sum({"x": ss.Gaussian(1)})
+    session.sum({"x": ss.Gaussian(sigma=1)})
 before = session.ledger.head
 unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
 failed = 0
 for size in (0, 100, 4096, 5000, 8192):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, unlimited[1]))
     try:
-        ss.Session(frame, session.ledger, bits=Forbidden()).sum({"x": ss.Gaussian(1)})
+        ss.Session(frame, session.ledger, bits=Forbidden()).sum({"x": ss.Gaussian(sigma=1)})
     except ss.LedgerError as error:
         assert "could not be written" in str(error), error
         failed += 1
@@ -49,7 +47,7 @@ for size in (0, 100, 4096, 5000, 8192):
     resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert session.ledger.head == before
     assert ss.Ledger(path).verify() == []
-session.sum({"x": ss.Gaussian(1)})
+session.sum({"x": ss.Gaussian(sigma=1)})
 assert session.ledger.head["entry"] == before["entry"] + 1
 print(failed)
 """
@@ -72,7 +70,7 @@ def test_a_killed_process_leaks_nothing(tmp_path):
 def test_concurrent_charges_do_not_exceed_the_cap(tmp_path):
     """8 processes make 100 charges each against a cap with room for 250: exactly 250 succeed."""
     path = tmp_path / "census.ledger"
-    ss.Ledger(path, {"x": 250 * ss.Gaussian(10).policy}).close()
+    ss.Ledger(path, {"x": 250 * ss.Gaussian(sigma=10).policy}).close()
     assert sum(race([path] * 8, 100)) == 250
     ledger = ss.Ledger(path)
     assert ledger.verify() == []
@@ -95,7 +93,7 @@ def charged(paths):
     return sum(found for found in outcomes if isinstance(found, int))
 
 
-CAPPED = {"x": 5 * ss.Gaussian(10).policy}
+CAPPED = {"x": 5 * ss.Gaussian(sigma=10).policy}
 
 
 def test_a_ledger_by_several_names_has_one_cap(tmp_path):
@@ -135,22 +133,11 @@ def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
         subprocess.run(["umount", "-l", folder])
 
 
-def test_processes_that_convert_a_ledger_at_once(tmp_path):
-    """An earlier version created it in write-ahead mode; the first process to open it converts it, the others wait."""
-    for number in range(5):
-        path = tmp_path / f"{number}.ledger"
-        ss.Ledger(path, CAPPED).close()
-        with closing(sqlite3.connect(path)) as file:
-            file.execute("PRAGMA journal_mode = WAL")
-        assert charged([path, path]) == 5
-        assert ss.Ledger(path).verify() == []
-
-
 FORKING = """
 import os, sys, threading, slowscale as ss
 from slowscale.accounting import Charge
 ledger = ss.Ledger(sys.argv[1])
-asked = Charge(ss.RecordPolicy((("x", ss.Gaussian(10).policy),)))
+asked = Charge(ss.RecordPolicy((("x", ss.Gaussian(sigma=10).policy),)))
 stop, charges = threading.Event(), [0, 0]
 
 def charge(thread):

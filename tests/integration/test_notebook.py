@@ -22,7 +22,7 @@ CELLS = [
     keys = ss.Keys.cross({"state": ["IA", "NV", "TX"]})
     """,
     """
-    release = ss.Session(farms).sum({"cattle": ss.Gaussian(1e-6)}, keys=keys)
+    release = ss.Session(farms).sum({"cattle": ss.Gaussian(sigma=1e-6)}, keys=keys)
     release.to_pandas()
     """,
     """
@@ -32,10 +32,10 @@ CELLS = [
     print(session.losses(release).records)
     """,
     """
-    release = session.count(mechanism=ss.Gaussian(1e-6), where="cattle > 200", keys=keys)
+    release = session.count(mechanism=ss.Gaussian(sigma=1e-6), where="cattle > 200", keys=keys)
     print(release.table["count"].to_pylist())
     """,
-    "ss.Gaussian(2).policy",
+    "ss.Gaussian(sigma=2).policy",
 ]
 
 
@@ -46,6 +46,12 @@ def executed(folder):
     return notebook
 
 
+def stdout(outputs):
+    """The printed text: a slow kernel sends what one cell prints in several pieces."""
+    assert {(output.output_type, output.name) for output in outputs} == {("stream", "stdout")}
+    return "".join(output.text for output in outputs)
+
+
 def test_a_release_in_a_notebook(tmp_path):
     first, opened, frame, parquet, counted, policy = (cell.outputs for cell in executed(tmp_path).cells)
     assert first[0].text == "no widgets\n"
@@ -53,10 +59,9 @@ def test_a_release_in_a_notebook(tmp_path):
     (shown,) = frame
     assert "31000" in shown.data["text/plain"]
     assert "<table" in shown.data["text/html"]
-    (printed,) = parquet
-    assert printed.text.startswith("Release of 3 groups by state\n")
-    assert printed.text.endswith("\n3\n")
-    (numbers,) = counted
-    assert numbers.text == "[1, 0, 1]\n"
+    printed = stdout(parquet)
+    assert printed.startswith("Release of 3 groups by state\n")
+    assert printed.endswith("\n3\n")
+    assert stdout(counted) == "[1, 0, 1]\n"
     assert policy[0].data["text/latex"].startswith("$")
     assert (tmp_path / "farms.ledger").exists()

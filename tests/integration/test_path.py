@@ -2,23 +2,19 @@
 
 import json
 import re
-from pathlib import Path
 
-import pandas as pd
 import pytest
 from helpers.commands import run_command
+from helpers.counties import cattle_counties
 
 import slowscale as ss
 
-DATA = Path(__file__).parents[1] / "data"
-
 
 def cattle(folder):
-    """Counties of the real census of agriculture, with the states as public cells."""
-    frame = pd.read_csv(DATA / "usda_cattle_2022_county.csv.gz", dtype=str)
-    frame = frame[frame.cattle_head.notna()][["state", "cattle_head"]].astype({"cattle_head": "int64"})
+    """Simulated counties with cattle, with the states as public cells."""
+    frame = cattle_counties().dropna()[["state", "cattle"]].astype({"cattle": "int64"})
     frame.to_parquet(folder / "records.parquet")
-    return "cattle_head", sorted(frame.state.unique()), 2_000
+    return "cattle", sorted(frame.state.unique()), 2_000
 
 
 def establishments(folder):

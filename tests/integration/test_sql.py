@@ -10,18 +10,17 @@ import ibis
 import pyarrow as pa
 import pytest
 from helpers import engines
-from helpers.expressions import BY_RULE, IBIS, OVERFLOWS, RECORDS, SAME_AS_DUCKDB, fetched, is_refused, truth
-from ibis import _
+from helpers.expressions import BY_RULE, OVERFLOWS, RECORDS, SAME_AS_DUCKDB, duckdb_values, fetched
 
-from slowscale.errors import ParameterError
-from slowscale.tables.regex import compile_pattern
-from slowscale.tables.rowwise import bind
-from slowscale.tables.sources import open_table
+from slowscale.core.errors import ParameterError
+from slowscale.data.regex import compile_pattern
+from slowscale.data.rowwise import bind
+from slowscale.data.sources import open_table
 
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        marked = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in engines.ALL]
+        marked = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in engines.NAMES]
         metafunc.parametrize("engine", marked, scope="module")
 
 
@@ -38,15 +37,13 @@ def records(engine):
 @cache
 def all_values(engine):
     """Return the values of all expressions, many per query: on Spark a query takes longer to start than to run."""
-    wanted = {sql: sql for sql in [*SAME_AS_DUCKDB, *(sql for sql, _names, _rule in BY_RULE)]}
-    wanted |= {("ibis", sql): expression for expression, sql in IBIS}
-    names = [name for name in wanted if not is_refused(engine, name if isinstance(name, str) else name[1])]
+    wanted = list(dict.fromkeys([*SAME_AS_DUCKDB, *(sql for sql, _names, _rule in BY_RULE)]))
     values = {}
-    for batch in (names[start : start + 25] for start in range(0, len(names), 25)):
+    for batch in (wanted[start : start + 25] for start in range(0, len(wanted), 25)):
         try:
-            values |= zip(batch, fetched(loaded(engine), [wanted[name] for name in batch]), strict=True)
+            values |= zip(batch, fetched(loaded(engine), batch), strict=True)
         except Exception:  # find the expression that fails
-            values |= {name: _alone(loaded(engine), wanted[name]) for name in batch}
+            values |= {sql: _alone(loaded(engine), sql) for sql in batch}
     return values
 
 
@@ -63,42 +60,20 @@ def _alone(records, expression):
 
 
 @pytest.mark.parametrize("sql", SAME_AS_DUCKDB)
-def test_dialect(engine, records, found, sql):
-    if is_refused(engine, sql):
-        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite stores as floats"):
-            bind(records, sql, "derive")
-    else:
-        assert found[sql] == truth(engine, sql)
+def test_dialect(found, sql):
+    assert found[sql] == duckdb_values(sql)
 
 
 @pytest.mark.parametrize(("sql", "columns", "rule"), BY_RULE, ids=lambda value: value if isinstance(value, str) else "")
-def test_by_rule(engine, records, found, sql, columns, rule):
-    if is_refused(engine, sql):
-        with pytest.raises(ParameterError, match="which SQLite stores as a float"):
-            bind(records, sql, "derive")
-    else:
-        names = [columns] if columns in RECORDS.column_names else columns
-        data = zip(*(RECORDS[name].to_pylist() for name in names), strict=True)
-        assert found[sql] == [rule(*values) for values in data]
-
-
-@pytest.mark.parametrize(("expression", "sql"), IBIS, ids=lambda value: value if isinstance(value, str) else "")
-def test_ibis_expressions(engine, records, found, expression, sql):
-    if is_refused(engine, sql):
-        with pytest.raises(ParameterError, match="adds or subtracts decimals, which SQLite stores as floats"):
-            bind(records, expression, "derive")
-    else:
-        assert found["ibis", sql] == truth(engine, sql)
-
-
-def test_ibis_rounds_as_sql_does(records):
-    ours = fetched(records, [_.x.round(), _.x.floor(), _.x.ceil(), _.s.upper()])
-    assert ours == fetched(records, ["round(x)", "floor(x)", "ceil(x)", "upper(s)"])
+def test_by_rule(found, sql, columns, rule):
+    names = [columns] if columns in RECORDS.column_names else columns
+    data = zip(*(RECORDS[name].to_pylist() for name in names), strict=True)
+    assert found[sql] == [rule(*values) for values in data]
 
 
 @pytest.mark.parametrize("sql", OVERFLOWS)
 def test_integer_overflows_are_errors(records, sql):
-    with pytest.raises(Exception, match=r"(?i)out of range|overflow|user-defined function raised"):
+    with pytest.raises(Exception, match=r"(?i)out of range|overflow"):
         fetched(records, [sql])
 
 
@@ -137,32 +112,28 @@ def test_random_patterns(engine):
 
 
 def test_floats_that_are_not_numbers(engine):
-    """SQLite has no NaN: it stores NULL."""
     values = [math.inf, -math.inf, math.nan, 1.0]
     columns = {"id": range(4), "x": values, "h": pa.array(values, pa.float32()), "most": [math.inf] * 4}
     records = open_table(engines.load(engine, pa.table(columns)))
     found = fetched(records, ["floor(x)", "round(x)", "ceil(x)", "x > 5", "greatest(x, 2)", "sqrt(x) > 5", "x / 0"])
-    missing = engine == "sqlite"
-    nulls = ["x is null", "not x is not null", _.x.isnull(), ~_.x.notnull(), (_.x + 1).isnull()]
-    nulls += [_.h.isnull(), ~_.h.notnull(), ibis.cases((_.x.isnull(), True), else_=False), _.x.fill_null(-1.5) == -1.5]
-    assert fetched(records, nulls) == [[False, False, missing, False]] * len(nulls)
-    nan = None if engine == "sqlite" else math.nan
-    above = None if engine == "sqlite" else True
+    nulls = ["x is null", "not x is not null", "x + 1 is null", "h is null", "not h is not null"]
+    nulls += ["case when x is null then true else false end", "coalesce(x, -1.5) = -1.5"]
+    assert fetched(records, nulls) == [[False] * 4] * len(nulls)
     assert found[:3] == [[None, None, None, 1]] * 3
-    assert found[3] == [True, False, above, False]
-    assert repr(found[4]) == repr([math.inf, 2.0, 2.0 if engine == "sqlite" else nan, 2.0])
-    assert found[5:] == [[True, None, above, False], [None] * 4]
-    # NaN equals itself and is larger than infinity. A computed NaN is NaN, too, or NULL on SQLite.
+    assert found[3] == [True, False, True, False]
+    assert repr(found[4]) == repr([math.inf, 2.0, math.nan, 2.0])
+    assert found[5:] == [[True, None, True, False], [None] * 4]
+    # NaN equals itself and is larger than infinity. A computed NaN is NaN, too.
     same, larger, *computed = fetched(records, ["x = x", "x > most", "x * 0 is null", "x - x is null"])
-    assert same == [True, True, None if missing else True, True]
-    assert larger == [False, False, None if missing else True, False]
-    assert computed == [[missing, missing, missing, False]] * 2
+    assert same == [True, True, True, True]
+    assert larger == [False, False, True, False]
+    assert computed == [[False] * 4] * 2
 
 
 def test_text_is_ordered_by_code_point_independently_of_the_collation():
     """The test server orders by code point in every collation, so the query is checked instead."""
     records = loaded("postgres")
-    for expression in ("s < 'a'", _.s < "a", "s between 'a' and 'b'", _.s.between("a", "b")):
+    for expression in ("s < 'a'", "s between 'a' and 'b'"):
         assert "TEXT_PATTERN_L" in str(ibis.to_sql(records.select(x=bind(records, expression, "derive"))))
 
 
@@ -173,8 +144,8 @@ def test_times_with_a_zone_are_read_in_utc():
         "INSERT INTO zoned VALUES (0, '2020-01-01 00:30:00+01')"
     ).close()
     records = connection.table("zoned")
-    expressions = ["year(at)", "at < '2020-01-01'", "date_trunc('week', at)", _.at.year(), _.at < "2020-01-01"]
-    assert fetched(records, expressions) == [[2019], [True], [date(2019, 12, 30)], [2019], [True]]
+    expressions = ["year(at)", "at < '2020-01-01'", "date_trunc('week', at)"]
+    assert fetched(records, expressions) == [[2019], [True], [date(2019, 12, 30)]]
     connection.raw_sql("RESET TIME ZONE").close()
 
 
@@ -188,18 +159,7 @@ def test_spark_sessions_with_other_semantics_are_refused(name, value):
     before = settings.get(name)
     settings.set(name, value)
     try:
-        for expression in ("x + 1", _.x + 1):
-            with pytest.raises(ParameterError, match=f"the Spark session has {name}={value}, .*spark.conf.set"):
-                bind(records, expression, "derive")
+        with pytest.raises(ParameterError, match=f"the Spark session has {name}={value}, .*spark.conf.set"):
+            bind(records, "x + 1", "derive")
     finally:
         settings.set(name, before)
-
-
-def test_sqlite_values_of_the_wrong_type_are_missing():
-    """A SQLite column may hold values of any type, independently of its declared type."""
-    records = engines.load("sqlite", pa.table({"id": [0, 1, 2, 3], "i": [1, 2, 3, 4], "s": ["a", "b", "c", "d"]}))
-    connection = records.get_backend().con
-    connection.execute("UPDATE records SET i = 'many' WHERE id = 0")
-    connection.execute("UPDATE records SET i = 1.25, s = x'41' WHERE id = 1")
-    found = fetched(records, ["i + 1", "i // 2", "regexp_replace(s, '[a-c]', '-')", "try_cast(s as int)"])
-    assert found == [[None, None, 4, 5], [None, None, 1, 2], ["-", None, "-", "d"], [None] * 4]

@@ -6,9 +6,13 @@ import os
 import re
 import shutil
 import signal
+import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pandas as pd
@@ -78,21 +82,21 @@ def walk(page, data):
         page.fill(f"[name=size{i}]", size)
     page.fill("#interval", "150")
     page.click("text=Recommend noise")
-    page.wait_for_selector("#sliders[data-drawn]", timeout=90_000)
+    page.wait_for_selector("#sliders[data-drawn]")
     move(page, "#position", "7")
     picture(page, "noise")
     page.click("text=Use this position")
     page.click("text=Next: cost")
-    page.wait_for_selector("#costs", timeout=90_000)
+    page.wait_for_selector("#costs")
     picture(page, "cost")
     page.click("text=Next: release")
     page.fill("#report", "report.html")
     page.click("text=Save")
-    page.wait_for_selector("#question", timeout=90_000)
+    page.wait_for_selector("#question")
     page.check("[name=confirmed]")
     picture(page, "release")
-    page.click("#question button")
-    page.wait_for_selector("#job[data-status=done]", timeout=90_000)
+    page.click("#question button:has-text('Release')")
+    page.wait_for_selector("#job[data-status=done]")
     page.click("text=Next: report")
     page.wait_for_load_state("networkidle")
     picture(page, "report")
@@ -110,7 +114,7 @@ def move(page, slider, value):
 @pytest.mark.parametrize("data", ["establishments.parquet", "establishments.csv"])
 def test_from_an_empty_folder_to_a_published_table(folder, tmp_path, data):
     with serving(folder) as server, browsing() as page:
-        page.goto(server.address)
+        server.enter(page)
         walk(page, data)
         assert "nation" in page.inner_text("main")
         with page.expect_download() as download:
@@ -146,7 +150,7 @@ def drop_own(facts):
 
 def test_everything_can_be_done_with_the_keyboard(folder):
     with serving(folder) as server, browsing() as page:
-        page.goto(server.address)
+        server.enter(page)
         tab_to(page, "#place")
         page.keyboard.type("establishments.parquet")
         page.keyboard.press("Enter")
@@ -170,7 +174,7 @@ def test_everything_can_be_done_with_the_keyboard(folder):
         tab_to(page, "#interval")
         page.keyboard.type("150")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#sliders[data-drawn]", timeout=90_000)
+        page.wait_for_selector("#sliders[data-drawn]")
         tab_to(page, "#position")
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#sliders[data-drawn='2']")
@@ -178,16 +182,104 @@ def test_everything_can_be_done_with_the_keyboard(folder):
         page.keyboard.press("Enter")
         tab_to(page, "text=Next: cost")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#costs", timeout=90_000)
+        page.wait_for_selector("#costs")
         tab_to(page, "text=Next: release")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#question", timeout=90_000)
+        page.wait_for_selector("#question")
         tab_to(page, "[name=confirmed]")
         page.keyboard.press("Space")
-        tab_to(page, "#question button")
+        tab_to(page, "#question button:has-text('Release')")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#job[data-status=done]", timeout=90_000)
+        page.wait_for_selector("#job[data-status=done]")
     assert (folder / "published.parquet").exists()
+
+
+def test_the_browser_is_led_in_by_a_file_that_only_its_owner_may_read(folder, tmp_path):
+    """The command line of the browser, which everybody on a machine can read, does not have the token."""
+    ready(folder)
+    program, given = tmp_path / "browser", tmp_path / "given"
+    program.write_text(f'#!/bin/sh\necho "$@" > {given}.part && mv {given}.part {given}\n')
+    program.chmod(0o700)
+    with serving(folder, "--browser", env={"BROWSER": f"{program} %s"}) as server, browsing() as page:
+        wait_for(given.exists)
+        address = given.read_text().strip()
+        assert address.startswith("file://")
+        assert server.address.partition("token=")[2] not in address
+        assert stat.S_IMODE(os.stat(address.removeprefix("file://")).st_mode) == 0o600
+        server.enter(page, address)
+        assert page.inner_text("h1") == "Data"
+        server.enter(page)  # the printed address, in the same browser
+        # Another server on this machine gets the cookie, and learns nothing of the path.
+        with listener() as (port, requests):
+            page.goto(f"http://127.0.0.1:{port}/")
+        (request,) = requests[:1]
+        assert f"slowscale_{server.port}=" in request
+        assert server.base.removeprefix(server.origin) not in request
+
+
+@contextmanager
+def listener():
+    """Yield the port of another server on this machine, and the requests that it gets."""
+    requests = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            requests.append(f"{self.requestline}\n{self.headers}")
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b'<!doctype html><title>other</title><link rel="icon" href="data:,">')
+
+        def log_message(self, *given):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port, requests
+    server.shutdown()
+    server.server_close()
+
+
+def test_keys_that_match_no_record_are_seen_before_the_charge_and_after_it(folder):
+    ready(folder)
+    with (folder / "plan.toml").open("a") as file:
+        file.write('[keys]\ncross = { county = ["Nowhere"] }\n')
+    with serving(folder) as server, browsing() as page:
+        server.enter(page)
+        page.goto(server.base + "/release")
+        page.click("text=Check the records")
+        page.wait_for_selector("#data-check pre")
+        picture(page, "data-check")
+        assert "No record has any of the keys" in page.inner_text("#data-check")
+        assert not (folder / "plan.ledger").exists()
+        page.check("[name=confirmed]")
+        page.click("#question button:has-text('Release')")
+        page.wait_for_selector("#job[data-status=done]")
+        picture(page, "noise-on-zeros")
+        assert "Do not publish this yet" in page.inner_text("#job .problem")
+        assert page.locator("#job .message").count() == 0
+
+
+def test_a_position_without_numbers_cannot_be_used(folder):
+    ready(folder)
+    with serving(folder) as server, browsing() as page:
+        server.enter(page)
+        page.goto(server.base + "/noise")
+        page.wait_for_selector("#sliders[data-drawn]")
+        use = page.locator("text=Use this position")
+        assert use.is_enabled()
+        waiting = []
+        page.route("**/noise/preview*", lambda route: waiting.append(route))
+        page.locator("#position").evaluate(
+            "element => { element.value = 2; element.dispatchEvent(new Event('input')) }"
+        )
+        assert use.is_disabled()
+        assert page.input_value("#slider-mechanism") == ""
+        wait_for(lambda: page.evaluate("1") and waiting)
+        waiting[0].fulfill(body="not an answer")
+        page.wait_for_selector("#slider-words:has-text('does not answer')")
+        assert use.is_disabled()
+        assert page.locator("#slider-losses tbody tr").count() == 0
 
 
 def ready(folder, data="establishments.parquet"):
@@ -211,31 +303,34 @@ PAGES = ("/data", "/tables", "/noise", "/cost", "/inspect", "/release", "/report
 def test_pages_are_accessible(folder, scheme):
     ready(folder)
     with serving(folder) as server, browsing(color_scheme=scheme, bypass_csp=True) as page:
-        page.goto(server.address)
+        server.enter(page)
         for path in PAGES:
             page.goto(server.base + path)
             if path in ("/cost", "/release"):
-                page.wait_for_selector("#costs, #question", timeout=90_000)
+                page.wait_for_selector("#costs, #question")
             check_access(page, path)
         page.goto(server.base + "/noise")
         page.fill("[name=name0]", "largest")
         page.fill("[name=size0]", "150000")
         page.fill("#interval", "150")
         page.click("text=Recommend noise")
-        page.wait_for_selector("text=(recommended)", timeout=90_000)
+        page.wait_for_selector("text=(recommended)")
         page.wait_for_selector("#sliders[data-drawn]")
         check_access(page, "a recommendation")
         page.goto(server.base + "/inspect")
         page.click("text=Look at the records")
-        page.wait_for_selector("iframe", timeout=90_000)
+        page.wait_for_selector("iframe")
         check_access(page, "a look at the records")
         page.goto(server.base + "/release")
-        page.wait_for_selector("#question", timeout=90_000)
+        page.wait_for_selector("#question")
+        page.click("text=Check the records")
+        page.wait_for_selector("#data-check pre")
+        check_access(page, "a data check")
         page.check("[name=confirmed]")
-        page.click("#question button")
+        page.click("#question button:has-text('Release')")
         page.wait_for_selector("#job")
         check_access(page, "a release")
-        page.wait_for_selector("#job[data-status=done]", timeout=90_000)
+        page.wait_for_selector("#job[data-status=done]")
         check_access(page, "a finished release")
 
 
@@ -250,7 +345,7 @@ def check_access(page, place):
 def test_pages_fit_narrow_screens(folder, width):
     ready(folder)
     with serving(folder) as server, browsing(viewport={"width": width, "height": 800}) as page:
-        page.goto(server.address)
+        server.enter(page)
         for path in PAGES:
             page.goto(server.base + path)
             assert page.evaluate("() => document.documentElement.scrollWidth") <= width, path
@@ -268,12 +363,16 @@ class TestStrangers:
         os.symlink(place / "secret.csv", folder / "link.csv")
         ready(folder)
         with serving(folder) as server:
-            assert httpx.get(server.base + "/?token=wrong").status_code == 403
-            entered = httpx.get(server.address)
-            assert entered.status_code == 303
-            assert httpx.get(server.address).status_code == 403  # the address works once
+            assert httpx.get(server.origin + "/?token=wrong").status_code == 403
+            # A link in a file or a mail counts as another site; the token is what counts.
+            entered = httpx.get(server.address, headers={"sec-fetch-site": "cross-site"})
+            assert entered.status_code == 200
+            server.base = server.origin + re.search(r'<a href="(.*)/"', entered.text).group(1)
             server.cookie = entered.headers["set-cookie"]
-            headers = {"origin": server.base, "cookie": server.cookie.partition(";")[0]}
+            cookie = {"cookie": server.cookie.partition(";")[0]}
+            assert httpx.get(server.address).status_code == 403  # the address works once
+            assert httpx.get(server.address, headers=cookie).status_code == 200  # except in the same browser
+            headers = {"origin": server.origin, **cookie}
             with httpx.Client(base_url=server.base, headers=headers, follow_redirects=True) as server.known:
                 yield server
 
@@ -288,6 +387,14 @@ class TestStrangers:
                 answer = httpx.get(shared.base + path, headers=headers)
                 assert answer.status_code == 403, path
                 assert "emp" not in answer.text
+
+    def test_the_cookie_alone_is_not_enough(self, shared):
+        """A browser sends cookies to every server of a machine, whatever its port."""
+        for path in ("/", "/data", "/inspect/result", "/static/workbench.js", "/wrong/data", "//data", "/?token="):
+            answer = shared.known.get(shared.origin + path)
+            assert answer.status_code == 403, path
+            assert "emp" not in answer.text
+        assert shared.known.post(shared.origin + "/data", data={"place": "x"}).status_code == 403
 
     @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil"])
     def test_another_site_is_refused(self, shared, origin):
@@ -349,7 +456,7 @@ class TestAttacks:
             folder / "odd.parquet"
         )
         with serving(folder) as server, browsing() as page:
-            page.goto(server.address)
+            server.enter(page)
             page.fill("#place", "odd.parquet")
             page.click("text=Use this data")
             page.on("dialog", lambda dialog: pytest.fail("a script ran"))

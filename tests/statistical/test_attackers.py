@@ -16,16 +16,16 @@ Z = stats.norm.isf(1e-8)
 DRAWS = 1_200_000
 
 RECORDS = [
-    (ss.Gaussian(1000), 1500),
-    (ss.UnitSplitting(100, 1000), 1500),
-    (ss.GeneralizedGaussian(1000, 1), 2000),
-    (ss.GeneralizedGaussian(1000, 0.5), 20_000),
-    (ss.ExponentialPolylog(4, 1000, 3, 1), 2000),
-    (ss.ExponentialPolylog(2, 1000, None, 2), 3000),
-    (ss.ArsinhNormal(1000, 1.6), 3000),
+    (ss.Gaussian(sigma=1000), 1500),
+    (ss.UnitSplitting(threshold=100, sigma=1000), 1500),
+    (ss.GeneralizedGaussian(sigma=1000, p=1), 2000),
+    (ss.GeneralizedGaussian(sigma=1000, p=0.5), 20_000),
+    (ss.ExponentialPolylog(d=4, sigma=1000, a=3, p=1), 2000),
+    (ss.ExponentialPolylog(d=2, sigma=1000, a=None, p=2), 3000),
+    (ss.ArsinhNormal(scale=1000, shape=1.6), 3000),
     (ss.FromPolicy([(500, 0.6), (2000, 1.7), (1e5, 8)]), 3000),
-    (ss.Root(4, 1), 8),
-    (ss.Log(0.8), 2),
+    (ss.Root(k=4, sigma=1), 8),
+    (ss.Log(sigma=0.8), 2),
 ]
 
 

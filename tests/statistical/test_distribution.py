@@ -24,26 +24,30 @@ def additive_cases():
         yield f"{name} generalized Gaussian", ss.GeneralizedGaussian.calibrate(std=std, p=0.5), unit
         yield f"{name} exponential polylog", ss.ExponentialPolylog.calibrate(std=std), unit
     for p in (0.3, 0.5, 0.75, 1, 0.95):
-        yield f"generalized Gaussian {p}", ss.GeneralizedGaussian(30, p), "1"
-    yield "polylog 1", ss.ExponentialPolylog(4, 30, 3, 1), "1"
-    yield "polylog 1.5", ss.ExponentialPolylog(1.0, 30, None, 1.5), "1"
-    yield "polylog 2, cut far out", ss.ExponentialPolylog(4, 100, 3, 2), "1"
-    yield "polylog 2, wide", ss.ExponentialPolylog(0.1, 1, None, 2), "1"
-    yield "polylog 3", ss.ExponentialPolylog(0.1, 10, None, 3), "1"
-    yield "polylog 3, large offset", ss.ExponentialPolylog(0.05, 1, 1e4, 3), "10"
-    yield "polylog 5", ss.ExponentialPolylog(0.02, 10, None, 5), "1"
+        yield f"generalized Gaussian {p}", ss.GeneralizedGaussian(sigma=30, p=p), "1"
+    yield "polylog 1", ss.ExponentialPolylog(d=4, sigma=30, a=3, p=1), "1"
+    yield "polylog 1.5", ss.ExponentialPolylog(d=1.0, sigma=30, a=None, p=1.5), "1"
+    yield "polylog 2, cut far out", ss.ExponentialPolylog(d=4, sigma=100, a=3, p=2), "1"
+    yield "polylog 2, wide", ss.ExponentialPolylog(d=0.1, sigma=1, a=None, p=2), "1"
+    yield "polylog 3", ss.ExponentialPolylog(d=0.1, sigma=10, a=None, p=3), "1"
+    yield "polylog 3, large offset", ss.ExponentialPolylog(d=0.05, sigma=1, a=1e4, p=3), "10"
+    yield "polylog 5", ss.ExponentialPolylog(d=0.02, sigma=10, a=None, p=5), "1"
     yield "from points", ss.FromPolicy([(10, 0.1), (100, 0.8), (1e4, 5)]), "1"
     yield "from points, with a kink in the far tail", ss.FromPolicy([(70, 7), (7000, 17)]), "1"
     yield "from one point", ss.FromPolicy([(50, 1)]), "1"
-    yield "from a sum of policies", ss.FromPolicy(PowerPolicy(30, 0.5) + 2 * PolylogPolicy(0.3, 100)), "1"
-    yield "fine unit", ss.Gaussian(1), "1e-9"
-    yield "coarse unit", ss.Gaussian(1), "2"
-    yield "coarse unit, heavy tail", ss.GeneralizedGaussian(1, 0.5), "10"
-    yield "unit that is no float", ss.ExponentialPolylog(1, 10), "1/3"
-    yield "arsinh-normal", ss.ArsinhNormal(4.95, 1.6), "1"
-    yield "arsinh-normal, heavy", ss.ArsinhNormal(30, 3), "1"
-    yield "arsinh-normal, nearly normal", ss.ArsinhNormal(100, 0.1), "0.01"
-    yield "unit splitting", ss.UnitSplitting(10, 50), "1"
+    yield (
+        "from a sum of policies",
+        ss.FromPolicy(PowerPolicy(sigma=30, p=0.5) + 2 * PolylogPolicy(d=0.3, sigma=100)),
+        "1",
+    )
+    yield "fine unit", ss.Gaussian(sigma=1), "1e-9"
+    yield "coarse unit", ss.Gaussian(sigma=1), "2"
+    yield "coarse unit, heavy tail", ss.GeneralizedGaussian(sigma=1, p=0.5), "10"
+    yield "unit that is no float", ss.ExponentialPolylog(d=1, sigma=10), "1/3"
+    yield "arsinh-normal", ss.ArsinhNormal(scale=4.95, shape=1.6), "1"
+    yield "arsinh-normal, heavy", ss.ArsinhNormal(scale=30, shape=3), "1"
+    yield "arsinh-normal, nearly normal", ss.ArsinhNormal(scale=100, shape=0.1), "0.01"
+    yield "unit splitting", ss.UnitSplitting(threshold=10, sigma=50), "1"
 
 
 @pytest.mark.parametrize(("m", "unit"), [pytest.param(m, unit, id=name) for name, m, unit in additive_cases()])
@@ -69,14 +73,14 @@ def transformation_cases():
         std = math.sqrt(0.5) * median
         yield f"{name} fourth root", ss.Root.calibrate(std=std, at=median, k=4), median, "1"
         yield f"{name} log", ss.Log.calibrate(std=std, at=median), median, "1"
-    yield "identity", ss.Root(1, 20), 1000, "1"
-    yield "square root at 0", ss.Root(2, 3), 0, "1"
-    yield "cube root", ss.Root(3, 0.5, a=2), 1000, "0.1"
-    yield "fifth root, coarse", ss.Root(5, 0.2), 1000, "50"
-    yield "fourth root, median", ss.Root(4, 0.5, a=1, estimator="median"), 1000, "1"
-    yield "square root, median at 0", ss.Root(2, 3, estimator="median"), 0, "1"
-    yield "log, median", ss.Log(0.6, estimator="median"), 1000, "1"
-    yield "log, small offset", ss.Log(0.3, a=0.01), 5, "0.01"
+    yield "identity", ss.Root(k=1, sigma=20), 1000, "1"
+    yield "square root at 0", ss.Root(k=2, sigma=3), 0, "1"
+    yield "cube root", ss.Root(k=3, sigma=0.5, a=2), 1000, "0.1"
+    yield "fifth root, coarse", ss.Root(k=5, sigma=0.2), 1000, "50"
+    yield "fourth root, median", ss.Root(k=4, sigma=0.5, a=1, estimator="median"), 1000, "1"
+    yield "square root, median at 0", ss.Root(k=2, sigma=3, estimator="median"), 0, "1"
+    yield "log, median", ss.Log(sigma=0.6, estimator="median"), 1000, "1"
+    yield "log, small offset", ss.Log(sigma=0.3, a=0.01), 5, "0.01"
 
 
 def published_cdf(m, q, unit):
@@ -110,7 +114,7 @@ def test_transformation(m, q, unit):
     fine = (noisy.transformed / step).round()
 
     def cdf_of(sigma):
-        return lambda n: ss.Gaussian(sigma).noise.cdf((n + 0.5) * step - m.transform(q))
+        return lambda n: ss.Gaussian(sigma=sigma).noise.cdf((n + 0.5) * step - m.transform(q))
 
     assert smallest_p(fine, cdf_of(m.sigma)) > FALSE_ALARM
     for factor in (0.98, 1.02):
@@ -125,12 +129,12 @@ def test_transformation(m, q, unit):
 @pytest.mark.parametrize(
     ("m", "unit"),
     [
-        (ss.Root(2, 0.3), 10),
-        (ss.Root(4, 0.2), 10),
-        (ss.Root(4, 0.05, a=1), 1000),
-        (ss.Root(3, 0.1), 7),
-        (ss.Log(0.3), 10),
-        (ss.Log(0.05, a=2), 1000),
+        (ss.Root(k=2, sigma=0.3), 10),
+        (ss.Root(k=4, sigma=0.2), 10),
+        (ss.Root(k=4, sigma=0.05, a=1), 1000),
+        (ss.Root(k=3, sigma=0.1), 7),
+        (ss.Log(sigma=0.3), 10),
+        (ss.Log(sigma=0.05, a=2), 1000),
     ],
 )
 def test_mean_estimators_are_unbiased_on_coarse_units(m, unit, q):
@@ -146,7 +150,7 @@ def test_mean_estimators_are_unbiased_on_coarse_units(m, unit, q):
 
 
 @pytest.mark.parametrize("q", [0, 3, 1000, 10**9])
-@pytest.mark.parametrize("m", [ss.Root(4, 0.3, estimator="median"), ss.Log(0.5, estimator="median")])
+@pytest.mark.parametrize("m", [ss.Root(k=4, sigma=0.3, estimator="median"), ss.Log(sigma=0.5, estimator="median")])
 def test_median_estimators_are_median_unbiased(m, q):
     draws = 1_000_000
     unit = 1 if q > 10**6 else Fraction(1, 1000)
@@ -161,15 +165,15 @@ def test_median_estimators_are_median_unbiased(m, q):
 @pytest.mark.parametrize(
     ("m", "q"),
     [
-        (ss.Gaussian(75), 1000),
-        (ss.GeneralizedGaussian(7, 0.5), 1000),
-        (ss.ExponentialPolylog(0.24), 1000),
-        (ss.ArsinhNormal(5, 1.6), 1000),
-        (ss.Gaussian(0.3), 10),
-        (ss.Root(4, 0.5), 1000),
-        (ss.Root(4, 0.5), 0),
-        (ss.Log(0.6), 1000),
-        (ss.Log(0.6, estimator="median"), 3),
+        (ss.Gaussian(sigma=75), 1000),
+        (ss.GeneralizedGaussian(sigma=7, p=0.5), 1000),
+        (ss.ExponentialPolylog(d=0.24), 1000),
+        (ss.ArsinhNormal(scale=5, shape=1.6), 1000),
+        (ss.Gaussian(sigma=0.3), 10),
+        (ss.Root(k=4, sigma=0.5), 1000),
+        (ss.Root(k=4, sigma=0.5), 0),
+        (ss.Log(sigma=0.6), 1000),
+        (ss.Log(sigma=0.6, estimator="median"), 3),
     ],
 )
 def test_intervals_hold_the_truth(m, q):

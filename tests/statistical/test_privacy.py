@@ -13,12 +13,16 @@ Z = stats.norm.isf(1e-8)
 
 # With the draws that reach 90 % of the policy by more than 10 standard errors.
 AUDITS = [
-    (ss.GeneralizedGaussian(1000, 1), 2000, 4_000_000),
-    (ss.GeneralizedGaussian(1000, 0.5), 4000, 20_000_000),  # the loss falls quickly beside the peak: few draws count
-    (ss.ExponentialPolylog(4, 1000, 3, 1), 2000, 4_000_000),
-    (ss.ExponentialPolylog(2, 1000, None, 2), 1500, 4_000_000),
-    (ss.ExponentialPolylog(0.3, 1000, None, 3), 5000, 4_000_000),
-    (ss.ArsinhNormal(1000, 1.6), 2000, 4_000_000),
+    (ss.GeneralizedGaussian(sigma=1000, p=1), 2000, 4_000_000),
+    (
+        ss.GeneralizedGaussian(sigma=1000, p=0.5),
+        4000,
+        20_000_000,
+    ),  # the loss falls quickly beside the peak: few draws count
+    (ss.ExponentialPolylog(d=4, sigma=1000, a=3, p=1), 2000, 4_000_000),
+    (ss.ExponentialPolylog(d=2, sigma=1000, a=None, p=2), 1500, 4_000_000),
+    (ss.ExponentialPolylog(d=0.3, sigma=1000, a=None, p=3), 5000, 4_000_000),
+    (ss.ArsinhNormal(scale=1000, shape=1.6), 2000, 4_000_000),
     (ss.FromPolicy([(500, 0.6), (2000, 1.7), (1e5, 8)]), 2000, 4_000_000),
 ]
 
@@ -66,7 +70,13 @@ def test_pure_loss_seen_from_outside_reaches_the_policy_and_stays_below(m, influ
 
 
 @pytest.mark.parametrize(
-    ("m", "influence"), [(ss.Gaussian(100), 100), (ss.Root(4, 1), 4), (ss.Log(0.8), 1), (ss.Root(2, 3, a=1), 20)]
+    ("m", "influence"),
+    [
+        (ss.Gaussian(sigma=100), 100),
+        (ss.Root(k=4, sigma=1), 4),
+        (ss.Log(sigma=0.8), 1),
+        (ss.Root(k=2, sigma=3, a=1), 20),
+    ],
 )
 def test_zcdp_loss_seen_from_outside_stays_below_the_policy(m, influence):
     """The Kullback-Leibler divergence of what is published, from a histogram, is a lower bound on the zCDP loss."""
@@ -102,7 +112,7 @@ def test_precision_attack_breaks_naive_noise_and_not_ours():
     assert accuses(naive(1.0, 1_000_000, rng), 1.0) == 0
     # ours, on a grid finer than floats have it: the low bits are uniform whatever the sum
     for q in (0, 1):
-        noisy = ss.GeneralizedGaussian(1, 1).release(np.full(50_000, q), "1/1152921504606846976")  # 2^-60
+        noisy = ss.GeneralizedGaussian(sigma=1, p=1).release(np.full(50_000, q), "1/1152921504606846976")  # 2^-60
         low_bits = np.array([int(n) & 255 for n in noisy.units])
         counts = np.bincount(low_bits, minlength=256)
         expected = counts.sum() / 256

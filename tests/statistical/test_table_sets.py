@@ -17,9 +17,9 @@ RELEASES, LEVEL, FALSE_ALARM = 1000, 0.95, 1e-9
 STATES, INDUSTRIES = ("01", "02", "03"), ("111", "112", "211", "212")
 MECHANISMS = {
     "polylog": ss.ExponentialPolylog.calibrate(std=75),
-    "arsinh": ss.ArsinhNormal(5, 1.6),
-    "gaussian": ss.Gaussian(30),
-    "root": ss.Root(4, 0.5),
+    "arsinh": ss.ArsinhNormal(scale=5, shape=1.6),
+    "gaussian": ss.Gaussian(sigma=30),
+    "root": ss.Root(k=4, sigma=0.5),
 }
 
 
@@ -37,16 +37,17 @@ def released():
     keys = ss.Keys(pa.table(labels))
     values = {name: pa.array(true[state, industry]) for name in MECHANISMS}
     by_industry = ss.Keys.cross({"release": list(range(RELEASES)), "industry": list(INDUSTRIES)})
-    tables = ss.TableSet(
+    tables = ss.Request(
         {
-            "cells": ss.Query(MECHANISMS, keys=keys, level=LEVEL),
-            "states": ss.Derived("cells", ["release", "state"]),
-            "industries": ss.Derived("cells", ["release", "industry"]),
-            "sectors": ss.Derived("industries", ["release", "sector"]),
-            "nation": ss.Derived("sectors", "release"),
-            "drawn": ss.Query({"polylog": MECHANISMS["polylog"]}, keys=by_industry, level=LEVEL),
+            "cells": ss.Sums(MECHANISMS, keys=keys),
+            "states": ss.Rollup("cells", ["release", "state"]),
+            "industries": ss.Rollup("cells", ["release", "industry"]),
+            "sectors": ss.Rollup("industries", ["release", "sector"]),
+            "nation": ss.Rollup("sectors", "release"),
+            "drawn": ss.Sums({"polylog": MECHANISMS["polylog"]}, keys=by_industry),
         },
         [ss.Hierarchy.digits("industry", {"sector": 2})],
+        level=LEVEL,
     )
     found = ss.Session(pa.table({**labels, **values})).release(tables)
     truth = {

@@ -19,10 +19,10 @@ from slowscale.release import box
 DRAWS = 100_000
 # Away from 0 and near it, with little and with much skewness.
 TRANSFORMED = [
-    pytest.param(ss.Root(2, 20), 10_000, id="square root"),
-    pytest.param(ss.Root(4, 1), 10_000, id="fourth root"),
-    pytest.param(ss.Root(4, 5), 0, id="fourth root of an empty cell"),
-    pytest.param(ss.Log(0.5), 10_000, id="log"),
+    pytest.param(ss.Root(k=2, sigma=20), 10_000, id="square root"),
+    pytest.param(ss.Root(k=4, sigma=1), 10_000, id="fourth root"),
+    pytest.param(ss.Root(k=4, sigma=5), 0, id="fourth root of an empty cell"),
+    pytest.param(ss.Log(sigma=0.5), 10_000, id="log"),
 ]
 
 
@@ -72,14 +72,14 @@ def test_a_standard_error_is_as_likely_too_large_as_too_small(m, q):
 
 def test_squared_errors_of_a_log_are_too_large_by_a_known_factor():
     sigma, q = 0.5, 10_000
-    m = ss.Log(sigma)
+    m = ss.Log(sigma=sigma)
     assert distance(m.release(np.full(DRAWS, q)).se ** 2, m.variance(q) * math.exp(2 * sigma**2)) < 7
 
 
 def test_weights_from_the_errors_bias_a_mean():
     """With a log, weights 1/se² bring the mean to exp(−2σ²) of what it should be; equal weights do not."""
     sigma, q = 0.5, 10_000
-    noisy = ss.Log(sigma).release(np.full(DRAWS, q))
+    noisy = ss.Log(sigma=sigma).release(np.full(DRAWS, q))
     assert distance(noisy.value, q) < 7
     weights = noisy.se**-2.0
     limit = (q + 1) * math.exp(-2 * sigma**2) - 1
@@ -88,7 +88,9 @@ def test_weights_from_the_errors_bias_a_mean():
     assert distance(weights * (noisy.value - q), 0) > 50
 
 
-@pytest.mark.parametrize("m", [ss.Gaussian(100), ss.ExponentialPolylog.calibrate(std=100)], ids=["Gaussian", "polylog"])
+@pytest.mark.parametrize(
+    "m", [ss.Gaussian(sigma=100), ss.ExponentialPolylog.calibrate(std=100)], ids=["Gaussian", "polylog"]
+)
 def test_clipping_biases_empty_cells(m):
     noisy = m.release(np.zeros(DRAWS, np.int64)).value
     assert distance(noisy, 0) < 7
@@ -101,7 +103,7 @@ def test_the_correction_for_attenuation():
     generator = np.random.default_rng(1)
     true = generator.integers(1_000, 50_000, DRAWS)
     labels = np.arange(DRAWS)
-    m = ss.Root(4, 1)
+    m = ss.Root(k=4, sigma=1)
     session = ss.Session(pd.DataFrame({"cell": labels, "x": true}))
     release = session.sum({"x": m}, keys=ss.Keys.from_frame({"cell": labels}))
     x, y = column(release, "x"), true.astype(float)
@@ -116,9 +118,9 @@ def test_the_correction_for_attenuation():
 @pytest.mark.parametrize(
     ("m", "q", "later"),
     [
-        pytest.param(ss.Root(4, 1), 3_000, 3_300, id="fourth root"),
-        pytest.param(ss.Log(0.5), 50, 40, id="log"),
-        pytest.param(ss.Gaussian(30), 100, 150, id="Gaussian, which may cross 0"),
+        pytest.param(ss.Root(k=4, sigma=1), 3_000, 3_300, id="fourth root"),
+        pytest.param(ss.Log(sigma=0.5), 50, 40, id="log"),
+        pytest.param(ss.Gaussian(sigma=30), 100, 150, id="Gaussian, which may cross 0"),
     ],
 )
 def test_boxes_of_two_releases_hold_growth(m, q, later):
@@ -132,5 +134,7 @@ def test_boxes_of_two_releases_hold_growth(m, q, later):
 def test_bonferroni_sums_hold():
     """Sums of ends at the level 1 − 0.05/n hold at 95 %, with skewed noise too."""
     n, q, count = 5, 10_000, 100_000
-    low, high = (end.reshape(-1, n).sum(axis=1) for end in cells(ss.Log(1.0), q, count).interval("x", 1 - 0.05 / n))
+    low, high = (
+        end.reshape(-1, n).sum(axis=1) for end in cells(ss.Log(sigma=1.0), q, count).interval("x", 1 - 0.05 / n)
+    )
     assert ((low <= n * q) & (n * q <= high)).mean() > 0.95 - 6 * math.sqrt(0.95 * 0.05 / (count / n))

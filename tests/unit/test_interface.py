@@ -17,7 +17,7 @@ from slowscale.accounting import Spent
 from slowscale.policy.base import POLICY_KINDS, Policy
 
 HOSTILE = "<script>alert(1)</script>"
-PACKAGES = ("accounting", "datasets", "mechanisms", "noise", "policy", "release", "sampling", "session")
+PACKAGES = ("accounting", "datasets", "mechanisms", "noise", "policy", "release", "sampling")
 # The only parameters that may be of any type, each with the reason.
 ANY_TYPE = {
     # Mechanisms make it, never a user: Python integers, or arrays of whatever type holds the numbers.
@@ -86,8 +86,8 @@ def test_a_parameter_of_any_type_is_seen():
 def test_notebooks_show_tables_and_escape_everything():
     keys = ss.Keys.from_frame({"g": [HOSTILE, *map(str, range(20))]})
     session = ss.Session(pd.DataFrame({"g": [HOSTILE], "x": [5]}), bits=Recorded(1))
-    release = session.sum({"x": ss.Root(2, 1)}, keys=keys)
-    shown = [release, keys, session.losses(release), ss.compare([ss.Gaussian(1), ss.Log(1)]), session.spent]
+    release = session.sum({"x": ss.Root(k=2, sigma=1)}, keys=keys)
+    shown = [release, keys, session.losses(release), ss.compare([ss.Gaussian(sigma=1), ss.Log(sigma=1)]), session.spent]
     for thing in shown:
         html = thing._repr_html_()
         assert "<script>" not in html
@@ -103,8 +103,8 @@ def test_notebooks_show_everything_with_a_table_of_its_own():
 
 def test_notebooks_show_what_was_spent():
     session = ss.Session(pd.DataFrame({"x": [5], HOSTILE: [1]}), bits=Recorded(1))
-    assert "Nothing has been released yet" in session.spent._repr_html_()
-    session.sum({"x": ss.Root(2, 1), HOSTILE: ss.Gaussian(1)})
+    assert "No release has been charged to this account yet" in session.spent._repr_html_()
+    session.sum({"x": ss.Root(k=2, sigma=1), HOSTILE: ss.Gaussian(sigma=1)})
     html = session.spent._repr_html_()
     assert html == f"<pre>{escape(str(session.spent))}</pre>"
     assert "1 release so far" in html
@@ -124,11 +124,11 @@ def test_every_policy_is_a_formula_in_a_notebook(policy):
 
 
 def test_a_bounded_policy_is_a_formula_in_a_notebook():
-    assert ss.Gaussian(3).bounded_policy()._repr_latex_() == r"$\frac{\left|r - r'\right|^{2}}{2 \cdot 3^2}$"
+    assert ss.Gaussian(sigma=3).bounded_policy()._repr_latex_() == r"$\frac{\left|r - r'\right|^{2}}{2 \cdot 3^2}$"
 
 
 def test_overwriting_is_said_by_name(tmp_path):
-    release = ss.Session(pd.DataFrame({"x": [5]}), bits=Recorded(1)).sum({"x": ss.Gaussian(1)})
+    release = ss.Session(pd.DataFrame({"x": [5]}), bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=1)})
     for write in (release.to_csv, release.to_parquet):
         with pytest.raises(TypeError, match="positional"):
             write(tmp_path / "x", True)
@@ -137,6 +137,6 @@ def test_overwriting_is_said_by_name(tmp_path):
 def test_names_are_suggested():
     session = ss.Session(pd.DataFrame({"state": ["a"], "payroll": [5]}), bits=Recorded(1))
     with pytest.raises(ss.ParameterError, match="there is no column 'payrol'; did you mean 'payroll'"):
-        session.sum({"payrol": ss.Gaussian(1)})
+        session.sum({"payrol": ss.Gaussian(sigma=1)})
     with pytest.raises(ss.ParameterError, match="the columns are state, payroll"):
-        session.sum({"zzz": ss.Gaussian(1)})
+        session.sum({"zzz": ss.Gaussian(sigma=1)})

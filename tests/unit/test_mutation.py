@@ -59,8 +59,8 @@ def test_every_statement_that_is_only_a_call_is_deleted_once(tmp_path):
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("src/slowscale/session/session.py", "self._accountant.ready()"),
-        ("src/slowscale/session/session.py", "self._accountant.check_dataset(self.dataset)"),
+        ("src/slowscale/release/session.py", "self._accountant.ready()"),
+        ("src/slowscale/release/session.py", "self._accountant.check_dataset(self.dataset)"),
         ("src/slowscale/accounting/storage.py", "self._check_same_file()"),
     ],
 )

@@ -18,7 +18,7 @@ from slowscale.accounting.charge import Charge
 from slowscale.accounting.composition import total_of
 from slowscale.accounting.record import ANY, COUNT, check_column_name, folded
 from slowscale.accounting.spent import Spent
-from slowscale.errors import CapError, ParameterError, ParameterTypeError
+from slowscale.core.errors import CapError, ParameterError, ParameterTypeError
 from slowscale.policy import ZCDP, Policy
 
 # The most totals that `Account.fits` compares with a cap one by one, and the most different policies in one total.
@@ -47,6 +47,7 @@ class Account:
         self._charges_in_totals = 0  # how many of the charges the totals include
         self._label_kinds: dict[str | None, str | None] = {}  # the type of the labels of each partition
         self._spellings: dict[str, str] = {}  # the first spelling of each name, by its folded form
+        self._meanings: dict[str, str | None] = {}  # how each column is computed, by folded name; None: it is stored
         self._lock = threading.Lock()
 
     def charge(self, charge: Charge) -> None:
@@ -117,6 +118,15 @@ class Account:
                     f"protect must be the same in all releases: earlier ones protect {one}, this one {two}; use the "
                     "earlier value, or another ledger"
                 )
+        for name, meaning in _meanings_in(charge).items():
+            earlier = self._meanings.get(name, meaning)
+            if earlier != meaning:
+                was, now = ("stored in the data" if one is None else f"derived as {one}" for one in (earlier, meaning))
+                raise ParameterError(
+                    f"column {self._spellings.get(name, name)!r} must be the same in all releases, because its losses "
+                    f"are added up: in earlier ones it was {was}, and here it is {now}; use the earlier one, or give "
+                    "the column another name"
+                )
         kind = self._label_kinds.get(charge.by, charge.kind)
         if kind != charge.kind:
             raise ParameterError(
@@ -147,8 +157,7 @@ class Account:
             for column in dict.fromkeys(column for charge in here for column in _columns_of(charge)):
                 try:
                     for total in _possible_totals(column, every, totals):
-                        for cap in self._caps_of(column):
-                            _check_total(column, total, cap)
+                        _check_total(column, total, self._cap_of(column))
                 except CapError as error:
                     found.setdefault(self._cap_name(column), error.with_facts(protects=every.protects))
         return found
@@ -164,21 +173,27 @@ class Account:
         charge = self._first_spelling_of(charge)
         for name in _names_in(charge):
             self._spellings.setdefault(folded(name), name)
-        self.charges.append(charge)
+        for name, meaning in _meanings_in(charge).items():
+            self._meanings.setdefault(name, meaning)
         self._label_kinds.setdefault(charge.by, charge.kind)
+        self.charges.append(charge)
 
     def forget(self) -> None:
         """Remove the newest charge, because it could not be written to the ledger."""
-        del self.charges[-1]
+        kept, self.charges = self.charges[:-1], []
         self._totals, self._charges_in_totals = {}, 0
+        self._spellings, self._meanings, self._label_kinds = {}, {}, {}
+        for charge in kept:
+            self.record(charge)
 
     def _check_column(self, column: str | None, charge: Charge, totals: Totals) -> None:
         """Raise if these totals exceed a column's cap for the records of any part."""
-        caps = self._caps_of(column)
+        cap = self._cap_of(column)
+        if cap is None:
+            return
         try:
-            for total in _possible_totals(column, charge, totals) if caps else ():
-                for cap in caps:
-                    _check_total(column, total, cap)
+            for total in _possible_totals(column, charge, totals):
+                _check_total(column, total, cap)
         except CapError as error:
             with np.errstate(over="ignore"):
                 loss = charge.policy.column(column)(0.0 if column is None else error.influence)
@@ -213,7 +228,7 @@ class Account:
             charge = self._first_spelling_of(charge)
             if column is not None:
                 column = next(name for name in charge.policy.columns if folded(name) == folded(column))
-            caps = self._caps_of(column)
+            cap = self._cap_of(column)
             totals = self._current_totals()
         parts = {frozenset(total.shapes.items()): total for total in _possible_totals(column, charge, totals)}
         before = list(parts.values()) if len(parts) <= MOST_TOTALS else [Total.largest(list(parts.values()))]
@@ -226,23 +241,21 @@ class Account:
         def fits(policy: Policy) -> bool:
             try:
                 for total in before:
-                    for cap in caps:
-                        _check_total(column, total + policy, cap)
+                    _check_total(column, total + policy, cap)
             except (CapError, ParameterError):
                 return False
             return True
 
         return fits
 
-    def _caps_of(self, column: str | None) -> list[Policy]:
-        """Return the caps of a column: ledgers of earlier versions may have one for each of several spellings."""
-        used = folded(self._cap_name(column))
-        return [cap for name, cap in self.caps.items() if folded(name) == used]
+    def _cap_of(self, column: str | None) -> Policy | None:
+        """Return the cap of a column, or None if it has none."""
+        return self.caps.get(self._cap_name(column))
 
     def _cap_name(self, column: str | None) -> str:
         """Return the name under which a column has its cap: its own name, or "*"."""
-        own = COUNT if column is None else column
-        return next((name for name in self.caps if folded(name) == folded(own)), ANY)
+        names = {folded(name): name for name in self.caps}
+        return names.get(folded(COUNT if column is None else column), names.get(ANY, ANY))
 
     @property
     def spent(self) -> Spent:
@@ -250,8 +263,10 @@ class Account:
         return total_of(self.charges)
 
 
-def _check_total(column: str | None, total: Total, cap: Policy) -> None:
+def _check_total(column: str | None, total: Total, cap: Policy | None) -> None:
     """Raise a `CapError` if a total exceeds a cap."""
+    if cap is None:
+        return
     if column is None:  # every record counts as 1
         check_at(COUNT, float(total.losses[0]), cap, 1.0)
     else:
@@ -259,7 +274,7 @@ def _check_total(column: str | None, total: Total, cap: Policy) -> None:
 
 
 def _check_columns(charge: Charge) -> None:
-    """Raise if a column has a reserved name. Charges of earlier versions may have one, so `record` does not check."""
+    """Raise if a column has a reserved name."""
     for name in charge.policy.columns:
         # If entities are protected, the number of records of an entity is a column called "count".
         if name != COUNT or charge.protects is None:
@@ -276,6 +291,14 @@ def _names_in(charge: Charge) -> list[str]:
     policies = [charge.policy] if charge.pure_policy is None else [charge.policy, charge.pure_policy]
     columns = [column for policy in policies for column in policy.columns]
     return [*columns, *(name for name in (charge.by, charge.protects) if name is not None)]
+
+
+def _meanings_in(charge: Charge) -> dict[str, str | None]:
+    """Return how each column of a charge is computed, by folded name; None for a column that is stored."""
+    return {
+        **dict.fromkeys(map(folded, _names_in(charge))),
+        **{folded(name): one for name, one in charge.derived.items()},
+    }
 
 
 def _add_charges(totals: Totals, charges: list[Charge]) -> Totals:
@@ -327,7 +350,9 @@ def check_caps(caps: Any) -> dict[str, Policy]:
             )
         seen[folded(name)] = name
         if not isinstance(cap, Policy):
-            raise ParameterTypeError(f"caps[{name!r}] must be a policy such as ss.Gaussian(10).policy, got {cap!r:.60}")
+            raise ParameterTypeError(
+                f"caps[{name!r}] must be a policy such as ss.Gaussian(sigma=10).policy, got {cap!r:.60}"
+            )
         if cap.notion != ZCDP:
             raise ParameterError(
                 f"caps[{name!r}] must be a PRzCDP policy, got a {cap.notion} policy; convert it with .to_zcdp()"

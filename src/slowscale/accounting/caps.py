@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import CapError, ParameterError
-from slowscale.parameters import Array
+from slowscale.core.errors import CapError, ParameterError
+from slowscale.core.parameters import Array
 from slowscale.policy import Policy
 
 # A total may exceed a cap by this share, because floats are rounded: 250 charges of 0.1 do not add up to exactly 25.

@@ -6,7 +6,7 @@ from typing import Any
 
 from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import read_entry
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 
 FIRST_HASH = "0" * 64  # the hash before the first entry
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slowscale.accounting.record import RecordPolicy, read_policies, read_pure_columns
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.accounting.record import RecordPolicy, folded, read_if_any, read_policies
+from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.policy import PURE, ZCDP
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -32,9 +32,11 @@ class Charge:
         may then be counted as pure or as PRzCDP. None if that is not known.
     tables
         The number of tables with noise of their own. An entity may be in different cells of each.
+    derived
+        How each column that is not stored is computed, in a normal form. All charges of an account must agree on it.
 
     >>> from slowscale import Gaussian
-    >>> charge = Charge(RecordPolicy((("emp", Gaussian(10).policy),)))
+    >>> charge = Charge(RecordPolicy((("emp", Gaussian(sigma=10).policy),)))
     >>> Charge.from_facts(charge.written) == charge
     True
     """
@@ -48,6 +50,7 @@ class Charge:
     facts: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     pure_columns: RecordPolicy | None = None
     tables: int = 1
+    derived: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
@@ -56,11 +59,24 @@ class Charge:
             raise ParameterError(
                 f"a charge must have a PRzCDP policy, got a {self.policy.notion} policy; convert it with .to_zcdp()"
             )
+        texts = {"by": self.by, "kind": self.kind, "protects": self.protects}
+        if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
+            raise ParameterTypeError(f"{wrong[0]} must be text or None, got {type(texts[wrong[0]]).__name__}")
+        spellings: dict[str, str] = {}
+        for name in self.policy.columns:
+            other = spellings.setdefault(folded(name), name)
+            if other != name:
+                raise ParameterError(
+                    f"columns {other!r} and {name!r} have names that the ledger takes for one, so that their losses "
+                    "would be confused; give one of them another name"
+                )
         if (self.by is None) != (not self.labels) or not all(isinstance(label, str | int) for label in self.labels):
             raise ParameterError(
                 "a charge about some of the records must have both `by`, a column, and `labels`, which are text or "
                 f"whole numbers; got by={self.by!r} and {len(self.labels)} labels"
             )
+        if not all(isinstance(text, str) for pair in self.derived.items() for text in pair):
+            raise ParameterTypeError("derived must be a mapping of columns to text")
         pure = self.pure_columns
         if pure is not None and (pure.notion != PURE or pure.parallel or not _covers(pure, self.policy)):
             raise ParameterError(
@@ -78,6 +94,7 @@ class Charge:
         labels: tuple[Any, ...] = (),
         kind: str | None = None,
         functions: Functions | None = None,
+        derived: Mapping[str, str] | None = None,
     ) -> "Charge":
         """Return the charge of a release from its facts, which include its "policy" and "pure_policy".
 
@@ -89,11 +106,14 @@ class Charge:
             As for a charge.
         functions
             User-given transformations by name, if the policies use any.
+        derived
+            As for a charge.
         """
         check_facts(facts)
-        policies, columns = read_policies(facts, functions), read_pure_columns(facts, functions)
+        policies, columns = read_policies(facts, functions), read_if_any(facts, "pure_columns", functions)
         tables = _drawn_tables(facts)
-        return Charge(*policies, by, tuple(labels), kind, facts.get("protect"), facts, columns, tables)
+        protect, derived = facts.get("protect"), {} if derived is None else derived
+        return Charge(*policies, by, tuple(labels), kind, protect, facts, columns, tables, derived)
 
     @property
     def written(self) -> dict[str, Any]:
@@ -108,21 +128,21 @@ class Charge:
 
 def check_facts(facts: Any) -> None:
     """Raise unless facts have a policy that can be written to a ledger."""
-    if not isinstance(facts, Mapping) or "policy" not in facts:
+    if not isinstance(facts, Mapping):
         raise ParameterTypeError(f'facts must be a mapping with a "policy", got {facts!r:.60}')
-    if facts["policy"] is None:
+    if facts.get("policy") is None:
         raise ParameterError(
-            "the policy uses a nested function or a lambda, which cannot be written to a ledger; use a function that "
-            "is defined at the top level of a module"
+            "facts must have a policy that can be written to a ledger: one with a user-given function cannot; declare "
+            "a registered mechanism for it, or release without a ledger"
         )
 
 
 def _drawn_tables(facts: Mapping[str, Any]) -> int:
-    """Return the number of tables with noise of their own that facts describe: several for a set of tables."""
-    described = facts.get("table_set")
-    if not isinstance(described, Mapping) or not isinstance(described.get("tables"), Mapping):
+    """Return the number of tables with independent noise that facts describe."""
+    tables = facts.get("tables")
+    if not isinstance(tables, Mapping):
         return 1
-    return max(1, sum(table.get("of") is None for table in described["tables"].values()))
+    return max(1, sum(table.get("rollup") is None for table in tables.values()))
 
 
 def _covers(pure: RecordPolicy, policy: RecordPolicy) -> bool:

@@ -30,11 +30,11 @@ class DeferredLedger:
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
-    >>> deferred = DeferredLedger(path, {"emp": ss.Gaussian(5).policy})
-    >>> deferred.check(Charge(ss.RecordPolicy((("emp", ss.Gaussian(10).policy),))))
+    >>> deferred = DeferredLedger(path, {"emp": ss.Gaussian(sigma=5).policy})
+    >>> deferred.check(Charge(ss.RecordPolicy((("emp", ss.Gaussian(sigma=10).policy),))))
     >>> os.path.exists(path)
     False
-    >>> deferred.charge(Charge(ss.RecordPolicy((("emp", ss.Gaussian(10).policy),))))["entry"]
+    >>> deferred.charge(Charge(ss.RecordPolicy((("emp", ss.Gaussian(sigma=10).policy),))))["entry"]
     2
     >>> deferred.ledger.spent.releases
     1

@@ -1,7 +1,7 @@
 """The entries of a ledger: frozen values, and the JSON text in which they are stored.
 
-The hash chain covers the text of an entry. Earlier versions wrote some parts differently, so an entry that was read
-keeps its text: `to_dict` returns what is in the file, not what this version would write.
+The hash chain covers the text of an entry, so an entry that was read keeps its text, and `to_dict` returns exactly what
+is in the file.
 """
 
 import json
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+from slowscale.accounting.account import check_caps
 from slowscale.accounting.charge import Charge, Functions
-from slowscale.errors import LedgerError, ParameterTypeError, SlowscaleError
+from slowscale.core.errors import LedgerError, ParameterTypeError, SlowscaleError
 from slowscale.policy import Policy
 
 
@@ -58,8 +59,9 @@ class Created(Entry):
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Created":
         """Return the entry that `to_dict` described."""
-        caps = {name: Policy.from_dict(cap, functions) for name, cap in entry["caps"].items()}
-        return cls(time=entry["time"], caps=caps, dataset=entry.get("dataset"))
+        caps = check_caps({name: Policy.from_dict(cap, functions) for name, cap in entry["caps"].items()})
+        dataset = _text(entry, "dataset") if "dataset" in entry else None
+        return cls(time=_text(entry, "time"), caps=caps, dataset=dataset)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,8 @@ class CapRaised(Entry):
     def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "CapRaised":
         """Return the entry that `to_dict` described."""
         cap = Policy.from_dict(entry["cap"], functions)
-        return cls(time=entry["time"], column=entry["column"], cap=cap, reason=entry["reason"])
+        column, reason = _text(entry, "column"), _text(entry, "reason")
+        return cls(time=_text(entry, "time"), column=column, cap=cap, reason=reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +97,9 @@ class Charged(Entry):
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Charged":
         """Return the entry that `to_dict` described."""
-        part = entry["by"], tuple(entry["labels"]), entry.get("label_kind")
-        return cls(time=entry["time"], charge=Charge.from_facts(entry["facts"], *part, functions))
+        part = entry["by"], tuple(entry["labels"]), entry["label_kind"]
+        charge = Charge.from_facts(entry["facts"], *part, functions, entry.get("derived"))
+        return cls(time=_text(entry, "time"), charge=charge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +130,10 @@ class Attempted(Entry):
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Attempted":
         """Return the entry that `to_dict` described, with facts instead of a charge: no policy need be read."""
-        error = entry["error"]
-        return cls(time=entry["time"], asked=entry["facts"], error=error["type"], message=error["message"])
+        error, asked = entry["error"], entry["facts"]
+        if not isinstance(asked, Mapping):
+            raise TypeError("facts must be a mapping")
+        return cls(time=_text(entry, "time"), asked=asked, error=_text(error, "type"), message=_text(error, "message"))
 
 
 ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapRaised, Charged, Attempted)}
@@ -144,7 +150,9 @@ def read_entry(text: str, functions: Functions | None) -> Entry:
                 "update slowscale"
             )
         return replace(ENTRY_KINDS[kind].from_dict(entry, functions), text=text)
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # what a file holds can be anything
+        if isinstance(error, SlowscaleError):
+            raise
         raise LedgerError(
             f"the ledger has an entry that cannot be read ({type(error).__name__}); restore the file from a backup"
         ) from error
@@ -180,5 +188,14 @@ def cap_changes(entries: Sequence[Entry]) -> Iterator[tuple[CapRaised, Policy | 
             caps[entry.column] = entry.cap
 
 
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    """Return an entry that must be text."""
+    found = entry[name]
+    if not isinstance(found, str):
+        raise TypeError(f"{name} must be text")
+    return found
+
+
 def _part(charge: Charge) -> dict[str, Any]:
-    return {"by": charge.by, "labels": list(charge.labels), "label_kind": charge.kind}
+    part = {"by": charge.by, "labels": list(charge.labels), "label_kind": charge.kind}
+    return {**part, "derived": dict(charge.derived)} if charge.derived else part

@@ -6,29 +6,25 @@ from typing import Any
 from slowscale.policy import Policy
 
 
-def accounting_of(facts: Mapping[str, Any]) -> str | None:
-    """Return which policies a release was charged, or None if that is not known, as for a charge without columns.
-
-    Earlier versions charged closed forms only, and did not write it.
-    """
-    found: str | None = facts.get("accounting", "closed" if "columns" in facts else None)
-    return found
-
-
 def entry_in_words(entry: Mapping[str, Any]) -> str:
     """Return an entry of a ledger's history as text."""
+    try:
+        return _in_words(entry)
+    except (KeyError, TypeError, ValueError, AttributeError):  # facts are whatever was charged with them
+        return f"an entry of the kind {entry['kind']}, which this version of slowscale cannot describe"
+
+
+def _in_words(entry: Mapping[str, Any]) -> str:
     if entry["kind"] == "charge":
         facts = entry["facts"]
-        columns = ", ".join(f"{name} by {column['described']}" for name, column in facts.get("columns", {}).items())
-        if quantiles := facts.get("quantiles"):
-            columns = f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}"
-        if table_set := facts.get("table_set"):
-            tables = table_set["tables"]
-            drawn = [name for name, table in tables.items() if table.get("of") is None]
-            also = f", and {len(tables) - len(drawn)} derived" if len(tables) > len(drawn) else ""
-            columns = f"a set of tables, {', '.join(drawn)} drawn{also}: {facts.get('formula', '')}"
-        accounting = accounting_of(facts)
-        words = f"release {facts.get('id', '')}: {columns or facts.get('formula', '')}"
+        drawn = [table for table in facts.get("tables", {}).values() if table.get("rollup") is None]
+        columns = [f"{name} by {column['described']}" for table in drawn for name, column in table["columns"].items()]
+        for quantiles in [table["quantiles"] for table in drawn if "quantiles" in table]:
+            columns.append(f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}")
+        words = f"release {facts.get('id', '')}: {', '.join(columns) or facts.get('formula', '')}"
+        if len(facts.get("tables", {})) > 1:
+            words = f"{words}, in the tables {', '.join(facts['tables'])}"
+        accounting = facts.get("accounting")  # a charge that no session made has none
         return words if accounting is None else f"{words}; {accounting} accounting"
     if entry["kind"] == "cap":
         cap = Policy.from_dict(entry["cap"])

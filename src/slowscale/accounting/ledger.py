@@ -15,7 +15,8 @@ from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created,
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.spent import Spent
 from slowscale.accounting.storage import LedgerFile
-from slowscale.errors import LedgerError, ParameterError, ParameterTypeError
+from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError
+from slowscale.core.markup import terminal_text
 from slowscale.policy import Policy
 
 
@@ -38,12 +39,12 @@ class Ledger:
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
-    >>> with Ledger(path, caps={"*": ss.Gaussian(5).policy}) as ledger:  # the connection is closed at the end
+    >>> with Ledger(path, caps={"*": ss.Gaussian(sigma=5).policy}) as ledger:  # the connection is closed at the end
     ...     ledger.verify()
     []
     """
 
-    remedy: str | None = None  # the default text of a refusal applies: call `raise_cap`
+    remedy: str | None = None  # the default text of a refusal applies: call `set_cap`
 
     def __init__(
         self,
@@ -152,8 +153,7 @@ class Ledger:
         state = self._file.current_state()
         spent = state.account.spent
         dataset = self._first.dataset
-        lines = [] if dataset is None else [f"Data set: {dataset}."]
-        lines.append(str(spent))
+        lines: list[str] = []
         above = state.account.above_caps()
         for name, cap in state.account.caps.items():
             what = "any other column" if folded(name) == ANY else name
@@ -172,16 +172,19 @@ class Ledger:
         if attempts:
             failed = "1 attempt was" if attempts == 1 else f"{attempts:,} attempts were"
             lines.append(f"{failed} refused or failed; see the history.")
-        return "\n".join(lines)
+        first = [] if dataset is None else [terminal_text(f"Data set: {dataset}.", "")]
+        # A name or a reason with a line break must not look like another line.
+        return "\n".join([*first, str(spent), *(terminal_text(line, "") for line in lines)])
 
-    def verify(self, head: Mapping[str, Any] | None = None) -> list[str]:
+    def verify(self, head: Any = None) -> list[str]:
         """Return the problems of the file: an empty list if there are none.
 
         Parameters
         ----------
         head
-            An earlier `head`, for instance from the facts of a release. It must still be in the chain.
+            An earlier `head`, or the `facts.ledger` of a release. It must still be in the chain.
         """
+        head = head.to_dict() if hasattr(head, "to_dict") else head
         if head is not None and not (isinstance(head, Mapping) and {"entry", "hash"} <= set(head)):
             raise ParameterTypeError(f'head must be a mapping with "entry" and "hash", got {head!r:.60}')
         return self._file.verify(head)
@@ -252,7 +255,7 @@ class Ledger:
         entry = Attempted(asked=asked, error=type(error).__name__, message=str(error))
         return self._file.append(serialized(entry, self._file.functions))
 
-    def raise_cap(self, column: str, cap: Policy, reason: str) -> None:
+    def set_cap(self, column: str, cap: Policy, reason: str) -> None:
         """Replace the cap of a column. The change is permanent and stays in the history.
 
         The new cap may also be lower, at some or all record sizes. Earlier charges stay, so the total may then exceed
@@ -306,7 +309,7 @@ def _other_caps(path: Path, wanted: Mapping[str, Policy], caps: Mapping[str, Pol
     else:
         problem = f"caps must be those that ledger {path} has, got different ones"
     if not added:
-        return f"{problem}; leave them out, or change a cap by `slowscale ledger raise-cap` or Ledger.raise_cap"
+        return f"{problem}; leave them out, or change a cap by `slowscale ledger set-cap` or Ledger.set_cap"
     return f"{problem}, and caps can be added only when a ledger is created; leave out {', '.join(added)} in caps"
 
 

@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from slowscale.errors import LedgerError
+from slowscale.core.errors import LedgerError
 
 MOUNTS = Path("/proc/self/mountinfo")
 JOURNALS = ("-wal", "-shm", "-journal")  # endings of the files that SQLite keeps beside a database

@@ -10,19 +10,20 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime, time
 from typing import Any, overload
 
 import numpy as np
 
-from slowscale.bounded import BoundedPolicy
-from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.markup import html_text
-from slowscale.parameters import Array, as_array, check_flag
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.markup import html_text
+from slowscale.core.parameters import Array, as_array, check_flag
+from slowscale.core.typing import ArrayLike, Functions, Label, Record, Scalar, TableLike
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy
+from slowscale.policy.bounded import BoundedPolicy
 from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
 from slowscale.policy.writing import text
-from slowscale.typing import ArrayLike, Functions, Label, Record, Scalar, TableLike
 
 Term = tuple[str | None, Policy]
 COUNT = "count"  # the name of the number of records
@@ -67,7 +68,7 @@ class RecordPolicy:
     """A sum of one-column policies. Call it on a record: a mapping of columns to values, or to arrays of values.
 
     >>> from slowscale import Gaussian
-    >>> P = RecordPolicy((("emp", Gaussian(10).policy), ("payann", Gaussian(1000).policy)))
+    >>> P = RecordPolicy((("emp", Gaussian(sigma=10).policy), ("payann", Gaussian(sigma=1000).policy)))
     >>> P({"emp": 20, "payann": 3000})
     6.5
     >>> print(P)
@@ -158,26 +159,35 @@ class RecordPolicy:
         merged = [times * policy for policy, times in Counter(policies).items()]
         return merged[0] if len(merged) == 1 else SumPolicy(tuple(merged))
 
-    def bounded(self, record: Record, other: Record, same_cell: bool = True) -> float:
+    def bounded(self, record: Record, other: Record, same_cell: bool = False) -> float:
         """Return the loss between two sets of values that a record may have, if its presence is known.
 
         Parameters
         ----------
         record, other
-            The value of each column, and the alternative values.
+            The value of each column, and the alternative values. Both may have the label of a partition, too.
         same_cell
-            Whether both fall in the same cell of every table. If not, the record leaves one cell and enters another.
-            The noise of the cells is independent, so their losses add.
+            Whether both surely fall in the same cell of every table. If not, the record may leave one cell and enter
+            another. The noise of the cells is independent, so their losses add. If the labels of a partition differ,
+            the cells do, whatever is given here.
 
         Notes
         -----
         Under a filter, the record may be part of the release with only one of the two sets of values. That amounts to
         removing the record: term by term, and for counts, the loss is then at least the loss of either set.
         """
-        if not same_cell:
+        check_flag("same_cell", same_cell)
+        if not same_cell or self._in_different_parts(record, other):
             # Quantiles have one noise for all records, so that their losses do not just add.
             return float(self(record) + self(other)) + self._change_of_ranks()
         return self._bounded(record, other, self.filtered)
+
+    def _in_different_parts(self, record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Whether two records have different labels in a column that splits the records into parts."""
+        labels = [[plain_label(one[by.by]) for one in (record, other) if by.by in one] for by in self.parallel]
+        return any(len(both) == 2 and both[0] != both[1] for both in labels) or any(
+            part._in_different_parts(record, other) for part in self._parts()
+        )
 
     def _change_of_ranks(self) -> float:
         """Return by how much a change of value costs more than twice the loss, through all quantiles."""
@@ -197,7 +207,9 @@ class RecordPolicy:
             loss = 0.0 if unseen else float(BoundedPolicy(policy)(first, second))
             total += max(loss, policy(abs(first)), policy(abs(second))) if filtered else loss
         for one in self.parallel:
-            total += max(part._bounded(record, other, filtered or part.filtered) for _, part in one.parts)
+            # If only one of the two has a label, the other one has the same: they are in the same cell.
+            parts = _possible_parts(one, {**other, **record})
+            total += max((part._bounded(record, other, filtered or part.filtered) for part in parts), default=0.0)
         return total
 
     def entity(self, cells: Sequence[Record]) -> float:
@@ -308,29 +320,23 @@ def _count_of(cell: Mapping[str, Any]) -> int:
 
 
 def read_policies(facts: Mapping[str, Any], functions: Any = None) -> tuple[RecordPolicy, RecordPolicy | None]:
-    """Return the policy and the pure policy (or None) that the facts of a release describe.
-
-    Earlier versions recorded a filter in the facts only, not in the policies.
-    """
-    pure = facts.get("pure_policy")
-    return _read_policy(facts, "policy", functions), None if pure is None else _read_policy(
-        facts, "pure_policy", functions
-    )
+    """Return the policy and the pure policy (or None) that the facts of a release describe."""
+    return RecordPolicy.from_dict(facts["policy"], functions), read_if_any(facts, "pure_policy", functions)
 
 
-def read_pure_columns(facts: Mapping[str, Any], functions: Any = None) -> RecordPolicy | None:
-    """Return the pure policies of the columns that have one; None for facts of earlier versions, which lack them."""
-    return None if facts.get("pure_columns") is None else _read_policy(facts, "pure_columns", functions)
-
-
-def _read_policy(facts: Mapping[str, Any], name: str, functions: Any) -> RecordPolicy:
-    policy = RecordPolicy.from_dict(facts[name], functions)
-    return policy if facts.get("where") is None else replace(policy, filtered=True)
+def read_if_any(facts: Mapping[str, Any], name: str, functions: Any = None) -> RecordPolicy | None:
+    """Return a policy that the facts of a release describe, or None if they have none of this name."""
+    described = facts.get(name)
+    return None if described is None else RecordPolicy.from_dict(described, functions)
 
 
 def plain_label(label: Any) -> str | int | bool:
     """Return a label as it is written to a ledger; dates become text."""
+    if isinstance(label, np.datetime64):
+        label = label.astype("datetime64[us]")
     label = label.item() if isinstance(label, np.generic) else label
+    if isinstance(label, datetime) and label.time() == time() and label.tzinfo is None:
+        label = label.date()
     return label if isinstance(label, str | int) else str(label)
 
 
@@ -359,10 +365,17 @@ def _influences(record: Any, columns: Sequence[str], signed: bool = False) -> di
 
 def _parallel_loss(parallel: Parallel, record: Any) -> Any:
     """Return the loss of the part that a record's label names or, without a label, the largest loss of all parts."""
+    parts = _possible_parts(parallel, record)
+    return np.max([part(record) for part in parts], axis=0) if parts else 0.0
+
+
+def _possible_parts(parallel: Parallel, record: Any) -> list[RecordPolicy]:
+    """Return the parts that a record may be in: the one that its label names or, without a label, all of them."""
     label = record.get(parallel.by) if isinstance(record, Mapping) else None
     if label is not None and np.ndim(label) == 0:
         own = plain_label(label)
         found = [part for name, part in parallel.parts if type(name) is type(own) and name == own]
-        if found or any(type(name) is type(own) for name, _ in parallel.parts):
-            return found[0](record) if found else 0.0
-    return np.max([part(record) for _, part in parallel.parts], axis=0)
+        known = not isinstance(label, datetime | np.datetime64)  # a time of day is not a label: it may be any
+        if found or (known and any(type(name) is type(own) for name, _ in parallel.parts)):
+            return found
+    return [part for _, part in parallel.parts]

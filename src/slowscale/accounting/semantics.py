@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from slowscale.errors import ParameterError
-from slowscale.parameters import as_number
+from slowscale.core.errors import ParameterError
+from slowscale.core.parameters import as_number
 from slowscale.policy import PURE, ZCDP
 
 DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told

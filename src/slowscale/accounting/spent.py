@@ -6,13 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.record import RecordPolicy
+from slowscale.accounting.record import COUNT, RecordPolicy
 from slowscale.accounting.semantics import Loss, bounds_in_words, explain, highest_certainty
-from slowscale.errors import ParameterError
-from slowscale.figures import figure, share
-from slowscale.markup import html_text
-from slowscale.sizes import RecordSize, SizesLike, default_sizes, read_sizes
-from slowscale.typing import Record
+from slowscale.accounting.sizes import (
+    NUMBERS_OF_RECORDS,
+    RecordSize,
+    SizesLike,
+    assumed_count,
+    default_sizes,
+    read_sizes,
+    sizes_in,
+)
+from slowscale.core.errors import ParameterError
+from slowscale.core.markup import html_text
+from slowscale.core.numbers import figure, share
+from slowscale.core.typing import Record
 
 
 @dataclass(frozen=True)
@@ -94,10 +102,12 @@ class Spent(RecordPolicy):
         """
         stated = read_sizes(sizes) if len(sizes) else ()
         if not self.releases:
-            return "Nothing has been released yet: no record has lost anything."
+            return "No release has been charged to this account yet."
         thing = "record" if self.protects is None else self.protects
         size = "its size" if self.protects is None else "its total in a cell, and adds up over its cells"
-        shown = stated or default_sizes([(self.column(column), None) for column in self.columns])
+        amounts = [column for column in self.columns if column != COUNT]
+        derived = default_sizes([(self.column(column), None) for column in amounts])
+        shown = stated or (derived if amounts or not self.columns else NUMBERS_OF_RECORDS)
         lines = [
             f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
             f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:"
@@ -108,7 +118,7 @@ class Spent(RecordPolicy):
             policy = self.column(column)
             losses = [
                 f"{figure(policy(value))} at {one.words(column)}"
-                for one in shown
+                for one in sizes_in(column, shown)
                 if (value := one.value(column)) is not None
             ]
             lines.append(f"  {column}: {', '.join(losses) or 'no size is stated'}")
@@ -116,7 +126,7 @@ class Spent(RecordPolicy):
         if counts:
             how = "being counted or ranked" if self.column(None).by_rank else "being counted"
             lines.append(f"  {how}: {figure(counts)} for every record")
-        lines += self._totals_in_words(shown)
+        lines += [*self._totals_in_words(shown), *assumed_count(self.protects, self.columns, shown)]
         if self.columns and not stated:
             lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
         if self.pure_policy is not None:

@@ -2,7 +2,9 @@
 
 A charge is on disk before any noise is drawn, so a crash can waste budget but never leak it. The hash of an entry
 covers the hash before it, so a changed, deleted or reordered entry is detected. The hash of the newest entry is stored
-beside the chain and published with every release, so that the removal of the newest entries is detected too.
+beside the chain and published with every release, so that the removal of the newest entries is detected too. Every
+transaction first checks that the file has the two known tables and nothing else, and an entry is read back after its
+commit: a trigger in the file cannot undo a charge.
 
 SQLite uses a rollback journal, not a write-ahead log, because its locks are then on the file itself, by whatever path
 it was opened. The journal is found by the name of the file, so a file with a second name (a hard link, or a mount of
@@ -10,10 +12,8 @@ the file alone) is refused. Symbolic links are resolved: they lead to the same l
 """
 
 import os
-import random
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,18 +25,18 @@ from slowscale.accounting.chain import FIRST_HASH, chain_problems, link_hash
 from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import CapRaised, Charged, Created, Entry, read_entry, serialized, text_of
 from slowscale.accounting.names import check_no_journal, check_one_name
-from slowscale.errors import LedgerError, SlowscaleError
-from slowscale.files import move_new, new_file, sync_folder
+from slowscale.core.errors import LedgerError, SlowscaleError
+from slowscale.core.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
 
 APPLICATION = 0x736C6F77  # "slow": the application that a SQLite file belongs to
 SCHEMA = 1
 LOCK_TIMEOUT = 120.0  # seconds to wait for a lock of another process
-CONVERSION_TIMEOUT = 10.0  # seconds to wait for exclusive use of a ledger in write-ahead mode
-TABLES = """
-CREATE TABLE entries (id INTEGER PRIMARY KEY, payload TEXT NOT NULL, hash TEXT NOT NULL);
-CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL, hash TEXT NOT NULL);
-"""
+# All that a ledger file may contain, by name. Anything else, such as a trigger, could undo a charge.
+TABLES = {
+    "entries": "CREATE TABLE entries (id INTEGER PRIMARY KEY, payload TEXT NOT NULL, hash TEXT NOT NULL)",
+    "head": "CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL, hash TEXT NOT NULL)",
+}
 
 # Held while this process uses a ledger, and while it forks: a child that inherits an open transaction would roll it
 # back when it closes the connection.
@@ -132,7 +132,8 @@ class LedgerFile:
                     raise
             state.id, state.hash = number, digest
             state.entries.append(entry)
-            self._check_same_file()
+        with self.locked(), self._ledger_errors("read"):
+            self._read_new_entries()  # the entry is in the file, and the file is the one at the path
             return {"entry": number, "hash": digest}
 
     @contextmanager
@@ -144,6 +145,7 @@ class LedgerFile:
                 connection.execute("ROLLBACK")
             connection.execute(begin)
             self._check_same_file()
+            self._check_schema(connection)
             yield connection
         finally:
             if connection.in_transaction:
@@ -176,7 +178,7 @@ class LedgerFile:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(f"PRAGMA application_id = {APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA}")
-                connection.executescript("BEGIN;" + TABLES)
+                connection.executescript(f"BEGIN; {'; '.join(TABLES.values())};")
                 connection.execute("INSERT INTO entries VALUES (1, ?, ?)", (payload, digest))
                 connection.execute("INSERT INTO head VALUES (1, 1, ?)", (digest,))
                 connection.execute("COMMIT")
@@ -213,29 +215,17 @@ class LedgerFile:
         return connection
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the file and, if an earlier version created it, take it out of write-ahead mode."""
         address = f"{self.path.absolute().as_uri()}?mode=rw"
-        deadline = time.monotonic() + CONVERSION_TIMEOUT
-        while True:
-            connection = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT, isolation_level=None)
-            try:
-                self._check_format(connection)
-                # A power loss must not undo a committed charge: flush the folder, too, after the journal is removed
-                # from it.
-                connection.execute("PRAGMA synchronous = EXTRA")
-                if _journal_mode(connection) == "delete":
-                    return connection
-            except BaseException:
-                connection.close()
-                raise
-            # Another process has the file open. Close it here, because that process may be waiting to convert it, too.
+        connection = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT, isolation_level=None)
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")  # nothing in the file may call functions
+            self._check_format(connection)
+            # A power loss must not undo a committed charge: flush the folder, too, after the journal is removed.
+            connection.execute("PRAGMA synchronous = EXTRA")
+        except BaseException:
             connection.close()
-            if time.monotonic() > deadline:
-                raise LedgerError(
-                    f"ledger {self.path} was created by an earlier version of slowscale and must be converted, which "
-                    "is possible only while no other program uses it; close the other programs and try again"
-                )
-            time.sleep(random.uniform(0.005, 0.05))
+            raise
+        return connection
 
     def _check_file(self) -> None:
         if not self.path.is_file():
@@ -255,6 +245,21 @@ class LedgerFile:
             raise LedgerError(
                 f"ledger {self.path} has format {version}, but this version of slowscale reads format {SCHEMA}; update "
                 "slowscale"
+            )
+        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if journal == "wal":
+            raise LedgerError(
+                f"ledger {self.path} is in SQLite's write-ahead mode, but a ledger must have a rollback journal; close "
+                f'the programs that use it, and run sqlite3 {self.path} "PRAGMA journal_mode = DELETE"'
+            )
+
+    def _check_schema(self, connection: sqlite3.Connection) -> None:
+        """Raise unless the file has the known tables and nothing else: a trigger or a view could undo charges."""
+        found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+        if found != [("table", name, name, statement) for name, statement in TABLES.items()]:
+            raise LedgerError(
+                f"ledger {self.path} has tables, triggers, views or indexes that slowscale did not make: its charges "
+                "cannot be trusted; restore it from a backup"
             )
 
     def current_state(self) -> State:
@@ -276,7 +281,7 @@ class LedgerFile:
         rows = connection.execute(
             "SELECT id, payload, hash FROM entries WHERE id >= ? ORDER BY id", (state.id,)
         ).fetchall()
-        if state.id and (not rows or rows[0][0] != state.id or rows[0][2] != state.hash):
+        if state.id and (not rows or rows[0] != (state.id, state.entries[-1].text, state.hash)):
             raise LedgerError(f"ledger {self.path} was changed by another program; verify it")
         for number, payload, stored in rows[1:] if state.id else rows:
             if number != state.id + 1 or link_hash(state.hash, number, payload) != stored:
@@ -316,6 +321,11 @@ def _apply(account: Account, entry: Entry, checked: bool = True) -> Callable[[],
     if isinstance(entry, Created):
         account.caps = dict(entry.caps)
     elif isinstance(entry, CapRaised):
+        if entry.column not in caps:
+            raise LedgerError(
+                f"the ledger has an entry that changes the cap on {entry.column!r:.60}, which has no cap; restore the "
+                "file from a backup"
+            )
         account.caps = {**account.caps, entry.column: entry.cap}
     elif isinstance(entry, Charged):
         (account.charge if checked else account.record)(entry.charge)
@@ -326,12 +336,3 @@ def _apply(account: Account, entry: Entry, checked: bool = True) -> Callable[[],
             account.forget()
 
     return undo
-
-
-def _journal_mode(connection: sqlite3.Connection) -> str:
-    """Return the journal mode: "delete" if it could be set, or "wal" while other processes have the file open."""
-    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-    if mode == "wal":
-        with suppress(sqlite3.OperationalError):
-            (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-    return str(mode)

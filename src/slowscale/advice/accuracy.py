@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from slowscale.advice.estimates import UnitNoise
 from slowscale.advice.shapes import Shape
-from slowscale.errors import ParameterError
-from slowscale.figures import figure
+from slowscale.core.errors import ParameterError
+from slowscale.core.numbers import figure
 from slowscale.mechanisms import Log, Mechanism, Root
 from slowscale.mechanisms.additive import AdditiveMechanism
 
@@ -59,8 +59,8 @@ class Accuracy:
         if not self.at:
             return []
         offsets = [share * self.at for share in OFFSETS]
-        roots = [(lambda sigma, k=k, a=a: Root(k, sigma, a)) for k in ROOTS for a in (0.0, *offsets)]
-        return [*roots, *((lambda sigma, a=a: Log(sigma, a)) for a in offsets)]
+        roots = [(lambda sigma, k=k, a=a: Root(k=k, sigma=sigma, a=a)) for k in ROOTS for a in (0.0, *offsets)]
+        return [*roots, *((lambda sigma, a=a: Log(sigma=sigma, a=a)) for a in offsets)]
 
     def solved(self, build: Callable[[float], Mechanism], wanted: float) -> Mechanism | None:
         """Return the root or log with the smallest σ that has the wanted error, or None.

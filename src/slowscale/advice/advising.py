@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from slowscale.accounting.sizes import names_the_largest
 from slowscale.advice.accuracy import Accuracy
 from slowscale.advice.results import Advice, Candidate
 from slowscale.advice.searching import SMALL_LOSS, LeastError, LeastLosses, efficient, ranks, regrets
-from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
-from slowscale.figures import figure
+from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
+from slowscale.core.numbers import figure
+from slowscale.core.parameters import as_number, level_quantile
+from slowscale.core.typing import UnitLike
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.mechanisms.grid import as_unit
-from slowscale.parameters import as_number, level_quantile
-from slowscale.sizes import names_the_largest
-from slowscale.typing import UnitLike
 
 MOST_NAMED_RECORDS = 8
 # The largest ratio of rare errors to those at 95 %, unless another one is given. That of a Gaussian is 1.7.

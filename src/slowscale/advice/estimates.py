@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
+from slowscale.core.parameters import Array
 from slowscale.noise import GaussianNoise, SymmetricNoise
 from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE
-from slowscale.parameters import Array
 
 STEP = 0.125
 LOG_NOISE_SIZES = np.arange(

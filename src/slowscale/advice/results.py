@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, half_width
-from slowscale.figures import figure
-from slowscale.markup import html_text
+from slowscale.core.markup import html_text
+from slowscale.core.numbers import figure
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import PointsPolicy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from slowscale.report.loss_chart import LossChart
-    from slowscale.typing import UnitLike
+    from slowscale.core.typing import UnitLike
+    from slowscale.publish.charts import Chart
 
 MOST_LINES = 5  # of the chart
 # What is said below the tight losses.
@@ -163,9 +163,9 @@ class Advice:
             "candidates": [row.to_dict(tuple(self.records)) for row in self.table],
         }
 
-    def chart(self) -> "LossChart":
+    def chart(self) -> "Chart":
         """Return a chart of the tight losses by record size, for notebooks; its method `save` writes a file."""
-        from slowscale.report.loss_chart import tight_loss_chart
+        from slowscale.publish.charts import tight_loss_chart
 
         ends = [min(self.table, key=lambda row: row.tight[i]) for i in (0, -1)]
         rows = dict.fromkeys([self.table[0], *ends, *(row for row in self.table if row.efficient)])

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from slowscale.advice.accuracy import Accuracy
 from slowscale.advice.shapes import HALVINGS, SPACES, Point, Shape, Space
-from slowscale.errors import CalibrationError, ParameterError
+from slowscale.core.errors import CalibrationError, ParameterError
+from slowscale.core.parameters import Array
 from slowscale.mechanisms import FromPolicy, Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
-from slowscale.parameters import Array
 from slowscale.policy import PointsPolicy
 
 # Losses below this count as this much: an attacker learns next to nothing, so that their ratios mean nothing.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from slowscale.advice.estimates import UnitNoise
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 from slowscale.mechanisms import ArsinhNormal, ExponentialPolylog, Gaussian, GeneralizedGaussian
 from slowscale.mechanisms.additive import AdditiveMechanism
 

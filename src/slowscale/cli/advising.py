@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from slowscale.cli.shared import AsJson, Overwrite, parse_assignment, print_json, writable_path
+from slowscale.cli.shared import AsJson, Overwrite, echo, parse_assignment, print_json, writable_path
 
 # The arguments of `ss.advise` that are options of the command.
 OPTIONS = "records|interval|std|relative|losses|level|at|rare|unit"
@@ -60,7 +60,7 @@ def advise(
     """Recommend a mechanism with all its parameters, from record sizes and a wanted accuracy, or wanted losses."""
     import slowscale as ss
     from slowscale.advice.advising import RARE_RATIO
-    from slowscale.errors import ParameterError, SlowscaleError
+    from slowscale.core.errors import ParameterError, SlowscaleError
 
     sizes = _parse_named(records, "--records", "median=268689,largest=39e9")
     wanted = None if losses is None else _parse_named(losses, "--losses", "median=0.25,largest=50")
@@ -82,19 +82,19 @@ def advise(
     except SlowscaleError as error:
         raise ParameterError(_in_options(str(error))) from None
     if chart is not None:
-        typer.echo(f"wrote {advice.chart().save(chart, overwrite)}", err=True)
+        echo(f"wrote {advice.chart().save(chart, overwrite)}", err=True)
     if plan is not None:
         written = advice.plan(plan, data, column, overwrite)
-        typer.echo(f"wrote {written}: edit it, then `slowscale check {written}`", err=True)
+        echo(f"wrote {written}: edit it, then `slowscale check {written}`", err=True)
     if as_json:
         print_json(advice.to_dict())
         return
-    typer.echo(f"{advice}\n\nTight losses of the recommended mechanism, on a logarithmic scale:\n{advice.bars()}")
+    echo(f"{advice}\n\nTight losses of the recommended mechanism, on a logarithmic scale:\n{advice.bars()}")
 
 
 def _parse_named(text: str, option: str, example: str) -> dict[str, float]:
     """Return the numbers by name in text such as median=12,largest=4e10."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
 
     pairs = [parse_assignment(part.strip(), option, example) for part in text.split(",")]
     named = dict(pairs)

@@ -8,19 +8,27 @@ import typer
 
 from slowscale.cli.advising import advise
 from slowscale.cli.explain import explain
-from slowscale.cli.ledgers import history, raise_cap, show
+from slowscale.cli.ledgers import history, set_cap, show
 from slowscale.cli.ledgers import verify as verify_ledger
 from slowscale.cli.mechanisms import calibrate, compare
 from slowscale.cli.plans import check, inspect, release
 from slowscale.cli.quantiles import quantiles
 from slowscale.cli.serving import serve
+from slowscale.cli.shared import echo
 from slowscale.cli.signing import keygen, sign, verify
 from slowscale.cli.starting import demo, init, schema
 from slowscale.cli.study import study
 
 INTERRUPTED = 130
 # Any other SlowscaleError: 2. Code 6 is a question that was not answered with yes.
-EXIT_CODES = {"CapError": 4, "LedgerError": 5, "DataError": 3, "EngineError": 3, "SignatureError": 7}
+EXIT_CODES = {
+    "CapError": 4,
+    "LedgerError": 5,
+    "DataError": 3,
+    "EngineError": 3,
+    "SignatureError": 7,
+    "IncompleteError": 8,
+}
 
 
 app = typer.Typer(
@@ -51,7 +59,7 @@ for command in (
     app.command()(command)
 
 ledger_app = typer.Typer(no_args_is_help=True)
-for ledger_command in (show, history, verify_ledger, raise_cap):
+for ledger_command in (show, history, verify_ledger, set_cap):
     ledger_app.command()(ledger_command)
 app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, list its entries, or change a cap.")
 
@@ -60,7 +68,7 @@ def _print_version(asked: bool) -> None:
     if asked:
         from slowscale import __version__
 
-        typer.echo(__version__)
+        echo(__version__)
         raise typer.Exit
 
 
@@ -92,19 +100,19 @@ def main() -> None:
             raise
         code = _report_error(error)
     if code == INTERRUPTED:  # Typer returns this code, too, instead of raising KeyboardInterrupt
-        typer.echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
+        echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
     sys.exit(code)
 
 
 def _show_warning(message: Warning | str) -> None:
     from slowscale.plan.wording import in_plan_words
 
-    typer.echo(f"warning: {in_plan_words(str(message))}", err=True)
+    echo(f"warning: {in_plan_words(str(message))}", err=True)
 
 
 def _report_error(error: Exception) -> int:
     """Print what went wrong, and return the exit code."""
-    from slowscale.errors import SlowscaleError
+    from slowscale.core.errors import SlowscaleError
     from slowscale.plan.wording import in_plan_words
 
     if isinstance(error, SlowscaleError):
@@ -118,5 +126,5 @@ def _report_error(error: Exception) -> int:
     else:
         message = f"{type(error).__name__}: {error} (this is a bug in slowscale; --debug shows the traceback)"
         code = 1
-    typer.echo(f"error: {message}", err=True)
+    echo(f"error: {message}", err=True)
     return code

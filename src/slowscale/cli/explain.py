@@ -11,13 +11,15 @@ from slowscale.cli.shared import AsJson, parse_assignment, print_json
 
 if TYPE_CHECKING:
     from slowscale.accounting import Loss, RecordPolicy
-    from slowscale.columns import ColumnPolicy
-    from slowscale.facts import SetFacts
+    from slowscale.release.columns import ColumnPolicy
 
 
 def explain(
     source: Annotated[
-        Path, typer.Argument(metavar="RELEASE|PLAN", help="A released .parquet or .csv file, or a plan file.")
+        Path,
+        typer.Argument(
+            metavar="RELEASE|PLAN", help="A released .parquet or .csv file, a folder of them, or a plan file."
+        ),
     ],
     value: Annotated[
         list[str],
@@ -26,24 +28,23 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain what a record with these values loses, in numbers and in words."""
+    from slowscale.accounting.sizes import RecordSize, check_count
     from slowscale.cli.printing import bounds_as_json, show_explanation
-    from slowscale.columns import meaning
-    from slowscale.errors import ParameterError
-    from slowscale.sizes import RecordSize
+    from slowscale.core.errors import ParameterError
+    from slowscale.release.columns import meaning
 
-    policy, columns, entity, accounting, whole = _read(source)
+    policy, columns, entity, accounting = _read(source)
     record = _parse_record(value, policy.columns)
+    check_count(record, "--value")
     size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
     explained = meaning(columns, size)
     assert explained is not None
     if not math.isfinite(explained.loss):
-        raise ParameterError("the loss of a record with these values is too large to compute: give smaller values")
+        raise ParameterError("the loss at these values is too large to compute: give smaller values")
     if not as_json:
         show_explanation(record, columns, explained, policy.notion, entity)
-        if whole is not None:
-            _show_whole_set(whole, record, policy.notion)
         return
-    # Several tables of a plan may have the same columns.
+    # Several tables may have the same columns.
     losses: dict[str, list[Loss]] = {}
     for column, loss in zip(columns, explained.losses, strict=True):
         losses.setdefault(column.name, []).append(loss)
@@ -58,33 +59,8 @@ def explain(
             "counts": sum(loss.rho for name in counted for loss in losses[name]),
             "pure": {name: _pure(some) for name, some in losses.items()},
             **bounds_as_json(explained),
-            **({} if whole is None else {"table_set": whole.id, "loss_by_the_set": _loss_by(whole, record)}),
         }
     )
-
-
-def _show_whole_set(whole: "SetFacts", record: dict[str, float], notion: str) -> None:
-    """Print what the record loses by all tables that were published together with this one."""
-    from slowscale.figures import figure
-
-    loss = _loss_by(whole, record)
-    words = (
-        f"a record with these values loses {figure(loss)} ({notion})" if loss is not None else f"it is {whole.formula}"
-    )
-    typer.echo(
-        f"This table is {whole.table}, one of {len(whole.tables)} tables of a set. The losses by all drawn tables "
-        f"({', '.join(whole.drawn)}) add up; by the whole set, {words}."
-    )
-
-
-def _loss_by(whole: "SetFacts", record: dict[str, float]) -> float | None:
-    """Return the loss of a record by a whole set, or None if it depends on columns that the table does not have."""
-    from slowscale.accounting import RecordPolicy
-
-    if whole.policy is None:
-        return None
-    policy = RecordPolicy.from_dict(whole.policy)
-    return float(policy(record)) if set(policy.columns) <= set(record) else None
 
 
 def _pure(losses: Sequence["Loss"]) -> float | None:
@@ -93,26 +69,24 @@ def _pure(losses: Sequence["Loss"]) -> float | None:
     return None if None in found else sum(pure for pure in found if pure is not None)
 
 
-def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None, str, "SetFacts | None"]:
-    """Return the policy of a plan or release, its columns, what is protected (None: records), the accounting, and the
-    set of tables that a release belongs to.
+def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None, str]:
+    """Return the policy of a plan, or of the whole release that a file belongs to, the columns of its drawn tables,
+    what is protected (None: records), and the accounting.
     """
-    from slowscale.columns import released_columns
     from slowscale.plan import read_plan
     from slowscale.release import read_release
+    from slowscale.release.columns import drawn_columns
 
     if source.suffix == ".toml":
         plan = read_plan(source)
-        return plan.policy, plan.columns, plan.data.protect, plan.accounting, None
+        return plan.policy, plan.columns, plan.data.protect, plan.accounting
     made = read_release(source)
-    facts = made.facts
-    columns = released_columns(made.policy, facts)
-    return made.policy, columns, facts.protect, facts.accounting, facts.table_set or None
+    return made.policy, drawn_columns(made), made.facts.protect, made.facts.accounting
 
 
 def _parse_record(values: Sequence[str], columns: Sequence[str]) -> dict[str, float]:
     """Return the value of each column, from text such as emp=12."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
 
     record: dict[str, float] = {}
     needed = f"give one --value for each of {', '.join(columns)}"

@@ -17,10 +17,12 @@ from slowscale.cli.shared import (
     WhichPolicy,
     check_terminal,
     confirm,
+    echo,
     in_options,
     parse_parameter,
     print_json,
 )
+from slowscale.core.markup import terminal_text
 
 if TYPE_CHECKING:
     from slowscale.accounting import Ledger
@@ -37,7 +39,7 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
         caps = {name: cap.to_dict() for name, cap in ledger.caps.items()}
         print_json({"dataset": ledger.dataset, "head": ledger.head, "spent": ledger.spent.to_dict(), "caps": caps})
         return
-    typer.echo(ledger.describe())
+    echo(ledger.describe())
 
 
 def history(path: LedgerFile, as_json: AsJson = False) -> None:
@@ -49,14 +51,12 @@ def history(path: LedgerFile, as_json: AsJson = False) -> None:
         print_json([{**entry, **_accounting_in_json(entry)} for entry in entries])
         return
     for number, entry in enumerate(entries, 1):
-        typer.echo(f"{number:>5}  {entry['time']}  {entry_in_words(entry)}")
+        echo(terminal_text(f"{number:>5}  {entry['time']}  {entry_in_words(entry)}", ""))  # one line per entry
 
 
 def _accounting_in_json(entry: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the accounting of an entry that has facts, as a part of its JSON."""
-    from slowscale.accounting.history import accounting_of
-
-    return {"accounting": accounting_of(entry["facts"])} if "facts" in entry else {}
+    return {"accounting": entry["facts"].get("accounting")} if "facts" in entry else {}
 
 
 def verify(
@@ -67,7 +67,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that no entry was changed, removed or moved. Exit with code 5 if one was."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
     from slowscale.release import read_release
 
     head = None
@@ -81,12 +81,12 @@ def verify(
     if as_json:
         print_json({"problems": problems})
     else:
-        typer.echo("\n".join(problems) if problems else "the ledger is as it was written")
+        echo("\n".join(problems) if problems else "the ledger is as it was written")
     if problems:
         raise typer.Exit(5)
 
 
-def raise_cap(
+def set_cap(
     path: LedgerFile,
     column: Annotated[
         str,
@@ -113,7 +113,7 @@ def raise_cap(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the cap without asking for confirmation.")] = False,
 ) -> None:
     """Replace the cap on a column. The change and its reason stay in the history for good."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
 
     ledger = _open_ledger(path)
     old = _current_cap(ledger, column)
@@ -125,13 +125,13 @@ def raise_cap(
     if not yes:
         check_terminal("change the cap")
         confirm("Change the cap? The change stays in the history for good.", declined="not changed")
-    ledger.raise_cap(column, new, reason)
-    typer.echo(f"changed the cap on {column} in {path}")
+    ledger.set_cap(column, new, reason)
+    echo(f"changed the cap on {column} in {path}")
 
 
 def _current_cap(ledger: "Ledger", column: str) -> "Policy":
     from slowscale.accounting.record import folded
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
 
     caps = ledger.caps
     for name, cap in caps.items():
@@ -147,7 +147,7 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
     """Return the cap with these fields, which are those of a plan, or raise an error that names the options."""
     from pydantic import ValidationError
 
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
     from slowscale.plan import PARAMETERS, CapPlan
     from slowscale.plan.mistakes import plain_words
 
@@ -168,20 +168,20 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
 def _show_change(column: str, old: "Policy", new: "Policy") -> None:
     """Print both caps, at several record sizes, and where the new one is lower."""
     from slowscale.accounting.caps import describe_change
-    from slowscale.figures import figure
-    from slowscale.sizes import default_sizes
+    from slowscale.accounting.sizes import default_sizes
+    from slowscale.core.numbers import figure
 
-    typer.echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
+    echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
     sizes = default_sizes([(old, None), (new, None)])
     for label, cap in (("now", old), ("new", new)):
         losses = ", ".join(f"{figure(cap(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None)
-        typer.echo(f"  {label}, by the size of a record: {losses}")
-    typer.echo(f"{describe_change(column, old, new)}.")
+        echo(f"  {label}, by size: {losses}")
+    echo(f"{describe_change(column, old, new)}.")
 
 
 def _open_ledger(path: Path) -> "Ledger":
     from slowscale.accounting import Ledger
-    from slowscale.errors import LedgerError, ParameterError
+    from slowscale.core.errors import LedgerError, ParameterError
 
     if not path.exists():
         raise LedgerError(

@@ -19,6 +19,7 @@ from slowscale.cli.shared import (
     RecordSizes,
     Std,
     WhichPolicy,
+    echo,
     in_options,
     parse_parameter,
     print_json,
@@ -26,7 +27,7 @@ from slowscale.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from slowscale.sizes import RecordSize
+    from slowscale.accounting.sizes import RecordSize
 
 
 def compare(
@@ -41,11 +42,11 @@ def compare(
 ) -> None:
     """Compare mechanisms that have the same error: what records of each size lose."""
     import slowscale as ss
-    from slowscale.errors import ParameterError
-    from slowscale.figures import figure
+    from slowscale.accounting.sizes import read_sizes
+    from slowscale.core.errors import ParameterError
+    from slowscale.core.numbers import figure
     from slowscale.mechanisms import same_error
     from slowscale.mechanisms.calibration import WIDEST
-    from slowscale.sizes import read_sizes
 
     if std > WIDEST and not at > 0:
         raise ParameterError(
@@ -63,10 +64,10 @@ def compare(
     except ParameterError as error:
         raise ParameterError(re.sub(r"^influences\b", "--sizes", str(error))) from None
     if chart is not None:
-        from slowscale.report.loss_chart import write_chart
+        from slowscale.publish.charts import write_chart
 
         written = write_chart(candidates, chart, compared.searched, values.values(), overwrite)
-        typer.echo(f"wrote {written}", err=True)
+        echo(f"wrote {written}", err=True)
     if as_json:
         assert compared.tight_losses is not None
         rows = zip(candidates.items(), compared.losses.tolist(), compared.tight_losses.tolist(), strict=True)
@@ -85,14 +86,14 @@ def compare(
     scales = {name: found._scale_words({}, "std", place) for name, found in candidates.items()}
     lines = [f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}."]
     lines += [f"The scale of {name} is {scale}." for name, scale in scales.items() if scale is not None]
-    typer.echo(f"{' '.join(lines)}\n")
-    typer.echo(str(compared))
+    echo(f"{' '.join(lines)}\n")
+    echo(str(compared))
 
 
 def _default_sizes(std: float, at: float) -> Sequence["RecordSize"]:
     """Return powers of ten, from below the standard deviation and the sum to far above them."""
-    from slowscale.figures import figure
-    from slowscale.sizes import RecordSize
+    from slowscale.accounting.sizes import RecordSize
+    from slowscale.core.numbers import figure
 
     exponents = [math.log10(size) for size in (std, at) if size > 0]
     low, high = math.floor(min(exponents)) - 1, math.ceil(max(exponents)) + 3
@@ -125,13 +126,13 @@ def calibrate(
 ) -> None:
     """Solve for the parameter that meets a target, and show what records then lose."""
     from slowscale.accounting import RecordPolicy
+    from slowscale.accounting.sizes import read_sizes
     from slowscale.cli.printing import show_mechanism, show_tight_losses
-    from slowscale.columns import column_policies, shown_sizes
-    from slowscale.errors import CalibrationError, ParameterError, SlowscaleError
-    from slowscale.figures import figure
+    from slowscale.core.errors import CalibrationError, ParameterError, SlowscaleError
+    from slowscale.core.numbers import figure
     from slowscale.mechanisms.calibration import CLOSED, LEVEL, TIGHT
     from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
-    from slowscale.sizes import read_sizes
+    from slowscale.release.columns import column_policies, shown_sizes
 
     if mechanism not in MECHANISMS:
         raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
@@ -179,12 +180,12 @@ def calibrate(
         if not found._error_grows:
             with suppress(CalibrationError):  # the closed form may be unable to meet the target at all
                 closed = MECHANISMS[mechanism].calibrate(loss=loss, at=at, **fixed)
-                typer.echo(f"  by the closed form, the same loss needs a standard error of {figure(closed.std(0.0))}")
+                echo(f"  by the closed form, the same loss needs a standard error of {figure(closed.std(0.0))}")
 
 
 def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
     """Return the parameters of a mechanism, from text such as k=4."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
     from slowscale.plan import PARAMETERS
 
     known = [name for name in PARAMETERS if name != "estimator"]

@@ -1,12 +1,16 @@
 """Commands that work on a plan: `check` tries it without reading records, `inspect` looks at the records for the
 curator, `release` carries it out."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slowscale.cli.shared import AsJson, Overwrite, PlanFile, RecordSizes, check_terminal, confirm, print_json
+from slowscale.cli.shared import AsJson, Overwrite, PlanFile, RecordSizes, check_terminal, confirm, echo, print_json
+
+if TYPE_CHECKING:
+    from slowscale.plan import Plan
 
 
 def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = False, as_json: AsJson = False) -> None:
@@ -16,7 +20,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
     existing outputs are no obstacle.
     """
     from slowscale.cli.printing import set_as_json, show_caps, show_plan, show_set, sizes_as_json
-    from slowscale.errors import CapError
+    from slowscale.core.errors import CapError
     from slowscale.plan import check_plan, read_plan
 
     read = read_plan(plan)
@@ -30,7 +34,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
         }
         print_json(
             {
-                "mechanisms": mechanisms if read.is_set else mechanisms[""],
+                "mechanisms": mechanisms if read.is_set else next(iter(mechanisms.values())),
                 "scales": read.scales,
                 **({} if checked.preview is None else {"tables": set_as_json(checked.preview)}),
                 "accounting": read.accounting,
@@ -46,13 +50,18 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
         show_plan(read, stated)
         if checked.preview is not None:
             show_set(read, checked.preview, stated)
-        before = f"Before this release:\n{account.spent.describe(stated)}"
-        typer.echo(f"\n{before}" if account.charges else "\nNothing was released before.")
+        if read.ledger is None:
+            before = "There is no ledger: releases are not recorded, and their losses are not added up."
+        elif account.charges:
+            before = f"Before this release:\n{account.spent.describe(stated)}"
+        else:
+            before = "No release has been charged to the ledger before."
+        echo(f"\n{before}")
         show_caps(account, read.published, checked.caps_checked, refused=isinstance(refusal, CapError))
         if not checked.columns_checked:
-            typer.echo("The columns of the data are checked when the release is made: this kind of file has no schema.")
+            echo("The columns of the data are checked when the release is made: this kind of file has no schema.")
         for file in checked.existing:
-            typer.echo(f"{file} exists: the release needs --overwrite.")
+            echo(f"{file} exists: the release needs --overwrite.")
     if refusal is not None:
         raise refusal
 
@@ -80,29 +89,32 @@ def inspect(
 
     read = read_plan(plan)
     if report is not None:
-        from slowscale.report import check_tools
+        from slowscale.publish.charts import tools
 
         for name in read.drawn:
-            writable_path(
-                report.with_name(f"{report.stem}-{name}{report.suffix}") if name else report, ".html", overwrite
-            )
-        check_tools()
+            writable_path(_report_path(report, name, read), ".html", overwrite)
+        tools()
     found = {
         name: replace(one, refusals=tuple(map(in_plan_words, one.refusals)))
         for name, one in inspect_tables(read, duplicates).items()
     }
     for name, one in found.items() if report is not None else ():
         assert report is not None
-        path = report if not name else report.with_name(f"{report.stem}-{name}{report.suffix}")
-        typer.echo(f"wrote {one.report(path, overwrite=overwrite)} (confidential)", err=True)
+        written = one.report(_report_path(report, name, read), overwrite=overwrite)
+        echo(f"wrote {written} (confidential)", err=True)
     if as_json:
         as_dicts = {name: one.to_dict() for name, one in found.items()}
-        print_json(as_dicts if read.is_set else as_dicts[""])
+        print_json(as_dicts if read.is_set else next(iter(as_dicts.values())))
         return
     for name, one in found.items():
-        if name:
-            typer.echo(f"Table {name}:")
-        typer.echo(repr(one))
+        if read.is_set:
+            echo(f"Table {name}:")
+        echo(repr(one))
+
+
+def _report_path(report: Path, name: str, plan: "Plan") -> Path:
+    """Return where the report on a drawn table goes."""
+    return report.with_name(f"{report.stem}-{name}{report.suffix}") if plan.is_set else report
 
 
 def release(
@@ -115,13 +127,34 @@ def release(
             metavar="FILE", help="Also write a report on the records' losses. Confidential: for the curator only."
         ),
     ] = None,
+    finish: Annotated[
+        bool,
+        typer.Option(
+            "--finish",
+            help="Only write missing files of a release that was made, from its drawn tables that are on disk. No "
+            "record is read, nothing is drawn or charged.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the table and the report."""
     from slowscale.cli.printing import show_plan, show_release, show_scales, show_set
-    from slowscale.plan import check_outputs, check_room, open_account, preview_plan, read_plan, run_plan
+    from slowscale.core.errors import ParameterError
+    from slowscale.plan import check_outputs, check_room, finish_plan, open_account, preview_plan, read_plan, run_plan
 
     read = read_plan(plan)
+    if finish:
+        if confidential_report is not None:
+            raise ParameterError(
+                "--confidential-report needs the records, which --finish never reads; write it in Python, with "
+                "release.confidential_report(path, session)"
+            )
+        finished, files = finish_plan(read, overwrite)
+        if as_json:
+            print_json({"files": [str(file) for file in files], "facts": finished.facts.to_dict()})
+        else:
+            echo("\n".join(f"wrote {file}" for file in files) or "No file is missing.")
+        return
     check_outputs(read, overwrite, confidential_report)
     check_room(read)
     if not yes:
@@ -129,6 +162,7 @@ def release(
         show_plan(read, read.sizes)
         if read.is_set:
             show_set(read, preview_plan(read, open_account(read)), read.sizes)
+        _offer_data_check(read)
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
     made, files = run_plan(read, overwrite, confidential_report)
     if as_json:
@@ -137,3 +171,18 @@ def release(
         if yes:  # otherwise they were shown with the plan
             show_scales(read)
         show_release(made, files)
+
+
+def _offer_data_check(plan: "Plan") -> None:
+    """Offer a confidential look at the records before the question. What it finds is printed to a terminal only."""
+    from slowscale.plan import describe_matches
+
+    if not sys.stderr.isatty():
+        return
+    echo(
+        "\nYou can check first whether records match the keys. This reads the records, and what it finds is "
+        "confidential: it is printed here, and nowhere else.",
+        err=True,
+    )
+    if typer.confirm("Check the records?", default=True, err=True):
+        echo(describe_matches(plan), err=True)

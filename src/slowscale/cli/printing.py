@@ -4,22 +4,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses, worst_case
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.semantics import DELTA, DELTA_WRITTEN, posterior
-from slowscale.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses, worst_case
-from slowscale.columns import ColumnPolicy, Meaning, example_sums, meaning, shown_sizes
-from slowscale.figures import figure, percent, published, rounded_figure, share
+from slowscale.accounting.sizes import assumed_count, sizes_in
+from slowscale.cli.shared import echo
+from slowscale.core.markup import terminal_text
+from slowscale.core.numbers import figure, percent, published, rounded_figure, share
 from slowscale.mechanisms.calibration import CLOSED
+from slowscale.release.columns import ColumnPolicy, Meaning, example_sums, meaning, shown_sizes
 
 if TYPE_CHECKING:
     from slowscale.accounting import Account
+    from slowscale.accounting.sizes import RecordSize
     from slowscale.mechanisms import Mechanism
     from slowscale.plan import Plan
-    from slowscale.release import Release, ReleaseSet
-    from slowscale.session import SetPreview
-    from slowscale.sizes import RecordSize
+    from slowscale.release import Release
+    from slowscale.release.preview import Preview
+    from slowscale.release.table import ReleasedSums
 
 MAX_ROWS = 12  # of a released table
 
@@ -29,48 +31,57 @@ def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
     columns, entity = plan.columns, plan.data.protect
     sizes = shown_sizes(columns, stated)
     for name, single in plan.drawn.items():
-        if name:
-            typer.echo(f"Table {name}, drawn:")
+        if plan.is_set:
+            echo(f"Table {name}, drawn:")
         for column in single.columns:
-            show_mechanism(column, sizes, single.scales.get(column.name))
+            show_mechanism(column, sizes, single.scales.get(column.name), entity)
     if plan.is_set:
-        typer.echo("The losses by all drawn tables add up. Derived tables add nothing.")
+        echo("The losses by all drawn tables add up. Derived tables add nothing.")
     _show_totals(columns, sizes, entity)
     if entity:
         each = "one cell of each drawn table" if plan.is_set else "one cell"
-        typer.echo(f"This is the loss of one {entity} in {each}; the losses in all the cells that it is in add up.")
+        echo(f"This is the loss of one {entity} in {each}; the losses in all the cells that it is in add up.")
+    for sentence in assumed_count(entity, [column.name for column in columns], sizes):
+        echo(sentence)
     if not stated and any(not column.single for column in columns):
-        typer.echo(
-            "These sizes follow from the noise and the units, not from the records: the largest record may be larger. "
-            "State sizes that are public knowledge with --sizes, or with [report] in the plan."
+        echo(
+            "These sizes follow from the noise and the units, not from the records: the largest "
+            f"{entity or 'record'} may be larger. State sizes that are public knowledge with --sizes, or with "
+            "[report] in the plan."
         )
-    typer.echo(f"Protected: one {entity or 'record'}.")
+    echo(f"Protected: one {entity or 'record'}.")
     if plan.accounting != CLOSED:
-        typer.echo(f"Accounting: {plan.accounting}. The smallest policies that are known are charged.")
+        echo(f"Accounting: {plan.accounting}. The smallest policies that are known are charged.")
 
 
-def show_mechanism(column: ColumnPolicy, sizes: Sequence["RecordSize"], scale: str | None = None) -> None:
+def show_mechanism(
+    column: ColumnPolicy, sizes: Sequence["RecordSize"], scale: str | None = None, entity: str | None = None
+) -> None:
     """Print a column's mechanism and policy, its losses at several record sizes, and its standard error.
 
-    `scale` says where the scale of the noise comes from, for a mechanism in which it need not be given.
+    `scale` says where the scale of the noise comes from, for a mechanism in which it need not be given. `entity` is the
+    column whose entities are protected instead of single records.
     """
-    typer.echo(f"{column.name}: {column.mechanism}")
+    echo(f"{column.name}: {column.mechanism}")
     if scale is not None:
-        typer.echo(f"  scale: {scale}")
-    typer.echo(f"  policy: {column.policy}")
+        echo(f"  scale: {scale}")
+    echo(f"  policy: {column.policy}")
     if column.single:
         closed = "" if column.closed is None else f"; by the closed form {figure(column.closed(0))}"
-        typer.echo(f"  every record counts as 1 and loses {figure(column.policy(0))} (PRzCDP{closed})")
+        echo(f"  every record counts as 1 and loses {figure(column.policy(0))} (PRzCDP{closed})")
     else:
-        by_size = [
-            f"{figure(column.loss(size.value(column.name) or 0).rho)} at {size.words(column.name)}" for size in sizes
-        ]
-        typer.echo(f"  a record's loss (PRzCDP) by its size: {', '.join(by_size)}")
+        shown = [(size.value(column.name) or 0, size.words(column.name)) for size in sizes_in(column.name, sizes)]
+        by_size = [f"{figure(column.loss(value).rho)} at {words}" for value, words in shown]
+        if entity is None:
+            whose = "a record's loss (PRzCDP) by its size"
+        else:
+            size = "number of records" if column.counts_records else "total"
+            whose = f"the loss of one {entity} (PRzCDP) by its {size} in a cell"
+        echo(f"  {whose}: {', '.join(by_size)}")
         if column.closed is not None:
-            sizes_words = [(size.value(column.name) or 0, size.words(column.name)) for size in sizes]
-            by_size = [f"{figure(column.closed(value))} at {words}" for value, words in sizes_words]
-            typer.echo(f"  by the closed form it would be: {', '.join(by_size)}")
-    typer.echo(f"  standard error: {_standard_error(column, sizes)}")
+            by_size = [f"{figure(column.closed(value))} at {words}" for value, words in shown]
+            echo(f"  by the closed form it would be: {', '.join(by_size)}")
+    echo(f"  standard error: {_standard_error(column, sizes)}")
 
 
 def show_tight_losses(mechanism: "Mechanism", sizes: Sequence["RecordSize"]) -> None:
@@ -78,7 +89,7 @@ def show_tight_losses(mechanism: "Mechanism", sizes: Sequence["RecordSize"]) -> 
     by_size = [
         f"{figure(mechanism.tight_loss(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None
     ]
-    typer.echo(f"  by the tight policy: {', '.join(by_size)}")
+    echo(f"  by the tight policy: {', '.join(by_size)}")
 
 
 def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:
@@ -93,30 +104,30 @@ def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"],
     """Print what example records lose over all columns, and what that means."""
     thing = entity or "record"
     one_cell = "" if entity is None else f", if the {entity} is in one cell only"
-    typer.echo(
-        f"All columns together: a record's loss (PRzCDP), how often the best test detects that the {thing} is in the "
-        f"data with {alarms(EXAMPLE_ALARMS)}, and how often the best guess is right starting from {percent(EVEN)}"
-        f"{one_cell}:"
+    echo(
+        f"All columns together: the loss of one {thing} (PRzCDP), how often the best test detects that the {thing} is "
+        f"in the data with {alarms(EXAMPLE_ALARMS)}, and how often the best guess is right starting from "
+        f"{percent(EVEN)}{one_cell}:"
     )
     for size in sizes:
         if (found := meaning(columns, size)) is not None:
             shares = ["not known" if one is None else share(one) for one in (found.detected, found.guessed)]
-            typer.echo(f"  {size.name}: {', '.join([figure(found.loss), *shares])}")
+            echo(f"  {size.name}: {', '.join([figure(found.loss), *shares])}")
 
 
 def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused: bool) -> None:
     """Print whether the caps allow a release of these columns; a refusal itself is reported as an error."""
     if not checked:
-        typer.echo(
+        echo(
             "Whether a cap is in the way depends on the labels of the partition, which are taken from the data when "
             "the release is made."
         )
     elif not refused:
-        typer.echo("No cap is in the way." if account.caps else "There are no caps.")
+        echo("No cap is in the way." if account.caps else "There are no caps.")
     capped = {folded(name) for name in account.caps}
     uncapped = [name for name in columns if not {folded(name), ANY} & capped]
     if account.caps and uncapped:
-        typer.echo(f"There is no cap on {', '.join(uncapped)}.")
+        echo(f"There is no cap on {', '.join(uncapped)}.")
 
 
 def show_explanation(
@@ -127,27 +138,25 @@ def show_explanation(
     entity: str | None,
 ) -> None:
     """Print what a record loses through each column and in all, and what that means."""
-    if entity is not None:
-        typer.echo(f"Here a record is all that one {entity} has in one cell. The losses in all its cells add up.")
     values = ", ".join(f"{name} = {rounded_figure(number)}" for name, number in record.items())
-    typer.echo(f"A record with {values}:")
+    echo(f"A record with {values}:" if entity is None else f"One {entity} that has {values} in one cell:")
     for column, loss in zip(columns, explained.losses, strict=True):
         through = "by being counted" if column.single else f"through {column.name}"
         value = 0.0 if column.single else abs(record[column.name])
         notes = [] if column.closed is None else [f"closed form: {figure(column.closed(value))}"]
         notes += [] if loss.pure is None else [f"PRDP: {figure(loss.pure)}"]
-        typer.echo(f"  loses {figure(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
-    typer.echo(
+        echo(f"  loses {figure(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
+    echo(
         f"  loses {figure(explained.loss)} in all ({notion}). This is (ε, {DELTA_WRITTEN})-differential privacy with "
         f"ε = {figure(explained.epsilon)}."
     )
     subject = "this record" if entity is None else f"this {entity}"
-    one_cell = "" if entity is None else f" This holds if the {entity} is in one cell only."
+    one_cell = "" if entity is None else f" This holds if the {entity} is in one cell only: the losses in cells add up."
     if explained.detected is None or explained.guessed is None:
-        typer.echo("What an attacker can do is not known: a mechanism uses a function of which only the name is known.")
+        echo("What an attacker can do is not known: a mechanism uses a function of which only the name is known.")
     else:
-        typer.echo(f"In words: {_lower(detection(subject, EXAMPLE_ALARMS, explained.detected))}")
-        typer.echo(f"{guesses(EVEN, explained.guessed)} In the worst case it is {_worst(explained.most)}.{one_cell}")
+        echo(f"In words: {_lower(detection(subject, EXAMPLE_ALARMS, explained.detected))}")
+        echo(f"{guesses(EVEN, explained.guessed)} In the worst case it is {_worst(explained.most)}.{one_cell}")
 
 
 def _lower(sentence: str) -> str:
@@ -162,61 +171,57 @@ def _worst(most: float) -> str:
 def show_scales(plan: "Plan") -> None:
     """Print the scales of a plan that need not be given, and where they come from."""
     for name, scale in plan.scales.items():
-        typer.echo(f"{name}: {scale}")
+        echo(f"{name}: {scale}")
 
 
-def show_release(release: "Release | ReleaseSet", files: Sequence[Any]) -> None:
+def show_release(release: "Release", files: Sequence[Any]) -> None:
     """Print the first rows of each table of a release, what it costs, and the files that were written."""
     from rich.console import Console
 
-    from slowscale.release import ReleaseSet
-
-    if isinstance(release, ReleaseSet):
-        for name, one in release.items():
-            typer.echo(f"Table {name}:")
-            _print_rows(one)
-    else:
-        _print_rows(release)
-    Console().print(str(release), highlight=False, soft_wrap=True, markup=False)
+    for name, table in release.sums.items():
+        if len(release) > 1:
+            echo(f"Table {name}:")
+        _print_rows(table)
+    Console().print(terminal_text(str(release)), highlight=False, soft_wrap=True, markup=False)
     for file in files:
-        typer.echo(f"wrote {file}")
+        echo(f"wrote {file}")
 
 
-def _print_rows(release: "Release") -> None:
-    """Print the first rows of a release."""
+def _print_rows(release: "ReleasedSums") -> None:
+    """Print the first rows of a table."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    keys = list(release.facts.cells.columns) if release.facts.cells else []
+    keys = list(release.facts.by)
     units = {name: column.grid for name, column in release.facts.columns.items()}
-    table = Table(*map(escape, [*keys, *units]))
+    table = Table(*(escape(terminal_text(name, "")) for name in [*keys, *units]))
     for row in release.table.slice(0, MAX_ROWS).to_pylist():
         cells = []
         for name, unit in units.items():
             low, high = (published(row[f"{name}_{end}"], unit, side) for end, side in (("low", -1), ("high", 1)))
             cells.append(f"{published(row[name], unit)} ({low} to {high})")
-        table.add_row(*(escape(str(row[name])) for name in keys), *cells)
+        table.add_row(*(escape(terminal_text(str(row[name]), "")) for name in keys), *cells)
     if len(release) > MAX_ROWS:
         table.add_row(*("…" for _ in [*keys, *units]))
     Console().print(table)
 
 
-def show_set(plan: "Plan", preview: "SetPreview", stated: Sequence["RecordSize"]) -> None:
+def show_set(plan: "Plan", preview: "Preview", stated: Sequence["RecordSize"]) -> None:
     """Print the losses and the errors of each table of a set, and what the alternatives would cost."""
-    typer.echo("")
+    echo("")
     for line in preview.table_lines(tuple(stated)):
-        typer.echo(line)
+        echo(line)
     shown = {table.name for table in preview.tables}
     hidden = [part.name for part in plan.table if part.name not in shown]
     if hidden:
-        typer.echo(
+        echo(
             f"{', '.join(hidden)}: derived from cells that are taken from the records, so their errors are known when "
             "the release is made."
         )
 
 
-def set_as_json(preview: "SetPreview") -> dict[str, Any]:
+def set_as_json(preview: "Preview") -> dict[str, Any]:
     """Return the tables of a set with their errors."""
     return {
         table.name: {
@@ -251,6 +256,7 @@ def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"
             {
                 "name": size.name,
                 "stated": bool(stated),
+                **({"count_assumed": not size.states_count} if any(one.counts_records for one in columns) else {}),
                 "record": {column.name: size.value(column.name) for column in columns if not column.single},
                 "losses": {
                     column.name: _finite(loss.rho) for column, loss in zip(columns, explained.losses, strict=True)

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slowscale.cli.shared import AsJson, check_terminal, confirm, print_json
+from slowscale.cli.shared import AsJson, check_terminal, confirm, echo, print_json
 
 if TYPE_CHECKING:
-    from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
+    from slowscale.release.quantiles import ReleasedQuantiles
+    from slowscale.release.request import Quantiles
 
 NO_LEDGER = (
     "there is no ledger: nothing records what these quantiles cost, and no cap limits them or what is chosen by them"
@@ -49,8 +50,8 @@ def quantiles(
     as_json: AsJson = False,
 ) -> None:
     """Release private quantiles of record sizes, to choose mechanisms by; every record loses the same, --loss."""
-    from slowscale.errors import ParameterError
-    from slowscale.figures import figure
+    from slowscale.core.errors import ParameterError
+    from slowscale.core.numbers import figure
     from slowscale.plan import read_plan, run_quantiles
 
     plan = read_plan(source) if source.endswith(".toml") else None
@@ -67,23 +68,23 @@ def quantiles(
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
     if charged is None:
         place = "--ledger" if plan is None else "[ledger] in the plan"
-        typer.echo(f"warning: {NO_LEDGER}; name one with {place}", err=True)
+        echo(f"warning: {NO_LEDGER}; name one with {place}", err=True)
     found = run_quantiles(plan, query, level) if plan is not None else _from_data(source, ledger, dataset, query, level)
     if charged is not None:
-        typer.echo(f"charged to {charged}: {figure(query.loss)} for every record", err=True)
+        echo(f"charged to {charged}: {figure(query.loss)} for every record", err=True)
     if as_json:
         print_json(found.to_dict())
     else:
-        typer.echo(f"{found!r}\n{_for_advice(found)}")
+        echo(f"{found!r}\n{_for_advice(found)}")
 
 
 def _from_data(
-    source: str, ledger: str | None, dataset: str | None, query: "QuantilesQuery", level: float
-) -> "PrivateQuantiles":
+    source: str, ledger: str | None, dataset: str | None, query: "Quantiles", level: float
+) -> "ReleasedQuantiles":
     """Release quantiles of data that has no plan yet."""
-    from slowscale.errors import LedgerError
+    from slowscale.core.errors import LedgerError
     from slowscale.plan import proposed_name
-    from slowscale.session import Session
+    from slowscale.release.session import Session
 
     name = proposed_name(source) if dataset is None else dataset
     try:
@@ -93,7 +94,7 @@ def _from_data(
     return session.quantiles(query.column, query.at, loss=query.loss, grid=query.grid, level=level)
 
 
-def _for_advice(found: "PrivateQuantiles") -> str:
+def _for_advice(found: "ReleasedQuantiles") -> str:
     """Return the option of `slowscale advise` that takes the sizes, or why there is none."""
     from slowscale.advice.advising import MOST_NAMED_RECORDS
 
@@ -103,10 +104,11 @@ def _for_advice(found: "PrivateQuantiles") -> str:
     return f'To be advised by these sizes: slowscale advise --records "{records}"'
 
 
-def _query(column: str, at: str, loss: float, grid: str | None, level: float) -> "QuantilesQuery":
+def _query(column: str, at: str, loss: float, grid: str | None, level: float) -> "Quantiles":
     """Return the query that the options describe, or raise an error that names the options."""
-    from slowscale.errors import ParameterError
-    from slowscale.quantiles import QuantilesQuery, size_grid
+    from slowscale.core.errors import ParameterError
+    from slowscale.release.quantiles import Ranks
+    from slowscale.release.request import Quantiles, size_grid
 
     shares = _numbers("--at", at, ",", "0.1,0.5,0.9")
     sizes = None
@@ -118,8 +120,8 @@ def _query(column: str, at: str, loss: float, grid: str | None, level: float) ->
             sizes = size_grid(*ends)  # type: ignore[arg-type] # it checks that the third is a whole number
         elif grid is not None:
             sizes = tuple(_numbers("--grid", grid, ",", "1,10,100"))
-        query = QuantilesQuery.of(column, shares, loss, sizes)
-        query.rank_error(level)  # raises if the level is wrong
+        query = Quantiles(column, shares, loss=loss, grid=sizes)
+        Ranks(query).rank_error(level)  # raises if the level is wrong
     except ParameterError as error:
         words = re.sub(r"^(low and high|per_decade|a grid) ", r"--grid: \1 ", str(error))
         raise ParameterError(re.sub(r"^(at|loss|grid|level|column) ", r"--\1 ", words)) from None
@@ -127,7 +129,7 @@ def _query(column: str, at: str, loss: float, grid: str | None, level: float) ->
 
 
 def _numbers(option: str, text: str, separator: str, example: str) -> list[float]:
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
 
     try:
         return [float(part) for part in text.split(separator)]
@@ -135,17 +137,18 @@ def _numbers(option: str, text: str, separator: str, example: str) -> list[float
         raise ParameterError(f"{option} must be numbers such as {example}, got {text!r}") from None
 
 
-def _show_query(query: "QuantilesQuery", level: float, ledger: str | None) -> None:
+def _show_query(query: "Quantiles", level: float, ledger: str | None) -> None:
     """Print what would be released, how accurate it is, and what it costs."""
-    from slowscale.figures import figure, percent
-    from slowscale.quantiles import quantile_name, ranks_in_words
+    from slowscale.core.numbers import figure, percent
+    from slowscale.release.quantiles import Ranks, ranks_in_words
+    from slowscale.release.request import quantile_name
 
-    names, grid = ", ".join(map(quantile_name, query.at)), query.grid
+    names, grid = ", ".join(map(quantile_name, query.shares)), query.sizes
     ends = " to ".join(figure(float(size)) for size in (grid[0], grid[-1]))
-    typer.echo(f"{names} of the sizes of {query.column}, each one of {len(grid):,} public sizes from {ends}.")
-    typer.echo(
+    echo(f"{names} of the sizes of {query.column}, each one of {len(grid):,} public sizes from {ends}.")
+    echo(
         f"With probability {percent(level)}, every size misses its rank by at most "
-        f"{ranks_in_words(query.rank_error(level))} more than the grid makes necessary."
+        f"{ranks_in_words(Ranks(query).rank_error(level))} more than the grid makes necessary."
     )
-    typer.echo(f"Every record loses {figure(query.loss)} (PRzCDP) by all of them together.")
-    typer.echo(f"To be charged to: {ledger}." if ledger is not None else "There is no ledger to charge.")
+    echo(f"Every record loses {figure(query.loss)} (PRzCDP) by all of them together.")
+    echo(f"To be charged to: {ledger}." if ledger is not None else "There is no ledger to charge.")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from slowscale.cli.shared import echo
+
 
 def serve(
     plan: Annotated[
@@ -18,14 +20,14 @@ def serve(
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
 ) -> None:
     """Open the workbench: the whole path from data to a published table, in a browser on this machine."""
-    from slowscale.errors import EngineError, ParameterError
+    from slowscale.core.errors import EngineError, ParameterError, install_hint
 
     try:
         from slowscale.workbench.server import run
     except ModuleNotFoundError as error:
-        raise EngineError(f"the workbench needs {error.name}: pip install 'slowscale[workbench]'") from None
+        raise EngineError(f"the workbench needs {error.name}: {install_hint('workbench')}") from None
     if plan.suffix.lower() != ".toml":
         raise ParameterError(f"PLAN must end in .toml, got {plan}")
     if not plan.parent.is_dir():
         raise ParameterError(f"there is no folder {plan.parent}; make it first")
-    run(plan, tuple(allow or ()), port, browser, typer.echo)
+    run(plan, tuple(allow or ()), port, browser, echo)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from slowscale.core.markup import terminal_json, terminal_text
+
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML). `slowscale init` writes one.")]
 LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -50,7 +52,7 @@ TARGET_OPTIONS = "std|interval|level|loss|policy|at"
 
 def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
     """Return the name and the number in text such as emp=12."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
 
     name, equals, number = text.partition("=")
     try:
@@ -63,7 +65,7 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
 
 def parse_parameter(text: str, example: str) -> tuple[str, Any]:
     """Return a parameter of a mechanism, from text such as sigma=2 or points=100:0.5,10000:5."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
     from slowscale.plan.mechanisms import TABLE_PARAMETERS
 
     name, _, value = text.partition("=")
@@ -87,15 +89,20 @@ def in_options(message: str) -> str:
     return re.sub(rf"^({TARGET_OPTIONS}) (must|is)\b", r"--\1 \2", message)
 
 
+def echo(text: object, err: bool = False) -> None:
+    """Print text to stdout or stderr, without characters that control a terminal. All commands print by this."""
+    typer.echo(terminal_text(str(text)), err=err)
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(terminal_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def check_terminal(action: str) -> None:
     """Exit with code 6 where nobody can answer a question about an action, such as "release"."""
     if not sys.stdin.isatty():
-        typer.echo(
+        echo(
             "error: cannot ask for confirmation, because standard input is not a terminal: pass --yes to "
             f"{action} without asking",
             err=True,
@@ -106,14 +113,14 @@ def check_terminal(action: str) -> None:
 def confirm(question: str, declined: str) -> None:
     """Ask, and exit with code 6 unless the answer is yes."""
     if not typer.confirm(f"\n{question}", default=False):
-        typer.echo(declined)
+        echo(declined)
         raise typer.Exit(6)
 
 
 def writable_path(path: Path, ending: str, overwrite: bool) -> Path:
     """Return a path that a file can be written to, or raise an error that names the option --overwrite."""
-    from slowscale.errors import ParameterError
-    from slowscale.files import free_target
+    from slowscale.core.errors import ParameterError
+    from slowscale.core.files import free_target
 
     if os.path.lexists(path) and not overwrite:
         raise ParameterError(f"{path} exists: choose another name, or --overwrite")

@@ -6,85 +6,76 @@ from typing import Annotated
 
 import typer
 
-from slowscale.cli.shared import AsJson, Overwrite, print_json
-
-SignatureFile = Annotated[
-    Path | None,
-    typer.Option("--signature", metavar="FILE", help="The signature file. By default FILE.sig of the (first) file."),
-]
+from slowscale.cli.shared import AsJson, Overwrite, echo, print_json
 
 
 def keygen(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Writes NAME.private.pem and NAME.public.pem.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Writes NAME.key and NAME.pub.")],
     passphrase: Annotated[
         bool,
         typer.Option(
             "--passphrase",
-            help="Encrypt the private key. The passphrase is that of the environment variable "
-            "SLOWSCALE_KEY_PASSPHRASE, or is asked for.",
+            help="Encrypt the secret key. The passphrase is that of the environment variable SLOWSCALE_KEY_PASSPHRASE, "
+            "or is asked for.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a pair of Ed25519 keys: a private one that signs, and a public one that verifies. Nothing is overwritten."""
-    from slowscale.signing_keys import keygen, passphrase_from_environment
+    """Make a pair of minisign keys: a secret one that signs, and a public one that verifies. Nothing is overwritten."""
+    import os
 
-    secret = passphrase_from_environment()
-    if passphrase and secret is None:
-        secret = _ask_passphrase("Passphrase for the new private key", confirm=True)
-    made = keygen(name, secret)
+    from slowscale.publish.minisign import PASSPHRASE_VARIABLE, keygen, read_public_key
+
+    phrase = os.environ.get(PASSPHRASE_VARIABLE) or None
+    if passphrase and phrase is None:
+        phrase = _ask_passphrase("Passphrase for the new secret key", confirm=True)
+    secret, public = keygen(name, phrase)
+    shown = str(read_public_key(public))
     if as_json:
-        print_json({"private": str(made.private), "public": str(made.public), "fingerprint": made.fingerprint})
+        print_json({"secret": str(secret), "public": str(public), "key": shown})
         return
-    typer.echo(f"wrote {made.private}: keep it secret" + ("" if secret is None else "; its passphrase is needed, too"))
-    typer.echo(f"wrote {made.public}: publish it, with its fingerprint")
-    typer.echo(f"fingerprint: {made.fingerprint}")
+    echo(f"wrote {secret}: keep it secret" + ("" if phrase is None else "; its passphrase is needed, too"))
+    echo(f"wrote {public}: publish it, also in a second place that readers trust: {shown}")
 
 
 def sign(
-    files: Annotated[
+    paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE…", help="Published files in one folder. The facts of a CSV file are added."),
+        typer.Argument(metavar="PATH…", help="A folder, or files in one folder. The facts of a CSV file are added."),
     ],
-    key: Annotated[Path, typer.Option(metavar="PEM", help="The file with the private key.")],
-    signature: SignatureFile = None,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The secret key.")],
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Sign published files together, in a signature file beside them.
+    """Sign published files: write SHA256SUMS and SHA256SUMS.minisig beside them.
 
     The passphrase of an encrypted key is that of the environment variable SLOWSCALE_KEY_PASSPHRASE, or is asked for.
     """
-    from slowscale.signatures import sign, with_facts_files
-    from slowscale.signing_keys import fingerprint, is_encrypted, passphrase_from_environment, read_private_key
+    from slowscale.publish.minisign import needs_passphrase, read_secret_key
+    from slowscale.publish.signing import sign
 
-    secret = None
-    if is_encrypted(key) and passphrase_from_environment() is None and sys.stdin.isatty():
-        secret = _ask_passphrase(f"Passphrase of {key}")
-    made = sign(files, key, signature=signature, passphrase=secret, overwrite=overwrite)
-    signer = fingerprint(read_private_key(key, secret).public_key())
-    signed = [str(file) for file in with_facts_files(files)]
+    asked = _ask_passphrase(f"Passphrase of {key}") if needs_passphrase(key) and sys.stdin.isatty() else None
+    made = sign(paths, key, passphrase=asked, overwrite=overwrite)
+    shown = str(read_secret_key(key, asked).public)
     if as_json:
-        print_json({"signature": str(made), "files": signed, "fingerprint": signer})
+        print_json({"files": [str(file) for file in made], "key": shown})
         return
-    typer.echo(f"signed {', '.join(signed)} by the key {signer}")
-    typer.echo(f"wrote {made}")
+    echo(f"wrote {' and '.join(map(str, made))}, signed by the key {shown}")
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The published file.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder with a signature, or a file in it.")],
     key: Annotated[
-        Path, typer.Option(metavar="PEM", help="The signer's public key. Get it from a source that you trust.")
+        Path, typer.Option(metavar="FILE", help="The signer's public key. Get it from a source that you trust.")
     ],
-    signature: SignatureFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a published file, and what was signed with it, is as it was signed. Exit with code 7 if it is not."""
-    from slowscale.errors import SignatureError
-    from slowscale.signatures import verify
+    """Check the signature of a folder, and that the listed files in it match. Exit with code 7 if they do not."""
+    from slowscale.core.errors import SignatureError
+    from slowscale.publish.signing import verify
 
     try:
-        found = verify(file, key, signature=signature)
+        found = verify(path, key)
     except SignatureError as error:
         if not as_json:
             raise
@@ -93,17 +84,16 @@ def verify(
     if as_json:
         print_json(found.to_dict())
     else:
-        typer.echo(str(found))
+        echo(str(found))
 
 
 def _ask_passphrase(question: str, confirm: bool = False) -> str:
     """Ask for a passphrase, which is not shown, or raise where nobody can answer."""
-    from slowscale.errors import ParameterError
-    from slowscale.signing_keys import PASSPHRASE_VARIABLE
+    from slowscale.core.errors import ParameterError
 
     if not sys.stdin.isatty():
         raise ParameterError(
-            f"cannot ask for the passphrase, because standard input is not a terminal: set the environment variable "
-            f"{PASSPHRASE_VARIABLE}"
+            "cannot ask for the passphrase, because standard input is not a terminal: set the environment variable "
+            "SLOWSCALE_KEY_PASSPHRASE"
         )
     return str(typer.prompt(question, hide_input=True, confirmation_prompt=confirm))

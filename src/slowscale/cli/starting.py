@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slowscale.cli.shared import Overwrite, writable_path
+from slowscale.cli.shared import Overwrite, echo, writable_path
 
 
 def init(
@@ -36,13 +36,13 @@ def init(
         text, notes = plan_for(data, path)
         _write_text(path, text, overwrite)
         for note in notes:
-            typer.echo(note)
-    typer.echo(f"wrote {path}: edit it, then `slowscale check {path}`")
+            echo(note)
+    echo(f"wrote {path}: edit it, then `slowscale check {path}`")
 
 
 def _check_not_data(plan: Path, data: str) -> None:
     """Raise if the plan would be written over the data that it is for."""
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
 
     place = data.partition("://")[2].rpartition("#")[0] if "://" in data else data
     if any(os.path.realpath(file) == os.path.realpath(plan) for file in [place, *glob.glob(place, recursive=True)]):
@@ -50,7 +50,7 @@ def _check_not_data(plan: Path, data: str) -> None:
 
 
 def _write_text(path: Path, text: str, overwrite: bool) -> None:
-    from slowscale.files import write_files
+    from slowscale.core.files import write_files
 
     write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
 
@@ -59,7 +59,7 @@ def schema() -> None:
     """Print the JSON schema of plan files, for editors."""
     from slowscale.plan import Plan
 
-    typer.echo(json.dumps(Plan.model_json_schema(), indent=2))
+    echo(json.dumps(Plan.model_json_schema(), indent=2))
 
 
 def demo(
@@ -74,8 +74,8 @@ def demo(
     import pyarrow.parquet
 
     from slowscale.cli.printing import show_release
+    from slowscale.core.errors import ParameterError
     from slowscale.datasets import establishments
-    from slowscale.errors import ParameterError
     from slowscale.plan import read_plan, run_plan
 
     if folder.exists() and not folder.is_dir():
@@ -92,6 +92,6 @@ def demo(
     except OSError as error:
         reason = error.strerror or error
         raise ParameterError(f"cannot write to the folder {folder} ({reason}): choose another folder") from None
-    typer.echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
+    echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
     show_release(*run_plan(read_plan(plan), overwrite))
-    typer.echo(f"\nTo go through the same steps in a browser: slowscale serve {plan}")
+    echo(f"\nTo go through the same steps in a browser: slowscale serve {plan}")

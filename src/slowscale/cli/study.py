@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from slowscale.cli.shared import Overwrite
+from slowscale.cli.shared import Overwrite, echo
 
 
 def study(
@@ -35,7 +35,7 @@ def study(
     Without --data the data are simulated, like those of the paper. With --data all results are CONFIDENTIAL. A study
     that was interrupted continues where it stopped.
     """
-    from slowscale.errors import ParameterError
+    from slowscale.core.errors import ParameterError
     from slowscale.study.attributes import given_attributes
     from slowscale.study.run import LOSSES, QUICK_REPETITIONS, REPETITIONS, run_study
 
@@ -49,18 +49,16 @@ def study(
     if data is not None:
         columns = list(dict.fromkeys(value or []))
         attributes = given_attributes(data, columns, [name.strip() for name in (by or "").split(",")])
-        typer.echo(
-            f"warning: the results are CONFIDENTIAL: they show exact facts about the records of {data}", err=True
-        )
+        echo(f"warning: the results are CONFIDENTIAL: they show exact facts about the records of {data}", err=True)
     releases = repetitions or (QUICK_REPETITIONS if quick else REPETITIONS)
     try:
         found = run_study(
             out, attributes, releases, loss or LOSSES, None if data is None else str(data), overwrite=overwrite
         )
     except KeyboardInterrupt:
-        typer.echo("\nRun the same command again, and the study continues where it stopped.", err=True)
+        echo("\nRun the same command again, and the study continues where it stopped.", err=True)
         raise
     counts = Counter(finding.verdict for _, finding in found.claims)
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    typer.echo(f"{len(found.claims)} claims of the paper: {verdicts}")
-    typer.echo(f"wrote {found.page}, and the folders {out / 'figures'} and {out / 'data'}")
+    echo(f"{len(found.claims)} claims of the paper: {verdicts}")
+    echo(f"wrote {found.page}, and the folders {out / 'figures'} and {out / 'data'}")

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from slowscale.core.errors import ParameterError
+from slowscale.core.files import free_target, write_files
+from slowscale.core.parameters import Array, check_whole
 from slowscale.datasets.curves import Curve, Summary, split
-from slowscale.errors import ParameterError
-from slowscale.files import free_target, write_files
-from slowscale.parameters import Array, check_whole
 
 BATCH_ROWS = 2**20
 
@@ -124,7 +124,7 @@ def write_establishments(
     overwrite
         Whether to replace an existing file.
     """
-    from slowscale.progress import progress_bar
+    from slowscale.core.progress import progress_bar
 
     target = free_target(path, ".parquet", overwrite)
     batches, written = establishment_batches(records, groups, seed), 0

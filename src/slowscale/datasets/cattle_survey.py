@@ -6,9 +6,9 @@ Table summary-stats gives 5,926 values; the text of Section 6 gives 35,556, whic
 import numpy as np
 import pyarrow as pa
 
+from slowscale.core.errors import ParameterError
+from slowscale.core.parameters import check_whole
 from slowscale.datasets.curves import Curve, Summary, split
-from slowscale.errors import ParameterError
-from slowscale.parameters import check_whole
 
 HEAD = 100  # the survey publishes multiples of 100 head
 CATTLE = Summary((31, 102, 260), 224.8, 13_410, least=1)  # in hundreds of head

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.parameters import Array
+from slowscale.core.parameters import Array
 
 Whole = npt.NDArray[np.int64]
 

@@ -8,7 +8,8 @@ from slowscale.mechanisms.additive import (
     UnitSplitting,
 )
 from slowscale.mechanisms.base import REGISTRY, Mechanism
-from slowscale.mechanisms.comparison import Comparison, Crossover, compare, same_error
+from slowscale.mechanisms.comparison import Comparison, compare, same_error
+from slowscale.mechanisms.crossovers import Crossover
 from slowscale.mechanisms.transformation import TransformationMechanism
 
 # isort: split

@@ -15,9 +15,11 @@ from typing import Any, ClassVar, overload
 import numpy as np
 from scipy import special
 
-from slowscale.errors import ParameterError
-from slowscale.families import PolylogFamily, PowerFamily, Scale, SplittingFamily
-from slowscale.formulas import smallest_offset
+from slowscale.core.errors import ParameterError
+from slowscale.core.families import PolylogFamily, PowerFamily, Scale, SplittingFamily
+from slowscale.core.formulas import smallest_offset
+from slowscale.core.parameters import Array, as_number, check_range, evaluate, lazy, level_quantile
+from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.calibration import (
     SCALE_DEFAULT,
@@ -34,7 +36,6 @@ from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
 from slowscale.noise.log_concave import LogConcaveDensity
-from slowscale.parameters import Array, as_number, check_range, evaluate, lazy, level_quantile
 from slowscale.policy import (
     Certificate,
     Policy,
@@ -55,7 +56,6 @@ from slowscale.sampling.samplers import (
     TruncatedNormal,
     build_envelope,
 )
-from slowscale.typing import ArrayLike, NumberArray, Scalar, UnitLike
 
 # A warning is given if rounding biases results by more than this share of their standard error.
 BIAS_WARNED_OF = 0.1
@@ -72,6 +72,11 @@ class AdditiveMechanism(Mechanism):
     @abstractmethod
     def noise(self) -> SymmetricNoise:
         """The distribution of the noise."""
+
+    @property
+    def _missing_moments(self) -> str:
+        power = self.noise._tail_power
+        return "no mean and no variance" if power <= 2 else "no variance" if power <= 3 else ""
 
     @property
     def policy(self) -> Policy:
@@ -139,9 +144,10 @@ class AdditiveMechanism(Mechanism):
     def bias(self, q: Scalar | ArrayLike | None = None, unit: UnitLike | None = None) -> float | Array:
         """Return E[output] − q: 0 for the ideal output. Rounding to a `unit` coarser than the noise adds a bias.
 
-        Without q, return the largest bias over all sums.
+        Without q, return the largest bias over all sums. If the noise has no mean, there is no E[output]: return nan.
         """
-        return _constant(0.0, q) if unit is None else self._rounded(q, as_unit(unit))[0]
+        mean = self.noise.mean()
+        return _constant(mean, q) if unit is None else mean + self._rounded(q, as_unit(unit))[0]
 
     def _rounded(self, q: Any, unit: Fraction) -> tuple[float | Array, float | Array]:
         """Return bias and standard deviation of the rounded result."""
@@ -321,7 +327,7 @@ class Gaussian(Scale, AdditiveMechanism):
     @lazy
     def noise(self) -> GaussianNoise:
         """The distribution of the noise."""
-        return GaussianNoise(self.sigma)
+        return GaussianNoise(sigma=self.sigma)
 
     @property
     def _sampler(self) -> Sampler:
@@ -330,7 +336,7 @@ class Gaussian(Scale, AdditiveMechanism):
     @property
     def policy(self) -> RootPolicy:
         """Δ²/(2σ²)."""
-        return RootPolicy(1, self.sigma)
+        return RootPolicy(k=1, sigma=self.sigma)
 
     @property
     def tight_policy(self) -> RootPolicy:
@@ -359,7 +365,7 @@ class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
     @lazy
     def noise(self) -> GeneralizedGaussianNoise:
         """The distribution of the noise."""
-        return GeneralizedGaussianNoise(self.sigma, self.p)
+        return GeneralizedGaussianNoise(sigma=self.sigma, p=self.p)
 
     @lazy
     def _sampler(self) -> Sampler:
@@ -372,7 +378,7 @@ class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
     @property
     def pure_policy(self) -> PowerPolicy:
         """(Δ/σ)^p."""
-        return PowerPolicy(self.sigma, self.p)
+        return PowerPolicy(sigma=self.sigma, p=self.p)
 
 
 @dataclass(frozen=True)
@@ -437,7 +443,7 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     @lazy
     def noise(self) -> ExponentialPolylogNoise:
         """The distribution of the noise."""
-        return ExponentialPolylogNoise(self.d, self.sigma, self.a, self.p)
+        return ExponentialPolylogNoise(d=self.d, sigma=self.sigma, a=self.a, p=self.p)
 
     @lazy
     def _sampler(self) -> Sampler:
@@ -455,7 +461,7 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     @property
     def pure_policy(self) -> PolylogPolicy:
         """d·(ln(Δ/σ + a)^p − ln(a)^p)."""
-        return PolylogPolicy(self.d, self.sigma, self.a, self.p)
+        return PolylogPolicy(d=self.d, sigma=self.sigma, a=self.a, p=self.p)
 
 
 @dataclass(frozen=True)
@@ -475,7 +481,7 @@ class UnitSplitting(SplittingFamily, AdditiveMechanism):
     @lazy
     def noise(self) -> GaussianNoise:
         """The distribution of the noise."""
-        return GaussianNoise(self.sigma)
+        return GaussianNoise(sigma=self.sigma)
 
     @property
     def _sampler(self) -> Sampler:
@@ -484,12 +490,12 @@ class UnitSplitting(SplittingFamily, AdditiveMechanism):
     @property
     def policy(self) -> UnitSplittingPolicy:
         """ρ·⌈Δ/threshold⌉²."""
-        return UnitSplittingPolicy(self.threshold, self.sigma)
+        return UnitSplittingPolicy(threshold=self.threshold, sigma=self.sigma)
 
     @property
     def tight_policy(self) -> RootPolicy:
         """Δ²/(2σ²): the pieces of a record are summed again, so that it shifts a single Gaussian."""
-        return RootPolicy(1, self.sigma)
+        return RootPolicy(k=1, sigma=self.sigma)
 
     @property
     def pure_policy(self) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from slowscale.families import ArsinhNormalFamily
+from slowscale.core.families import ArsinhNormalFamily
+from slowscale.core.parameters import lazy
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.noise import ArsinhNormalNoise
-from slowscale.parameters import lazy
 from slowscale.policy import ArsinhNormalPolicy, Policy
 from slowscale.sampling.samplers import Sampler, SinhNormal
 
@@ -36,7 +36,7 @@ class ArsinhNormal(ArsinhNormalFamily, AdditiveMechanism):  # type: ignore[overr
     @lazy
     def noise(self) -> ArsinhNormalNoise:
         """The distribution of the noise."""
-        return ArsinhNormalNoise(self.scale, self.shape)
+        return ArsinhNormalNoise(scale=self.scale, shape=self.shape)
 
     @property
     def _sampler(self) -> Sampler:
@@ -50,4 +50,4 @@ class ArsinhNormal(ArsinhNormalFamily, AdditiveMechanism):  # type: ignore[overr
     @property
     def pure_policy(self) -> ArsinhNormalPolicy:
         """The largest rise of −log density over the distance Δ."""
-        return ArsinhNormalPolicy(self.scale, self.shape)
+        return ArsinhNormalPolicy(scale=self.scale, shape=self.shape)

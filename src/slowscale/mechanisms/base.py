@@ -7,15 +7,15 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self, overload
 
-from slowscale.bounded import BoundedPolicy
-from slowscale.errors import ParameterError, ScaleWarning, UnitWarning
-from slowscale.figures import figure, grid
+from slowscale.core.errors import ParameterError, ScaleWarning, UnitWarning
+from slowscale.core.numbers import figure, grid
+from slowscale.core.parameters import Array, Declared, check_flag, domains
+from slowscale.core.typing import ArrayLike, Functions, NumberArray, Scalar, UnitLike
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.noisy import Noisy
-from slowscale.parameters import Array, Declared, check_flag, domains
 from slowscale.policy import Certificate, Policy, function_name, number
+from slowscale.policy.bounded import BoundedPolicy
 from slowscale.sampling import BitSource
-from slowscale.typing import ArrayLike, Functions, NumberArray, Scalar, UnitLike
 
 ESTIMATORS = ("mean", "median")  # the named estimators of transformation mechanisms
 # All mechanisms by kind, in order of definition. Everything that lists mechanisms is derived from this.
@@ -62,6 +62,11 @@ class Mechanism(Declared, ABC):
     @abstractmethod
     def pure_policy(self) -> Policy | None:
         """The PRDP policy, or None if the mechanism has none."""
+
+    @property
+    def _missing_moments(self) -> str:
+        """Which moments the noise does not have, in words: its mean, its variance, or none."""
+        return ""
 
     @property
     def tight_policy(self) -> Policy:

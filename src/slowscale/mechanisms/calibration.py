@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from slowscale.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
-from slowscale.figures import figure
-from slowscale.parameters import as_number, check_flag, domains, level_quantile
+from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
+from slowscale.core.numbers import figure
+from slowscale.core.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import Policy, number
 from slowscale.policy.base import PURE
 
@@ -189,10 +189,21 @@ def _too_large(mechanism: "Mechanism") -> Iterator[tuple[str, str]]:
             )
 
 
+def _without_moments(mechanism: "Mechanism") -> Iterator[str]:
+    """Yield a sentence on the moments that the noise does not have, if there are such."""
+    if missing := mechanism._missing_moments:
+        yield (
+            f"the noise of {mechanism} has {missing}: some results will be wrong by very much, and averages of results "
+            "do not settle. The intervals are valid. Use a larger d or p, or another mechanism"
+        )
+
+
 def report_unusual(mechanism: "Mechanism", stacklevel: int) -> None:
-    """Warn of parameters above usual values, unless the mechanism is only tried."""
+    """Warn of parameters above usual values and of missing moments, unless the mechanism is only tried."""
     if _searching.get():
         return
+    for words in _without_moments(mechanism):
+        warnings.warn(words, ScaleWarning, stacklevel=stacklevel + 1)
     for name, words in _too_large(mechanism):
         remedy = f"{name} is not a standard deviation; for one, use {type(mechanism).__name__}.calibrate(std=…, at=…)"
         warnings.warn(f"{words}. {remedy}", ScaleWarning, stacklevel=stacklevel + 1)
@@ -237,6 +248,9 @@ def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[
                 'estimator="median"'
             )
             return
+    for words in _without_moments(found):
+        yield words
+        return
     for _, words in _too_large(found):
         yield (
             f"{words}{'' if source is None else f', sigma = {figure(sigma)} ({source})'}. Give a smaller scale, about "

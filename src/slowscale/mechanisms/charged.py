@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 from slowscale.mechanisms.base import Mechanism
 from slowscale.mechanisms.calibration import CLOSED, POLICIES, TIGHT
 from slowscale.policy import Policy
@@ -22,7 +22,7 @@ def charged_policy(mechanism: Mechanism, accounting: str) -> Policy:
     """Return what a record loses through a mechanism by an accounting: every charge and every preview uses this.
 
     >>> from slowscale import Gaussian
-    >>> charged_policy(Gaussian(10), "tight") == Gaussian(10).policy  # the policy of a Gaussian is tight already
+    >>> charged_policy(Gaussian(sigma=10), "tight") == Gaussian(sigma=10).policy  # it is tight already
     True
     """
     return mechanism.tight_policy if accounting == TIGHT else mechanism.policy

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
+from slowscale.core.parameters import lazy
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import add
-from slowscale.parameters import lazy
-from slowscale.sampling import SECRET, BitSource
+from slowscale.sampling import SECRET, BitSource, are_secret
 from slowscale.sampling.exact import Integers, Task, draw
 from slowscale.sampling.samplers import Lift, Normal, Number, Sampler
 
@@ -83,7 +83,7 @@ def draw_additive(sampler: Sampler, sigma: float, sums: Sums, bits: BitSource | 
     """Return the noisy sums in whole units, rounded to nearest, and whether the bits are secret."""
     source = bits if bits is not None else SECRET
     (noise,) = draw(AdditiveTask(sampler, sigma, sums), sums.whole.size, source)
-    return add(sums.whole, noise), source.private
+    return add(sums.whole, noise), are_secret(source)
 
 
 def draw_transformed(
@@ -95,7 +95,7 @@ def draw_transformed(
     if step < 1e-290:
         raise ParameterError(f"sigma must be larger than 1e-280 for a release, got {sigma:g}")
     units, fine = draw(TransformationTask(transform, estimate, sigma, at_random, sums, step), sums.whole.size, source)
-    return units, fine, source.private
+    return units, fine, are_secret(source)
 
 
 def fine_step(sigma: float) -> float:

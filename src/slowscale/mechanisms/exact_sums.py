@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.parameters import as_number
 from slowscale.mechanisms.grid import directed, largest
-from slowscale.parameters import as_number
 from slowscale.sampling.balls import ROUNDING, UNDERFLOW, Ball
 from slowscale.sampling.exact import Integers
 from slowscale.sampling.samplers import Lift, Number

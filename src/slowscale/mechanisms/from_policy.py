@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.parameters import lazy, pairs, real
 from slowscale.mechanisms.additive import AdditiveMechanism, ExponentialPolylog, GeneralizedGaussian
+from slowscale.mechanisms.calibration import unreported
 from slowscale.noise import PointsNoise, ProductNoise, SymmetricNoise
 from slowscale.noise.from_policy import FromPolicyNoise
-from slowscale.parameters import lazy, pairs, real
 from slowscale.policy import (
     PURE,
     PointsPolicy,
@@ -105,10 +106,11 @@ class FromPolicy(AdditiveMechanism):
     def _same(self) -> GeneralizedGaussian | ExponentialPolylog | None:
         """The mechanism of the paper that has this policy, if there is one: its noise has closed forms."""
         policy = self.pure_policy
-        if isinstance(policy, PowerPolicy):
-            return GeneralizedGaussian(policy.sigma, policy.p)
-        if isinstance(policy, PolylogPolicy):
-            return ExponentialPolylog(policy.d, policy.sigma, policy.a, policy.p)
+        with unreported():  # what is unusual is reported of this mechanism
+            if isinstance(policy, PowerPolicy):
+                return GeneralizedGaussian(sigma=policy.sigma, p=policy.p)
+            if isinstance(policy, PolylogPolicy):
+                return ExponentialPolylog(d=policy.d, sigma=policy.sigma, a=policy.a, p=policy.p)
         return None
 
     @lazy
@@ -116,7 +118,8 @@ class FromPolicy(AdditiveMechanism):
         """The distribution of the noise."""
         if self._same is not None:
             return self._same.noise
-        factors = tuple((count, _noise(term)) for count, term in _terms(self.pure_policy))
+        with unreported():
+            factors = tuple((count, _noise(term)) for count, term in _terms(self.pure_policy))
         return factors[0][1] if len(factors) == 1 and factors[0][0] == 1 else ProductNoise(factors)
 
     @lazy
@@ -170,5 +173,5 @@ def _stretched(policy: Policy, factor: float) -> Policy:
 def _noise(term: Any) -> SymmetricNoise:
     """Return the noise of one term of a promise."""
     if isinstance(term, PointsPolicy):
-        return PointsNoise(term.points, term.sigma)
+        return PointsNoise(term.points, sigma=term.sigma)
     return FromPolicy(term).noise

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError
-from slowscale.parameters import as_number
+from slowscale.core.errors import ParameterError
+from slowscale.core.parameters import as_number
 from slowscale.sampling.exact import Integers
 
 # Floats represent all whole numbers up to here exactly.

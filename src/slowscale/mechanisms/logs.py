@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from slowscale.families import LogFamily
-from slowscale.formulas import log1p_ratio
+from slowscale.core.families import LogFamily
+from slowscale.core.formulas import log1p_ratio
+from slowscale.core.parameters import Array
 from slowscale.mechanisms.power_sums import upper_exponential_sums
 from slowscale.mechanisms.transformation import TransformationMechanism, check_estimator
-from slowscale.parameters import Array
 from slowscale.policy import LogPolicy, Policy
 from slowscale.sampling.samplers import Lift, Number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Log(LogFamily, TransformationMechanism):
     """The log transformation (Corollary log_transform): the error grows in proportion to the sum.
 
@@ -39,7 +39,7 @@ class Log(LogFamily, TransformationMechanism):
     @property
     def policy(self) -> Policy:
         """(ln(Δ + a) − ln a)²/(2σ²)."""
-        return LogPolicy(self.sigma, self.a)
+        return LogPolicy(sigma=self.sigma, a=self.a)
 
     def _transform(self, q: Array) -> Array:
         return math.log(self.a) + self._height(q)

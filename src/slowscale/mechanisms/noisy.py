@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slowscale.figures import rounded
+from slowscale.core.numbers import rounded
+from slowscale.core.parameters import lazy
 from slowscale.mechanisms.grid import elementwise, floats, values
-from slowscale.parameters import lazy
 from slowscale.sampling.exact import Integers
 
 if TYPE_CHECKING:

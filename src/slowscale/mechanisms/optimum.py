@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.figures import figure
-from slowscale.parameters import Array, check_whole
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.numbers import figure
+from slowscale.core.parameters import Array, check_whole
 from slowscale.policy import Policy
 from slowscale.policy.base import PURE
 

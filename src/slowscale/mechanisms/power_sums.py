@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from slowscale.core.parameters import Array
 from slowscale.mechanisms.drawing import fine_step
-from slowscale.parameters import Array
 
 # What the floating-point evaluation of a power sum may lose, relative to it.
 POWER_SUM_ERROR = 1e-11

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from scipy import special
 
-from slowscale.parameters import Array
+from slowscale.core.parameters import Array
 
 # How many standard deviations of the noise are integrated over on each side.
 QUADRATURE_SPAN = 45

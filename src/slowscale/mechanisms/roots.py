@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from slowscale.families import RootFamily
-from slowscale.formulas import root, root_rise
+from slowscale.core.families import RootFamily
+from slowscale.core.formulas import root, root_rise
+from slowscale.core.parameters import Array
 from slowscale.mechanisms.power_sums import root_cumulants, upper_power_sums
 from slowscale.mechanisms.transformation import TransformationMechanism, check_estimator
-from slowscale.parameters import Array
 from slowscale.policy import Policy, RootPolicy
 from slowscale.sampling.balls import exact_root
 from slowscale.sampling.samplers import Lift, Number
@@ -21,7 +21,7 @@ from slowscale.sampling.samplers import Lift, Number
 LARGEST_K = 12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Root(RootFamily, TransformationMechanism):
     """The kth root transformation (Corollary kth_root_transform): k = 1 identity, 2 square root, 4 fourth root.
 
@@ -43,7 +43,7 @@ class Root(RootFamily, TransformationMechanism):
     @property
     def policy(self) -> Policy:
         """((Δ + a)^(1/k) − a^(1/k))²/(2σ²)."""
-        return RootPolicy(self.k, self.sigma, self.a)
+        return RootPolicy(k=self.k, sigma=self.sigma, a=self.a)
 
     def _transform(self, q: Array) -> Array:
         return root(q + self.a, self.k)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from slowscale.core.parameters import Array
 from slowscale.noise import SymmetricNoise
-from slowscale.parameters import Array
 
 # Noise counts as wide if it lies within half a unit of 0 with at most this probability.
 WIDE_NOISE = 1e-4

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from slowscale.core.parameters import Array
 from slowscale.mechanisms.additive import BIAS_WARNED_OF, AdditiveMechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.noise.sums import sum_half_widths
-from slowscale.parameters import Array
 
 # Up to this many cells, the intervals of the cells of a transformation are added.
 FEW_CELLS = 5

@@ -5,6 +5,7 @@ meanUnbiasTransform), or unbiased in the median with the least risk (Theorem mdn
 q, so the standard error and the interval of an estimate are computed from the noisy transformed value, not from q.
 """
 
+import math
 from abc import abstractmethod
 from contextlib import suppress
 from fractions import Fraction
@@ -14,18 +15,18 @@ from typing import Any, overload
 import numpy as np
 from scipy import special
 
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.parameters import Array, apply, evaluate, level_quantile
+from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
 from slowscale.mechanisms.base import ESTIMATORS, Mechanism
 from slowscale.mechanisms.drawing import draw_transformed, fine_step
 from slowscale.mechanisms.exact_sums import Sums
-from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floors, shaped, values
+from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floats, floors, shaped, values
 from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
-from slowscale.parameters import Array, apply, evaluate, level_quantile
 from slowscale.sampling import BitSource
-from slowscale.sampling.exact import exact_bounds
+from slowscale.sampling.exact import exact_bounds, upper_logarithm
 from slowscale.sampling.samplers import Lift, Number
-from slowscale.typing import ArrayLike, NumberArray, Scalar, UnitLike
 
 # How many standard deviations of the noise are considered: beyond them lie less than 1e-30 of all draws.
 NOISE_SPAN = 12.0
@@ -36,6 +37,10 @@ WIDE_SPREAD = 20.0
 ROUNDOFF, MARGIN = 2.0**-50, 2.0**-46
 # Transformed values of at least this many standard deviations of the noise are inverted in Arb: floats are too coarse.
 INVERTED_IN_ARB = 2.0**30
+# Noise beyond this many standard deviations has a probability of less than 1e-340.
+FARTHEST_NOISE = 40.0
+# The most digits of an estimate in units. More could be computed, but Python writes no more than 4300.
+MOST_ESTIMATE_DIGITS = 4000
 
 
 class TransformationMechanism(Mechanism):
@@ -298,11 +303,42 @@ class TransformationMechanism(Mechanism):
         sums = Sums.of(q, as_unit(unit))
         if (sums.whole < 0).any():
             raise ParameterError(f"q must be >= 0 for {type(self).__name__}, got a negative sum")
+        self._check_publishable(sums)
         units, fine, private = draw_transformed(
             self._exact_transform, self._exact_estimate, self.sigma, self._rounds_at_random, sums, bits
         )
-        transformed = shaped(fine.astype(np.float64) * fine_step(self.sigma), sums.shape)
-        return Noisy(self, shaped(units, sums.shape), sums.unit, transformed, level, private, sums.on_grid, fine)
+        step = fine_step(self.sigma)
+        transformed = floats(fine, Fraction(step)) if fine.dtype == object else fine * step
+        shape = sums.shape
+        return Noisy(
+            self, shaped(units, shape), sums.unit, shaped(transformed, shape), level, private, sums.on_grid, fine
+        )
+
+    def _check_publishable(self, sums: Sums) -> None:
+        """Raise, before any noise is drawn, if a result could not be represented.
+
+        The transformed value is published as a float, and the estimate is an integer whose digits are all computed.
+        """
+        if not sums.whole.size:
+            return
+        row = int(np.argmax(sums.whole))
+
+        def transformed(lift: Lift) -> Number:
+            return self._exact_transform(sums.value_of(row, lift), lift) + lift(self.sigma) * FARTHEST_NOISE
+
+        def estimate(lift: Lift) -> Number:
+            return self._exact_estimate(transformed(lift), lift) * lift(1 / sums.unit)
+
+        if not upper_logarithm(transformed) < math.log(np.finfo(float).max):
+            raise ParameterError(
+                f"q must have a transformed value that is a float, also with the noise, but {self} transforms the "
+                "largest sum to more than 1e308; use another mechanism, or measure the sums in a larger unit"
+            )
+        if not upper_logarithm(estimate) < MOST_ESTIMATE_DIGITS * math.log(10):
+            raise ParameterError(
+                f"q must have an estimate of at most {MOST_ESTIMATE_DIGITS:,} digits, but that of the largest sum by "
+                f"{self} may have more; use another mechanism, or less noise"
+            )
 
     def _standard_error(self, noisy: Noisy) -> Any:
         """Return the standard deviation at the median estimate of the sum, including the most that rounding can add.

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.formulas import check_concave, probes
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.formulas import check_concave, probes
+from slowscale.core.parameters import Array, apply, real
 from slowscale.mechanisms.transformation import NOISE_SPAN, TransformationMechanism
-from slowscale.parameters import Array, apply, real
 from slowscale.policy import Function, Policy, TransformationPolicy
 from slowscale.sampling.balls import Ball
 from slowscale.sampling.samplers import Lift, Number

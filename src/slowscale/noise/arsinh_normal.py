@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from slowscale import arsinh
-from slowscale.families import ArsinhNormalFamily
+from slowscale.core.families import ArsinhNormalFamily
+from slowscale.core.parameters import Array
+from slowscale.noise import arsinh
 from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array
 
 SQRT2 = math.sqrt(2)
 

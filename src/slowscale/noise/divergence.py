@@ -11,13 +11,17 @@ give a lower bound. The gap between the two falls with the square of the width o
 
 The tight loss is the supremum of d_α/α over all α > 1. Two facts bound it between neighbouring orders α:
 
-- ψ(α) = (α − 1)·d_α is convex and ψ(1) = 0, so it is at most its chord. Beyond the last order its slope is at most the
-  largest L.
+- ψ(α) = (α − 1)·d_α is convex and ψ(1) = 0, so it is at most its chord, and ψ(α)/(α − 1) does not decrease. Beyond the
+  last order its slope is at most the largest L, and so is ψ(α)/(α − 1).
 - A(α)/(α(α − 1)) does not decrease, because sinh(x)/x does not, and ψ <= A. This is the better bound where A is small.
+
+All numbers are 64-bit floats. Each step adds a bound on its rounding, which is named where it is added. The bounds rest
+on what a noise promises and tests check: `_drop` and `_drop_rise` have a relative error of at most EXPONENT_ROUNDING,
+ln p(0) is wrong by at most NORMALISING_ERROR, and a log tail by at most TAIL_ERROR.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -25,15 +29,21 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from slowscale.core.parameters import Array
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array
 
 Flags = npt.NDArray[np.bool_]
 
 # A bound on the relative rounding error of an exponent: 64 units in the last place of its largest term.
 EXPONENT_ROUNDING = 2.0**-46
+# A bound on the relative rounding error of each term of a sum: 4 units in the last place.
+TERM_ROUNDING = 2.0**-50
 # A bound on the error of the log of the density's normalising constant.
 NORMALISING_ERROR = 1e-12
+# A bound on the error of the log of a tail, ten times the accuracy of distribution functions.
+TAIL_ERROR = 1e-9
+# Kinks are kept away from the ends of cells by four times this share of their size: far more than rounding moves them.
+KINK_SLACK = 2.0**-40
 # The noise beyond the quantile with this tail is bounded as a whole.
 FAR_TAIL = 1e-16
 # The ratio of neighbouring ends of the cells before these are split.
@@ -90,11 +100,11 @@ class _Cells:
         """
         width = np.diff(t)
         ends, densities = np.stack([loss[:-1], loss[1:]]), np.stack([density[:-1], density[1:]])
-        curved = bend * width * width / 8 + EXPONENT_ROUNDING * loss[0]
+        curved = bend * width * width / 8
         # Where L falls, it lies between its values at the two ends.
         flat = falls & ~(2 * curved < ends[0] - ends[1])
-        upper = np.where(flat, ends[0], ends + curved)
-        lower = np.where(flat, ends[1], np.maximum(ends - curved, 0.0))
+        upper = np.where(flat, ends[0], ends + curved) * (1 + EXPONENT_ROUNDING)
+        lower = np.where(flat, ends[1], np.maximum(ends - curved, 0.0)) * (1 - EXPONENT_ROUNDING)
         gap = lift + np.fmin(bow * width * width / 8, np.abs(densities[0] - densities[1]))
         return cls(t, width, upper, lower, densities + lift, gap)
 
@@ -103,28 +113,31 @@ class _Cells:
         middle = (self.upper[0] + self.upper[1]) / 2
         value, slope = _log_g(middle, order)
         half = slope * (self.upper[0] - self.upper[1]) / 2
-        size = (1.0 + order) * middle + np.abs(half) + np.abs(self.density).max(axis=0)
-        value = value + (EXPONENT_ROUNDING * size + NORMALISING_ERROR)
+        value = value + self._rounding((1.0 + order) * middle + np.abs(half) + np.abs(value))
         return self._log_integral(value + half + self.density[0], value - half + self.density[1])
 
     def log_lower(self, order: Array) -> Array:
         """Return ln of a lower bound on the integral over each cell, for a column of orders α − 1."""
-        size = (1.0 + order) * self.lower.max(axis=0) + np.abs(self.density).max(axis=0)
-        below = self.density_gap + EXPONENT_ROUNDING * size + NORMALISING_ERROR
         with np.errstate(divide="ignore", invalid="ignore"):
-            left, right = (
-                _log_g(loss, order)[0] + density - below for loss, density in zip(self.lower, self.density, strict=True)
-            )
+            values = [_log_g(loss, order)[0] for loss in self.lower]
+            size = (1.0 + order) * self.lower.max(axis=0) + np.abs(values).max(axis=0)
+            below = self.density_gap + self._rounding(size)
+            left, right = (value + density - below for value, density in zip(values, self.density, strict=True))
             parts = self._log_integral(left, right)
         return np.where(np.isfinite(parts), parts, -np.inf)
+
+    def _rounding(self, size: Array) -> Array:
+        """Return a bound on the error of an exponent, from the size of its terms that depend on L."""
+        fixed = np.abs(self.density).max(axis=0) + np.abs(np.log(self.width))
+        return np.asarray(EXPONENT_ROUNDING * (size + fixed) + NORMALISING_ERROR)
 
     def _log_integral(self, left: Array, right: Array) -> Array:
         """Return ln of the integral of the exponential of a straight line with these values at the ends of a cell."""
         fall = np.abs(left - right)
-        small = fall < 1e-8
-        fall[small] = 1.0
+        level = fall == 0
+        fall[level] = 1.0
         shape = np.log(-np.expm1(-fall) / fall)
-        shape[small] = 0.0
+        shape[level] = 0.0
         return np.asarray(np.maximum(left, right) + np.log(self.width) + shape)
 
     def split(self, parts: npt.NDArray[np.intp]) -> Array:
@@ -134,7 +147,7 @@ class _Cells:
         within = (np.arange(parts.sum()) - np.repeat(first, parts)) / np.repeat(parts, parts)
         ratios = np.log(ends[1:] / ends[:-1])
         inner = np.repeat(ends[:-1], parts) * np.exp(within * np.repeat(ratios, parts))
-        inner[first] = ends[:-1]  # without rounding: a kink must stay an end
+        inner[first] = ends[:-1]  # without rounding: the ends around a kink must stay
         return np.concatenate([[0.0], inner, ends[-1:]])
 
 
@@ -159,7 +172,7 @@ class _Integrals:
         self._cells = [self._outer(np.concatenate([[0.0], outer])), self._inner(np.concatenate([[0.0], inner]))]
         end = outer[-1:]
         self._tail_loss = noise._drop_rise(end, np.array([influence])) * (1 + EXPONENT_ROUNDING)
-        self._log_tail = float(noise._log_tail(end + influence)[0]) - math.log(2)
+        self._log_tail = float(noise._log_tail(end + influence)[0]) - math.log(2) + TAIL_ERROR
         self.largest = max(float(cells.upper.max()) for cells in self._cells)
 
     @property
@@ -168,17 +181,20 @@ class _Integrals:
         return sum(cells.width.size for cells in self._cells)
 
     def _with_kinks(self, ends: Array) -> Array:
-        """Return ends to which the kinks of L and of ln p(z − Δ) are added."""
-        kinks = np.array(self._noise._kinks)
-        if not kinks.size:
-            return ends
+        """Return ends to which two ends around each kink of L and of ln p(z − Δ) are added.
+
+        Rounding moves such a kink, which may be κ − Δ, by less than the distance to these ends. So each kink lies in a
+        narrow cell, where only the values at its ends are used; all other cells have none.
+        """
+        kinks = np.outer(self._noise._kinks, [1 - 4 * KINK_SLACK, 1 + 4 * KINK_SLACK]).ravel()
         kinks = np.concatenate([kinks, kinks - self._influence, self._influence - kinks])
         return np.union1d(ends, kinks[(kinks > ends[0]) & (kinks < ends[-1])])
 
-    def _kink_between(self, low: Array, high: Array) -> Flags:
-        """Return whether there is a kink in each interval: a third derivative does not see how the second one jumps."""
+    def _between_kinks(self, low: Array, high: Array, bound: Array) -> Array:
+        """Return a bound on a derivative where no kink is in the interval from `low` to `high`, else infinity."""
         kinks = np.array(self._noise._kinks)
-        return np.searchsorted(kinks, high * (1 + 1e-12), "right") > np.searchsorted(kinks, low * (1 - 1e-12), "left")
+        after = np.searchsorted(kinks, high * (1 + KINK_SLACK), "right")
+        return np.where(after > np.searchsorted(kinks, low * (1 - KINK_SLACK), "left"), np.inf, bound)
 
     def _outer(self, t: Array) -> _Cells:
         """Return the cells of z = −t < 0."""
@@ -186,8 +202,12 @@ class _Integrals:
         near, far = t[:-1], t[:-1] + influence
         (second, third), (second_far, _) = noise._bends(near), noise._bends(far)
         with np.errstate(over="ignore"):
-            bend = np.where(self._kink_between(near, t[1:] + influence), np.inf, influence * third)
-            bend = np.fmin(bend, second + second_far)
+            bow = self._between_kinks(far, t[1:] + influence, second_far)
+            # Either bound on L'': the two terms by themselves, or Δ times the third derivative between them.
+            bend = np.fmin(
+                self._between_kinks(near, t[1:], second) + bow,
+                self._between_kinks(near, t[1:] + influence, influence * third),
+            )
         return _Cells.of(
             t,
             noise._drop_rise(t, np.full_like(t, influence)),
@@ -195,7 +215,7 @@ class _Integrals:
             near >= noise._concave_from,
             noise._log_peak - noise._drop(t + influence),
             np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) * np.diff(t) / 8),
-            second_far,
+            bow,
         )
 
     def _inner(self, t: Array) -> _Cells:
@@ -203,14 +223,15 @@ class _Integrals:
         noise, influence = self._noise, self._influence
         far = influence - t[1:]
         (second, _), (second_far, _) = noise._bends(t[:-1]), noise._bends(far)
+        bow = self._between_kinks(far, influence - t[:-1], second_far)
         return _Cells.of(
             t,
             noise._drop_rise(t, influence - 2 * t),
-            second + second_far,
+            self._between_kinks(t[:-1], t[1:], second) + bow,
             np.ones_like(far, bool),
             noise._log_peak - noise._drop(influence - t),
             np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) * np.diff(t) / 8),
-            second_far,
+            bow,
         )
 
     def split(self, orders: Array, precision: float) -> None:
@@ -233,21 +254,36 @@ class _Integrals:
     def log_upper(self, orders: Array) -> Array:
         """Return ln of upper bounds on A at orders α − 1."""
         column = orders[:, None]
-        parts = [np.logaddexp.reduce(cells.log_upper(column), axis=1) for cells in self._cells]
-        beyond = _log_g(self._tail_loss, column)[0][:, 0] + self._log_tail
-        return np.asarray(np.logaddexp.reduce([*parts, beyond]))
+        beyond = _log_g(self._tail_loss, column)[0]
+        beyond = beyond + EXPONENT_ROUNDING * ((1 + column) * self._tail_loss + np.abs(beyond)) + self._log_tail
+        logs, rounding = _log_sum([*(cells.log_upper(column) for cells in self._cells), beyond])
+        return logs + rounding
 
     def log_lower(self, orders: Array) -> Array:
         """Return ln of lower bounds on A at orders α − 1."""
-        parts = [np.logaddexp.reduce(cells.log_lower(orders[:, None]), axis=1) for cells in self._cells]
-        return np.asarray(np.logaddexp.reduce(parts))
+        logs, rounding = _log_sum([cells.log_lower(orders[:, None]) for cells in self._cells])
+        return logs - rounding
+
+
+def _log_sum(parts: Sequence[Array]) -> tuple[Array, Array]:
+    """Return ln of the sum of the exponentials of each row, and a bound on its rounding error.
+
+    The largest of the n terms is 1. Each term exp(−x) is wrong by at most x·exp(−x) < 1/2 and a few units in the last
+    place of 1; the sum, in whatever order, adds n − 1 roundings.
+    """
+    terms = np.concatenate(parts, axis=1)
+    top = np.maximum(terms.max(axis=1), -1e300)
+    with np.errstate(divide="ignore"):
+        logs = top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
+    return logs, TERM_ROUNDING * (terms.shape[1] + 1 + np.abs(top))
 
 
 def _first_end(noise: SymmetricNoise, influence: float) -> float:
     """Return a t so near to 0 that the cell from 0 to t matters little, although L is only known to be at most L(0)."""
     t = influence * 10.0 ** -np.arange(0.0, 290.0, 0.5)
     t = t[t > 1e-280]
-    near = noise._drop(t) <= 1e-5 * min(1.0, float(noise._drop(np.array([influence]))[0]))
+    # The tolerance decides between a power and its root in the same way whatever the units are.
+    near = noise._drop(t) <= 1e-5 * (1 + 1e-9) * min(1.0, float(noise._drop(np.array([influence]))[0]))
     return float(t[near.argmax()] if near.any() else t[-1]) * 1e-3
 
 
@@ -271,27 +307,35 @@ class _Orders:
         return cls(integrals.log_upper, integrals.largest, orders, integrals.log_upper(orders))
 
     @property
+    def psi(self) -> Array:
+        """Upper bounds on ψ at the orders: ψ(α)/(α − 1) is at most its later values, and at most the largest L."""
+        slopes = np.logaddexp(0.0, self.logs) / self.orders * (1 + EXPONENT_ROUNDING)
+        return self.orders * np.minimum.accumulate(np.append(slopes, self.largest)[::-1])[:0:-1]
+
+    @property
     def values(self) -> Array:
         """ψ(α)/(α(α − 1)) at the orders."""
-        return np.asarray(np.logaddexp(0.0, self.logs) * (1 + EXPONENT_ROUNDING) / (self.orders * (self.orders + 1)))
+        return self.psi / (self.orders * (self.orders + 1))
 
     def suprema(self) -> tuple[Array, Array]:
         """Return bounds on the supremum below the first order, between neighbouring ones and beyond the last.
 
         The second array says where each chord has its supremum.
         """
-        x, psi = np.append(0.0, self.orders), np.append(0.0, np.logaddexp(0.0, self.logs) * (1 + EXPONENT_ROUNDING))
+        x, psi = np.append(0.0, self.orders), np.append(0.0, self.psi)
         slopes = np.append(np.diff(psi) / np.diff(x), self.largest)
         ends = np.append(self.orders, np.inf)
-        # A chord is slope·(x − root), x = α − 1. Divided by x(x + 1), it is largest at root + √(root² + root).
+        # A chord is slope·(x − root), x = α − 1. Divided by x(x + 1), it is largest at root + √(root² + root), and flat
+        # there, so that rounding of this place does not matter. As ψ/x does not decrease, no root is below 0 but by
+        # rounding, and no digits cancel in a chord that starts from ψ.
         root = np.maximum(x - psi / slopes, 0.0)
         at = np.clip(root + np.sqrt(root * root + root), x, ends)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            chords = slopes * (at - root) / (at * (at + 1))
+        with np.errstate(invalid="ignore"):
+            chords = (psi + slopes * (at - x)) / (at * (at + 1))
         chords[0], at[0] = slopes[0], self.orders[0]
         with np.errstate(over="ignore"):
-            rises = np.append(np.exp(self.logs) / (self.orders * (self.orders + 1)) * (1 + EXPONENT_ROUNDING), np.inf)
-        return np.fmin(chords, rises), at
+            rises = np.append(np.exp(self.logs) / (self.orders * (self.orders + 1)), np.inf)
+        return np.fmin(chords, rises) * (1 + EXPONENT_ROUNDING), at
 
     def close(self, precision: float) -> None:
         """Add orders until the supremum over all orders is close to the largest value at one of them."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from slowscale.families import PolylogFamily
-from slowscale.formulas import log1p_ratio, polylog_rise, power_rise
+from slowscale.core.families import PolylogFamily
+from slowscale.core.formulas import log1p_ratio, polylog_rise, power_rise
+from slowscale.core.parameters import Array, lazy
 from slowscale.noise.log_concave import LogConcaveDensity, solve
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, lazy
 
 # Bounds on derivatives are not smaller than this, so that underflow does not make them 0.
 SMALLEST_BEND = 1e-300
@@ -142,6 +142,10 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
         high = np.full_like(low, self._tail_inverse_at(np.log([0.5]))[0] * (1 + 1e-12))
         y[inside] = solve(self._log_center_at, np.log(center[inside]), low, high)
         return self._from_coordinate(y)
+
+    @property
+    def _tail_power(self) -> float:
+        return self.d if self.p == 1 else math.inf
 
     def _log_moment(self, order: int) -> float:
         scale = order * math.log(self.a)

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from slowscale.errors import ParameterError
-from slowscale.families import PointsFamily
+from slowscale.core.errors import ParameterError
+from slowscale.core.families import PointsFamily
+from slowscale.core.formulas import LEAST, MOST, stretched_points
+from slowscale.core.parameters import Array, lazy
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
 from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
 from slowscale.noise.log_concave import LogConcaveDensity, solve
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, lazy
 
 # Noise whose log is typically larger than this is refused: it could not be released.
 LARGEST_LOG = 600.0
@@ -175,6 +176,19 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
         PointsFamily._check(self)
         FromPolicyNoise._check(self)
 
+    @lazy
+    def _scale(self) -> float:
+        """The size with a loss of 1: σ alone says nothing, because the points have a scale of their own."""
+        reaching = (piece for piece, (_, end) in zip(self.pieces, self.curve, strict=True) if end >= 1)
+        size, loss, exponent = next(reaching, self.pieces[-1])
+        log = math.log(size) - math.log(loss) / exponent
+        # In units of it, all sizes must be allowed as sizes of points.
+        least, most = math.log(self.curve[-1][0] / MOST), math.log(self.curve[0][0] / LEAST)
+        return math.exp(min(max(log, least + 1), most - 1))
+
+    def _standard(self) -> SymmetricNoise:
+        return _stretched(self, 1 / self._scale)
+
     @property
     def _kinks(self) -> tuple[float, ...]:
         return self.ends
@@ -291,11 +305,13 @@ class ProductNoise(FromPolicyNoise):
         """The scale of the first factor."""
         return self.factors[0][1].sigma
 
+    @lazy
+    def _scale(self) -> float:
+        """The smallest scale of a factor."""
+        return min(noise._scale for _, noise in self.factors)
+
     def _standard(self) -> "ProductNoise":
-        scaled = (
-            (count, replace(noise, sigma=noise.sigma / self.sigma))  # type: ignore[type-var]
-            for count, noise in self.factors
-        )
+        scaled = ((count, _stretched(noise, 1 / self._scale)) for count, noise in self.factors)
         return ProductNoise(tuple(scaled))
 
     @property
@@ -305,6 +321,10 @@ class ProductNoise(FromPolicyNoise):
     @property
     def _concave_from(self) -> float:
         return max(noise._concave_from for _, noise in self.factors)
+
+    @property
+    def _tail_power(self) -> float:
+        return sum(count * noise._tail_power for count, noise in self.factors)
 
     def _drop(self, z: Array) -> Array:
         return np.asarray(sum(count * noise._drop(z) for count, noise in self.factors))
@@ -324,6 +344,14 @@ class ProductNoise(FromPolicyNoise):
 
     def _elasticity(self, z: Array) -> Array:
         return np.asarray(sum(count * _elasticity(noise, z) for count, noise in self.factors))
+
+
+def _stretched(noise: Any, factor: float) -> SymmetricNoise:
+    """Return the noise times a factor."""
+    if isinstance(noise, PointsNoise):
+        return PointsNoise(stretched_points(noise.curve, factor))
+    stretched: SymmetricNoise = replace(noise, sigma=noise.sigma * factor)
+    return stretched
 
 
 def _elasticity(noise: SymmetricNoise, z: Array) -> Array:

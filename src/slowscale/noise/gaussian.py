@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from slowscale.families import Scale
+from slowscale.core.families import Scale
+from slowscale.core.parameters import Array
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array
 
 SQRT2 = math.sqrt(2)
 
@@ -17,7 +17,7 @@ SQRT2 = math.sqrt(2)
 class GaussianNoise(Scale, SymmetricNoise):
     """Density proportional to exp(−z²/(2σ²)).
 
-    >>> round(GaussianNoise(2).isf(0.025), 4)
+    >>> round(GaussianNoise(sigma=2).isf(0.025), 4)
     3.9199
     """
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from slowscale.families import PowerFamily
+from slowscale.core.families import PowerFamily
+from slowscale.core.parameters import Array, lazy
 from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, lazy
 
 # Below this, scipy's incomplete gamma function is close to underflow; above it, it is accurate.
 SMALLEST_TAIL = 1e-280

@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 from scipy import special
 
-from slowscale.errors import SlowscaleError
-from slowscale.parameters import Array
+from slowscale.core.errors import SlowscaleError
+from slowscale.core.parameters import Array
 
 # The density is negligible where h is this far below its peak: exp(−40) is less than half a unit in the last place.
 NEGLIGIBLE_DROP = 40.0

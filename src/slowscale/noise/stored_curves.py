@@ -1,15 +1,18 @@
-"""Tight curves kept for the next time: in memory, and in files of the user's cache folder or of the package.
+"""Tight curves kept for the next time: in memory, and in files of the package or of the user's cache folder.
 
-A curve takes seconds to compute and depends only on the shape of the noise and on the precision. The folder is that of
-the operating system for caches, or the one that the environment variable SLOWSCALE_CACHE names. A file is used only if
-its checksum is right and some of its bounds, chosen at random, are computed again with the same result. This finds
-damaged files. It is no protection against somebody who can write to the folder.
+A curve takes seconds to compute and depends only on the shape of the noise and on the precision. Curves of the package
+come first. The cache folder is that of the operating system, or the one that the environment variable SLOWSCALE_CACHE
+names. A curve decides what a record loses, so a file of the cache is used only if nobody but the user and root can have
+written it: the file, the folder and the folders above belong to them, and others cannot write to them. Besides, its
+checksum must be right and some of its bounds, chosen at random, are computed again. This finds damaged files.
 """
 
 import hashlib
 import json
 import os
+import stat
 import threading
+import warnings
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -17,17 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import EngineError
-from slowscale.files import write_files
-from slowscale.formulas import tanh_bound
+from slowscale.core.errors import CacheWarning, EngineError
+from slowscale.core.files import write_files
+from slowscale.core.formulas import tanh_bound
+from slowscale.core.parameters import Array
+from slowscale.core.progress import progress_bar
 from slowscale.noise.divergence import TightLoss, far_end, tight_loss
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.noise.tight_curve import BOUND_SHARE, TightCurve, build_curve
-from slowscale.parameters import Array
-from slowscale.progress import progress_bar
 
 # Changes whenever the computation changes, so that files of earlier versions are not used.
-VERSION = 1
+VERSION = 2
 # The curves of usual shapes are part of the package; `python -m slowscale.noise.usual_curves` writes them.
 PACKAGE_FOLDER = Path(__file__).parent / "curves"
 # How many bounds of a file are computed again before it is used.
@@ -55,13 +58,41 @@ def tight_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
 
 
 def _find(noise: SymmetricNoise, precision: float) -> TightCurve:
-    for folder in (cache_folder(), PACKAGE_FOLDER):
-        if (curve := read_curve(folder, noise, precision)) is not None:
-            return curve
+    if (curve := read_curve(PACKAGE_FOLDER, noise, precision)) is not None:
+        return curve
+    folder = cache_folder()
+    trusted = _is_trusted(folder / curve_file(noise, precision))
+    if trusted and (curve := read_curve(folder, noise, precision)) is not None:
+        return curve
     curve = compute_curve(noise, precision)
-    with suppress(OSError, EngineError):  # if it cannot be kept, it is computed again next time
-        write_curve(cache_folder(), noise, curve)
+    if trusted:
+        with suppress(OSError, EngineError):  # if it cannot be kept, it is computed again next time
+            write_curve(folder, noise, curve)
     return curve
+
+
+def _is_trusted(path: Path) -> bool:
+    """Return whether only the user and root can have written a file, or can write it; warn if others can."""
+    if not hasattr(os, "geteuid"):  # the modes of files say nothing on Windows
+        return True
+    for place in (path, *path.parents):
+        try:
+            found = os.lstat(place)
+        except OSError:
+            continue  # it is not there, or cannot be read
+        # In a folder above with the sticky bit, such as /tmp, others cannot replace what is not theirs.
+        shared = place not in (path, path.parent) and found.st_mode & stat.S_ISVTX
+        if found.st_uid in (0, os.geteuid()) and (shared or not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+            continue
+        warnings.warn(
+            f"the curve cache {path.parent} is not used for this curve, because other users can change {place}, and so "
+            "the losses that are stated. Let it belong to you and be writable for you only, or name another folder in "
+            "the environment variable SLOWSCALE_CACHE",
+            CacheWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def closed_bound(noise: SymmetricNoise, influence: Array) -> Array:
@@ -82,11 +113,12 @@ def compute_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
 
 
 def cache_folder() -> Path:
-    """Return the folder for curves."""
+    """Return the folder for curves, without symbolic links."""
     import platformdirs
 
     given = os.environ.get("SLOWSCALE_CACHE")
-    return Path(given).expanduser() if given else Path(platformdirs.user_cache_dir("slowscale", appauthor=False))
+    folder = Path(given).expanduser() if given else Path(platformdirs.user_cache_dir("slowscale", appauthor=False))
+    return folder.resolve()
 
 
 def _description(noise: SymmetricNoise, precision: float) -> str:
@@ -113,8 +145,12 @@ def write_curve(folder: Path, noise: SymmetricNoise, curve: TightCurve) -> None:
         with open(place, "wb") as file:
             np.savez_compressed(file, description=description, checksum=checksum, **arrays)
 
-    folder.mkdir(parents=True, exist_ok=True)
-    write_files({folder / curve_file(noise, curve.precision): write}, overwrite=True)
+    for place in reversed((folder, *folder.parents)):
+        if not place.exists():
+            place.mkdir(mode=0o700, exist_ok=True)
+    # Whatever the umask is, others must not be able to write to the cache, or the file would not be used.
+    own = folder != PACKAGE_FOLDER
+    write_files({folder / curve_file(noise, curve.precision): write}, overwrite=True, confidential=own)
 
 
 def read_curve(folder: Path, noise: SymmetricNoise, precision: float) -> TightCurve | None:

@@ -21,8 +21,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from slowscale.core.parameters import Array, lazy, level_quantile
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, lazy, level_quantile
 
 # The least number of cells in half of an interval, and the least number of cells divided by √n: averaging adds a
 # variance of n·h²/12, which is then below 0.001 of the square of half of the half-width.

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from slowscale.errors import ParameterError
-from slowscale.parameters import Array, Declared, as_number, evaluate, level_quantile
-from slowscale.typing import ArrayLike, Scalar
+from slowscale.core.errors import ParameterError
+from slowscale.core.parameters import Array, Declared, as_number, evaluate, level_quantile
+from slowscale.core.typing import ArrayLike, Scalar
 
 LOG_HALF = math.log(0.5)
 
@@ -84,8 +84,13 @@ class SymmetricNoise(Declared, ABC):
         """Return the supremum of ln p(z)/p(z + Δ) over all z, or more: at z = 0 if `_drop` is concave."""
         return self._drop(influence)
 
+    @property
+    def _scale(self) -> float:
+        """A size that is typical of the noise. What has no closed form is computed in units of it (`_standard`)."""
+        return self.sigma
+
     def _standard(self) -> "SymmetricNoise":
-        """Return the same noise with scale 1."""
+        """Return the same noise in units of `_scale`."""
         return replace(self, sigma=1.0)  # type: ignore[type-var]
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,6 +118,14 @@ class SymmetricNoise(Declared, ABC):
     @abstractmethod
     def _center_inverse(self, center: Array) -> Array:
         """Return the z with P(|Z| <= z) = center, for 0 <= center <= 1/2."""
+
+    @property
+    def _tail_power(self) -> float:
+        """The power of 1/|z| with which the density falls; infinite if it falls faster than every power.
+
+        The moment of an order exists if it is larger than the order plus 1.
+        """
+        return math.inf
 
     @abstractmethod
     def _log_moment(self, order: int) -> float:
@@ -204,7 +217,7 @@ class SymmetricNoise(Declared, ABC):
     def moment(self, order: int) -> float:
         """Return E Z^order for an integer order >= 0; infinite moments are inf, undefined odd moments are nan."""
         absolute = self.absolute_moment(order)
-        return absolute if order % 2 == 0 else math.nan if absolute == math.inf else 0.0
+        return absolute if order % 2 == 0 else 0.0 if self._tail_power > order + 1 else math.nan
 
     def mean(self) -> float:
         """Return E Z: 0, or nan if it does not exist."""

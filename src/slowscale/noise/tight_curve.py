@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slowscale.core.parameters import Array, lazy
 from slowscale.noise.divergence import TightLoss, far_end, tight_loss
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, lazy
 
 FIRST_INFLUENCE, LAST_INFLUENCE = 1e-9, 1e15
 LARGEST_INFLUENCE = 1e300  # larger ones, which may be infinite by overflow, are read as this
@@ -148,7 +148,8 @@ def build_curve(
         return seen[-1].upper
 
     node = _by_group_privacy(bound, logs, upper, precision)
-    slope, before = 2.0, node - 1
+    # The first slope is the largest possible one. The bounds by group privacy are looser, so they do not give a slope.
+    slope, before = 2.0, -1
     while node <= count:
         upper[node] = bound(math.exp(logs[node]))
         if before >= 0:

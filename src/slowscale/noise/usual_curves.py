@@ -14,10 +14,10 @@ PRECISION = 0.01
 ARSINH_SHAPES = (0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0, 4.0)
 # The polylog is that of the examples: its standard deviation is 75.
 USUAL: tuple[SymmetricNoise, ...] = (
-    GeneralizedGaussianNoise(1, 0.5),
-    GeneralizedGaussianNoise(1, 1),
-    ExponentialPolylogNoise(0.23783644562980624),
-    *(ArsinhNormalNoise(1, shape) for shape in ARSINH_SHAPES),
+    GeneralizedGaussianNoise(sigma=1, p=0.5),
+    GeneralizedGaussianNoise(sigma=1, p=1),
+    ExponentialPolylogNoise(d=0.23783644562980624),
+    *(ArsinhNormalNoise(scale=1, shape=shape) for shape in ARSINH_SHAPES),
 )
 
 

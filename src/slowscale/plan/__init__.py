@@ -7,12 +7,13 @@ are reported with the line and the field, and without values that may hold a pas
 
 from slowscale.plan.charging import check_charge, check_room, open_account
 from slowscale.plan.checking import Checked, check_columns, check_plan, preview_plan
+from slowscale.plan.finishing import finish_plan
 from slowscale.plan.mechanisms import MECHANISMS, PARAMETERS, CapPlan, MechanismPlan
 from slowscale.plan.mistakes import locate
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, existing_outputs
 from slowscale.plan.reading import read_plan
-from slowscale.plan.running import inspect_plan, inspect_tables, run_plan, run_quantiles
+from slowscale.plan.running import describe_matches, inspect_plan, inspect_tables, run_plan, run_quantiles
 from slowscale.plan.starting import EXAMPLE, plan_address, plan_for, proposed_name, starting_plan
 
 __all__ = [
@@ -28,7 +29,9 @@ __all__ = [
     "check_outputs",
     "check_plan",
     "check_room",
+    "describe_matches",
     "existing_outputs",
+    "finish_plan",
     "inspect_plan",
     "inspect_tables",
     "locate",

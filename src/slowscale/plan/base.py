@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 
 
 class PlanPart(BaseModel):
@@ -61,7 +61,7 @@ def check_local(path: str) -> str:
 
 def _check_types(types: dict[str, str]) -> dict[str, str]:
     if types:
-        from slowscale.tables.conversion import check_types
+        from slowscale.data.conversion import check_types
 
         with as_value_errors():
             check_types(types)

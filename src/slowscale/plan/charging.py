@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger
-from slowscale.accounting.record import plain_label
-from slowscale.errors import CapError
+from slowscale.accounting.record import folded, plain_label
+from slowscale.core.errors import CapError
 from slowscale.plan.models import Plan
 
 if TYPE_CHECKING:
+    from slowscale.release.session import Session
     from slowscale.sampling import BitSource
-    from slowscale.session import Session
 
 PLAN_REMEDY = (
     "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
@@ -56,12 +56,12 @@ def open_session(
     bits
         A source of bits other than the secret one.
     """
-    from slowscale.session import Session
+    from slowscale.release.session import Session
 
     data = plan.data
-    return Session(
+    return Session._charging(
+        accountant,
         **({"data": data.location, **data.reading_options} if source is None else source),
-        ledger=accountant,
         dataset=data.name,
         accounting=plan.accounting,
         protect=data.protect,
@@ -99,7 +99,7 @@ def check_charge(plan: Plan, account: Account) -> bool:
 
     Return False if that cannot be known yet: a partition's labels may be in a file or in the data, which are not read.
     """
-    from slowscale.refusals import explained
+    from slowscale.accounting.refusals import explained
 
     charge = _charge(plan)
     if charge is None:
@@ -120,13 +120,17 @@ def _charge(plan: Plan) -> Charge | None:
 
 
 def _single_charge(plan: Plan) -> Charge | None:
-    keys = plan.keys
+    from slowscale.data import rowwise
+    from slowscale.data.keys import Keys
+
+    keys, columns = plan.keys, {folded(name) for name in plan.policy.columns}
+    meanings = rowwise.meanings(plan.data.derive, {})
+    derived = {name: form for name, form in meanings.items() if name in columns}
     if keys is None or keys.partition is None:
-        return Charge(plan.policy, protects=plan.data.protect)
+        return Charge(plan.policy, protects=plan.data.protect, derived=derived)
     if keys.cross is None:
         return None
-    from slowscale.tables.keys import Keys
-
     cells = Keys.cross(keys.cross)
     labels = tuple(plain_label(label) for (label,) in cells.project(keys.partition))
-    return Charge(plan.policy, None, keys.partition, labels, cells.kinds[keys.partition], plan.data.protect)
+    part = keys.partition, labels, cells.kinds[keys.partition]
+    return Charge(plan.policy, None, *part, plan.data.protect, derived=derived)

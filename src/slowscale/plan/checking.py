@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slowscale.accounting import Account
-from slowscale.errors import CapError, ConfidentialWarning, DataError, ParameterError, SlowscaleError
+from slowscale.core.errors import CapError, ConfidentialWarning, DataError, ParameterError, SlowscaleError
 from slowscale.plan.charging import check_charge, open_ready, open_session
 from slowscale.plan.inputs import DataPlan
 from slowscale.plan.models import Plan
-from slowscale.plan.outputs import check_outputs, existing_outputs
-from slowscale.plan.query import session_query, takes_keys_from_data
+from slowscale.plan.outputs import check_outputs, existing_outputs, signing_key
+from slowscale.plan.query import plan_request, takes_keys_from_data
 
 if TYPE_CHECKING:
-    from slowscale.session import Session, SetPreview
+    from slowscale.release.preview import Preview
+    from slowscale.release.session import Session
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Checked:
     caps_checked: bool
     columns_checked: bool
     existing: tuple[str, ...]
-    preview: "SetPreview | None" = None
+    preview: "Preview | None" = None
 
 
 def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
@@ -61,6 +62,7 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
         Whether existing outputs may be replaced.
     """
     check_outputs(plan, overwrite=True)
+    signing_key(plan)
     account = open_ready(plan).account
     refusal: SlowscaleError | None = None
     caps_checked = columns_checked = True
@@ -83,28 +85,24 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
 def check_columns(plan: Plan, account: Account) -> bool:
     """Try the release on a table that has the columns of the data and no records, with a copy of the account."""
     with _outlined(plan, account) as session:
-        session.release(session_query(plan, session, stand_in=True))
+        session.release(plan_request(plan, session, stand_in=True))
     return True
 
 
-def preview_plan(plan: Plan, account: Account) -> "SetPreview":
+def preview_plan(plan: Plan, account: Account) -> "Preview":
     """Return the cost and the accuracy of each table of a plan. No record is read.
 
     Cells that are public in the data are replaced by one cell, and tables that are derived from them are left out.
     """
-    from slowscale.table_set import TableSet
-
     with _outlined(plan, account) as session:
-        tables = session_query(plan, session, stand_in=True)
-        assert isinstance(tables, TableSet)
-        return session.preview(tables)
+        return session.preview(plan_request(plan, session, stand_in=True))
 
 
 @contextmanager
 def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
     """Open a session on a table that has the columns of the data and no records, with a copy of the account."""
+    from slowscale.data.outlines import outline
     from slowscale.sampling import KnownBits
-    from slowscale.tables.outlines import outline
 
     with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
         _check_headers(plan.data)
@@ -114,8 +112,8 @@ def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
 
 def _check_headers(data: DataPlan) -> None:
     """Raise if the header of a CSV file is longer than one line."""
-    from slowscale.tables import textfiles
-    from slowscale.tables.sources import matching_files
+    from slowscale.data import textfiles
+    from slowscale.data.sources import matching_files
 
     form = textfiles.CsvFormat.of(data.reading_options["csv"])
     if form.header is not None or not form.quote:

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slowscale.plan.base import FilePath, Label, PlanPart, Types, as_value_errors, given_words
 
-DATABASE_FILES = ("duckdb://", "sqlite://")  # addresses of databases that are a file
+DATABASE_FILE = "duckdb://"  # the address of a database that is a file
 
 
 class CsvPlan(PlanPart):
@@ -24,7 +24,7 @@ class CsvPlan(PlanPart):
 
     @model_validator(mode="after")
     def _check_format(self) -> "CsvPlan":
-        from slowscale.tables.textfiles import CsvFormat
+        from slowscale.data.textfiles import CsvFormat
 
         with as_value_errors():
             CsvFormat.of(self.settings)
@@ -117,8 +117,8 @@ class DataPlan(PlanPart):
 
     @property
     def is_database_file(self) -> bool:
-        """Whether the records are in a database that is a file, as with DuckDB and SQLite."""
-        return self.database is not None and self.database.lower().startswith(DATABASE_FILES)
+        """Whether the records are in a database that is a file, as with DuckDB."""
+        return self.database is not None and self.database.lower().startswith(DATABASE_FILE)
 
 
 class KeysPlan(PlanPart):
@@ -175,7 +175,7 @@ class KeysPlan(PlanPart):
     @model_validator(mode="after")
     def _check_columns(self) -> "KeysPlan":
         if self.cross is not None:
-            from slowscale.tables.keys import Keys
+            from slowscale.data.keys import Keys
 
             with as_value_errors():
                 columns = Keys.cross(self.cross).columns

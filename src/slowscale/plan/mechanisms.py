@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, create_model, field_validator, model_validator
 
-from slowscale.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.calibration import CLOSED, LEVEL, POLICIES, TIGHT
 from slowscale.mechanisms.grid import as_unit
-from slowscale.parameters import Domain, domains, tables
 from slowscale.plan.base import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_value_errors, given_words
 from slowscale.policy import ConstantPolicy, Policy
 

@@ -8,8 +8,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slowscale.accounting import RecordPolicy
 from slowscale.accounting.record import COUNT, folded
-from slowscale.columns import ColumnPolicy, column_policies, record_policy
-from slowscale.errors import SlowscaleError
+from slowscale.accounting.sizes import RecordSize, read_sizes
+from slowscale.core.errors import SlowscaleError
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import TIGHT
 from slowscale.mechanisms.charged import charged_policy
@@ -21,7 +21,8 @@ from slowscale.plan.publication import PublicationPlan
 from slowscale.plan.tables import HierarchyPlan, TablePlan, own_parts, table_chain
 from slowscale.plan.toml import toml_key
 from slowscale.policy import Policy
-from slowscale.sizes import RecordSize, read_sizes
+from slowscale.release.columns import ColumnPolicy, column_policies, record_policy
+from slowscale.release.request import ONLY
 
 OUTPUT_ENDINGS = {"parquet": ".parquet", "csv": ".csv", "report": ".html"}
 
@@ -34,7 +35,7 @@ class LedgerPlan(PlanPart):
         {},
         description='The caps, by column: "count" is for the number of records, where policies are compared at size 1; '
         '"*" is for every stored column without a cap of its own, and for the count if that has none, but not for '
-        "derived columns. They are fixed when the ledger is created; `slowscale ledger raise-cap` can change them.",
+        "derived columns. They are fixed when the ledger is created; `slowscale ledger set-cap` can change them.",
     )
 
 
@@ -48,9 +49,9 @@ class OutputPlan(PlanPart):
     report: FilePath | None = Field(None, description="A report for readers, as one HTML file.")
     sign: FilePath | None = Field(
         None,
-        description="The private key (Ed25519, PEM) that signs the files, those of each folder together, in a file "
-        "that ends in .sig. `slowscale keygen` makes keys. The passphrase of an encrypted key is taken from the "
-        "environment variable SLOWSCALE_KEY_PASSPHRASE.",
+        description="The secret key that signs the files, with SHA256SUMS and SHA256SUMS.minisig in each folder. "
+        "`slowscale keygen` makes keys. The passphrase of an encrypted key is taken from the environment variable "
+        "SLOWSCALE_KEY_PASSPHRASE.",
     )
     folder: FilePath | None = Field(
         None,
@@ -91,7 +92,8 @@ class ReportPlan(PlanPart):
     sizes: list[float | dict[str, str | float]] | dict[str, float | dict[str, float]] = Field(
         description="The sizes of example records, such as "
         '{ name = "largest firm", emp = 150_000 }, or { name = "largest firm", size = 4e10 } for one size in all '
-        'columns. One name must contain the word "largest". Never look the sizes up in the records.'
+        "columns; if entities are protected, `count` is the number of records of one in a cell, and 1 is assumed "
+        'without it. One name must contain the word "largest". Never look the sizes up in the records.'
     )
 
     @field_validator("sizes", mode="before")
@@ -258,9 +260,9 @@ class Plan(PlanPart):
 
     @property
     def drawn(self) -> "dict[str, Plan]":
-        """The drawn tables, each as a plan for this table alone; a plan for one table has the name ""."""
+        """The drawn tables, each as a plan for this table alone."""
         if not self.table:
-            return {"": self}
+            return {ONLY: self}
         return {
             part.name: self.model_copy(
                 update={**own_parts(part, self.sums, self.count), "table": [], "hierarchy": [], "report": None}
@@ -343,12 +345,22 @@ class Plan(PlanPart):
         return [part.name for part in self.table] or None
 
     @property
-    def signatures(self) -> dict[str, list[str]]:
-        """The signature files to write, each with the files that it is for: those of one folder."""
+    def signed_files(self) -> dict[str, list[str]]:
+        """The files that the release signs, by their folders; empty for a plan without a key."""
         folders: dict[str, list[str]] = {}
         for path in self.written_files if self.output.sign is not None else ():
             folders.setdefault(os.path.realpath(os.path.dirname(path)), []).append(path)
-        return {f"{paths[0]}.sig": paths for paths in folders.values()}
+        return folders
+
+    @property
+    def signatures(self) -> list[str]:
+        """The signature files that the release writes."""
+        if self.output.sign is None:
+            return []
+        from slowscale.publish.signing import SIGNATURE, SUMS
+
+        folders = [Path(paths[0]).parent for paths in self.signed_files.values()]
+        return [str(folder / name) for folder in folders for name in (SUMS, SIGNATURE)]
 
     @property
     def accounting(self) -> str:

@@ -3,19 +3,19 @@
 import glob
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from slowscale.accounting.names import check_no_journal
-from slowscale.errors import ParameterError
-from slowscale.files import comparable_name, free_target, new_file
+from slowscale.core.errors import ParameterError
+from slowscale.core.files import comparable_name, free_target, new_file
 from slowscale.plan.models import OUTPUT_ENDINGS, Plan
 from slowscale.plan.publication import check_publication_tools
-from slowscale.signatures import check_places
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from slowscale.publish.minisign import SecretKey
 
 
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
@@ -54,12 +54,11 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
             )
         if folder is None or folder.is_dir() or Path(path).parent != folder:
             _check_writable(name, path, ending, overwrite)
-    signing_key(plan)
     _check_signed(plan)
     if plan.output.report is not None or confidential is not None:
-        from slowscale.report import check_tools
+        from slowscale.publish.charts import tools
 
-        check_tools()
+        tools()
     check_publication_tools(plan.publication)
 
 
@@ -67,23 +66,23 @@ def _check_signed(plan: Plan) -> None:
     """Raise if a signature could not list the files that it is for."""
     if plan.output.sign is None:
         return
-    facts = {place for _, place, ending in _outputs(plan, None) if ending == ".json"}
-    for signature, paths in plan.signatures.items():
+    from slowscale.publish.signing import name_problem
+
+    facts = {path for _, path, ending in _outputs(plan, None) if ending == ".json"}
+    for paths in plan.signed_files.values():
         beside = [f"{path}.json" for path in paths if f"{path}.json" in facts]
-        try:
-            check_places([Path(path) for path in dict.fromkeys([*paths, *beside])], Path(signature))
-        except ParameterError as error:
-            raise ParameterError(f"output.sign: {str(error).removeprefix('paths: ')}") from None
+        if problem := name_problem(Path(path).name for path in dict.fromkeys([*paths, *beside])):
+            raise ParameterError(f"output.sign: {problem}; choose another path")
 
 
-def signing_key(plan: Plan) -> "Ed25519PrivateKey | None":
+def signing_key(plan: Plan) -> "SecretKey | None":
     """Return the key that signs the outputs of a plan, or None if they are not signed; raise if it cannot be read."""
     if plan.output.sign is None:
         return None
-    from slowscale.signing_keys import read_private_key
+    from slowscale.publish.minisign import read_secret_key
 
     try:
-        return read_private_key(plan.output.sign)
+        return read_secret_key(plan.output.sign)
     except ParameterError as error:
         raise ParameterError(f"output.sign: {str(error).removeprefix('key: ')}") from None
 
@@ -107,7 +106,7 @@ def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, 
     if plan.publication is not None:
         yield from plan.publication.all_files(plan.table_names)
     for path in plan.signatures:
-        yield "the signature of the output", path, ".sig"
+        yield "the signature of the output", path, ""
     if confidential is not None:
         yield "--confidential-report", str(confidential), ".html"
 
@@ -116,13 +115,7 @@ def inputs_of(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the files that a release reads, and its ledger: what errors call them, and their paths."""
     if plan.source is not None:
         yield "the plan", plan.source
-    paths = plan.data.paths
-    if plan.data.is_database_file:
-        assert plan.data.database is not None
-        paths = [plan.data.database.partition("://")[2].rpartition("#")[0]]
-    for path in paths:
-        # A path may be a glob, and still be the name of a file.
-        yield from (("the data", file) for file in [path, *glob.glob(path, recursive=True)])
+    yield from (("the data", file) for file in _data_files(plan))
     for single in plan.drawn.values():
         if single.keys is not None and single.keys.file is not None:
             yield "the keys", single.keys.file
@@ -137,10 +130,37 @@ def inputs_of(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "the key that signs", plan.output.sign
 
 
+def _data_files(plan: Plan) -> Iterator[str]:
+    """Yield the files that hold the records, as far as they exist or the plan names them."""
+    from slowscale.data.sources import matching_files
+
+    paths = plan.data.paths
+    if plan.data.is_database_file:
+        assert plan.data.database is not None
+        paths = [plan.data.database.partition("://")[2].rpartition("#")[0]]
+    for path in paths:
+        yield path
+        with suppress(ParameterError):  # there are no such files: whoever opens them says so
+            yield from matching_files(path, "data")
+
+
+def check_keys_are_not_data(plan: Plan) -> None:
+    """Raise if the labels of the cells would be read from the records without being declared public."""
+    if plan.keys is None or plan.keys.file is None or not os.path.exists(plan.keys.file):
+        return
+    if any(os.path.exists(file) and os.path.samefile(file, plan.keys.file) for file in _data_files(plan)):
+        raise ParameterError(
+            f"keys.file is a file of the data: {plan.keys.file}. Which labels occur in the data may reveal records; "
+            "use a public list of labels, or declare that they are public with public_in_data = true"
+        )
+
+
 def _would_be_data(plan: Plan, place: str) -> bool:
     """Whether an output would be among the files of `data.path`, so that the next release would read it as data."""
+    from slowscale.data.sources import PARQUET
+
     for path in map(os.path.realpath, plan.data.paths):
-        if os.path.isdir(path) and os.path.commonpath([path, place]) == path and place.endswith(".parquet"):
+        if os.path.isdir(path) and os.path.commonpath([path, place]) == path and place.lower().endswith(PARQUET):
             return True
         if glob.has_magic(path) and (fnmatch(place, path) if "**" in path else PurePath(place).match(path)):
             return True
@@ -154,7 +174,7 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
     if os.path.lexists(target) and not overwrite:  # also a link to a file that does not exist
-        lost = "" if ending in (".html", ".sig") else " and lose the release in it, which cannot be drawn again"
+        lost = "" if ending in (".html", "") else " and lose the release in it, which cannot be drawn again"
         raise ParameterError(
             f"{name}: {path} already exists; choose another path, or pass --overwrite to replace the file{lost}"
         )

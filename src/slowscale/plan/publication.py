@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 from slowscale.plan.base import PlanPart, check_local, given_words, mistake_at
 
 if TYPE_CHECKING:
-    from slowscale.publication import Publication
-    from slowscale.table_set import TableSet
-    from slowscale.tables.keys import Keys
+    from slowscale.publish import Publication
+    from slowscale.release.request import Request
 
 FILES = ("basic", "research")  # the fields with files, by profile
 CODES_STAND_IN = {"": "not read yet"}  # in place of a code list in a file, while the rest of the table is checked
@@ -92,7 +91,7 @@ class PublicationPlan(PlanPart):
     @field_validator("basic", "research", mode="before")
     @classmethod
     def _check_files(cls, files: Any) -> Any:
-        from slowscale.publication.writing import Targets
+        from slowscale.publish.writing import Targets
 
         for file in files if isinstance(files, list) else [files]:
             if not isinstance(file, str):
@@ -113,12 +112,12 @@ class PublicationPlan(PlanPart):
 
     def build(self) -> "Publication":
         """Return the publication, with the code lists that are in files."""
-        from slowscale.publication.publication import read_codes
+        from slowscale.publish.publication import read_codes
 
         return self._build({name: read_codes(one) if isinstance(one, str) else one for name, one in self.codes.items()})
 
     def _build(self, codes: Mapping[str, Mapping[str, str]]) -> "Publication":
-        from slowscale.publication import Publication
+        from slowscale.publish import Publication
 
         given = self.model_dump(exclude_unset=True, exclude={"codes", *FILES})
         return Publication.from_dict({**{name: one for name, one in given.items() if one is not None}, "codes": codes})
@@ -135,7 +134,7 @@ class PublicationPlan(PlanPart):
 
         `names` are those of the tables, if there are several.
         """
-        from slowscale.publication.writing import Targets
+        from slowscale.publish.writing import Targets
 
         for profile, file in self.files:
             for what, path in Targets.of(file).files(names).items():
@@ -154,7 +153,7 @@ class PublicationPlan(PlanPart):
 
     def check_names(self, columns: list[str], keys: list[str], tables: list[str]) -> None:
         """Raise if it names a column that is not published, or a key column or a table that there is not."""
-        from slowscale.publication.publication import nearest
+        from slowscale.publish.publication import nearest
 
         known = {"columns": columns, "rounding": columns, "negatives": columns}
         if keys:
@@ -180,49 +179,24 @@ class PublicationPlan(PlanPart):
         return [one for one in self.codes.values() if isinstance(one, str)]
 
 
-def check_cells(part: PublicationPlan | None, keys: "Keys | None") -> None:
-    """Raise unless the public cells of a plan can be published as it says, before anything is charged.
-
-    Every label must have a name where there are names, and Excel files must have enough rows.
-    """
-    if part is None:
-        return
-    from slowscale.errors import ParameterError
-    from slowscale.publication.excel import check_publication_texts, check_rows
-    from slowscale.publication.profiles import check_codes
-
-    publication = part.build()
-    columns = [] if keys is None else list(keys.columns)
-    for name in publication.codes:
-        if keys is None or name not in columns:
-            there = f"the key columns are {', '.join(columns)}" if columns else "there are no key columns"
-            raise ParameterError(f"publication.codes: {name!r} is not a key column; {there}")
-        check_codes(publication, name, keys.table[name].unique().to_pylist())
-    if _excel(part):
-        check_publication_texts(publication)
-        if keys is not None:
-            check_rows("the public cells", len(keys))
-            for name in columns:
-                _check_label_texts(publication, name, keys.table[name])
-
-
-def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Container[str]) -> None:
-    """Raise unless the tables of a set can be published as the plan says, before anything is charged.
+def check_tables(part: PublicationPlan | None, tables: "Request", unknown: Container[str]) -> None:
+    """Raise unless the tables of a request can be published as the plan says, before anything is charged.
 
     Parameters
     ----------
     part
         What the plan says.
     tables
-        The set.
+        The request.
     unknown
         The drawn tables whose cells are not known yet.
     """
     if part is None:
         return
-    from slowscale.errors import ParameterError
-    from slowscale.publication.excel import check_publication_texts, check_rows
-    from slowscale.publication.profiles import check_codes
+    from slowscale.core.errors import ParameterError
+    from slowscale.publish.excel import check_publication_texts, check_rows
+    from slowscale.publish.profiles import check_codes
+    from slowscale.release.request import Sums
 
     publication = part.build()
     if _excel(part):
@@ -231,10 +205,12 @@ def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Cont
     named = {key for name in tables for key in tables.by(name)}
     for key in publication.codes:
         if key not in named:
-            raise ParameterError(f"publication.codes: {key!r} is not a key column of any table")
+            there = f"the key columns are {', '.join(sorted(named))}" if named else "there are no key columns"
+            raise ParameterError(f"publication.codes: {key!r} is not a key column; {there}")
     for name in tables:
         source = tables.source(name)
-        keys = tables.drawn[source].keys
+        drawn = tables.drawn[source]
+        keys = drawn.keys if isinstance(drawn, Sums) else None
         if keys is None or source in unknown:
             continue
         for key in tables.by(name):
@@ -250,7 +226,7 @@ def check_tables(part: PublicationPlan | None, tables: "TableSet", unknown: Cont
 
 def _check_label_texts(publication: "Publication", name: str, column: Any) -> None:
     """Raise unless the labels of a key column, and their names, fit in cells of an Excel sheet."""
-    from slowscale.publication.excel import check_cell_texts
+    from slowscale.publish.excel import check_cell_texts
 
     labels = column.unique().to_pylist()
     check_cell_texts(f"the column {name!r}", [label for label in labels if isinstance(label, str)])
@@ -265,6 +241,6 @@ def _excel(part: PublicationPlan) -> bool:
 def check_publication_tools(part: PublicationPlan | None) -> None:
     """Raise if a package that a file for readers needs is missing."""
     if part is not None and _excel(part):
-        from slowscale.publication.excel import excel_tools
+        from slowscale.publish.excel import excel_tools
 
         excel_tools()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from slowscale.errors import PlanError
+from slowscale.core.errors import PlanError
 from slowscale.plan.inputs import DataPlan, KeysPlan
 from slowscale.plan.mistakes import format_mistakes
 from slowscale.plan.models import Plan

@@ -1,31 +1,31 @@
 """A plan is carried out: checked, charged, released and written."""
 
 import warnings
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slowscale.errors import EngineError, PlanError, SlowscaleError, UnitWarning
+from slowscale.core.errors import PlanError, UnitWarning
 from slowscale.plan.charging import open_account, open_ready, open_session, record_refusal
 from slowscale.plan.checking import check_columns
 from slowscale.plan.models import Plan
 from slowscale.plan.outputs import check_outputs, signing_key
-from slowscale.plan.query import check_column_names, session_query
+from slowscale.plan.query import check_column_names, plan_request
+from slowscale.plan.writing import Output, Written, reader_outputs, table_files, table_outputs
+from slowscale.release.request import ONLY
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from slowscale.publication import Publication
-    from slowscale.quantiles import PrivateQuantiles, QuantilesQuery
-    from slowscale.release import Release, ReleaseSet
-    from slowscale.session import Inspection, Session
+    from slowscale.release import Release
+    from slowscale.release.inspection import Inspection
+    from slowscale.release.quantiles import ReleasedQuantiles
+    from slowscale.release.request import Quantiles
 
 
-def run_plan(
-    plan: Plan, overwrite: bool = False, confidential: Path | None = None
-) -> "tuple[Release | ReleaseSet, list[Path]]":
+def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> "tuple[Release, list[Path]]":
     """Make the release that a plan describes and write its files; return the release and the files.
+
+    If a file cannot be written after the charge, all others are, and an `IncompleteError` says what is missing.
 
     Parameters
     ----------
@@ -36,8 +36,6 @@ def run_plan(
     confidential
         Where to write the confidential report, if it is wanted.
     """
-    from slowscale.release import ReleaseSet
-
     check_outputs(plan, overwrite, confidential)
     key = signing_key(plan)  # read before anything is charged, and kept
     # The ledger is opened before the data, so that data which cannot be read is recorded there as an attempt.
@@ -46,67 +44,32 @@ def run_plan(
         warnings.simplefilter("ignore", UnitWarning)  # the release below warns
         check_columns(plan, accountant.account)
     session = open_session(plan, accountant)
-    query = session_query(plan, session)
+    request = plan_request(plan, session)
     publication = None if plan.publication is None else plan.publication.build()
-    found = session.release(query)
-    steps = _Steps()
-    if isinstance(found, ReleaseSet):
-        _write_set(steps, plan, session, found, overwrite, confidential, publication)
-    else:
-        _write_outputs(steps, plan, session, found, overwrite, confidential, publication)
-    _sign_outputs(steps, plan, key, overwrite)
-    steps.raise_problems()
-    return found, steps.files
+    found = session.release(request)
+    written = Written()
+    for output in table_outputs(plan, found.tables):
+        written.attempt(output, overwrite)
+    for output in reader_outputs(plan, found, lambda: None if session.ledger is None else session.spent, publication):
+        written.attempt(output, overwrite)
+    if confidential is not None:
+        written.attempt(Output((confidential,), partial(found.confidential_report, confidential, session)), overwrite)
+    written.sign(plan, key, overwrite)
+    files = table_files(plan)
+    written.raise_problems(plan, [name for name in plan.drawn if not set(files[name]) & set(written.files)])
+    return found, written.files
 
 
-class _Steps:
-    """The files of a release are written one after the other. One that fails does not stop the others.
-
-    The release was charged and cannot be drawn again, so everything that can be written is written, and signed.
-    """
-
-    def __init__(self) -> None:
-        self.files: list[Path] = []
-        self.problems: list[Exception] = []
-
-    def attempt(self, write: Callable[[], Path | list[Path]]) -> None:
-        """Write files, and keep their paths or the error."""
-        try:
-            made = write()
-        except Exception as error:
-            self.problems.append(error)
-        else:
-            self.files += made if isinstance(made, list) else [made]
-
-    def raise_problems(self) -> None:
-        """Raise what failed; the error says which files were written."""
-        if not self.problems:
-            return
-        first = self.problems[0]
-        if not all(isinstance(one, SlowscaleError) for one in self.problems):
-            raise first
-        written = ", ".join(map(str, self.files)) or "no files"
-        words = "; ".join(map(str, self.problems))
-        raise EngineError(
-            f"{words}. The release was made and charged, and these files were written: {written}"
-        ) from first
-
-
-def run_quantiles(plan: Plan, query: "QuantilesQuery", level: float) -> "PrivateQuantiles":
+def run_quantiles(plan: Plan, asked: "Quantiles", level: float) -> "ReleasedQuantiles":
     """Release quantiles of a column of a plan's data: of the records that the plan uses, charged to its ledger."""
+    from slowscale.release.request import Request
+
     session = open_session(plan, open_ready(plan))
     check_column_names(plan, session)  # the first charge makes the ledger, and fixes its caps
     data = plan.data
-    return session.quantiles(
-        query.column,
-        query.at,
-        loss=query.loss,
-        grid=query.grid,
-        level=level,
-        where=data.where,
-        derive=data.derive or None,
-        nulls=plan.options.nulls,
-    )
+    table = replace(asked, where=data.where, derive=data.derive or None, nulls=plan.options.nulls)
+    found: ReleasedQuantiles = session.release(Request({"quantiles": table}, level=level))["quantiles"]
+    return found
 
 
 def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
@@ -123,107 +86,30 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
     """
     if plan.is_set:
         raise PlanError(f"the plan describes the tables {', '.join(plan.drawn)}; look at them with inspect_tables")
-    return inspect_tables(plan, duplicates)[""]
+    return inspect_tables(plan, duplicates)[ONLY]
 
 
 def inspect_tables(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
-    """Look at the records of a plan: one inspection for each drawn table by name. CONFIDENTIAL; see `inspect_plan`.
-
-    The inspection of a plan for one table has the name "".
-    """
+    """Look at the records of a plan: one inspection for each drawn table by name. CONFIDENTIAL; see `inspect_plan`."""
     session = open_session(plan, open_account(plan).copy())
-    found = session.inspect(session_query(plan, session), duplicates=duplicates)
-    return found if isinstance(found, dict) else {"": found}
+    found = session.inspect(plan_request(plan, session), duplicates=duplicates)
+    return found if isinstance(found, dict) else {next(iter(plan.drawn)): found}
 
 
-def _write_outputs(
-    steps: _Steps,
-    plan: Plan,
-    session: "Session",
-    release: "Release",
-    overwrite: bool,
-    confidential: Path | None,
-    publication: "Publication | None",
-) -> None:
-    """Write the files of a release, the table first: it cannot be drawn again."""
-    output = plan.output
-    if (parquet := output.parquet) is not None:
-        steps.attempt(lambda: release.to_parquet(parquet, overwrite=overwrite))
-    if (csv := output.csv) is not None:
-        steps.attempt(lambda: release.to_csv(csv, overwrite=overwrite))
-    _publish(steps, plan, release, overwrite, publication)
-    if (report := output.report) is not None:
-        spent = session.spent if session.ledger is not None else None
-        sizes = plan.sizes or None
-        steps.attempt(lambda: release.report(report, spent, overwrite=overwrite, sizes=sizes, publication=publication))
-    if confidential is not None:
-        steps.attempt(lambda: release.confidential_report(confidential, session, overwrite=overwrite))
+def describe_matches(plan: Plan) -> str:
+    """Return whether records match the keys of each drawn table, with near misses. CONFIDENTIAL: for the screen only.
 
-
-def _write_set(
-    steps: _Steps,
-    plan: Plan,
-    session: "Session",
-    found: "ReleaseSet",
-    overwrite: bool,
-    confidential: Path | None,
-    publication: "Publication | None",
-) -> None:
-    """Write the files of all tables and the report: all of them, or none. Then the files for readers.
-
-    If the report cannot be made, the tables are written, because they cannot be drawn again.
+    What was found must not reach an exception, an exit code, a file or the ledger: before a charge, even that the
+    look failed may tell something about the records. So an error becomes text, too.
     """
-    from slowscale.files import Writers, made_folder, write_files
-    from slowscale.report import set_report_text
+    from slowscale.plan.wording import in_plan_words
 
-    folder, report = plan.output.folder, plan.output.report
-    assert folder is not None
-    texts: dict[Path, str] = {}
-
-    def make_report() -> list[Path]:
-        if report is not None:
-            spent = session.spent if session.ledger is not None else None
-            texts[Path(report)] = set_report_text(found, spent, plan.sizes or None, publication)
-        return []
-
-    def write_tables() -> list[Path]:
-        made_folder(folder)
-        writers: Writers = found.files(plan.table_files, overwrite)
-        for path, text in texts.items():
-            writers[path] = lambda file, text=text: file.write_text(text, encoding="utf-8")  # type: ignore[misc]
-        write_files(writers, overwrite=overwrite)
-        return [*(path for some in plan.table_files.values() for path in some), *texts]
-
-    steps.attempt(make_report)
-    steps.attempt(write_tables)
-    _publish(steps, plan, found, overwrite, publication)
-    if confidential is not None:
-        steps.attempt(lambda: found.confidential_report(confidential, session, overwrite=overwrite))
-
-
-def _publish(
-    steps: _Steps,
-    plan: Plan,
-    found: "Release | ReleaseSet",
-    overwrite: bool,
-    publication: "Publication | None",
-) -> None:
-    """Write the files for readers, if the plan has a publication."""
-    if plan.publication is None or publication is None:
-        return
-    from slowscale.publication import publish
-
-    for profile, file in plan.publication.files:
-        steps.attempt(partial(publish, found, file, publication, profile=profile, overwrite=overwrite))
-
-
-def _sign_outputs(steps: _Steps, plan: Plan, key: "Ed25519PrivateKey | None", overwrite: bool) -> None:
-    """Sign the files that were written, if the plan names a key."""
-    if key is None:
-        return
-    from slowscale.signatures import sign
-
-    written = set(steps.files)
-    for signature, paths in plan.signatures.items():
-        if made := [path for path in paths if Path(path) in written]:
-            steps.attempt(partial(sign, made, key, signature=signature, overwrite=overwrite))
+    try:
+        found = inspect_tables(plan, duplicates=False)
+    except Exception as error:
+        return f"CONFIDENTIAL: the records could not be looked at: {in_plan_words(str(error))}"
+    texts = []
+    for name, one in found.items():
+        words = replace(one, refusals=tuple(map(in_plan_words, one.refusals))).matches()
+        texts.append(f"Table {name}:\n{words}" if plan.is_set else words)
+    return "\n\n".join(texts)

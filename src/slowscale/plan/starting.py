@@ -10,18 +10,18 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from slowscale.errors import ConfidentialWarning, ParameterError
-from slowscale.files import free_target, write_files
+from slowscale.accounting.sizes import LARGEST_WORD, names_the_largest
+from slowscale.core.errors import ConfidentialWarning, ParameterError
+from slowscale.core.files import free_target, write_files
+from slowscale.core.parameters import tables
 from slowscale.mechanisms.grid import as_unit
-from slowscale.parameters import tables
-from slowscale.plan.inputs import DATABASE_FILES
+from slowscale.plan.inputs import DATABASE_FILE
 from slowscale.plan.toml import toml_key, toml_value
-from slowscale.sizes import LARGEST_WORD, names_the_largest
 
 if TYPE_CHECKING:
     from slowscale.advice import Advice
-    from slowscale.tables.guessing import Guess
-    from slowscale.typing import UnitLike
+    from slowscale.core.typing import UnitLike
+    from slowscale.data.guessing import Guess
 
 EXAMPLE = files("slowscale.plan").joinpath("example.toml").read_text(encoding="utf-8")
 TEMPLATE = files("slowscale.plan").joinpath("template.toml").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ CAPS = (
 # Endings that are left out where a file's name becomes the name of a data set.
 FILE_ENDINGS = (
     *(".parquet", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".xz", ".zst"),
-    *(".xlsx", ".xls", ".dta", ".sav", ".zsav", ".por", ".sas7bdat", ".xpt"),
+    *(".xlsx", ".dta", ".sav", ".zsav", ".por", ".sas7bdat", ".xpt"),
 )
 # Options of a PostgreSQL address that hold no secret.
 PUBLIC_OPTIONS = ("sslmode", "sslrootcert", "connect_timeout", "application_name", "target_session_attrs")
@@ -69,8 +69,8 @@ def plan_for(data: str, plan: Path) -> tuple[str, list[str]]:
     plan
         Where the plan will be.
     """
-    from slowscale.tables.guessing import guess_types
-    from slowscale.tables.sources import open_table
+    from slowscale.data.guessing import guess_types
+    from slowscale.data.sources import open_table
 
     if "://" in data:
         written, has_password = plan_address(data, plan.parent)
@@ -91,11 +91,11 @@ def plan_address(address: str, folder: Path) -> tuple[str, bool]:
     The password is left out, and so are options that could hold a secret. The path of a database file is made relative
     to the folder.
     """
-    from slowscale.tables.sources import Address
+    from slowscale.data.sources import Address
 
     place, _, table = address.rpartition("#")
     parts = Address.of(place)
-    if address.lower().startswith(DATABASE_FILES):
+    if address.lower().startswith(DATABASE_FILE):
         return f"{parts.scheme}://{os.path.relpath(parts.place, folder)}#{table}", False
     if str(parts).endswith("…"):  # something in it could be a password in the wrong place
         raise ParameterError(
@@ -139,8 +139,8 @@ def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: s
         source, has_password = os.path.relpath(data, place.parent), False
     known = None
     if data is not None and os.path.exists(data):
-        from slowscale.tables.guessing import guess_types
-        from slowscale.tables.sources import open_table
+        from slowscale.data.guessing import guess_types
+        from slowscale.data.sources import open_table
 
         guess = guess_types(data)
         dtypes = open_table(data, guess, guess.csv).schema()

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from slowscale.files import PLAIN_NAME
+from slowscale.core.files import PLAIN_NAME
 from slowscale.plan.base import FilePath, PlanPart, Types
 from slowscale.plan.inputs import CsvPlan, KeysPlan
 from slowscale.plan.mechanisms import MechanismPlan, SumPlan

@@ -14,7 +14,7 @@ PLAN_WORDS = (
     (r"\boverwrite=True", "--overwrite"),
     (r"\b\w+\.calibrate needs (\w+)=…", r"give \1"),
     (r"for one, use \w+\.calibrate\(std=…, at=…\)", "for one, write std = … and at = … in place of it"),
-    (r"(`slowscale ledger raise-cap`) or Ledger\.raise_cap", r"\1"),
+    (r"(`slowscale ledger set-cap`) or Ledger\.set_cap", r"\1"),
     (r"\bcaps must be those", "[ledger.caps] must be those"),
     (r"^loss must be from", "--loss must be from"),
     (r"\bin caps\b", "in [ledger.caps]"),

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.parameters import Array, Declared, as_array, check_range, evaluate
+from slowscale.core.typing import ArrayLike, Functions, Scalar
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.parameters import Array, Declared, as_array, check_range, evaluate
 from slowscale.policy.tree import INFLUENCE, Formula
 from slowscale.policy.writing import latex, text
-from slowscale.typing import ArrayLike, Functions, Scalar
 
 Function = Callable[..., Any]
 ZCDP = "PRzCDP"
@@ -67,10 +67,6 @@ class Policy(Declared, ABC):
         """
         return None
 
-    def _smooth_bounds(self) -> tuple[Function, Function]:
-        """Return two functions without jumps that bound the loss from below and from above, and meet its jumps."""
-        return self, self
-
     def _rounding_error(self, influence: Array) -> Array:
         """Return the relative rounding error of the loss, as far as it exceeds a few units in the last place."""
         return np.zeros_like(influence)
@@ -87,7 +83,7 @@ class Policy(Declared, ABC):
         """Return the policy as a sum of shapes with coefficients. Policies that differ by a factor have the same shape.
 
         >>> from slowscale.policy import RootPolicy
-        >>> (RootPolicy(4, 2) + RootPolicy(4, 1)).shapes()
+        >>> (RootPolicy(k=4, sigma=2) + RootPolicy(k=4, sigma=1)).shapes()
         {RootPolicy(k=4, sigma=1.0, a=0.0): 1.25}
         """
         return {self: 1.0}
@@ -227,21 +223,18 @@ class Policy(Declared, ABC):
         if cls is None:
             raise ParameterError(f"kind must be one of {', '.join(sorted(POLICY_KINDS))}, got {description['kind']!r}")
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-        given = {name: value for name, value in description.items() if name not in ("kind", "probes")}
-        if set(given) != set(names):
+        written = [*names, "probes"] if "f" in names else names
+        given = {name: value for name, value in description.items() if name != "kind"}
+        if set(given) != set(written):
             raise ParameterError(
-                f"description of kind {cls.kind!r} must have the entries {', '.join(names)}, got {', '.join(given)}"
+                f"description of kind {cls.kind!r} must have the entries {', '.join(written)}, got {', '.join(given)}"
             )
-        policy = cls(**{name: _from_plain(name, value, functions or {}) for name, value in given.items()})
-        if "probes" in description:  # earlier versions wrote none
-            policy._check_probes(description.get("f"), description["probes"])
+        policy = cls(**{name: _from_plain(name, given[name], functions or {}) for name in names})
+        policy._check_probes(given)
         return policy
 
-    def _check_probes(self, name: Any, values: Any) -> None:
-        """Raise unless the policy's function still has the values in the description."""
-        raise ParameterError(
-            f"description of kind {self.kind!r} must not have probes, because the policy has no function; remove them"
-        )
+    def _check_probes(self, description: Mapping[str, Any]) -> None:
+        """Raise unless the policy's function, if it has one, still has the values in the description."""
 
 
 def _check_labels(cells: Any, count: int) -> list[Hashable]:

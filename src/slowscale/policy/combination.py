@@ -6,9 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.formulas import tanh_bound
-from slowscale.parameters import Array, whole
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.formulas import tanh_bound
+from slowscale.core.parameters import Array, whole
 from slowscale.policy.base import PURE, Policy
 from slowscale.policy.tree import INFLUENCE, Formula, Max, Sum, Tanh, Times
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slowscale.arsinh import largest_rise
-from slowscale.errors import ParameterError
-from slowscale.families import ArsinhNormalFamily, PointsFamily, PolylogFamily, PowerFamily, SplittingFamily
-from slowscale.formulas import polylog_rise, power
-from slowscale.parameters import Array, lazy, real
+from slowscale.core.errors import ParameterError
+from slowscale.core.families import ArsinhNormalFamily, PointsFamily, PolylogFamily, PowerFamily, SplittingFamily
+from slowscale.core.formulas import polylog_rise, power
+from slowscale.core.parameters import Array, lazy, real
+from slowscale.noise.arsinh import largest_rise
 from slowscale.policy import tree
-from slowscale.policy.base import PURE, ZCDP, Function, Policy
+from slowscale.policy.base import PURE, ZCDP, Policy
 from slowscale.policy.tree import (
     INFLUENCE,
     Difference,
@@ -134,7 +134,8 @@ class PolylogPolicy(PolylogFamily, _PurePolicy):
 class ArsinhNormalPolicy(ArsinhNormalFamily, _PurePolicy):
     """The largest rise of −log density over the distance Δ: the PRDP policy of the arsinh-normal.
 
-    It is never below the exact supremum, and at most 2e-7 of it above. It is concave in Δ (see `slowscale.arsinh`).
+    It is never below the exact supremum, and at most 2e-7 of it above. It is concave in Δ: see
+    `slowscale.noise.arsinh`.
     """
 
     kind = "arsinh normal"
@@ -206,14 +207,6 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
     def step(self) -> float:
         """The size of the pieces: the loss grows with their number."""
         return self.threshold
-
-    def _smooth_bounds(self) -> tuple[Function, Function]:
-        # ⌈Δ/threshold⌉ lies between Δ/threshold and Δ/threshold + 1.
-        largest = np.finfo(float).max
-        return (
-            lambda x: np.asarray((x / self.sigma) ** 2 / 2),
-            lambda x: np.asarray((np.minimum(x + self.threshold, largest) / self.sigma) ** 2 / 2),
-        )
 
     def _loss(self, influence: Array) -> Array:
         # Squared last, because the square of the number of pieces alone may overflow.

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.parameters import Array, lazy, real
 from slowscale.noise.divergence import FAR_TAIL, far_end, tight_loss
 from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curve
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE, TightCurve, merged
-from slowscale.parameters import Array, lazy, real
 from slowscale.policy.base import ZCDP, Policy
 from slowscale.policy.tree import INFLUENCE, Formula, LargestRise, LazyNumbers, Min, Quotient, Tabulated, contains
 from slowscale.policy.writing import number
@@ -59,7 +59,7 @@ class TightPolicy(Policy):
         if not isinstance(self.closed, Policy) or self.closed.notion != ZCDP:
             raise ParameterTypeError(f"closed must be a PRzCDP policy, got {self.closed!r}")
         with np.errstate(over="ignore", under="ignore"):
-            probes = self.noise.sigma * np.geomspace(FIRST_INFLUENCE, LAST_INFLUENCE, PROBED)
+            probes = self.noise._scale * np.geomspace(FIRST_INFLUENCE, LAST_INFLUENCE, PROBED)
             probes = probes[(probes > 0) & np.isfinite(probes)]
             losses, expected = self.closed._loss(probes), closed_bound(self.noise, probes)
         if not np.allclose(losses, expected, rtol=1e-6, atol=1e-300):
@@ -88,10 +88,10 @@ class TightPolicy(Policy):
     def _better(self) -> tuple[float, float]:
         """The influences between which the curve is known to be below the closed form: the longest such range."""
         curve = self._knots()
-        sizes = np.exp(np.linspace(curve.log_sizes[0], curve.log_sizes[-1], COMPARED)) * self.noise.sigma
+        sizes = np.exp(np.linspace(curve.log_sizes[0], curve.log_sizes[-1], COMPARED)) * self.noise._scale
         sizes[-1] *= 1 - 1e-9  # at the end itself, rounding may lead beyond the curve
         # Both rise, so the curve is below between two points if its right end is below the closed form at the left one.
-        worse = np.flatnonzero(curve(sizes[1:] / self.noise.sigma) > self.closed._loss(sizes[:-1]))
+        worse = np.flatnonzero(curve(sizes[1:] / self.noise._scale) > self.closed._loss(sizes[:-1]))
         ends = np.concatenate([[-1], worse, [sizes.size - 1]])
         longest = int(np.diff(ends).argmax())
         return float(sizes[ends[longest] + 1]), float(sizes[ends[longest + 1]])
@@ -99,7 +99,7 @@ class TightPolicy(Policy):
     def _loss(self, influence: Array) -> Array:
         if self._curve is None:
             return self.closed._loss(influence)
-        losses = self._curve(influence / self.noise.sigma)
+        losses = self._curve(influence / self.noise._scale)
         low, high = self._better
         rest = ~((influence > low) & (influence < high))
         if rest.any():
@@ -112,7 +112,7 @@ class TightPolicy(Policy):
         if not self._has_curve:
             return closed
         name = f"{self.noise.words}, certified within {number(100 * self.precision)} %"
-        ratio = x if self.noise.sigma == 1 else Quotient(x, self.noise.sigma)
+        ratio = x if self.noise._scale == 1 else Quotient(x, self.noise._scale)
         if contains(closed, LargestRise):  # as an expression of an engine, this would be very long
             return Tabulated(ratio, *self._lazily(self._wide_knots), name)
         table = Tabulated(ratio, *self._lazily(lambda: (self._knots().log_sizes, self._knots().log_losses)), name)
@@ -123,7 +123,7 @@ class TightPolicy(Policy):
 
     def _wide_knots(self) -> tuple[Array, Array]:
         """Return knots of the whole policy: of the curve, and few further ones where the closed form is smaller."""
-        curve, scale = self._knots(), self.noise.sigma
+        curve, scale = self._knots(), self.noise._scale
         low, high = (math.log(end / scale) for end in self._better)
         inside = curve.log_sizes[(curve.log_sizes > low) & (curve.log_sizes < high)]
         middle = np.concatenate([[low], inside, [high]])
@@ -138,7 +138,7 @@ class TightPolicy(Policy):
     def _raised(self, start: float, end: float) -> tuple[Array, Array]:
         """Return few knots above the policy between two sizes, which are given by their logarithms."""
         logs = np.linspace(start, end, math.ceil((end - start) / WIDE_STEP) + 1)
-        losses = np.log(self._loss(np.exp(logs) * self.noise.sigma))
+        losses = np.log(self._loss(np.exp(logs) * self.noise._scale))
         return merged(logs, np.append(losses[1:], losses[-1]), WIDE_MARGIN)
 
     def _group_anywhere(self, values: Array) -> float:
@@ -152,7 +152,7 @@ class TightPolicy(Policy):
         if influence == 0:
             return 0.0
         closed = self.closed(influence)
-        ratio = influence / self.noise.sigma
+        ratio = influence / self.noise._scale
         if not (self._has_curve and FIRST_INFLUENCE <= ratio <= LAST_INFLUENCE):
             return closed
         standard = self.noise._standard()
@@ -181,7 +181,7 @@ class Certificate:
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row per influence: the bounds on the loss, the best order, and the size of the grids."""
-        scale = self.noise.sigma
+        scale = self.noise._scale
         return [
             {
                 "influence": bound.influence * scale,

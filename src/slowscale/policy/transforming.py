@@ -2,16 +2,16 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.families import LogFamily, RootFamily
-from slowscale.formulas import check_concave, log1p_ratio, log_gap, root, root_gap, root_rise
-from slowscale.parameters import Array, apply, as_array, check_range, real
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.families import LogFamily, RootFamily
+from slowscale.core.formulas import check_concave, log1p_ratio, log_gap, root, root_gap, root_rise
+from slowscale.core.parameters import Array, apply, as_array, check_range, real
 from slowscale.policy.base import Policy
 from slowscale.policy.tree import (
     INFLUENCE,
@@ -132,7 +132,7 @@ class RootPolicy(RootFamily, TransformingPolicy):
         return self._between(low, gap) if additive else super()._loose(value, low, gap, times)
 
     def _without_offset(self) -> TransformingPolicy:
-        return RootPolicy(self.k, self.sigma)
+        return RootPolicy(k=self.k, sigma=self.sigma)
 
     def _loose_times(self, value: Array, times: float) -> Array:
         return self._half_square((1 - times ** (1 / self.k)) * root(value, self.k))
@@ -196,8 +196,9 @@ class TransformationPolicy(TransformingPolicy):
         """Return a description that JSON can represent and `Policy.from_dict` turns back into an equal policy."""
         return {**super().to_dict(), "probes": apply(self.f, PROBES + self.a).tolist()}
 
-    def _check_probes(self, name: Any, values: Any) -> None:
-        now, before = apply(self.f, PROBES + self.a), as_array("probes", values)
+    def _check_probes(self, description: Mapping[str, Any]) -> None:
+        name = description["f"]
+        now, before = apply(self.f, PROBES + self.a), as_array("probes", description["probes"])
         if before.shape == now.shape:
             # The loss depends on differences to the first value, which carry the rounding of both.
             rounding = 8 * np.finfo(float).eps * (np.abs(before) + np.abs(before[0]))

@@ -1,11 +1,11 @@
-"""Releases: the published table, with everything that a reader needs to judge it.
+"""Releases: what to publish, the session that carries it out, and what is published, with everything about it.
 
-A release holds public facts only.
+A session is opened on a table of records. A request is bound to it, charged, read and drawn, in one pipeline for all
+kinds of table. A release holds public facts only.
 """
 
 from slowscale.release.ratios import box
 from slowscale.release.reading import read_release
 from slowscale.release.release import Release
-from slowscale.release.release_set import ReleaseSet, read_release_set
 
-__all__ = ["Release", "ReleaseSet", "box", "read_release", "read_release_set"]
+__all__ = ["Release", "box", "read_release"]

@@ -4,6 +4,7 @@ The facts travel with the table: in the schema metadata of a Parquet file or Arr
 CSV file.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -14,14 +15,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from slowscale.errors import ParameterError
-from slowscale.facts import Facts
-from slowscale.files import Writers, free_target, write_files
+from slowscale.core.errors import EngineError, ParameterError
+from slowscale.core.files import Writers, free_target, write_files
+from slowscale.release.facts import Facts
 
 METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
 BASIC_METADATA = b"slowscale_facts"  # the key there in files for readers, which are not the whole release
 PUBLICATION = b"slowscale_publication"  # the key of titles and notes there, if the table was published with any
-FILE_ENTRIES = ("types", "escaped", "escaped_names")  # of the JSON file beside a CSV file, besides the facts
+FILE_ENTRIES = ("types", "escaped", "escaped_names", "sha256")  # of the JSON file beside a CSV file, besides the facts
 # The types that columns of a released table may have, by the names that Arrow gives them.
 COLUMN_TYPES: dict[str, pa.DataType] = {
     str(dtype): dtype
@@ -61,7 +62,7 @@ def read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
 
 
 def write_csv(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Path:
-    """Write a CSV file and, beside it, a JSON file with the facts and the column types; return the CSV file's path."""
+    """Write a CSV file and, beside it, a JSON file with its facts, column types and SHA-256; return the CSV's path."""
     return write_files(csv_files(table, facts, path, overwrite), overwrite=overwrite)
 
 
@@ -76,16 +77,31 @@ def csv_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overw
     if names != table.column_names:
         escaped_table = escaped_table.rename_columns(names)
         described["escaped_names"] = True
-    text = json.dumps(described, indent=2, ensure_ascii=False)
-    return {
-        target: lambda file: pa.csv.write_csv(escaped_table, file),
-        facts_target: lambda file: file.write_text(text + "\n", encoding="utf-8"),
-    }
+
+    def write_table(file: Path) -> None:  # before the facts, which name its hash
+        pa.csv.write_csv(escaped_table, file)
+        described["sha256"] = file_hash(file)
+
+    def write_facts(file: Path) -> None:
+        file.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    return {target: write_table, facts_target: write_facts}
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Return the table and the facts that `write_csv` wrote."""
     facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
+    if facts.pop("sha256") != file_hash(source):
+        raise EngineError(
+            f"{source} does not belong to its facts: {source.name}.json was written with another content of the file. "
+            "Use both files as they were released"
+        )
     types = {name: COLUMN_TYPES[dtype] for name, dtype in facts.pop("types").items()}
     header = escaped_names(list(types)) if facts.pop("escaped_names", False) else list(types)
     table = pa.csv.read_csv(

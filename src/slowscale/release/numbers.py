@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from slowscale.arrays import to_arrow, to_numpy
+from slowscale.core.arrays import to_arrow, to_numpy
 from slowscale.mechanisms.grid import compact, floats, largest, values
 
+NumberColumn = pa.Array | pa.ChunkedArray
 # Floats of at least this many units may stand for several numbers of units.
 AMBIGUOUS_UNITS = 2**51
 

@@ -6,15 +6,17 @@ treat the noise as normal, so they are approximate.
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from slowscale.errors import ParameterError
-from slowscale.figures import STANDARD_ERROR_DIGITS, rounded
-from slowscale.parameters import Array, level_quantile
+from slowscale.core.errors import ParameterError
+from slowscale.core.numbers import STANDARD_ERROR_DIGITS, rounded
+from slowscale.core.parameters import Array, level_quantile
+from slowscale.mechanisms.grid import EXACT, directed, largest
 
 INTERVALS = ("box", "fieller", "delta")
 RATIO_DIGITS = 6  # significant digits of a published ratio and of the ends of its interval
@@ -86,7 +88,8 @@ def normal_ratios(x: Estimates, y: Estimates, level: float, interval: str) -> Ra
 def _divide(x: Estimates, y: Estimates) -> tuple[Array, Array]:
     """Return the ratios x / y and their standard errors by the delta method."""
     value = x.value / y.value
-    return value, np.hypot(x.se / y.value, x.value * y.se / y.value**2)
+    by_denominator = np.where(np.isinf(y.se), math.inf, x.value * y.se / y.value**2)  # also where x is 0
+    return value, np.hypot(x.se / y.value, by_denominator)
 
 
 def box(
@@ -101,7 +104,7 @@ def box(
     x, y
         The lower and upper ends of the intervals of the numerators and of the denominators.
     """
-    (x0, x1), (y0, y1) = (tuple(np.asarray(end) for end in ends) for ends in (x, y))
+    (x0, x1), (y0, y1) = (tuple(map(_outward, ends, (-1, 1))) for ends in (x, y))
     flipped = y1 <= 0  # the ratio of two numbers is the ratio of their negatives
     x_low, x_high = np.where(flipped, -x1, x0), np.where(flipped, -x0, x1)
     y_low, y_high = np.where(flipped, -y1, y0) + 0.0, np.where(flipped, -y0, y1)  # adding 0.0 turns −0.0 into 0.0
@@ -110,6 +113,14 @@ def box(
         high = np.where(x_high > 0, x_high / y_low, x_high / y_high)
     endless = (y_low < 0) | (y_high <= 0) | (y_low > y_high) | np.isnan(low) | np.isnan(high)
     return np.where(endless, -math.inf, low), np.where(endless, math.inf, high)
+
+
+def _outward(ends: npt.ArrayLike, side: int) -> Array:
+    """Return the ends of intervals as floats, rounded down (side −1) or up (side 1)."""
+    given = np.asarray(ends)
+    if given.dtype.kind == "f" or (given.dtype.kind == "i" and largest(given) < EXACT):
+        return given.astype(float)
+    return np.array([directed(Fraction(end), side) for end in given.flat]).reshape(given.shape)
 
 
 def fieller(x: Array, x_se: Array, y: Array, y_se: Array, z: float) -> tuple[Array, Array]:

@@ -5,23 +5,20 @@ units.
 """
 
 import math
-import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from slowscale.arrays import group_rows, to_arrow, to_numpy
-from slowscale.errors import ParameterError, ParameterTypeError
-from slowscale.facts import ABSENT, ColumnFacts, Facts, KeysFacts, RollupFacts
-from slowscale.figures import STANDARD_ERROR_DIGITS, figure, rounded
-from slowscale.hierarchies import Hierarchy, kind_of_labels
+from slowscale.core.arrays import group_rows, to_arrow, to_numpy
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.numbers import STANDARD_ERROR_DIGITS, figure, rounded
+from slowscale.data.hierarchies import Hierarchy, kind_of_labels
 from slowscale.mechanisms import TransformationMechanism
-from slowscale.mechanisms.grid import add, compact, outward
+from slowscale.mechanisms.grid import add, ceilings, compact
 from slowscale.mechanisms.sum_intervals import (
     FEW_CELLS,
     SUMS_SHARE,
@@ -32,12 +29,11 @@ from slowscale.mechanisms.sum_intervals import (
     sum_variances,
     uses_moments,
 )
-from slowscale.parameters import Array
-from slowscale.release.numbers import AMBIGUOUS_UNITS, group_sums, number_column, whole_units
-from slowscale.release.release import Release, as_floats, lower_bound
+from slowscale.release.facts import NO_MEAN, NO_VARIANCE, ColumnFacts, KeysFacts, RollupFacts
+from slowscale.release.numbers import AMBIGUOUS_UNITS, NumberColumn, group_sums, number_column, whole_units
+from slowscale.release.table import ReleasedSums, as_floats, end_columns
 
 CELLS = "cells"  # the name of the column with the number of cells, if it is free
-BIASED_SUM = "; rounding to the unit biases the sums"
 SUM_ERRORS = {
     False: "the root mean square error of the sum of the cells, rounding included; the largest, where it depends on "
     "the true sums of the cells",
@@ -67,84 +63,67 @@ class Margin:
 
 
 def roll_up(
-    release: Release, by: str | Sequence[str] = (), hierarchy: Hierarchy | Iterable[Hierarchy] | None = None
-) -> Release:
-    """Return the sums of the published cells of a release; see `Release.rollup`."""
-    _check(release)
-    keys = list(release.facts.cells.columns) if release.facts.cells else []
-    margin = margin_of(release, by, hierarchy)
-    columns = dict(margin.labels)
-    known = {name: release._known_mechanism(name) for name in release.facts.columns}
-    for name, one in release.facts.columns.items():
-        columns |= {name + suffix: column for suffix, column in _summed(release, name, one, margin).items()}
-    biases = {
-        name: float(margin.counts.max(initial=0) * known[name]._rounding_bias(one.grid, one.surely_on_grid))
-        for name, one in release.facts.columns.items()
-    }
-    number = _free_name(columns, release)
+    cells: ReleasedSums,
+    by: str | Sequence[str] = (),
+    hierarchy: Hierarchy | Iterable[Hierarchy] | None = None,
+    name: str | None = None,
+) -> ReleasedSums:
+    """Return the sums of the published cells of a table, as a table with this name; see `ReleasedSums.rollup`."""
+    _check(cells)
+    margin = margin_of(cells, by, hierarchy)
+    name = name or f"{cells.name}_{'by_' + '_'.join(margin.labels) if margin.labels else 'total'}"
+    columns, described, rules, biases = dict(margin.labels), {}, {}, {}
+    for column, facts in cells.facts.columns.items():
+        mechanism = cells._known_mechanism(column)
+        made = _summed(cells, column, facts, margin)
+        columns |= {column + suffix: numbers for suffix, numbers in made.items()}
+        bias = float(margin.counts.max(initial=0) * mechanism._rounding_bias(facts.grid, facts.on_grid))
+        rules[column] = sum_rule(mechanism, facts.on_grid)
+        if sum_bias_warned_of(bias, float(to_numpy(made["_se"]).max(initial=0))):
+            biases[column] = bias
+            rules[column] += f"; rounding to the unit biases the sums by up to {figure(bias)}"
+        error = NO_VARIANCE if mechanism._missing_moments else SUM_ERRORS[mechanism._error_grows]
+        described[column] = facts.with_(se=error, rounding_bias=bias)
+    number = _free_name(columns, cells)
     columns[number] = to_arrow(margin.counts)
-    facts = replace(
-        release.facts,
-        id=secrets.token_hex(8),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        cells=_keys_facts(release.facts, margin),
-        columns={
-            name: replace(
-                one,
-                se=SUM_ERRORS[known[name]._error_grows],
-                rounding_bias=ABSENT if one.rounding_bias is ABSENT else biases[name],
-            )
-            for name, one in release.facts.columns.items()
-        },
+    facts = cells.facts.with_(
+        of=cells.name,
+        rows=int(margin.counts.size),
+        keys=_keys_facts(cells.facts.keys, margin),
+        columns=described,
         ratios={},
         rollup=RollupFacts(
-            of=release.facts.id,
-            over=tuple(name for name in keys if name not in margin.labels),
+            of=cells.name,
+            over=tuple(key for key in cells.facts.by if key not in margin.labels),
             levels=margin.levels,
             number=number,
-            complete=_complete(release, keys),
-            rules={
-                name: sum_rule(known[name], one.surely_on_grid) + _bias_words(biases[name], columns[f"{name}_se"])
-                for name, one in release.facts.columns.items()
-            },
+            complete=_complete(cells),
+            rules=rules,
+            biases=biases,
         ),
     )
-    made = replace(release, table=pa.table(columns), facts=facts, _added=(release, margin))
-    for name, ratio in release.facts.ratios.items():
-        made = made.ratio(ratio.numerator, ratio.denominator, name, ratio.level, ratio.interval)
-    return made
+    rolled = cells.with_facts(facts, name, table=pa.table(columns), _added=(cells, margin))
+    for ratio, one in cells.facts.ratios.items():
+        rolled = rolled.ratio(one.numerator, one.denominator, ratio, one.level, one.interval)
+    return rolled
 
 
-def _bias_words(bias: float, errors: Any) -> str:
-    """Return what rounding may add to the largest sum, or nothing if it is small against its standard error."""
-    if not sum_bias_warned_of(bias, float(to_numpy(errors).max(initial=0))):
-        return ""
-    return f"{BIASED_SUM} by up to {figure(bias)}"
-
-
-def biased_sums(rolled: Release) -> list[str]:
+def biased_sums(rolled: ReleasedSums) -> list[str]:
     """Return a warning for each column of a roll-up whose sums are biased by rounding."""
     assert rolled.facts.rollup
-    found = [(name, rule.partition(BIASED_SUM)[2]) for name, rule in rolled.facts.rollup.rules.items()]
     return [
-        f"the unit of column {name!r} is coarse against its noise, so that rounding biases the sums of its cells"
-        f"{words}; the standard errors and the intervals include this. Release the cells with a finer unit"
-        for name, words in found
-        if words
+        f"the unit of column {name!r} is coarse against its noise, so that rounding biases the sums of its cells by up "
+        f"to {figure(bias)}; the standard errors and the intervals include this. Release the cells with a finer unit"
+        for name, bias in rolled.facts.rollup.biases.items()
     ]
 
 
-def _check(release: Release) -> None:
-    """Raise unless the cells of a release can be added."""
-    if release.facts.combined:
-        raise ParameterError(
-            "the errors of combined estimates depend on each other, so that their sums cannot be judged: add the table "
-            "that you want to the set before it is released"
-        )
+def _check(release: ReleasedSums) -> None:
+    """Raise unless the cells of a table can be added."""
     if release.facts.rollup:
         raise ParameterError(
-            f"release must be one of cells, but this one is a roll-up of release {release.facts.rollup.of}; roll up "
-            "that release instead, because the errors of sums follow from those of the cells"
+            f"the table must be one of cells, but this one is a roll-up of {release.facts.rollup.of!r}; roll up that "
+            "table instead, because the errors of sums follow from those of the cells"
         )
     for name, facts in release.facts.columns.items():
         if facts.nonnegative:
@@ -152,16 +131,16 @@ def _check(release: Release) -> None:
                 f"column {name!r} was released with nonnegative=True, so its cells are biased upwards and their biases "
                 "would add up; roll up a release without it"
             )
-        if facts.estimator != "mean":
+        if facts.estimator not in ("mean", NO_MEAN):  # sums of symmetric noise are symmetric
             raise ParameterError(
                 f"column {name!r} was released with the estimator {facts.estimator!r}, so its cells are biased and "
                 'their biases would add up; roll up a release with the estimator "mean"'
             )
 
 
-def margin_of(release: Release, by: Any, hierarchy: Any) -> Margin:
+def margin_of(release: ReleasedSums, by: Any, hierarchy: Any) -> Margin:
     """Return the groups that the cells of a release are added to."""
-    keys = list(release.facts.cells.columns) if release.facts.cells else []
+    keys = list(release.facts.by)
     hierarchies = _hierarchies(hierarchy, keys, release.table.column_names)
     names: list[Any] = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
@@ -213,19 +192,21 @@ def _chunks(column: Any) -> list[Any]:
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def _keys_facts(facts: Facts, margin: Margin) -> KeysFacts | None:
-    if not margin.labels or facts.cells is None:
+def _keys_facts(keys: KeysFacts | None, margin: Margin) -> KeysFacts | None:
+    if not margin.labels or keys is None:
         return None
-    kinds = {name: facts.cells.columns.get(name) or kind_of_labels(column) for name, column in margin.labels.items()}
-    return replace(facts.cells, columns=kinds, count=margin.counts.size)
+    kinds = {name: keys.columns.get(name) or kind_of_labels(column) for name, column in margin.labels.items()}
+    found: KeysFacts = keys.with_(columns=kinds, count=int(margin.counts.size))
+    return found
 
 
-def _complete(release: Release, keys: list[str]) -> bool | None:
+def _complete(cells: ReleasedSums) -> bool | None:
     """Return whether the cells are all combinations of the labels of their key columns."""
-    return math.prod(len(release.table[name].unique()) for name in keys) == len(release) if keys else None
+    keys = cells.facts.by
+    return math.prod(len(cells.table[name].unique()) for name in keys) == len(cells) if keys else None
 
 
-def _free_name(columns: dict[str, Any], release: Release) -> str:
+def _free_name(columns: dict[str, Any], release: ReleasedSums) -> str:
     taken = {*columns, *release.table.column_names}
     name = CELLS
     while name in taken:
@@ -233,24 +214,22 @@ def _free_name(columns: dict[str, Any], release: Release) -> str:
     return name
 
 
-def _summed(release: Release, name: str, facts: ColumnFacts, margin: Margin) -> dict[str, Any]:
+def _summed(release: ReleasedSums, name: str, facts: ColumnFacts, margin: Margin) -> dict[str, Any]:
     """Return the columns that are published for one summed column, by their suffixes."""
     mechanism, unit = release._known_mechanism(name), facts.grid
     groups, counts = margin.groups, margin.counts
     cells = whole_units(release.table[name], unit)
     units = group_sums(cells, groups, counts.size)
-    on_grid = facts.surely_on_grid
+    on_grid = facts.on_grid
     if isinstance(mechanism, TransformationMechanism):
         transformed = release._as_floats(f"{name}_transformed")
         low, high = sum_ends(mechanism, transformed, units, groups, counts, facts.level, unit, group_sums)
     else:
         transformed = None
         half = sum_half_steps(mechanism, unit, facts.level, on_grid, counts)  # type: ignore[arg-type]
-        if facts.on_grid is ABSENT:  # intervals of earlier versions had ends between grid points
-            half = half + 1
         low, high = _ends(units, half)
     low, high = _widened(cells, groups, low, high, release.table[name].type)
-    if lower_bound(facts) is not None:
+    if facts.at_least is not None:
         low, high = np.maximum(low, 0), np.maximum(high, 0)
     error = np.sqrt(sum_variances(mechanism, transformed, groups, counts, unit, on_grid))
     return {
@@ -280,7 +259,7 @@ def _widened(cells: Any, groups: Any, low: Any, high: Any, dtype: Any) -> tuple[
     return add(low, -slack), add(high, slack)
 
 
-def rollup_interval(release: Release, column: str, level: float) -> tuple[Array, Array]:
+def rollup_interval(release: ReleasedSums, column: str, level: float) -> tuple[NumberColumn, NumberColumn]:
     """Return intervals of a roll-up at a level above the published one.
 
     If the cells are in memory, or the noise is additive, they are computed as the published intervals are. For a
@@ -290,38 +269,42 @@ def rollup_interval(release: Release, column: str, level: float) -> tuple[Array,
     if release._added is not None:
         cells, margin = release._added
         facts = cells.facts.columns[column]
-        found = _summed(cells, column, replace(facts, level=level), margin)
-        low, high = (pa.chunked_array([found[f"_{end}"]]) for end in ("low", "high"))
-        return as_floats(low, -1), as_floats(high, 1)
+        found = _summed(cells, column, facts.with_(level=level), margin)
+        return found["_low"], found["_high"]
     facts, mechanism = release.facts.columns[column], release._known_mechanism(column)
     rollup = release.facts.rollup
     assert rollup
     counts = to_numpy(release.table[rollup.number])
-    low, high = release._as_floats(f"{column}_low", -1), release._as_floats(f"{column}_high", 1)
     if isinstance(mechanism, TransformationMechanism):
-        return _enlarged(release, column, level, counts, high)
+        return end_columns(*_enlarged(release, column, level, counts), facts)
     narrow, wide = (
-        sum_half_steps(mechanism, facts.grid, one, facts.surely_on_grid, counts)  # type: ignore[arg-type]
+        sum_half_steps(mechanism, facts.grid, one, facts.on_grid, counts)  # type: ignore[arg-type]
         for one in (facts.level, level)
     )
-    more = np.array([_more(a, b, facts.grid) for a, b in zip(narrow, wide, strict=True)], float)
-    return outward(low, more, -1), outward(high, more, 1)
+    more = np.array(
+        [math.inf if math.inf in pair else pair[1] - pair[0] for pair in zip(narrow, wide, strict=True)], object
+    )
+    low, high = (_units(release.table[f"{column}_{end}"], facts.grid) for end in ("low", "high"))
+    return end_columns(_ends(low, more)[0], _ends(high, more)[1], facts)
 
 
-def _more(narrow: Any, wide: Any, unit: Fraction) -> float:
-    return math.inf if isinstance(narrow, float) or isinstance(wide, float) else float((wide - narrow) * unit)
+def _units(ends: pa.ChunkedArray, unit: Fraction) -> Any:
+    """Return published ends in whole units; as floats if any is infinite."""
+    numbers = as_floats(ends)
+    return whole_units(ends, unit) if np.isfinite(numbers).all() else numbers / float(unit)
 
 
-def _enlarged(release: Release, column: str, level: float, counts: Any, high: Array) -> tuple[Array, Array]:
+def _enlarged(release: ReleasedSums, column: str, level: float, counts: Any) -> tuple[Any, Any]:
+    """Return the ends of enlarged intervals, in units."""
     facts, mechanism = release.facts.columns[column], release._known_mechanism(column)
     assert isinstance(mechanism, TransformationMechanism)
     spent = (1 - facts.level) * SUMS_SHARE
     before, now = 1 - facts.level - spent, 1 - level - spent
-    centre = release._as_floats(column)
     if not uses_moments(mechanism) or now <= 0:
-        return np.zeros_like(high), np.full_like(high, math.inf)
+        return np.zeros(counts.size), np.full(counts.size, math.inf)
+    centre, high = (_units(release.table[name], facts.grid) for name in (column, f"{column}_high"))
     # Either inequality may have given the half-width; that of the second moment grows faster.
-    half = (high - centre + float(facts.grid)) * math.sqrt(before / now) * (1 + 1e-12)
-    few = counts <= FEW_CELLS
-    low = np.where(few, 0.0, np.maximum(centre - half, 0.0))
-    return low, np.where(few, math.inf, centre + half)
+    half = (high - centre + 1).astype(float) * math.sqrt(before / now) * (1 + 1e-12)
+    half = ceilings(np.where(counts <= FEW_CELLS, math.inf, half))
+    low, high = _ends(centre, half)
+    return np.maximum(low, 0), high

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.parameters import Array
+from slowscale.core.parameters import Array
 
 ROUNDING = 2.0**-52  # twice the largest relative rounding error of one operation
 FUNCTION = 8 * 2.0**-52  # the relative error bound of an elementary function

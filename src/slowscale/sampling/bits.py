@@ -28,6 +28,11 @@ class BitSource(Protocol):
         """Return `count` independent, uniformly distributed 64-bit words."""
 
 
+def are_secret(bits: BitSource | None) -> bool:
+    """Whether bits are secret: those of the operating system (None), or of a source whose `private` is True itself."""
+    return bits is None or bits.private is True
+
+
 class SecretBits:
     """The source of random bits for everything that is published."""
 

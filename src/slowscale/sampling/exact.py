@@ -6,6 +6,7 @@ yet drawn. Tier 2 processes the remaining values one by one in Arb balls: it dra
 doubles the precision until the floors are certain. Whether a candidate is accepted is decided in the same way.
 """
 
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -16,8 +17,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.errors import SlowscaleError
-from slowscale.parameters import CHUNK
+from slowscale.core.errors import SlowscaleError
+from slowscale.core.parameters import CHUNK
 from slowscale.sampling.balls import Ball, lift_ball, uniform_balls
 from slowscale.sampling.bits import BitSource, Stream, Words
 from slowscale.sampling.samplers import Lift, Number, Sampler
@@ -190,6 +191,18 @@ def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Str
         return None if any(floor is None for floor in floors) else [int(floor) for floor in floors]
 
     return _decide_with_enough_bits(decide)
+
+
+def upper_logarithm(formula: Callable[[Lift], Number]) -> float:
+    """Return a number that is not below ln |x| of the value x of a formula; NaN if no bound is known."""
+    from flint import ctx
+
+    with _ARB_LOCK:
+        before, ctx.prec = ctx.prec, 256
+        try:
+            return math.nextafter(float(formula(lift_arb).abs_upper().log()), math.inf)
+        finally:
+            ctx.prec = before
 
 
 def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int, int]:

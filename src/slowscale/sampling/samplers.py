@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import SlowscaleError
-from slowscale.parameters import lazy
+from slowscale.core.errors import SlowscaleError
+from slowscale.core.parameters import lazy
 from slowscale.sampling.balls import at_least, choose, either, lift_ball
 
 Number = Any  # a Ball or an arb

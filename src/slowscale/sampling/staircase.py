@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.errors import ParameterError, SlowscaleError
-from slowscale.families import PointsFamily, PolylogFamily, PowerFamily
-from slowscale.parameters import Array, lazy
+from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.families import PointsFamily, PolylogFamily, PowerFamily
+from slowscale.core.parameters import Array, lazy
 from slowscale.sampling.balls import Ball, lift_ball
 from slowscale.sampling.samplers import Lift, Number, Sampler, exact_polylog_rise
 

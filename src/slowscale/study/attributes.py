@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slowscale.errors import DataError, ParameterError
-from slowscale.parameters import Array
+from slowscale.core.errors import DataError, ParameterError
+from slowscale.core.parameters import Array
 
 Integers = npt.NDArray[np.int64]
 Source = Literal["CBP", "cattle", "given"]
@@ -105,9 +105,9 @@ def given_attributes(path: str | Path, values: Sequence[str], by: Sequence[str])
     """
     import warnings
 
-    from slowscale.errors import ConfidentialWarning
-    from slowscale.tables.guessing import guess_types
-    from slowscale.tables.sources import open_table
+    from slowscale.core.errors import ConfidentialWarning
+    from slowscale.data.guessing import guess_types
+    from slowscale.data.sources import open_table
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfidentialWarning)  # the study says that all its results are confidential

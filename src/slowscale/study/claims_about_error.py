@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import slowscale as ss
-from slowscale.figures import figure
-from slowscale.parameters import Array
+from slowscale.core.numbers import figure
+from slowscale.core.parameters import Array
 from slowscale.study.claims import Finding, claim, each, judged
 from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT, percent
 from slowscale.study.parameters import ADDITIVE

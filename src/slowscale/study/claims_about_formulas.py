@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import slowscale as ss
-from slowscale.figures import figure
+from slowscale.core.numbers import figure
 from slowscale.study.claims import Finding, claim, judged
 from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT
 from slowscale.study.errors import SeededBits
@@ -25,7 +25,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
-    "3.3 Unit splitting",
+    "2.5 Unit splitting",
     "Splitting at 10 employees gives 10,000 employees a million times the loss of 5.",
     certain=True,
 )
@@ -151,8 +151,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
         judged(near),
         f"Mean of such estimates, divided by the true variance, for the median sum of {subject.name}: "
         + ", ".join(words)
-        + ". They are too large on average, clearly so for the log. The standard errors that this library publishes "
-        "come from unbiased estimates of the variance.",
+        + ". They are too large on average, clearly so for the log. The standard error that this library publishes is "
+        "the standard deviation at the median estimate, which is as likely too large as too small; "
+        "release.unbiased_variance gives unbiased estimates of the variance.",
     )
 
 
@@ -221,6 +222,23 @@ def _(_: Sequence[Subject]) -> Finding:
 
 
 @claim(
+    f"{SECTION_CLASSES}, second example",
+    "Log and polylog with d = 1/(2σ²) and the same a achieve asymptotically the same policy function.",
+    certain=True,
+)
+def _(_: Sequence[Subject]) -> Finding:
+    d, sizes = 0.145, np.array([1e6, 1e9, 1e12])
+    polylog = ss.ExponentialPolylog(d=d, sigma=1, p=2).policy(sizes)
+    log = ss.Log(sigma=math.sqrt(1 / (2 * d)), a=math.e).policy(sizes)
+    words = "; ".join(f"{figure(one)} and {figure(two)}" for one, two in zip(polylog, log, strict=True))
+    return Finding(
+        judged([bool(np.all(np.diff(polylog - log) < 0))]),
+        "E25: the losses differ by 2d·ln a·(ln(Δ + a) − ln a), which grows without bound, and the polylog has the "
+        f"larger one. Polylog and log with d = {d:g} and a = e, at Δ = 10⁶, 10⁹ and 10¹²: {words}.",
+    )
+
+
+@claim(
     SECTION_CLASSES,
     "New transformations are easy to make, because only Gaussian noise must be drawn safely; every additive "
     "distribution needs a sampler of its own, and polylogs with p other than 1 and 2 have no handy quantile function.",
@@ -260,16 +278,20 @@ def _(_: Sequence[Subject]) -> Finding:
     q, x, s, a = 50.0, 7.0, 0.6, 2.0
     d, p = 0.4, 0.7
     pairs = {
-        "identity": (ss.Gaussian(s), s**2, x**2 / (2 * s**2)),
-        "square root": (ss.Root(2, s, a), 2 * s**4 + 4 * s**2 * (q + a), (math.sqrt(x + a) - a**0.5) ** 2 / (2 * s**2)),
+        "identity": (ss.Gaussian(sigma=s), s**2, x**2 / (2 * s**2)),
+        "square root": (
+            ss.Root(k=2, sigma=s, a=a),
+            2 * s**4 + 4 * s**2 * (q + a),
+            (math.sqrt(x + a) - a**0.5) ** 2 / (2 * s**2),
+        ),
         "fourth root": (
-            ss.Root(4, s, a),
+            ss.Root(k=4, sigma=s, a=a),
             24 * s**8 + 96 * s**6 * (q + a) ** 0.5 + 72 * s**4 * (q + a) + 16 * s**2 * (q + a) ** 1.5,
             ((x + a) ** 0.25 - a**0.25) ** 2 / (2 * s**2),
         ),
-        "log": (ss.Log(s, a), math.expm1(s**2) * (q + a) ** 2, math.log((x + a) / a) ** 2 / (2 * s**2)),
+        "log": (ss.Log(sigma=s, a=a), math.expm1(s**2) * (q + a) ** 2, math.log((x + a) / a) ** 2 / (2 * s**2)),
         "generalized Gaussian": (
-            ss.GeneralizedGaussian(s, p),
+            ss.GeneralizedGaussian(sigma=s, p=p),
             s**2 * math.gamma(3 / p) / math.gamma(1 / p),
             (x / s) ** p,
         ),

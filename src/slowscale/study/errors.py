@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from slowscale import Mechanism
-from slowscale.files import write_files
+from slowscale.core.files import write_files
+from slowscale.core.parameters import Array
 from slowscale.mechanisms.exact_sums import Exact
-from slowscale.parameters import Array
 
 Integers = npt.NDArray[np.int64]
 
@@ -90,9 +90,18 @@ class Experiment:
         parts += [] if self.protected is None else [self.protected.tobytes()]
         return hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
 
+    @property
+    def seed(self) -> str:
+        """Where the random bits start: at the parameters to nine digits, because later ones depend on the machine."""
+        parameters = {
+            name: f"{value:.9g}" if isinstance(value, float) else value
+            for name, value in self.mechanism.to_dict().items()
+        }
+        return json.dumps([parameters, str(self.unit), self.repetitions, len(self.sums)], sort_keys=True)
+
     def run(self) -> Integers:
         """Return the counts of errors: one row per group, one column per bin."""
-        bits = SeededBits(self.key)
+        bits = SeededBits(self.seed)
         count = np.zeros((int(self.groups.max()) + 1) * BINS, np.int64)
         protected = self.sums if self.protected is None else self.protected
         units = np.rint(protected / float(self.unit)).astype(np.int64)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import slowscale as ss
-from slowscale.figures import figure, power_in_words
-from slowscale.parameters import Array
+from slowscale.core.numbers import figure, power_in_words
+from slowscale.core.parameters import Array
 from slowscale.study.attributes import Attribute
 from slowscale.study.errors import Experiment, Integers
 

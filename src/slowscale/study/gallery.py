@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from slowscale.figures import figure
+from slowscale.core.numbers import figure
 from slowscale.study import figures, tables
 from slowscale.study.results import Subject
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slowscale import Mechanism
-from slowscale.parameters import Array
+from slowscale.core.parameters import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,12 @@
 """The page study.html: what the paper says, what was measured here, and all tables and figures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slowscale.figures import figure
-from slowscale.report.page import Html, Section, caption, cell, head, joined, page, paragraph, row, table, tag
+from markupsafe import Markup
+
+from slowscale.core.numbers import figure
+from slowscale.publish.report.pages import Row, render
 from slowscale.study.attributes import PRINTED_SUMMARIES
 from slowscale.study.claims import Claim, Finding
 from slowscale.study.claims_about_loss import percent
@@ -34,190 +36,76 @@ def study_page(
     given: str | None,
 ) -> str:
     """Return the page. `given` is the file of the user's own data, if they were studied instead of simulated ones."""
-
-    def drawn(section: str) -> list[Html]:
-        return [
-            tag("figure", Html(one.svg), tag("figcaption", one.caption), id=one.name)
-            for one in figures
-            if one.section == section
-        ]
-
-    sections = [
-        Section("claims", "Claims", "What the paper says, and what was measured", _claims(found, subjects)),
-        Section("gains", "What it buys", "The same loss for the largest record", [*_gains(subjects), *drawn("gains")]),
-        Section("data", "Data", "The data", [_summaries(subjects), *drawn("data")]),
-        Section("mechanisms", "Mechanisms", "The mechanisms", [*_parameters(subjects), *drawn("mechanisms")]),
-        Section("losses", "Losses", "What records lose", drawn("losses")),
-        Section("errors", "Errors", "How wrong the sums are", [_errors(subjects), *drawn("errors")]),
-        Section("analysis", "Formulas", "Figures of the appendices", [_tails(), *drawn("analysis")]),
-    ]
-    if given is not None:
-        sections = [one for one in sections if one.anchor != "analysis"]
-    return page(
-        "The experiments of Slowly Scaling Per-Record Differential Privacy",
-        "slowscale study",
-        _lead(subjects, repetitions, given),
-        sections,
-        "Every figure is also in the folder figures (SVG and PNG). The numbers of all figures and tables are in the "
-        "folder data (CSV).",
-        "CONFIDENTIAL: this page shows exact facts about the records of " + given if given else "",
-    )
-
-
-def _lead(subjects: Sequence[Subject], repetitions: int, given: str | None) -> list[Html]:
-    names = ", ".join(subject.name for subject in subjects)
-    data = (
-        f"The experiments of the paper, carried out on the columns {names} of {given}."
-        if given
-        else "The experiments of the paper, carried out on simulated data. The paper's own data are not public: the "
-        "simulated ones have the same number of records and cells and the same quartiles, mean and largest value, but "
-        "not the same joint distributions, geography or cell sizes. Verdicts about errors by cell depend on those."
-    )
-    return [
-        paragraph(data),
-        paragraph(
-            f"Errors come from {repetitions:,} releases of every table. The random numbers of this study are "
-            "reproducible, so that everybody gets the same page; a real release never uses such numbers."
-        ),
-    ]
-
-
-def _claims(found: Sequence[tuple[Claim, Finding]], subjects: Sequence[Subject]) -> list[Html]:
     counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in VERDICTS}
-    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    rows = [
-        row(
-            head(claim.place, "row"),
-            cell(claim.text, numeric=False),
-            cell(finding.measured, numeric=False),
-            cell(tag("strong", finding.verdict), numeric=False),
-        )
-        for claim, finding in found
-    ]
-    heads = row(*map(head, ("Place in the paper", "Claim, in our words", "Measured here", "Verdict")))
-    given = any(subject.attribute.source == "given" for subject in subjects)
-    own = "The paper says this of its own data, CBP or cattle; the measurements are of yours. " if given else ""
-    intro = paragraph(
-        f"{len(found)} claims: {words}. {own}Numbers such as E02 refer to the list of errors in the paper, in "
-        "docs/paper.md. Verdicts about errors depend on the cells; those of the paper's data are not public."
+    return render(
+        "study.html",
+        title="The experiments of Slowly Scaling Per-Record Differential Privacy",
+        given=given,
+        subjects=subjects,
+        repetitions=repetitions,
+        figures=[(one.section, one.name, one.caption, Markup(one.svg)) for one in figures],
+        verdicts=", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count),
+        own=any(subject.attribute.source == "given" for subject in subjects),
+        claims=[[claim.place, claim.text, finding.measured, finding.verdict] for claim, finding in found],
+        gains=[_gain_table(subject, gains) for subject in subjects for gains in subject.gains],
+        summary_heads=["Attribute", *subjects[0].attribute.summary],
+        summaries=_summaries(subjects),
+        parameters=_parameters(subjects),
+        errors=[
+            [subject.name, name, *map(percent, subject.percentile(name, 50))]
+            for subject in subjects
+            for name in subject.mechanisms
+        ],
+        tails=_tails(),
     )
-    return [intro, table(caption("Table 1", "Claims of the paper"), [heads], [tag("tbody", *rows)], "Claims")]
 
 
-def _summaries(subjects: Sequence[Subject]) -> Html:
-    rows = []
+def _summaries(subjects: Sequence[Subject]) -> list[Row]:
+    rows: list[Row] = []
     for subject in subjects:
-        summary = subject.attribute.summary
-        rows.append(row(head(subject.name, "row"), *(cell(figure(x)) for x in summary.values())))
+        rows.append([subject.name, *map(figure, subject.attribute.summary.values())])
         if subject.name in PRINTED_SUMMARIES and subject.attribute.source != "given":
-            rows.append(row(head("in the paper", "row"), *(cell(figure(x)) for x in PRINTED_SUMMARIES[subject.name])))
+            rows.append(["in the paper", *map(figure, PRINTED_SUMMARIES[subject.name])])
         if subject.attribute.left_out:
-            rows.append(row(head(f"{subject.attribute.left_out:,} records without a value were left out", "row")))
-    names = next(iter(subjects)).attribute.summary
-    heads = row(head("Attribute"), *(head(name, numeric=True) for name in names))
-    return table(caption("Table 2", "Records"), [heads], [tag("tbody", *rows)], "Records")
+            rows.append([f"{subject.attribute.left_out:,} records without a value were left out"])
+    return rows
 
 
-def _parameters(subjects: Sequence[Subject]) -> list[Html]:
-    rows = []
+def _parameters(subjects: Sequence[Subject]) -> list[Row]:
+    rows: list[Row] = []
     for subject in subjects:
-        printed = {one.mechanism: one for one in parameter_table(subject.attribute, subject.mechanisms)}
+        table = {one.mechanism: one for one in parameter_table(subject.attribute, subject.mechanisms)}
         for name, mechanism in subject.mechanisms.items():
-            one = printed.get(name)
-            rows.append(
-                row(
-                    head(subject.name, "row"),
-                    cell(name, numeric=False),
-                    cell(str(mechanism), numeric=False),
-                    cell("" if one is None else f"{one.name} = {one.printed:g}", numeric=False),
-                    cell("" if one is None or one.agrees else f"{one.printed_std / one.target_std:.2f}"),
-                )
-            )
-    heads = row(
-        head("Attribute"),
-        head("Mechanism"),
-        head("Calibrated here"),
-        head("Printed"),
-        head("Std with the printed one, relative", numeric=True),
-    )
-    intro = paragraph(
-        "All mechanisms have a standard deviation of √½ times the median record; the transformation mechanisms have it "
-        "when the sum equals the median record. The last column is filled where the printed parameter does not follow "
-        "from this rule."
-    )
-    return [intro, table(caption("Table 3", "Parameters"), [heads], [tag("tbody", *rows)], "Parameters")]
+            one = table.get(name)
+            printed = "" if one is None else f"{one.name} = {one.printed:g}"
+            ratio = "" if one is None or one.agrees else f"{one.printed_std / one.target_std:.2f}"
+            rows.append([subject.name, name, str(mechanism), printed, ratio])
+    return rows
 
 
-def _errors(subjects: Sequence[Subject]) -> Html:
-    rows = [
-        row(
-            head(subject.name, "row"), cell(name, numeric=False), *map(cell, map(percent, subject.percentile(name, 50)))
-        )
-        for subject in subjects
-        for name in subject.mechanisms
-    ]
-    heads = row(head("Attribute"), head("Mechanism"), *(head(f"Quintile {i}", numeric=True) for i in range(1, 6)))
-    left = ", ".join(f"{s.name} {s.without_error}" for s in subjects if s.without_error)
-    note = f"Cells with the sum 0 have no relative error and are left out: {left}." if left else ""
-    title = caption("Table 4", "Median absolute relative error by quintile of the cells", note)
-    return table(title, [heads], [tag("tbody", *rows)], "Errors")
-
-
-def _gains(subjects: Sequence[Subject]) -> Iterable[Html]:
-    yield paragraph(
-        "The paper compares mechanisms of equal error. Here the question is turned around: the largest record has the "
-        "same loss under every mechanism; how wrong are the cells then? The last column shows what the median record "
-        "loses: a mechanism can be precise because it protects small records less. Clipping reduces every larger "
-        "record to a threshold and adds Gaussian noise. Its threshold was chosen with hindsight, so that its median "
-        "error over all cells is as small as possible; no curator could do that without a look at the records. In the "
-        "last row every size class even has a threshold of its own, which suits it best; no single release can do "
-        "that. Clipping is biased: the sum of all cells is too small by the percentage given. All other mechanisms "
-        "have no bias."
-    )
-    number = 0
-    for subject in subjects:
-        for found in subject.gains:
-            number += 1
-            yield _gain_table(subject, found, number)
-
-
-def _gain_table(subject: Subject, found: Gains, number: int) -> Html:
-    rows = [
-        row(
-            head(f"{one.name}" + (f" ({one.note})" if one.note else ""), "row"),
-            *(cell(percent(x)) for x in found.medians[one.name]),
-            cell(percent(one.total_bias) if one.total_bias else "0"),
-            cell(figure(one.median_loss)),
-        )
+def _gain_table(subject: Subject, found: Gains) -> dict[str, object]:
+    rows: list[Row] = [
+        [
+            f"{one.name} ({one.note})" if one.note else one.name,
+            *map(percent, found.medians[one.name]),
+            percent(one.total_bias) if one.total_bias else "0",
+            figure(one.median_loss),
+        ]
         for one in found.contenders
     ]
-    best = map(cell, map(percent, found.clipped_by_size))
-    rows.append(row(head(CLIPPED_BY_SIZE, "row"), *best, cell("not one release"), cell("")))
-    sizes = (
-        head(joined([one.words, tag("br"), f"({one.cells:,} cell{'s' * (one.cells > 1)})"]), numeric=True)
-        for one in found.classes
-    )
-    ends = (head(text, numeric=True) for text in ("Bias of the total", "Loss of the median record"))
-    heads = row(head("Mechanism"), *sizes, *ends)
-    title = caption(
-        f"Table 5.{number}",
-        f"{subject.name}: median relative error by the sum of the cell",
-        f"The largest record ({figure(subject.attribute.largest)}) loses {figure(found.loss)} under every mechanism.",
-    )
-    return table(title, [heads], [tag("tbody", *rows)], f"Errors of {subject.name}")
+    rows.append([CLIPPED_BY_SIZE, *map(percent, found.clipped_by_size), "not one release", ""])
+    sizes = (f"{one.words} ({one.cells:,} cell{'s' * (one.cells > 1)})" for one in found.classes)
+    return {
+        "title": f"{subject.name}: median relative error by the sum of the cell.",
+        "note": f"The largest record ({figure(subject.attribute.largest)}) loses {figure(found.loss)} under every "
+        "mechanism.",
+        "heads": ["Mechanism", *sizes, "Bias of the total", "Loss of the median record"],
+        "rows": rows,
+    }
 
 
-def _tails() -> Html:
-    weights = tail_weights().to_pylist()
-    by_name: dict[str, list[dict[str, float]]] = {}
-    for one in weights:
-        by_name.setdefault(one["mechanism"], []).append(one)
-    rows = [
-        row(head(name, "row"), *(cell(f"{one['found']:.3f} ({one['printed']:.3f})") for one in ones))
-        for name, ones in by_name.items()
-    ]
-    heads = row(head("Mechanism"), *(head(f"P[|Z| > {i}]", numeric=True) for i in range(1, 5)))
-    title = caption(
-        "Table 6", "Tail weights of noise with a loss of 1 for an influence of 1", "In brackets: as printed."
-    )
-    return table(title, [heads], [tag("tbody", *rows)], "Tail weights")
+def _tails() -> list[Row]:
+    rows: dict[str, list[str]] = {}
+    for one in tail_weights().to_pylist():
+        rows.setdefault(one["mechanism"], []).append(f"{one['found']:.3f} ({one['printed']:.3f})")
+    return [[name, *texts] for name, texts in rows.items()]

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 import slowscale as ss
-from slowscale.parameters import Array
+from slowscale.core.parameters import Array
 from slowscale.study.attributes import Attribute
 from slowscale.study.errors import PERCENTILES, Experiment, Integers, Store, percentiles
 from slowscale.study.gains import (

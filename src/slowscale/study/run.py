@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from slowscale.errors import ParameterError
-from slowscale.files import write_files
-from slowscale.report.charts import check_tools
+from slowscale.core.errors import ParameterError
+from slowscale.core.files import write_files
+from slowscale.publish.charts import tools
 from slowscale.study import tables
 from slowscale.study.attributes import Attribute, paper_attributes
 from slowscale.study.checking import check_claims
@@ -63,7 +63,7 @@ def run_study(
     overwrite
         Whether to replace the results of an earlier study.
     """
-    check_tools()
+    tools()
     for loss in losses:
         if not LEAST_LOSS <= loss <= MOST_LOSS:
             raise ParameterError(f"loss must be from {LEAST_LOSS:g} to {MOST_LOSS:g}, got {loss:g}")

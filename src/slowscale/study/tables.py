@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 import slowscale as ss
+from slowscale.core.parameters import Array
 from slowscale.mechanisms.additive import AdditiveMechanism
-from slowscale.parameters import Array
 from slowscale.study.claims import Claim, Finding
 from slowscale.study.errors import PERCENTILES
 from slowscale.study.parameters import KINDS, parameter_table

@@ -15,13 +15,16 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 from slowscale.plan import Plan
 from slowscale.workbench.draft import Draft, Folder
 from slowscale.workbench.jobs import Jobs
 from slowscale.workbench.places import check_places
 from slowscale.workbench.security import Door, Guard
 
+NO_LEDGER_NOTE = (
+    "The plan has no ledger: nothing is recorded, and what records lose by several releases is not added up."
+)
 STATIC = Path(str(files("slowscale.workbench").joinpath("static")))
 
 
@@ -52,6 +55,7 @@ class Workbench:
             loader=PackageLoader("slowscale.workbench"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
         )  # fmt: skip
+        self.templates.globals.update(no_ledger=NO_LEDGER_NOTE, root="")
 
     @property
     def draft(self) -> Draft:
@@ -128,6 +132,8 @@ def make_app(workbench: Workbench, door: Door) -> Guard:
         middleware=[Middleware(ExceptionMiddleware, handlers={Exception: _show_bug})],
     )
     app.state.workbench = workbench
+    app.router.redirect_slashes = False  # it would lead to an address without the root
+    workbench.templates.globals["root"] = door.root
     return Guard(app, door)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from slowscale.mechanisms.additive import AdditiveMechanism
-from slowscale.report.charts import COLOURS
+from slowscale.publish.charts import BLUE, COLOURS
 
 VEGA_LITE = "https://vega.github.io/schema/vega-lite/v5.json"
 LINE_POINTS = 80  # of a line
@@ -69,7 +69,7 @@ def error_chart(mechanism: AdditiveMechanism) -> dict[str, Any]:
         "width": "container",
         "height": CHART_HEIGHT,
         "data": {"name": "errors", "values": error_points(mechanism)},
-        "mark": {"type": "line", "strokeWidth": 2.5, "color": COLOURS[0]},
+        "mark": {"type": "line", "strokeWidth": 2.5, "color": BLUE},
         "encoding": {
             "x": {"field": "error", "type": "quantitative", "scale": {"type": "log"}, "title": "Error at most",
                   "axis": {"format": "~s", "tickCount": 8}},

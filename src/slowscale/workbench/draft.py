@@ -20,10 +20,10 @@ import tomlkit.items
 from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
-from slowscale.errors import ParameterError, PlanError
-from slowscale.files import write_files
+from slowscale.core.errors import ParameterError, PlanError
+from slowscale.core.files import write_files
 from slowscale.plan import Plan, read_plan
-from slowscale.plan.inputs import DATABASE_FILES
+from slowscale.plan.inputs import DATABASE_FILE
 from slowscale.plan.mistakes import list_mistakes
 from slowscale.plan.wording import in_plan_words
 
@@ -138,6 +138,24 @@ class Draft:
                 f"{'.'.join(map(str, place))}: edit the file, and load the page again"
             )
 
+    def moved(self, source: Place, target: Place) -> "Draft":
+        """Return the draft with the table at a place moved, with its comments, to a place where nothing is yet."""
+        table: Any = self._document
+        for step in source:
+            table = table[step]
+        value = self.get(*source)
+        _cut_end(table)  # what introduces the following table stays behind
+        _forget_names(table)
+        before = self.put(source, None)
+        document = before._document
+        parent: Any = document
+        for step in target[:-1]:
+            parent = parent[step]
+        parent[target[-1]] = table
+        found = Draft(self.path, tomlkit.dumps(document))
+        before._check_change(target, value, found)
+        return found
+
     def comments(self, *place: str) -> dict[str, str]:
         """Return the comments behind the fields of a table, by field."""
         table: Any = self._document
@@ -200,8 +218,8 @@ class Draft:
 
 
 def _database_file(address: str) -> str:
-    """Return the file in an address such as `sqlite://farms.db#farms`."""
-    from slowscale.tables.sources import Address
+    """Return the file in an address such as `duckdb://farms.duckdb#farms`."""
+    from slowscale.data.sources import Address
 
     place = address.rpartition("#")[0]
     file = place.partition("://")[2]
@@ -300,6 +318,17 @@ def _cut_end(item: Any) -> str:
     return found
 
 
+def _forget_names(item: Any) -> None:
+    """Forget the headers of a table and those in it, which are then written as its place asks for."""
+    if isinstance(item, tomlkit.items.AoT):
+        for table in item:
+            _forget_names(table)
+    elif isinstance(item, tomlkit.items.Table):
+        item.display_name = None
+        for _, one in item.value.body:
+            _forget_names(one)
+
+
 def _as_table(values: dict[str, Any]) -> Any:
     table = tomlkit.table()
     for name, value in values.items():
@@ -348,13 +377,15 @@ class Folder:
         """Return the path of what may be read, or raise if it is elsewhere; links are followed.
 
         A folder or a glob stands for the files that are read as data there. The address of a database that is a file,
-        such as `sqlite://farms.db#farms`, stands for that file.
+        such as `duckdb://farms.duckdb#farms`, stands for that file.
         """
-        from slowscale.tables.sources import matching_files
+        from slowscale.data.sources import matching_files
 
         allowed = (self.root, *self.named)
-        if text.lower().startswith(DATABASE_FILES):
-            return self._checked(_database_file(text), allowed)
+        if text.lower().startswith(DATABASE_FILE):
+            path = self._checked(_database_file(text), allowed)
+            self._checked(f"{path}.wal", allowed)  # DuckDB reads it beside the file
+            return path
         path = self._checked(text, allowed)
         # A glob such as */../x is resolved by the links that it matches, so both spellings are looked up.
         for place in dict.fromkeys((str(self.root / text), str(path))):
@@ -378,17 +409,13 @@ class Folder:
         text
             A file, a folder, a glob or the address of a database table. The paths are relative to the folder.
         """
-        from slowscale.tables.sources import ADDRESSES
+        from slowscale.data.sources import address_scheme
 
         if "://" not in text:
             return str(self.inside(text))
-        scheme = text.partition("://")[0]
-        if text.lower().startswith(DATABASE_FILES):
-            return f"{scheme}://{self.inside(text)}#{text.rpartition('#')[2]}"
-        if scheme.lower() not in ADDRESSES:  # it would be taken for a path
-            raise ParameterError(
-                f"the address of a database must start with postgresql://, duckdb:// or sqlite://, got {text!r:.80}"
-            )
+        address_scheme(text, "data")  # raises for another scheme, which would be taken for a path
+        if text.lower().startswith(DATABASE_FILE):
+            return f"{DATABASE_FILE}{self.inside(text)}#{text.rpartition('#')[2]}"
         return text
 
     def _checked(self, text: str, allowed: Sequence[Path]) -> Path:

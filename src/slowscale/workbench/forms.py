@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 
 
 class FieldError(ParameterError):

@@ -1,4 +1,4 @@
-"""The child process of a release, in the root folder: `python -m slowscale.workbench.job NAME PLAN [--overwrite]`."""
+"""The child process of a release: `python -P -m slowscale.workbench.job NAME PLAN [--overwrite]`."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 def main(name: str, plan_path: Path, overwrite: bool) -> int:
     """Carry out the plan as it was confirmed, and leave the result in the state file of the job."""
-    from slowscale.errors import SlowscaleError
+    from slowscale.core.errors import ConfidentialWarning, SlowscaleError
     from slowscale.plan import run_plan
     from slowscale.plan.wording import in_plan_words
     from slowscale.workbench.jobs import CANCELLED, DONE, REFUSED, RUNNING, Jobs, outcome, write_state
@@ -18,10 +18,15 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
     assert job is not None
     state: dict[str, Any] = {**job.state, "status": RUNNING}
     write_state(job.folder, state)
-    seen: list[str] = []
-    warnings.showwarning = lambda message, *_: seen.append(in_plan_words(str(message)))
+    seen: dict[str, list[str]] = {"warnings": [], "confidential": []}
+
+    def keep(message: Warning | str, category: type[Warning]) -> None:
+        kind = "confidential" if issubclass(category, ConfidentialWarning) else "warnings"
+        seen[kind].append(in_plan_words(str(message)))
+
+    warnings.showwarning = lambda message, category, *_: keep(message, category)
     try:
-        made, files = run_plan(job.plan(plan_path), overwrite)
+        _, files = run_plan(job.plan(plan_path), overwrite)
     except BaseException as error:
         status = CANCELLED if isinstance(error, KeyboardInterrupt) else REFUSED
         if isinstance(error, KeyboardInterrupt):
@@ -32,11 +37,11 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
             words = str(error) or "the machine has not enough memory"
         else:
             words = f"{type(error).__name__}: {error} (this is a bug in slowscale)"
-        write_state(job.folder, {**state, "status": status, "message": words, **outcome(job, plan_path)})
+        write_state(job.folder, {**state, **seen, "status": status, "message": words, **outcome(job, plan_path)})
         return 1
     written = [os.path.relpath(file, plan_path.parent) for file in files]
-    done = {"status": DONE, "charged": job.state["charges"] is not None or None, "files": written, "warnings": seen}
-    write_state(job.folder, {**state, **done, "release": made.facts.id})
+    done = {"status": DONE, "charged": job.state["charges"] is not None or None, "files": written}
+    write_state(job.folder, {**state, **done, **seen})
     return 0
 
 

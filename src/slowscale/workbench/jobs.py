@@ -2,7 +2,9 @@
 
 A job is a folder `.slowscale/jobs/<name>` with the plan as it was confirmed, a state file and the messages. Its name
 comes from the page on which the release was confirmed, so that sending the page twice starts one job. The child process
-holds a lock for as long as it lives, so that one release runs at a time in a folder, whichever server started it.
+holds two locks for as long as it lives: that of the folder, so that one release runs at a time there, whichever server
+started it, and that of the job, which alone tells whether the release still runs. A lock is held without a gap from
+before the job can be found until its process is gone, and the process writes its result before it ends.
 """
 
 import fcntl
@@ -12,19 +14,21 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from slowscale.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import ParameterError, SlowscaleError
 from slowscale.plan import Plan
 from slowscale.plan.reading import plan_from_text
 from slowscale.workbench.draft import Draft
 
 HIDDEN = Path(".slowscale")
 NAME = re.compile(r"[0-9a-f]{32}")
-PLAN_COPY, STATE, PID, CANCEL = "plan.toml", "state.json", "pid", "cancel"
+PLAN_COPY, STATE, PID, CANCEL, LOCK = "plan.toml", "state.json", "pid", "cancel", "lock"
 STARTING, RUNNING, DONE, REFUSED, CANCELLED, STOPPED = (
     "starting",
     "running",
@@ -33,7 +37,6 @@ STARTING, RUNNING, DONE, REFUSED, CANCELLED, STOPPED = (
     "cancelled",
     "stopped",
 )
-START_TIME = 30.0  # seconds in which a process must have been started
 BUSY = "another release is running in this folder: wait until it is finished, or cancel it"
 
 
@@ -46,8 +49,8 @@ class Job:
     folder
         Where its files are.
     state
-        What is known of it: `status`, `started`, `plan`, `overwrite`, `charges` (of the ledger before it), `charged`,
-        `message`, `files`, `warnings`.
+        What is known of it: `status`, `started`, `plan`, `charges` (of the ledger before it; None without a ledger),
+        `charged`, `message`, `files`, `warnings`, `confidential` (warnings that depend on the records).
     """
 
     folder: Path
@@ -60,7 +63,7 @@ class Job:
         A process writes its result before it ends. So if it is gone, the state is read again, and is then the last one.
         """
         found = _read_state(folder)
-        if found is not None and cls(folder, found).open and not cls(folder, found)._alive:
+        if found is not None and cls(folder, found).open and not _is_locked(folder / LOCK):
             found = _read_state(folder)
             if found is not None and cls(folder, found).open:
                 found["status"] = CANCELLED if (folder / CANCEL).exists() else STOPPED
@@ -83,19 +86,12 @@ class Job:
         return self.status in (STARTING, RUNNING)
 
     @property
-    def _alive(self) -> bool:
-        pid = self.pid
-        if pid is None:  # the process is about to be started
-            return self.status == STARTING and self.age < START_TIME
-        return _runs(pid, self.name)
-
-    @property
-    def age(self) -> float:
-        """The seconds since the job was started."""
-        try:
-            return (datetime.now(UTC) - datetime.fromisoformat(self.state["started"])).total_seconds()
-        except (ValueError, TypeError):
-            return float("inf")
+    def charge(self) -> Literal["no ledger", "unknown", "charged", "not charged"]:
+        """Whether the ledger was charged."""
+        if self.state.get("charges", 0) is None:
+            return "no ledger"
+        charged = self.state.get("charged")
+        return "unknown" if charged is None else "charged" if charged else "not charged"
 
     @property
     def pid(self) -> int | None:
@@ -135,47 +131,46 @@ class Jobs:
         """Start the release of a plan, or return the one that was started under this name."""
         if not NAME.fullmatch(name):
             raise ParameterError("the page is incomplete: load it again")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise ParameterError(
-                f"the folder {HIDDEN} cannot be used ({error.strerror}): remove or rename it"
-            ) from None
-        try:
+        with ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(_opened(self.root / HIDDEN / LOCK))
+            except OSError as error:
+                raise ParameterError(
+                    f"the folder {HIDDEN} cannot be used ({error.strerror}): remove or rename it"
+                ) from None
             return self._start(name, draft, overwrite, lock)
-        finally:
-            os.close(lock)  # the child has it still
 
     def _start(self, name: str, draft: Draft, overwrite: bool, lock: int) -> Job:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            known = self.get(name)
-            if known is None:
-                raise ParameterError(BUSY) from None
-            return known
+        free = _take(lock)
         known = self.get(name)
         if known is not None:
             return known
+        if not free:
+            raise ParameterError(BUSY)
+        for job in self.all():
+            self.settled(job, last=True)  # before the ledger has further charges
+        _reap()
+        before = charges(plan_from_text(draft.text, draft.path))
         place = self.folder / name
         place.mkdir(mode=0o700, exist_ok=True)
         (place / PLAN_COPY).write_text(draft.text, encoding="utf-8")
         started = datetime.now(UTC).isoformat()
-        before = charges(plan_from_text(draft.text, draft.path))
-        write_state(place, {"status": STARTING, "started": started, "plan": draft.path.name, "charges": before})
         asked = [name, str(draft.path), *["--overwrite"] * overwrite]
-        with (place / "messages.txt").open("wb") as messages:
+        with _opened(place / LOCK) as own_lock, (place / "messages.txt").open("wb") as messages:
+            _take(own_lock)
+            write_state(place, {"status": STARTING, "started": started, "plan": draft.path.name, "charges": before})
             child = subprocess.Popen(
-                [sys.executable, "-m", "slowscale.workbench.job", *asked],
+                # No module of the data's folder is imported: -P, and another folder to start in.
+                [sys.executable, "-P", "-m", "slowscale.workbench.job", *asked],
                 stdin=subprocess.DEVNULL,
                 stdout=messages,
                 stderr=messages,
                 start_new_session=True,
-                cwd=self.root,
-                pass_fds=[lock],
+                cwd=place,
+                pass_fds=[lock, own_lock],
             )
-        (place / PID).write_text(str(child.pid), encoding="ascii")
+            (place / PID).write_text(str(child.pid), encoding="ascii")
         _CHILDREN.append(child)
         found = self.get(name)
         assert found is not None
@@ -184,37 +179,94 @@ class Jobs:
     def cancel(self, job: Job) -> None:
         """Interrupt a job, as Ctrl-C interrupts the command: what was charged stays charged."""
         pid = job.pid
-        if job.open and pid is not None and _runs(pid, job.name):
+        if job.open and pid is not None and _is_locked(job.folder / LOCK):
             (job.folder / CANCEL).touch()
-            os.kill(pid, signal.SIGINT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
 
-    def settled(self, job: Job) -> Job:
+    def settled(self, job: Job, last: bool = False) -> Job:
         """Return a job with what became of it, if its process is gone without saying so. This is found out once.
 
-        The ledger tells whether the charge was made, and the folder which files were written.
+        The ledger tells whether the charge was made, and the folder which files were written. If the ledger is not
+        there or cannot be read now, it is asked again later; `last` says that this is not possible.
         """
         if job.open or "charged" in job.state:
             return job
-        state = {**job.state, **outcome(job, self.plan)}
-        write_state(job.folder, state)
+        unknown = {"charged": None} if last else {}
+        state = {**job.state, **unknown, **outcome(job, self.plan)}
+        # A first charge makes the ledger. If it is not there now, it may have been moved: it is asked again later.
+        if "charged" in state and (last or state["charged"] is not False or self._has_ledger(job)):
+            write_state(job.folder, state)
         return Job(job.folder, state)
+
+    def _has_ledger(self, job: Job) -> bool:
+        ledger = job.plan(self.plan).ledger
+        return ledger is not None and os.path.exists(ledger.path)
 
 
 _CHILDREN: list[subprocess.Popen[bytes]] = []  # so that finished ones are reaped
 
 
+def _reap() -> None:
+    for child in list(_CHILDREN):
+        if child.poll() is not None:
+            _CHILDREN.remove(child)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Yield an open lock file. A child process that was started meanwhile, and has the number, keeps it open."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _take(lock: int) -> bool:
+    """Lock an open file, and return whether that was possible."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process holds a lock. If that cannot be known, the process is taken to be at work."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 def outcome(job: Job, plan_path: Path) -> dict[str, Any]:
-    """Return whether a release that did not finish was charged (None: there is no ledger), and what it wrote."""
+    """Return whether a release that did not finish was charged, if that is known, and which files it wrote.
+
+    `charged` is None if the plan has no ledger. A ledger that was there before, and is not now, says nothing.
+    """
     try:
         plan = job.plan(plan_path)
         now = charges(plan)
     except (SlowscaleError, OSError, UnicodeError):
-        return {"charged": None, "files": []}
-    before = job.state.get("charges")
-    root = plan_path.parent
+        return {"files": []}
     files = [path for path in plan.written_files if _written_since(path, job)]
-    charged = None if now is None or before is None else now > before
-    return {"charged": charged, "files": [os.path.relpath(path, root) for path in files]}
+    found: dict[str, Any] = {"files": [os.path.relpath(path, plan_path.parent) for path in files]}
+    before = job.state.get("charges")
+    if now is None:
+        found["charged"] = None
+    elif before is not None and now >= before:
+        found["charged"] = now > before
+    return found
 
 
 def _written_since(path: str, job: Job) -> bool:
@@ -253,11 +305,12 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
         "status": status if status in (STARTING, RUNNING, DONE, REFUSED, CANCELLED, STOPPED) else STOPPED,
         "files": texts("files"),
         "warnings": texts("warnings"),
-        "charges": state["charges"] if isinstance(state.get("charges"), int) else None,
+        "confidential": texts("confidential"),
         **{name: state[name] if isinstance(state.get(name), str) else "" for name in ("started", "plan", "message")},
     }
-    if isinstance(state.get("charged"), bool | None) and "charged" in state:
-        found["charged"] = state["charged"]
+    for name, kind in (("charges", int | None), ("charged", bool | None)):
+        if name in state and isinstance(state[name], kind):
+            found[name] = state[name]
     return found
 
 
@@ -266,20 +319,3 @@ def write_state(place: Path, state: dict[str, Any]) -> None:
     unfinished = place / f"{STATE}.{os.getpid()}"
     unfinished.write_text(json.dumps(state), encoding="utf-8")
     os.replace(unfinished, place / STATE)
-
-
-def _runs(pid: int, name: str) -> bool:
-    """Whether a process is the one that runs a job: a number may have been given to another process since."""
-    for child in list(_CHILDREN):
-        if child.poll() is not None:
-            _CHILDREN.remove(child)
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError, OverflowError):
-        return False
-    if not Path("/proc/self").exists():
-        return True  # a system on which the command of a process cannot be read
-    try:
-        return name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False

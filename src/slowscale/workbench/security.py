@@ -2,7 +2,9 @@
 
 The server listens on 127.0.0.1 only. Other web pages in the same browser, and other users of the machine, can still
 send requests there. So every request must name this server as its host (against DNS rebinding), must not come from
-another site, and must have the cookie that the one-time address was exchanged for.
+another site, and must have the two secrets that the one-time address was exchanged for: a cookie, and the first part
+of the path of every page. The cookie alone is not enough, because browsers send it to all servers of this machine,
+whatever their port; the path alone is not, because it is seen on the screen and in the history of the browser.
 """
 
 import hmac
@@ -55,14 +57,20 @@ class Door:
     port
         The port that the server listens on.
     token
-        The token of the one-time address, or None once it was used.
+        The token of the one-time address.
     cookie
         What the browser must send with every request.
+    root
+        What the path of every request must start with.
+    used
+        Whether the one-time address was used.
     """
 
     port: int
-    token: str | None = field(default_factory=lambda: secrets.token_urlsafe(32))
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    root: str = field(default_factory=lambda: f"/{secrets.token_urlsafe(32)}")
+    used: bool = False
 
     @property
     def address(self) -> str:
@@ -79,12 +87,17 @@ class Door:
         """The hosts that a request may name."""
         return (f"127.0.0.1:{self.port}", f"localhost:{self.port}")
 
-    def enter(self, token: str) -> bool:
-        """Whether a token is that of the one-time address, which cannot be used again."""
-        if self.token is None or not _equal(token, self.token):
+    def enter(self, token: str, known: bool) -> bool:
+        """Whether a token is that of the one-time address, which only a browser that is known can use again."""
+        if not _equal(token, self.token) or (self.used and not known):
             return False
-        self.token = None
+        self.used = True
         return True
+
+    def inside(self, path: str) -> str | None:
+        """Return the part of a path behind the secret one, or None if it does not start with that."""
+        first, slash, rest = path[1:].partition("/")
+        return f"/{rest}" if slash and _equal(first, self.root[1:]) else None
 
 
 class Guard:
@@ -102,25 +115,28 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = _headers(scope)
-        refusal = self._refusal(scope, headers)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        token = query["token"][0] if scope["path"] == "/" and "token" in query else None
+        refusal = self._refusal(scope, headers, entering=token is not None)
         if refusal is not None:
             await _answer(send, *refusal)
             return
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        if scope["path"] == "/" and "token" in query and not self._has_cookie(headers):
-            await self._enter(query["token"][0], send)
+        if token is not None:
+            await self._enter(token, headers, send)
             return
-        if not self._has_cookie(headers):
+        path = self.door.inside(scope["path"])
+        if path is None or not self._has_cookie(headers):
             await _answer(
                 send,
                 403,
                 "This page is for the person who started it. Open the address that `slowscale serve` printed. It works "
-                "once: to open the workbench in another browser, stop it and start it again. Nothing is lost.",
+                "in one browser: to open the workbench in another one, stop it and start it again. Nothing is lost.",
             )
             return
-        await self.application(scope, _limited(receive), _with_headers(send))
+        inner = {**scope, "path": path, "raw_path": path.encode()}
+        await self.application(inner, _limited(receive), _with_headers(send, self.door.root))
 
-    def _refusal(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
+    def _refusal(self, scope: Scope, headers: dict[str, list[str]], entering: bool) -> tuple[int, str] | None:
         hosts = headers.get("host", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.door.hosts:
             return 421, f"This is http://{self.door.hosts[0]}/: the request named another host."
@@ -128,7 +144,8 @@ class Guard:
         origins = headers.get("origin", [])
         if any(origin.lower() not in own for origin in origins):
             return 403, "The request came from another site, and was refused."
-        site = headers.get("sec-fetch-site", [])
+        # The file that leads to the one-time address is another site. The token is what counts there.
+        site = [] if entering else headers.get("sec-fetch-site", [])
         if any(one not in ("same-origin", "none") for one in site):
             return 403, "The request came from another site, and was refused."
         if scope["method"] not in SAFE_METHODS and not origins:
@@ -146,8 +163,8 @@ class Guard:
                     return True
         return False
 
-    async def _enter(self, token: str, send: Send) -> None:
-        if not self.door.enter(token):
+    async def _enter(self, token: str, headers: dict[str, list[str]], send: Send) -> None:
+        if not self.door.enter(token, self._has_cookie(headers)):
             await _answer(
                 send,
                 403,
@@ -155,8 +172,18 @@ class Guard:
             )
             return
         cookie = f"{self.door.cookie_name}={self.door.cookie}; Path=/; HttpOnly; SameSite=Strict"
-        # A redirect from the address that was typed would count as cross-site to some browsers, so the page moves on.
-        await _answer(send, 303, "", {"set-cookie": cookie, "location": "/"})
+        # A redirect would count as a request from the site of the link, without the cookie, so the page moves on.
+        moving = moving_page(f"{self.door.root}/")
+        await _answer(send, 200, moving, {"set-cookie": cookie, "content-type": "text/html; charset=utf-8"})
+
+
+def moving_page(address: str) -> str:
+    """Return a page that moves on to an address at once."""
+    return (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>slowscale workbench</title>'
+        f'<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0; url={address}">'
+        f'<p><a href="{address}">Open the workbench</a></p></html>\n'
+    )
 
 
 def _equal(one: str, other: str) -> bool:
@@ -193,14 +220,26 @@ def _limited(receive: Receive) -> Receive:
     return limited
 
 
-def _with_headers(send: Send) -> Send:
-    """Return `send` that adds the headers of every answer, where the answer has none of that name."""
+def _with_headers(send: Send, root: str) -> Send:
+    """Return `send` that adds the headers of every answer, where it has none of that name, and the root to redirects.
+
+    Parameters
+    ----------
+    send
+        Sends an answer.
+    root
+        What the path of every page starts with.
+    """
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            given = {name.lower() for name, _ in message["headers"]}
-            more = [(name, value) for name, value in _encoded(HEADERS) if name not in given]
-            message = {**message, "headers": [*message["headers"], *more]}
+            given = [
+                (name, root.encode() + value if name.lower() == b"location" and value.startswith(b"/") else value)
+                for name, value in message["headers"]
+            ]
+            known = {name.lower() for name, _ in given}
+            more = [(name, value) for name, value in _encoded(HEADERS) if name not in known]
+            message = {**message, "headers": [*given, *more]}
         await send(message)
 
     return sending

@@ -1,16 +1,18 @@
 """The server of the workbench: it listens on 127.0.0.1 only, until it is interrupted."""
 
+import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import uvicorn
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 from slowscale.workbench.app import Workbench, listening_socket, make_app
 from slowscale.workbench.draft import Folder
-from slowscale.workbench.security import Door
+from slowscale.workbench.security import Door, moving_page
 
 
 def run(plan: Path, allowed: tuple[Path, ...], port: int, browser: bool, tell: Callable[[str], object]) -> None:
@@ -51,6 +53,19 @@ def run(plan: Path, allowed: tuple[Path, ...], port: int, browser: bool, tell: C
     )
     tell(f"The workbench for {plan} is at\n\n  {door.address}\n")
     tell("The address works once, on this machine only. Stop the workbench with Ctrl-C; the plan and the ledger stay.")
-    if browser:
-        threading.Timer(0.3, webbrowser.open, [door.address]).start()
-    server.run(sockets=[listening])
+    with redirect_file(door.address) if browser else nullcontext() as file:
+        if file is not None:
+            threading.Timer(0.3, webbrowser.open, [file.as_uri()]).start()
+        server.run(sockets=[listening])
+
+
+@contextmanager
+def redirect_file(address: str) -> Iterator[Path]:
+    """Yield a file that leads to an address. Only its owner may read it (mode 0600), and it is removed at the end.
+
+    The address itself must not be given to a browser: everybody on this machine can read the command lines of others.
+    """
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slowscale-", suffix=".html") as file:
+        file.write(moving_page(address))
+        file.flush()
+        yield Path(file.name)

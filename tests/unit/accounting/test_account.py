@@ -8,7 +8,11 @@ import slowscale as ss
 from slowscale.accounting import Account, Charge, account
 from slowscale.policy import ConstantPolicy, LogPolicy, RootPolicy, SumPolicy
 
-GAUSSIAN, ROOT, LOG = RootPolicy(1, 10.0), RootPolicy(2, 1.0), LogPolicy(1.0)  # Δ²/200, Δ/2, and ln(1 + Δ)²/2 <= Δ/2
+GAUSSIAN, ROOT, LOG = (
+    RootPolicy(k=1, sigma=10.0),
+    RootPolicy(k=2, sigma=1.0),
+    LogPolicy(sigma=1.0),
+)  # Δ²/200, Δ/2, and ln(1 + Δ)²/2 <= Δ/2
 
 
 def charge(policy=GAUSSIAN, column="x", state=None, **rest):
@@ -116,7 +120,7 @@ def test_a_refusal_names_all_columns_whose_caps_are_exceeded():
 def test_nothing_was_lost_before_the_first_charge(sigma):
     """The total and the loss of one charge are computed in two ways; their rounding is not reported as a loss."""
     account = Account({"x": GAUSSIAN})
-    error = refused(account, charge(SumPolicy((RootPolicy(1, sigma), LogPolicy(sigma)))))
+    error = refused(account, charge(SumPolicy((RootPolicy(k=1, sigma=sigma), LogPolicy(sigma=sigma)))))
     assert error.spent > 1e6 * error.cap
     assert error.before == 0
     assert error.made is None
@@ -124,15 +128,15 @@ def test_nothing_was_lost_before_the_first_charge(sigma):
 
 def test_a_small_loss_before_is_reported():
     account = Account({"x": GAUSSIAN})
-    account.charge(charge(RootPolicy(1, 1e5)))  # 10⁻⁸ of the cap
+    account.charge(charge(RootPolicy(k=1, sigma=1e5)))  # 10⁻⁸ of the cap
     error = refused(account, charge(GAUSSIAN))
     assert error.before == pytest.approx(1e-8 * error.cap, rel=1e-6)
 
 
 def test_an_infinite_loss_is_refused_and_nothing_is_known_of_before():
-    account = Account({"x": RootPolicy(1, 1e6)})
-    account.charge(charge(RootPolicy(1, 1e7)))
-    error = refused(account, charge(RootPolicy(1, 1e-150)))
+    account = Account({"x": RootPolicy(k=1, sigma=1e6)})
+    account.charge(charge(RootPolicy(k=1, sigma=1e7)))
+    error = refused(account, charge(RootPolicy(k=1, sigma=1e-150)))
     assert error.spent == math.inf
     assert (error.before, error.made) == (None, None)
 
@@ -140,8 +144,8 @@ def test_an_infinite_loss_is_refused_and_nothing_is_known_of_before():
 def test_only_equal_charges_are_counted():
     """Two charges with 4 times the loss are not 8 charges like this one."""
     account = Account({"x": 8 * GAUSSIAN})
-    account.charge(charge(RootPolicy(1, 5.0)))
-    account.charge(charge(RootPolicy(1, 5.0)))
+    account.charge(charge(RootPolicy(k=1, sigma=5.0)))
+    account.charge(charge(RootPolicy(k=1, sigma=5.0)))
     assert refused(account, charge()).made is None
     same = Account({"x": 8 * GAUSSIAN})
     for _ in range(8):
@@ -152,7 +156,7 @@ def test_only_equal_charges_are_counted():
 
 def test_counts_are_refused_like_columns():
     counted = Charge(ss.RecordPolicy(((None, ConstantPolicy(0.125)),)))
-    account = Account({"count": RootPolicy(1, 2.0), "*": GAUSSIAN})  # ⅛ for one record
+    account = Account({"count": RootPolicy(k=1, sigma=2.0), "*": GAUSSIAN})  # ⅛ for one record
     account.charge(counted)
     error = refused(account, counted)
     assert (error.column, error.cap_name, error.influence) == ("count", "count", 1)
@@ -170,7 +174,7 @@ def test_caps_that_were_lowered_are_found():
     found = account.above_caps()
     assert set(found) == {"x"}
     assert (found["x"].column, found["x"].spent / found["x"].cap) == ("x", pytest.approx(4 / 3))
-    account.caps = {"x": 4 * GAUSSIAN, "count": RootPolicy(2, 2.0), "*": GAUSSIAN}
+    account.caps = {"x": 4 * GAUSSIAN, "count": RootPolicy(k=2, sigma=2.0), "*": GAUSSIAN}
     found = account.above_caps()
     assert set(found) == {"*", "count"}
     assert (found["*"].column, found["count"].column) == ("y", "count")
@@ -214,15 +218,15 @@ def test_up_to_a_number_of_parts_each_is_compared_with_the_cap(monkeypatch):
 
 def test_a_total_above_many_parts_is_not_too_small(monkeypatch):
     accounts = Account({"x": SumPolicy((GAUSSIAN, ROOT))})
-    accounts.charge(charge(RootPolicy(1, 20.0), state="IA"))  # ¼ of the Gaussian
-    accounts.charge(charge(RootPolicy(1, 11.0), state="TX"))  # 0.83 of it
-    accounts.charge(charge(RootPolicy(1, 30.0), state="NV"))
+    accounts.charge(charge(RootPolicy(k=1, sigma=20.0), state="IA"))  # ¼ of the Gaussian
+    accounts.charge(charge(RootPolicy(k=1, sigma=11.0), state="TX"))  # 0.83 of it
+    accounts.charge(charge(RootPolicy(k=1, sigma=30.0), state="NV"))
     every = Charge(charge().policy, by="state", labels=("IA", "TX", "NV"), kind="text")
     for most in (3, 2):
         monkeypatch.setattr(account, "MOST_TOTALS", most)
         fits = accounts.fits(every, "x")
-        assert fits(RootPolicy(1, 25.0))  # 0.16
-        assert not fits(RootPolicy(1, 20.0))
+        assert fits(RootPolicy(k=1, sigma=25.0))  # 0.16
+        assert not fits(RootPolicy(k=1, sigma=20.0))
 
 
 def test_too_many_policies_for_a_search_are_reported(monkeypatch):
@@ -242,8 +246,8 @@ def test_what_fits_can_be_charged():
     accounts.charge(charge())
     fits = accounts.fits(charge(), "x ")
     assert fits(GAUSSIAN)
-    assert not fits(RootPolicy(1, 9.99))
-    assert not fits(RootPolicy(1, 1e-170))
+    assert not fits(RootPolicy(k=1, sigma=9.99))
+    assert not fits(RootPolicy(k=1, sigma=1e-170))
     counted = Charge(ss.RecordPolicy(((None, ConstantPolicy(0.1)), ("x", GAUSSIAN))))
     assert accounts.fits(counted, None)(ConstantPolicy(0.5))
     assert not accounts.fits(counted, None)(ConstantPolicy(0.51))

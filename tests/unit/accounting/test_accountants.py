@@ -2,13 +2,10 @@
 
 import json
 import pickle
-import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import FrozenInstanceError, fields
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
@@ -18,8 +15,7 @@ from slowscale.accounting import Account, Charge, DeferredLedger, Loss, Spent
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
 from slowscale.accounting.semantics import certainty, explain
 
-EARLIER = Path(__file__).parents[2] / "reference" / "earlier" / "census.ledger"
-TEN = ss.Gaussian(10)
+TEN = ss.Gaussian(sigma=10)
 CHARGE = Charge(ss.RecordPolicy((("x", TEN.policy),)))
 CAPS = {"x": 2 * TEN.policy, "*": TEN.policy}
 RECORDS = pd.DataFrame({"state": ["IA", "TX"], "x": [10, 20], "y": [1, 2]})
@@ -61,7 +57,7 @@ def test_every_accountant_takes_the_same_calls(accountant):
 
 
 def test_every_accountant_serves_a_session(accountant):
-    session = ss.Session(RECORDS, accountant, bits=Recorded(1))
+    session = ss.Session._charging(accountant, RECORDS, bits=Recorded(1))
     first = session.sum({"x": TEN})
     session.sum({"x": TEN}, keys=ss.Keys.cross({"state": ["IA", "TX"]}), partition="state")
     with pytest.raises(ss.CapError, match="the cap allows 2 such releases, and 2 have been made") as refused:
@@ -73,28 +69,42 @@ def test_every_accountant_serves_a_session(accountant):
         assert session.ledger is None
         assert "ledger" not in first.facts
     else:
-        assert first.facts["ledger"]["entry"] == 2
+        assert first.facts.ledger.entry == 2
         assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge", "charge", "attempt"]
         facts = {name: fact for name, fact in first.facts.items() if name != "ledger"}
         assert session.ledger.history()[1]["facts"] == json.loads(json.dumps(facts))
+
+
+def test_a_session_takes_a_path_or_a_ledger_and_no_copy_of_its_account(path):
+    """What is charged to a copy never reaches the ledger: a cap for one release would allow any number."""
+    ledger = ss.Ledger(path, {"x": TEN.policy})
+    for other in (ledger.account, Account(), DeferredLedger(path), 5, b"census.ledger", [path]):
+        with pytest.raises(ss.ParameterTypeError, match=r"must be the path of a file, an ss.Ledger or None, got"):
+            ss.Session(RECORDS, other, bits=Recorded(1))
+        with pytest.raises(ss.ParameterTypeError, match="give the ledger itself"):
+            ss.Session(RECORDS, ledger=other, caps=CAPS)
     with pytest.raises(ss.ParameterError, match="caps must be given when the ledger is made"):
-        ss.Session(RECORDS, accountant, CAPS)
+        ss.Session(RECORDS, ledger, CAPS)
+    for given in (str(path), path, ledger):
+        before = ledger.spent.releases
+        ss.Session(RECORDS, given, bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=30)})
+        assert ledger.spent.releases == before + 1
 
 
 def test_a_deferred_ledger_is_created_by_its_first_charge(path):
     deferred = DeferredLedger(path, CAPS, dataset=" farms ", remedy="raise the cap in the plan")
-    session = ss.Session(RECORDS.assign(y=[1.0, None]), deferred, dataset="farms", bits=Recorded(1))
+    session = ss.Session._charging(deferred, RECORDS.assign(y=[1.0, None]), dataset="farms", bits=Recorded(1))
     with pytest.raises(ss.DataError, match="missing"):
         session.sum({"y": TEN})
     with pytest.raises(ss.CapError, match="or raise the cap in the plan"):
-        session.sum({"x": ss.Gaussian(1)})
+        session.sum({"x": ss.Gaussian(sigma=1)})
     assert deferred.attempt(CHARGE, ss.DataError("no")) is None
     assert not path.exists()
     assert session.ledger is None
     session.sum({"x": TEN})
     assert session.ledger.dataset == "farms"
     with pytest.raises(ss.CapError, match="raise the cap on 'x', with a reason"):
-        session.sum({"x": ss.Gaussian(1)})
+        session.sum({"x": ss.Gaussian(sigma=1)})
     with pytest.raises(ss.DataError, match="missing"):
         session.sum({"y": TEN})
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge", "attempt", "attempt"]
@@ -186,7 +196,7 @@ def test_values_cannot_be_changed(request, make):
 
 def test_nothing_spent_is_zero_releases():
     assert Spent(()).releases == 0
-    assert str(Spent(())) == "Nothing has been released yet: no record has lost anything."
+    assert str(Spent(())) == "No release has been charged to this account yet."
 
 
 def test_a_data_set_is_given_by_name(path):
@@ -205,22 +215,22 @@ def test_an_attempt_at_a_charge_keeps_what_was_asked():
 
 
 def test_the_history_is_what_is_in_the_file(path):
-    """Earlier versions wrote some parts differently: the history shows what they wrote."""
-    shutil.copy(EARLIER, path)
-    with ss.Ledger(path, functions={"reference.root": np.sqrt}) as ledger:
+    with ss.Ledger(path, {"x": 9 * TEN.policy}) as ledger:
+        ledger.charge(CHARGE)
+        before = payloads(path)
         history = ledger.history()
         history[0]["caps"] = history[-1]["kind"] = None
-        assert ledger.history() == list(map(json.loads, payloads(EARLIER)))
+        assert ledger.history() == list(map(json.loads, before))
         ledger.attempt({"policy": None}, ss.DataError("no"))
         assert ledger.verify() == []
-    assert payloads(path)[:-1] == payloads(EARLIER)
+    assert payloads(path)[:-1] == before
 
 
 def test_the_file_format_is_fixed(path):
     """Other versions read a ledger, too, so the names and the order of its parts are fixed."""
     with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms") as ledger:
         ledger.charge(Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": CHARGE.policy.to_dict()}))
-        ledger.raise_cap("x", 10 * TEN.policy, "a tenth year")
+        ledger.set_cap("x", 10 * TEN.policy, "a tenth year")
         ledger.attempt({"where": "x > 5"}, ss.DataError("no"))
     created, charged, raised, attempted = (json.loads(text) for text in payloads(path))
     assert all(text == json.dumps(json.loads(text), sort_keys=True) for text in payloads(path))

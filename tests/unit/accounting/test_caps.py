@@ -69,14 +69,14 @@ def test_coefficients_reproduce_the_policy(policy):
 
 def test_an_error_names_the_sizes_that_exceed_the_cap():
     """A root (k = 2) exceeds a Gaussian cap below a size, and a Gaussian exceeds a root cap above a size."""
-    gaussian, root = RootPolicy(1, 100.0), RootPolicy(2, 1.0)  # Δ²/20,000 and Δ/2: equal at 10,000
+    gaussian, root = RootPolicy(k=1, sigma=100.0), RootPolicy(k=2, sigma=1.0)  # Δ²/20,000 and Δ/2: equal at 10,000
     above = refused(total(gaussian), root)
     assert (above.low, above.high) == (pytest.approx(10_000, rel=1e-3), math.inf)
     assert "the cap on 'x' would be exceeded, for records above 10,000: a record of size 20,000" in str(above)
     below = refused(total(root), gaussian)
     assert (below.low, below.high) == (0, pytest.approx(10_000, rel=1e-3))
     assert "would be exceeded, for records below about 10,000: a record of size 100 would lose 50 in all" in str(below)
-    small = refused(total(root), RootPolicy(1, 0.5))  # Δ/2 and 2Δ²: equal at 0.25
+    small = refused(total(root), RootPolicy(k=1, sigma=0.5))  # Δ/2 and 2Δ²: equal at 0.25
     assert "would be exceeded, for small records, below about 0.25: a record of size 0.1 would" in str(small)
     every = refused(total(root, root), root)
     assert (every.low, every.high) == (0, math.inf)
@@ -96,7 +96,9 @@ def test_the_numbers_of_a_refusal_are_consistent(spent_policies, cap_policies):
     assert refusal.low <= refusal.influence <= refusal.high
 
 
-@pytest.mark.parametrize("policy", [RootPolicy(1, 75.0), RootPolicy(4, 0.3), LogPolicy(0.5), ConstantPolicy(0.01)])
+@pytest.mark.parametrize(
+    "policy", [RootPolicy(k=1, sigma=75.0), RootPolicy(k=4, sigma=0.3), LogPolicy(sigma=0.5), ConstantPolicy(0.01)]
+)
 def test_the_example_size_is_a_familiar_one(policy):
     """If the cap is exceeded at every size, the example is one where the cap is near 1, not the smallest size."""
     refusal = refused(total(*[policy] * 3), 2 * policy)
@@ -106,13 +108,13 @@ def test_the_example_size_is_a_familiar_one(policy):
 
 
 def test_sizes_at_both_ends_are_not_called_every_size():
-    spent = total(ConstantPolicy(0.5), RootPolicy(1, 100.0))
-    refusal = refused(spent, RootPolicy(2, 1.0))  # below 1, and above 10,000
+    spent = total(ConstantPolicy(0.5), RootPolicy(k=1, sigma=100.0))
+    refusal = refused(spent, RootPolicy(k=2, sigma=1.0))  # below 1, and above 10,000
     assert refusal.sizes == "for records below about 1 and above 10,000"
 
 
 def test_a_refusal_survives_copy_and_pickle():
-    refusal = refused(total(*[RootPolicy(1, 10.0)] * 3), RootPolicy(1, 10.0))
+    refusal = refused(total(*[RootPolicy(k=1, sigma=10.0)] * 3), RootPolicy(k=1, sigma=10.0))
     refusal = refusal.with_facts(before=0.5, made=2, fits="Gaussian(sigma=20) would still fit")
     for again in (pickle.loads(pickle.dumps(refusal)), copy.copy(refusal), copy.deepcopy(refusal)):
         assert type(again) is ss.CapError
@@ -124,12 +126,16 @@ def test_a_refusal_survives_copy_and_pickle():
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (RootPolicy(1, 10.0), 3 * RootPolicy(1, 10.0), "The new cap is nowhere lower than the old one"),
-        (3 * RootPolicy(1, 10.0), RootPolicy(1, 10.0), "The new cap is LOWER than the old one, and nowhere higher"),
-        (RootPolicy(1, 10.0), RootPolicy(1, 10.0), "The new cap is the same as the old one"),
+        (RootPolicy(k=1, sigma=10.0), 3 * RootPolicy(k=1, sigma=10.0), "The new cap is nowhere lower than the old one"),
         (
-            RootPolicy(1, 100.0),
-            RootPolicy(2, 1.0),
+            3 * RootPolicy(k=1, sigma=10.0),
+            RootPolicy(k=1, sigma=10.0),
+            "The new cap is LOWER than the old one, and nowhere higher",
+        ),
+        (RootPolicy(k=1, sigma=10.0), RootPolicy(k=1, sigma=10.0), "The new cap is the same as the old one"),
+        (
+            RootPolicy(k=1, sigma=100.0),
+            RootPolicy(k=2, sigma=1.0),
             "The new cap is LOWER than the old one for records above 10,000, and higher for records below about 10,000",
         ),
     ],
@@ -140,8 +146,8 @@ def test_a_change_of_cap_is_described(old, new, words):
 
 def test_a_narrow_excess_is_found():
     """A step of unit splitting exceeds a cap only for sizes just above 1000."""
-    steps = UnitSplittingPolicy(1000.0, 1000.0)  # ½⌈Δ/1000⌉²
-    cap = SumPolicy((ConstantPolicy(0.5), RootPolicy(1, 820.0)))
+    steps = UnitSplittingPolicy(threshold=1000.0, sigma=1000.0)  # ½⌈Δ/1000⌉²
+    cap = SumPolicy((ConstantPolicy(0.5), RootPolicy(k=1, sigma=820.0)))
     sizes = np.geomspace(1, 1e5, 200_000)
     exceeded = sizes[steps(sizes) > cap(sizes)]
     assert exceeded.size
@@ -156,8 +162,8 @@ def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found(sigma):
     """The steps of the total and of the cap are both between two points of the grid, so no point shows the excess."""
     size = float(GRID[np.searchsorted(GRID, 1000.0)])
     early, late = 1.05 * size, 1.10 * size
-    steps = UnitSplittingPolicy(early, sigma * early)  # ½⌈Δ/early⌉² / sigma²
-    cap = SumPolicy((UnitSplittingPolicy(late, sigma * late), RootPolicy(1, sigma * size)))
+    steps = UnitSplittingPolicy(threshold=early, sigma=sigma * early)  # ½⌈Δ/early⌉² / sigma²
+    cap = SumPolicy((UnitSplittingPolicy(threshold=late, sigma=sigma * late), RootPolicy(k=1, sigma=sigma * size)))
     spent = total(steps)
     assert (spent.losses <= cap(GRID)).all()
     between = math.sqrt(early * late)
@@ -172,7 +178,7 @@ def test_an_excess_between_two_neighbouring_points_of_the_grid_is_found(sigma):
 
 def test_an_excess_at_zero_alone_is_found():
     """Unit splitting costs nothing at 0, and the same for all other small records; a constant loss exceeds it at 0."""
-    cap = UnitSplittingPolicy(1000.0, 1000.0)  # 0 at 0, then ½, then more
+    cap = UnitSplittingPolicy(threshold=1000.0, sigma=1000.0)  # 0 at 0, then ½, then more
     refusal = refused(total(ConstantPolicy(0.5)), cap)
     assert refusal is not None
     assert (refusal.influence, refusal.spent, refusal.cap) == (0, 0.5, 0)
@@ -183,28 +189,30 @@ def test_a_cap_of_zero_allows_no_loss():
     nothing = ConstantPolicy(0.0)
     check("x", total(nothing, nothing), nothing)
     check_at("count", 0.0, nothing, 1.0)
-    refusal = refused(total(RootPolicy(1, 1.0)), nothing)
+    refusal = refused(total(RootPolicy(k=1, sigma=1.0)), nothing)
     assert (refusal.influence, refusal.spent, refusal.cap) == (1, 0.5, 0)
     assert refusal.sizes == "for records of every size"
     with pytest.raises(ss.CapError):
         check_at("count", 5e-324, nothing, 1.0)
 
 
-@pytest.mark.parametrize("policy", [LogPolicy(5e162, 1e-300), RootPolicy(1, 1e-170), RootPolicy(4, 1e-170)])
+@pytest.mark.parametrize(
+    "policy", [LogPolicy(sigma=5e162, a=1e-300), RootPolicy(k=1, sigma=1e-170), RootPolicy(k=4, sigma=1e-170)]
+)
 def test_a_policy_whose_coefficient_cannot_be_represented_is_refused(policy):
     """1/sigma² is 0 or infinite as a float. If it was taken as 0, the charge would be free."""
     (times,) = coefficients(policy).values()
     assert times in (0, math.inf)
     with np.errstate(over="ignore"):
         assert policy(1.0) > 0
-    for spent in (Total.zero(), total(RootPolicy(1, 1.0))):
+    for spent in (Total.zero(), total(RootPolicy(k=1, sigma=1.0))):
         with pytest.raises(ss.ParameterError, match="too extreme for the account: its losses are not finite numbers"):
             spent.plus([policy])
 
 
 def crossing(at):
     """Return a Gaussian and a root policy, Δ²/(2·at) and Δ/2, of which the Gaussian is larger above a size."""
-    return RootPolicy(1, math.sqrt(at)), RootPolicy(2, 1.0)
+    return RootPolicy(k=1, sigma=math.sqrt(at)), RootPolicy(k=2, sigma=1.0)
 
 
 @pytest.mark.parametrize("at", [1.1e-60, 1e-40, 0.5e-30, 1.5e-30, 1.9e-30, 1e20, 1e40, 0.9e100])
@@ -230,8 +238,10 @@ def test_ends_of_ranges_beyond_the_horizon_are_not_reported(at):
 def test_an_example_is_taken_from_inside_the_horizon_if_possible(end, example):
     """The cap is near 1 in a range of small sizes, and 10³³ or more in a range above 10,000, which is also exceeded."""
     slope = 0.5 / end
-    spent = total(ConstantPolicy(1.5), RootPolicy(1, math.sqrt(1e4 / (2 * slope))))  # 1.5 + slope·Δ²/10,000
-    refusal = refused(spent, SumPolicy((ConstantPolicy(1.0), RootPolicy(2, math.sqrt(1 / (2 * slope))))))  # 1 + slope·Δ
+    spent = total(ConstantPolicy(1.5), RootPolicy(k=1, sigma=math.sqrt(1e4 / (2 * slope))))  # 1.5 + slope·Δ²/10,000
+    refusal = refused(
+        spent, SumPolicy((ConstantPolicy(1.0), RootPolicy(k=2, sigma=math.sqrt(1 / (2 * slope)))))
+    )  # 1 + slope·Δ
     assert [high for _, high in refusal.ranges] == [pytest.approx(end, rel=2e-4, abs=0), math.inf]
     assert refusal.ranges[1][0] == pytest.approx(1e4, rel=2e-4)
     assert refusal.influence == example
@@ -240,8 +250,8 @@ def test_an_example_is_taken_from_inside_the_horizon_if_possible(end, example):
 def between(low, high, near):
     """Return a total that exceeds a cap exactly between two sizes, and that cap, which is 1 at the size `near`."""
     weight = 1 / (low * high + near**2)  # the excess is -(Δ - low)(Δ - high) times this weight
-    spent = RootPolicy(2, 1 / math.sqrt(2 * (low + high) * weight))
-    cap = SumPolicy((ConstantPolicy(low * high * weight), RootPolicy(1, math.sqrt(0.5 / weight))))
+    spent = RootPolicy(k=2, sigma=1 / math.sqrt(2 * (low + high) * weight))
+    cap = SumPolicy((ConstantPolicy(low * high * weight), RootPolicy(k=1, sigma=math.sqrt(0.5 / weight))))
     return total(spent), cap
 
 
@@ -268,7 +278,9 @@ def test_the_example_is_round_and_away_from_the_ends_of_the_range(low, high, nea
 
 def steps_at(early, late, times=1.0):
     """Return steps of `times`·n² at multiples of `early` and, as a cap, at multiples of `late`."""
-    early_steps, late_steps = (UnitSplittingPolicy(step, step / math.sqrt(2 * times)) for step in (early, late))
+    early_steps, late_steps = (
+        UnitSplittingPolicy(threshold=step, sigma=step / math.sqrt(2 * times)) for step in (early, late)
+    )
     return total(early_steps), late_steps
 
 
@@ -305,27 +317,33 @@ def test_a_point_of_the_grid_at_the_end_of_a_range_belongs_to_it():
 
 def test_the_smallest_size_is_named_where_steps_differ():
     """Steps of 5 against steps of 5.0000001 are refused, at a size that exceeds the cap."""
-    steps, cap = UnitSplittingPolicy(5.0, 10.0), UnitSplittingPolicy(5.0000001, 10.0 * 5.0000001 / 5)
+    steps, cap = (
+        UnitSplittingPolicy(threshold=5.0, sigma=10.0),
+        UnitSplittingPolicy(threshold=5.0000001, sigma=10.0 * 5.0000001 / 5),
+    )
     with pytest.raises(ss.CapError) as caught:
         check("x", total(steps), cap)
     assert steps(caught.value.influence) > cap(caught.value.influence)
 
 
 def test_one_percent_below_is_accepted_and_one_percent_above_is_refused():
-    spent = total(ss.ExponentialPolylog(0.3).policy, LogPolicy(0.5))
-    close = SumPolicy((ss.ExponentialPolylog(0.303).policy, LogPolicy(0.5 / math.sqrt(1.01))))
+    spent = total(ss.ExponentialPolylog(d=0.3).policy, LogPolicy(sigma=0.5))
+    close = SumPolicy((ss.ExponentialPolylog(d=0.303).policy, LogPolicy(sigma=0.5 / math.sqrt(1.01))))
     check("x", spent, close)
     with pytest.raises(ss.CapError):
         check(
             "x",
-            total(ss.ExponentialPolylog(0.303).policy, LogPolicy(0.5)),
-            SumPolicy((ss.ExponentialPolylog(0.3).policy, LogPolicy(0.5))),
+            total(ss.ExponentialPolylog(d=0.303).policy, LogPolicy(sigma=0.5)),
+            SumPolicy((ss.ExponentialPolylog(d=0.3).policy, LogPolicy(sigma=0.5))),
         )
 
 
 def test_a_total_that_takes_too_long_to_compare_is_refused(monkeypatch):
     """It is below the cap at every size, but a proof that is not completed is none."""
-    spent, cap = total(RootPolicy(2, 1.0)), SumPolicy((ConstantPolicy(0.13), RootPolicy(1, 1.0)))  # Δ/2, 0.13 + Δ²/2
+    spent, cap = (
+        total(RootPolicy(k=2, sigma=1.0)),
+        SumPolicy((ConstantPolicy(0.13), RootPolicy(k=1, sigma=1.0))),
+    )  # Δ/2, 0.13 + Δ²/2
     check("x", spent, cap)
     monkeypatch.setattr("slowscale.accounting.caps.MOST_EVALUATIONS", 10)
     refusal = refused(spent, cap)
@@ -337,18 +355,18 @@ def test_a_total_that_takes_too_long_to_compare_is_refused(monkeypatch):
 
 def test_rounding_does_not_exceed_a_cap():
     check("x", total(*[ConstantPolicy(0.1)] * 250), ConstantPolicy(25.0))
-    check("x", total(*[RootPolicy(1, 7.3)] * 250), RootPolicy(1, 7.3 / math.sqrt(250)))
+    check("x", total(*[RootPolicy(k=1, sigma=7.3)] * 250), RootPolicy(k=1, sigma=7.3 / math.sqrt(250)))
 
 
 def test_counts_are_compared_at_one():
-    check_at("count", 0.5, RootPolicy(1, 1.0), 1.0)
+    check_at("count", 0.5, RootPolicy(k=1, sigma=1.0), 1.0)
     with pytest.raises(ss.CapError, match="the cap on 'count' would be exceeded"):
-        check_at("count", 0.51, RootPolicy(1, 1.0), 1.0)
+        check_at("count", 0.51, RootPolicy(k=1, sigma=1.0), 1.0)
 
 
 def test_a_total_is_a_value():
     """Copies of an account share their totals."""
-    spent = total(RootPolicy(1, 1.0))
+    spent = total(RootPolicy(k=1, sigma=1.0))
     with pytest.raises(FrozenInstanceError):
         spent.losses = None
 

@@ -4,14 +4,18 @@ import json
 from datetime import date
 
 import numpy as np
+import pandas as pd
 import pytest
+from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge, RecordPolicy
-from slowscale.accounting.record import Parallel, folded, plain_label, read_policies
+from slowscale.accounting.record import Parallel, folded, plain_label
 from slowscale.policy import ConstantPolicy, RankPolicy
 
-P = ss.RecordPolicy((("emp", ss.Gaussian(10).policy), ("pay", ss.Root(4, 2).policy), (None, ConstantPolicy(0.125))))
+P = ss.RecordPolicy(
+    (("emp", ss.Gaussian(sigma=10).policy), ("pay", ss.Root(k=4, sigma=2).policy), (None, ConstantPolicy(0.125)))
+)
 
 
 def test_losses_add():
@@ -32,16 +36,16 @@ def test_a_filter_is_remembered():
     """Sums, parallel parts and descriptions keep it; a description without the entry means no filter."""
     filtered = ss.RecordPolicy(P.terms, filtered=True)
     record, other = {"emp": 20, "pay": 16}, {"emp": 21, "pay": 16}
-    assert P.bounded(record, other) == pytest.approx(0.005)
-    assert filtered.bounded(record, other) == pytest.approx(2.205 + 0.5 + 0.125)
+    assert P.bounded(record, other, same_cell=True) == pytest.approx(0.005)
+    assert filtered.bounded(record, other, same_cell=True) == pytest.approx(2.205 + 0.5 + 0.125)
     for policy, times in ((P + filtered, 2), (filtered + P, 2), (P | filtered, 1), (filtered | P, 1)):
         assert policy.filtered
-        assert policy.bounded(record, other) == pytest.approx(times * 2.83)
+        assert policy.bounded(record, other, same_cell=True) == pytest.approx(times * 2.83)
         assert ss.RecordPolicy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
     assert not (P + P).filtered
     assert not (P | P).filtered
     around = ss.RecordPolicy((), (P | P).parallel, filtered=True)
-    assert around.bounded(record, other) == pytest.approx(2.83)
+    assert around.bounded(record, other, same_cell=True) == pytest.approx(2.83)
     assert filtered != P
     assert filtered.to_dict() == [*P.to_dict(), {"filtered": True}]
     account = Account()
@@ -49,22 +53,35 @@ def test_a_filter_is_remembered():
     assert not account.spent.filtered
     account.charge(Charge(filtered, None, "state", ("IA",), "text"))
     assert account.spent.filtered
-    assert account.spent.bounded(record, other) == pytest.approx(2 * 2.83)
+    assert account.spent.bounded(record, other, same_cell=True) == pytest.approx(2 * 2.83)
 
 
-@pytest.mark.parametrize("where", [None, "emp > 1"])
-def test_the_facts_of_a_release_include_its_filter(where):
-    """Earlier versions wrote the filter only there."""
-    pure = ss.RecordPolicy((("emp", ss.GeneralizedGaussian(1, 1).pure_policy),))
-    marked = where is not None
-    for mark in (False, marked):
-        facts = {"where": where, "policy": ss.RecordPolicy(P.terms, filtered=mark).to_dict()}
-        expected = ss.RecordPolicy(P.terms, filtered=marked)
-        assert read_policies({**facts, "pure_policy": None}) == (expected, None)
-        assert read_policies({**facts, "pure_policy": ss.RecordPolicy(pure.terms, filtered=mark).to_dict()}) == (
-            expected,
-            ss.RecordPolicy(pure.terms, filtered=marked),
-        )
+@pytest.mark.parametrize("same_cell", [False, True])
+def test_different_labels_of_a_partition_are_different_cells(same_cell):
+    """The record leaves one part and enters another: its losses there add up, whatever else is stated."""
+    pay = ss.RecordPolicy((("emp", ss.Gaussian(sigma=2).policy),))
+    firms = pd.DataFrame({"industry": ["Retail", "Services"], "emp": [10, 12]})
+    keys = ss.Keys.cross({"industry": ["Retail", "Services"]})
+    session = ss.Session(firms, bits=Recorded(1))
+    release = session.sum({"emp": ss.Gaussian(sigma=2)}, keys=keys, partition="industry")
+    session.sum({"emp": ss.Gaussian(sigma=1)}, keys=keys.filter(industry="Services"), partition="industry")
+    tables = ss.Request({"cells": ss.Sums({"emp": ss.Gaussian(sigma=2)}, keys)}, partition="industry")
+    spent = ss.Session(firms, bits=Recorded(1))
+    spent.release(tables)
+    retail, services = {"emp": 10, "industry": "Retail"}, {"emp": 12, "industry": "Services"}
+    for total in (session.spent, session.spent + pay):
+        more = 0 if total == session.spent else pay(retail) + pay(services)
+        assert total.bounded(retail, services, same_cell) == pytest.approx(12.5 + 18 + 72 + more)
+        assert total.bounded(services, retail, same_cell) == pytest.approx(12.5 + 18 + 72 + more)
+    assert spent.spent.bounded(retail, services, same_cell) == pytest.approx(12.5 + 18)
+    # Within one part the label decides, too: only that part's releases count.
+    moved = {**retail, "emp": 12}
+    assert session.spent.bounded(retail, moved, same_cell=True) == pytest.approx(0.5)
+    assert session.spent.bounded(services, {**services, "emp": 10}, same_cell=True) == pytest.approx(0.5 + 2)
+    assert session.spent.bounded({"emp": 10}, {"emp": 12}, same_cell=True) == pytest.approx(0.5 + 2)
+    assert session.spent.bounded({"emp": 10}, moved, same_cell=True) == pytest.approx(0.5)
+    assert session.spent.bounded(retail, {**moved, "industry": "Farms"}, same_cell) == pytest.approx(12.5)
+    assert release.policy.bounded({"emp": 10}, {"emp": 12}) == pytest.approx(12.5 + 18)  # the safe default
 
 
 @pytest.mark.parametrize(
@@ -99,9 +116,11 @@ def test_other_names_stay_different():
         (lambda: P(3), "record must be a mapping"),
         (lambda: P({"emp": "x", "pay": 1}), "emp must be numbers"),
         (lambda: ss.RecordPolicy((("emp", 3),)), "pairs of a column and a policy"),
-        (lambda: ss.RecordPolicy(((None, ss.Gaussian(1).policy),)), "must be constant"),
+        (lambda: ss.RecordPolicy(((None, ss.Gaussian(sigma=1).policy),)), "must be constant"),
         (
-            lambda: ss.RecordPolicy((("a", ss.Gaussian(1).policy), ("b", ss.GeneralizedGaussian(1, 1).pure_policy))),
+            lambda: ss.RecordPolicy(
+                (("a", ss.Gaussian(sigma=1).policy), ("b", ss.GeneralizedGaussian(sigma=1, p=1).pure_policy))
+            ),
             "PRDP",
         ),
         (lambda: ss.RecordPolicy((), filtered=1), "filtered must be True or False"),
@@ -122,7 +141,7 @@ def test_the_labels_of_a_ledger_are_text_whole_numbers_and_booleans():
 
 
 def test_a_column_has_the_largest_of_its_parallel_parts():
-    gaussian, root = ss.Gaussian(10).policy, ss.Root(2, 1).policy
+    gaussian, root = ss.Gaussian(sigma=10).policy, ss.Root(k=2, sigma=1).policy
     first, second = ss.RecordPolicy((("x", gaussian),)), ss.RecordPolicy((("x", root), ("y", gaussian)))
     alone = ss.RecordPolicy((), (Parallel("state", (("IA", first),)),))
     assert alone.column("x") == gaussian
@@ -152,8 +171,8 @@ def test_an_entity_loses_by_its_number_of_records():
 
 
 def test_an_entity_loses_the_largest_of_parallel_parts_in_each_cell():
-    first, second = (ss.RecordPolicy((("x", ss.Gaussian(sigma).policy),)) for sigma in (10, 5))
-    policy = ss.RecordPolicy((("x", ss.Gaussian(1).policy),), (first | second).parallel)
+    first, second = (ss.RecordPolicy((("x", ss.Gaussian(sigma=sigma).policy),)) for sigma in (10, 5))
+    policy = ss.RecordPolicy((("x", ss.Gaussian(sigma=1).policy),), (first | second).parallel)
     assert policy.entity([{"x": 10}, {"x": 20}]) == pytest.approx((50 + 2) + (200 + 8))
 
 
@@ -165,7 +184,7 @@ def test_cells_are_mappings(cells):
 
 def test_nested_parallel_releases_count_in_the_total():
     """A charge may itself consist of releases about disjoint records, about all records or about some."""
-    first, second = (ss.RecordPolicy((("x", ss.Gaussian(sigma).policy),)) for sigma in (10, 5))
+    first, second = (ss.RecordPolicy((("x", ss.Gaussian(sigma=sigma).policy),)) for sigma in (10, 5))
     account = Account()
     account.charge(Charge(first | second))
     assert account.spent({"x": 10}) == pytest.approx(2)
@@ -177,7 +196,9 @@ def test_nested_parallel_releases_count_in_the_total():
 
 
 def test_each_record_of_a_table_has_the_largest_of_its_own_parallel_losses():
-    first, second = (ss.RecordPolicy((("x", policy),)) for policy in (ss.Gaussian(10).policy, ss.Root(2, 1).policy))
+    first, second = (
+        ss.RecordPolicy((("x", policy),)) for policy in (ss.Gaussian(sigma=10).policy, ss.Root(k=2, sigma=1).policy)
+    )
     sizes = np.array([1.0, 50.0, 200.0, 1000.0])  # Δ²/200 and Δ/2 are equal at 100
     np.testing.assert_allclose((first | second)({"x": sizes}), [0.5, 25, 200, 5000])
 
@@ -195,24 +216,24 @@ def test_a_missing_column_is_named(record, given):
 
 
 def test_a_column_that_is_not_released_is_refused():
-    policy = ss.RecordPolicy((("emp", ss.Gaussian(1).policy),))
+    policy = ss.RecordPolicy((("emp", ss.Gaussian(sigma=1).policy),))
     with pytest.raises(ss.ParameterError, match="got 'typo'; the columns are emp"):
         policy.column("typo")
     assert policy.column("emp")(2) == 2
     assert policy.column(None)(0) == 0
-    parts = policy | ss.RecordPolicy((("pay", ss.Gaussian(1).policy),))
+    parts = policy | ss.RecordPolicy((("pay", ss.Gaussian(sigma=1).policy),))
     assert parts.column("pay")(2) == 2
     with pytest.raises(ss.ParameterError, match="the columns are emp, pay"):
         parts.column("typo")
 
 
 def test_a_notebook_shows_it():
-    assert ss.RecordPolicy((("a<b", ss.Gaussian(1).policy),))._repr_html_() == "<pre>a&lt;b² / (2·1²)</pre>"
+    assert ss.RecordPolicy((("a<b", ss.Gaussian(sigma=1).policy),))._repr_html_() == "<pre>a&lt;b² / (2·1²)</pre>"
 
 
 def test_sizes_of_your_own():
     account = Account()
-    account.charge(Charge(ss.RecordPolicy((("emp", ss.Gaussian(1).policy),))))
+    account.charge(Charge(ss.RecordPolicy((("emp", ss.Gaussian(sigma=1).policy),))))
     for sizes in ({"largest": 5}, {"largest": {"emp": 5}}, [5], np.array([5.0]), "5"):
         assert "12.5 at 5" in account.spent.describe(sizes)
         assert "These sizes follow from the policies" not in account.spent.describe(sizes)

@@ -22,8 +22,8 @@ from slowscale.accounting import (
     posterior,
 )
 from slowscale.accounting.semantics import bounds_in_words, explain, highest_certainty
-from slowscale.figures import share
-from slowscale.sizes import read_sizes
+from slowscale.accounting.sizes import read_sizes
+from slowscale.core.numbers import share
 
 
 def exact_delta(mu, eps):
@@ -121,7 +121,7 @@ def test_mistakes_raise_clear_errors(make, words):
 def test_the_conversion_of_a_gaussian_is_that_of_its_renyi_divergences():
     """ρ = Δ²/(2σ²) bounds d_α/α, checked by quadrature."""
     sigma, size = 3.0, 2.0
-    rho = ss.Gaussian(sigma).policy(size)
+    rho = ss.Gaussian(sigma=sigma).policy(size)
     for order in (1.5, 3.0, 10.0):
         value, _ = integrate.quad(
             lambda z, a=order: math.exp(
@@ -197,7 +197,7 @@ def test_many_small_pure_losses_go_through_zcdp():
 
 def test_the_bound_holds_for_laplace_and_gaussian_noise_together():
     """The privacy loss of both, computed over all outputs, exceeds the bound with at most its probability."""
-    laplace, gaussian, size = ss.GeneralizedGaussian(2.0, 1), ss.Gaussian(10.0), 3.0
+    laplace, gaussian, size = ss.GeneralizedGaussian(sigma=2.0, p=1), ss.Gaussian(sigma=10.0), 3.0
     losses = [Loss(m.policy(size), m.pure_policy and m.pure_policy(size)) for m in (laplace, gaussian)]
     bound = best_odds_factor(losses, 0.01)
     assert bound.guarantee == "PRDP and PRzCDP"
@@ -250,7 +250,7 @@ def test_an_explanation_has_the_total_and_the_best_bounds():
 
 def test_every_explanation_speaks_of_the_same_attacker():
     """The account, and (in tests of the command) `check` and `explain`, say the same of the same losses."""
-    policy = RecordPolicy((("emp", ss.Gaussian(10).policy),))
+    policy = RecordPolicy((("emp", ss.Gaussian(sigma=10).policy),))
     spent = Spent(policy.terms, releases=1, protects="firm")
     text = spent.describe(read_sizes([5]))
     sure = share(explain([Loss(policy({"emp": 5}))]).certainty.value)

@@ -112,7 +112,7 @@ def test_a_standard_deviation_and_a_relative_error():
 def test_a_transformation_is_solved_for_the_smallest_scale():
     """With a σ of 4.4 the interval of the log has the same length, but lies far below the sum."""
     accuracy = Accuracy(0.95, 1e7, RARE_RATIO)
-    found = accuracy.solved(lambda sigma: ss.Log(sigma, 1e5), HALF)
+    found = accuracy.solved(lambda sigma: ss.Log(sigma=sigma, a=1e5), HALF)
     low, high = found.prediction_interval(1e7)
     assert max(1e7 - low, high - 1e7) == pytest.approx(HALF)
     assert found.sigma < 0.2
@@ -251,7 +251,7 @@ def test_quantiles_are_not_named_the_largest_record(tmp_path):
     caps = plan.ledger.caps
     assert {name: (cap.times, cap.build()) for name, cap in caps.items()} == {
         "*": (10, advice.best),
-        "count": (1, ss.Gaussian(5)),
+        "count": (1, ss.Gaussian(sigma=5)),
     }
 
 
@@ -261,7 +261,7 @@ def test_a_largest_record_is_not_missed():
 
 
 @pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:the proposed types:slowscale.errors.ConfidentialWarning")
+@pytest.mark.filterwarnings("ignore:the proposed types:slowscale.core.errors.ConfidentialWarning")
 def test_a_plan_for_a_file_has_proposed_types(tmp_path):
     (tmp_path / "tax.csv").write_text("state;total tax\n01;120\n01;4000\n48;31000\n")
     path = ss.advise({"a": 1.0}, std=2).plan(tmp_path / "p.toml", tmp_path / "tax.csv", "total tax")

@@ -13,39 +13,39 @@ from slowscale.noise import ExponentialPolylogNoise, GeneralizedGaussianNoise
 from unit.golden.facts import check, near
 from unit.golden.quantities import additive, log_normaliser, polylog, zcdp
 
-check(r"gg\.norm\..*")(lambda fact: 1 / GeneralizedGaussianNoise(fact["sigma"], fact["p"]).pdf(0))
-check(r"gg\.var\..*")(lambda fact: GeneralizedGaussianNoise(fact["sigma"], fact["p"]).var())
+check(r"gg\.norm\..*")(lambda fact: 1 / GeneralizedGaussianNoise(sigma=fact["sigma"], p=fact["p"]).pdf(0))
+check(r"gg\.var\..*")(lambda fact: GeneralizedGaussianNoise(sigma=fact["sigma"], p=fact["p"]).var())
 
 
 @check(r"gg\.proof_typo")
 def _(fact):
-    noise = GeneralizedGaussianNoise(fact["sigma"], fact["p"])
+    noise = GeneralizedGaussianNoise(sigma=fact["sigma"], p=fact["p"])
     near(noise.logpdf(0) - noise.logpdf(fact["Delta"] / fact["sigma"]), fact.paper)
     near(noise.logpdf(0) - noise.logpdf(fact["Delta"]), fact.truth)
-    return ss.GeneralizedGaussian(fact["sigma"], fact["p"]).pure_policy(fact["Delta"])
+    return ss.GeneralizedGaussian(sigma=fact["sigma"], p=fact["p"]).pure_policy(fact["Delta"])
 
 
 def lambert_quantile(x, branch):
     return float((-special.lambertw(-2 * (1 - x) / math.e, branch).real - 1) ** 2)
 
 
-check(r"gg\.q975\.p0\.5")(lambda fact: GeneralizedGaussianNoise(fact["sigma"], fact["p"]).ppf(0.975))
+check(r"gg\.q975\.p0\.5")(lambda fact: GeneralizedGaussianNoise(sigma=fact["sigma"], p=fact["p"]).ppf(0.975))
 check(r"gg\.q975\.W0_value")(lambda fact: lambert_quantile(0.975, 0))
 
 
 @check(r"gg\.lambert\..*")
 def _(fact):
     near(lambert_quantile(fact["x"], -1), fact.truth)
-    return GeneralizedGaussianNoise(1, fact["p"]).ppf(fact["x"])
+    return GeneralizedGaussianNoise(sigma=1, p=fact["p"]).ppf(fact["x"])
 
 
 @check(r"(?:mc\.)?gg\.cov_?([\d.]+)", rel=1e-11)  # 22.504 stands for 22.5042505688 in the note: 12 digits
 def _(fact, half):
     half = 22.5042505688 if half == "22.504" else float(half)
-    return 1 - 2 * GeneralizedGaussianNoise(1, 0.5).sf(half)
+    return 1 - 2 * GeneralizedGaussianNoise(sigma=1, p=0.5).sf(half)
 
 
-check(r"mc\.gg\.var")(lambda fact: GeneralizedGaussianNoise(1, 0.5).var())
+check(r"mc\.gg\.var")(lambda fact: GeneralizedGaussianNoise(sigma=1, p=0.5).var())
 
 
 check(r"ep\.cdf\..*|fw\.cdf\..*")(lambda fact: polylog(fact).cdf(fact["z"]))
@@ -62,7 +62,7 @@ def least_d(order):
 
 
 def _moment(d, order):
-    return ExponentialPolylogNoise(d, a=1, p=1).absolute_moment(order)
+    return ExponentialPolylogNoise(d=d, a=1, p=1).absolute_moment(order)
 
 
 @check(r"ep\.moments\.p1")
@@ -74,8 +74,8 @@ def _(fact):
 
 @check(r"ep\.mean_unbiased\.p1")
 def _(fact):
-    assert math.isnan(ExponentialPolylogNoise(fact["example_d"], p=1).mean())
-    assert ExponentialPolylogNoise(2.001, p=1).mean() == 0
+    assert math.isnan(ExponentialPolylogNoise(d=fact["example_d"], p=1).mean())
+    assert ExponentialPolylogNoise(d=2.001, p=1).mean() == 0
     return f"d > {least_d(1):g}"
 
 
@@ -148,8 +148,8 @@ def _(fact, which):
 
 @check(r"laplace\.exact_zcdp\..*", rel=1e-8)  # the fact has 9 digits
 def _(fact):
-    near(ss.GeneralizedGaussian(1, 1).policy(fact["eps"]), fact["tanh"])
-    return zcdp(GeneralizedGaussianNoise(1, 1), fact["eps"])
+    near(ss.GeneralizedGaussian(sigma=1, p=1).policy(fact["eps"]), fact["tanh"])
+    return zcdp(GeneralizedGaussianNoise(sigma=1, p=1), fact["eps"])
 
 
 @check(r"ep\.bound95")
@@ -161,7 +161,7 @@ def _(fact):
 
 @check(r"mc\.ep\.cov5\.418", rel=1e-6)  # the fact's interval ends at 5.41785
 def _(fact):
-    return 1 - 2 * ExponentialPolylogNoise(1).sf(5.41785)
+    return 1 - 2 * ExponentialPolylogNoise(d=1).sf(5.41785)
 
 
 @check(r"fw\.norm\..*")

@@ -26,24 +26,24 @@ def appendix(kind):
 
 
 ROUNDED = {
-    "sqrt": ss.Root(2, 5),
-    "fourth": ss.Root(4, 0.2),
-    "log": ss.Log(0.1),
-    "gg1": ss.GeneralizedGaussian(707, 1),
-    "gg05": ss.GeneralizedGaussian(91, 0.5),
-    "ep": ss.ExponentialPolylog(0.145),
+    "sqrt": ss.Root(k=2, sigma=5),
+    "fourth": ss.Root(k=4, sigma=0.2),
+    "log": ss.Log(sigma=0.1),
+    "gg1": ss.GeneralizedGaussian(sigma=707, p=1),
+    "gg05": ss.GeneralizedGaussian(sigma=91, p=0.5),
+    "ep": ss.ExponentialPolylog(d=0.145),
 }
 
 
 check(r"appA\.sigma\.(\w+)")(lambda fact, kind: appendix(kind).sigma)
-check(r"appA\.sd_at_sigma_0\.2")(lambda fact: ss.Root(4, fact["sigma"]).std(fact["q"]))
+check(r"appA\.sd_at_sigma_0\.2")(lambda fact: ss.Root(k=4, sigma=fact["sigma"]).std(fact["q"]))
 check(r"appA\.denominator\.(\w+)")(lambda fact, kind: 2 * appendix(kind).sigma ** 2)
 
 
 @check(r"appA\.log_policy_square")
 def _(fact):
     near(math.log(fact["Delta"] + fact["a"]) / (2 * fact["sigma"] ** 2), fact.paper)
-    return ss.Log(fact["sigma"], fact["a"]).policy(fact["Delta"])
+    return ss.Log(sigma=fact["sigma"], a=fact["a"]).policy(fact["Delta"])
 
 
 @check(r"appA\.cross\.(sqrt|fourth|gg1|gg05)_(fourth|log|gg05|ep)\.(rounded|true)")
@@ -90,14 +90,14 @@ def _(fact):
 @check(r"varcmp\.sqrt\.1")
 def _(fact):
     sigma = fact["sigma_c"]
-    laplace, root = ss.GeneralizedGaussian(sigma, 1), ss.Root(2, math.sqrt(sigma / 2))
+    laplace, root = ss.GeneralizedGaussian(sigma=sigma, p=1), ss.Root(k=2, sigma=math.sqrt(sigma / 2))
     near(root.policy(1e9), laplace.policy(1e9))
     return optimize.brentq(lambda q: root.variance(q) - laplace.variance(), 0, 100, xtol=1e-15)
 
 
 @check(r"varcmp\.sqrt\.maxdiff")
 def _(fact):
-    m = ss.GeneralizedGaussian(1, 1)
+    m = ss.GeneralizedGaussian(sigma=1, p=1)
     found = optimize.minimize_scalar(lambda x: m.policy(x) - m.pure_policy(x), (0.5, 1.3, 3), tol=1e-12)
     near(found.x, fact["argmax"], rel=1e-6)  # the curve is flat at its top
     return float(-found.fun)
@@ -106,7 +106,7 @@ def _(fact):
 @check(r"varcmp\.log\.d.*")
 def _(fact):
     d, a = fact["d"], fact["a"]
-    noise, log = ExponentialPolylogNoise(d, fact["ep_sigma"], a), ss.Log(math.sqrt(1 / (2 * d)), a)
+    noise, log = ExponentialPolylogNoise(d=d, sigma=fact["ep_sigma"], a=a), ss.Log(sigma=math.sqrt(1 / (2 * d)), a=a)
     near([noise.var(), log.sigma**2], [fact["sigma_g2"], fact["sigma2"]], rel=1e-11)  # 12 digits
     near(math.sqrt(noise.var() / math.expm1(2 * d)) - a, fact.paper)
     # The variance grows with (q + a)²; its threshold may be below 0, where there is no sum to ask the library about.
@@ -122,9 +122,9 @@ def _(fact):
     capped = []
     for d, a, scale in ((0.1, math.e, 1), (1, math.e, 1), (3, 10, 1), (0.5, 5, 20)):
         cap = d * np.log(sizes + a) ** 2
-        capped += [(ss.ExponentialPolylog(d, scale, a).pure_policy(sizes) <= cap).all()]
-        capped += [(ss.Log(math.sqrt(1 / (2 * d)), a).policy(sizes) <= cap).all()]
-    small = ss.ExponentialPolylog(1, 0.01, math.e)  # the claim needs a scale of at least 1
+        capped += [(ss.ExponentialPolylog(d=d, sigma=scale, a=a).pure_policy(sizes) <= cap).all()]
+        capped += [(ss.Log(sigma=math.sqrt(1 / (2 * d)), a=a).policy(sizes) <= cap).all()]
+    small = ss.ExponentialPolylog(d=1, sigma=0.01, a=math.e)  # the claim needs a scale of at least 1
     assert (small.pure_policy(sizes) > np.log(sizes + math.e) ** 2).any()
     return all(capped)
 

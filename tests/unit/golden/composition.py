@@ -14,14 +14,14 @@ from unit.golden.quantities import crossovers, renyi
 
 @check(r"unit_split\.(rho|tight_est1)")
 def _(fact, what):
-    loss = ss.Gaussian(math.sqrt(fact["sigma2"])).policy(fact["Delta"])
+    loss = ss.Gaussian(sigma=math.sqrt(fact["sigma2"])).policy(fact["Delta"])
     if what == "rho":
-        near(ss.UnitSplitting(fact["Delta"], math.sqrt(fact["sigma2"])).policy.rho, loss)
+        near(ss.UnitSplitting(threshold=fact["Delta"], sigma=math.sqrt(fact["sigma2"])).policy.rho, loss)
     return loss
 
 
 def splitting(threshold=10.0, rho=1.0):
-    return ss.UnitSplitting(threshold, threshold / math.sqrt(2 * rho)).policy
+    return ss.UnitSplitting(threshold=threshold, sigma=threshold / math.sqrt(2 * rho)).policy
 
 
 @check(r"unit_split\.est\d")
@@ -33,15 +33,15 @@ def _(fact):
 check(r"unit_split\.ratio_6_1")(lambda fact: splitting()(10_000) / splitting()(5))
 check(r"unit_split\.ten_rows")(lambda fact: splitting()(10 * fact["rows"]) / splitting()(10))
 check(r"ex_fourth_root\..*|policy\.kroot\..*")(
-    lambda fact: ss.Root(fact["k"], fact["sigma"], fact["a"]).policy(fact["Delta"])
+    lambda fact: ss.Root(k=fact["k"], sigma=fact["sigma"], a=fact["a"]).policy(fact["Delta"])
 )
-check(r"ex_log\..*|policy\.log\..*")(lambda fact: ss.Log(fact["sigma"], fact["a"]).policy(fact["Delta"]))
-check(r"policy\.gauss\..*")(lambda fact: ss.Gaussian(fact["sigma"]).policy(fact["Delta"]))
+check(r"ex_log\..*|policy\.log\..*")(lambda fact: ss.Log(sigma=fact["sigma"], a=fact["a"]).policy(fact["Delta"]))
+check(r"policy\.gauss\..*")(lambda fact: ss.Gaussian(sigma=fact["sigma"]).policy(fact["Delta"]))
 
 
 @check(r"ex_fourth_vs_log\.cross_(low|high)")
 def _(fact, which):
-    fourth, log = ss.Root(4, fact["sigma_both"]), ss.Log(fact["sigma_both"], fact["a_log"])
+    fourth, log = ss.Root(k=4, sigma=fact["sigma_both"]), ss.Log(sigma=fact["sigma_both"], a=fact["a_log"])
     low, high = crossovers(fourth, log)
     assert (low[2], high[2]) == (fourth, log)
     return (low if which == "low" else high)[0]
@@ -50,9 +50,9 @@ def _(fact, which):
 @check(r"renyi_gauss\..*")
 def _(fact):
     mu, nu, sigma, alpha = (fact[name] for name in ("mu", "nu", "sigma", "alpha"))
-    noise = GaussianNoise(sigma)
+    noise = GaussianNoise(sigma=sigma)
     near(renyi(lambda z: noise.logpdf(z - mu), lambda z: noise.logpdf(z - nu), alpha, [mu, nu]), fact.truth, rel=1e-9)
-    return alpha * ss.Gaussian(sigma).policy(abs(mu - nu))
+    return alpha * ss.Gaussian(sigma=sigma).policy(abs(mu - nu))
 
 
 @check(r"tanh\.eps_.*")
@@ -90,7 +90,7 @@ def _(fact):
     losses = np.array([float(loss) for loss in fact.parameters["P"]])
     near(fact["J"] * losses.sum(), fact.paper)
     # Records of influence √(2P) lose P each under Gaussian noise of scale 1, and together what the lemma allows.
-    return ss.Gaussian(1).policy.group(np.sqrt(2 * losses))
+    return ss.Gaussian(sigma=1).policy.group(np.sqrt(2 * losses))
 
 
 @check(r"group\.stress", abs=0.02)  # another sample of chains than the fact's: its maximum differs a little
@@ -103,7 +103,7 @@ def _(fact):
     chain = np.exp(steps[:, :, None] * direction + wiggle)
     chain /= chain.sum(axis=2, keepdims=True)
     first, second, both = (_discrete_zcdp(chain[:, i], chain[:, j]) for i, j in ((0, 1), (1, 2), (0, 2)))
-    tight = [ss.Gaussian(1).policy.group(np.sqrt([2 * p, 2 * q])) for p, q in zip(first, second, strict=True)]
+    tight = [ss.Gaussian(sigma=1).policy.group(np.sqrt([2 * p, 2 * q])) for p, q in zip(first, second, strict=True)]
     assert (both <= np.array(tight) * (1 + 1e-5)).all()
     ratio = float((both / (2 * (first + second))).max())
     assert ratio <= 1
@@ -129,7 +129,7 @@ def _discrete_zcdp(p, q):
 def _(fact):
     rng = np.random.default_rng(1)
     p, q, other = (row / row.sum() for row in rng.random((3, 5)))
-    one, two = ss.Root(4, 2).policy, ss.Log(1).policy
+    one, two = ss.Root(k=4, sigma=2).policy, ss.Log(sigma=1).policy
     assert (one | two)(1000) == max(one(1000), two(1000))
     alphas = np.array([1.5, 3, 20])[:, None]
     alone = np.log((p**alphas * q ** (1 - alphas)).sum(axis=1))

@@ -33,7 +33,7 @@ def calibrated(kind, attribute):
     if kind == "gg":
         return ss.GeneralizedGaussian.calibrate(std=std, p=0.5)
     if kind == "ep_printed":
-        return ss.ExponentialPolylog(PRINTED_D[attribute])
+        return ss.ExponentialPolylog(d=PRINTED_D[attribute])
     return ss.ExponentialPolylog.calibrate(std=std)
 
 
@@ -131,14 +131,14 @@ def _(fact, attribute):
         ends = [m.transform(q * (1 + sign * error)) + m.sigma**2 / 2 for sign in (-1, 1)]
         near(m.estimate(ends), [q * (1 - error), q * (1 + error)])
         low, high = (np.array(ends) - m.transform(q)).tolist()
-        return GaussianNoise(m.sigma).cdf(high) - GaussianNoise(m.sigma).cdf(low)
+        return GaussianNoise(sigma=m.sigma).cdf(high) - GaussianNoise(sigma=m.sigma).cdf(low)
 
     near(within(0.1), fact["P_ARE_below_10pct"], rel=1e-9)  # 10 digits
     return optimize.brentq(lambda error: within(error) - 0.25, 0.01, 0.9, xtol=1e-15)
 
 
 def below_gaussian(fact, ratio):
-    return ratio < GaussianNoise(1).ppf(0.75)
+    return ratio < GaussianNoise(sigma=1).ppf(0.75)
 
 
 @check(r"are\.median_over_sd\.(gaussian|gg|ep)(?:\.(\w+))?", agrees=below_gaussian)

@@ -15,8 +15,8 @@ def random_bounds(item):
     rng = np.random.default_rng(7)
     for _ in range(60):
         sigma, a = 10 ** rng.uniform(-2, 2), rng.choice([0, 10 ** rng.uniform(-3, 4)])
-        power = ss.Root(int(rng.integers(1, 9)), sigma, a)
-        log = ss.Log(sigma, a or 1)
+        power = ss.Root(k=int(rng.integers(1, 9)), sigma=sigma, a=a)
+        log = ss.Log(sigma=sigma, a=a or 1)
         m = log if item[1] == "c" or (item == "1a" and rng.random() < 0.3) else power
         size = 10 ** rng.uniform(-4, 8)
         r = size * 10 ** rng.uniform(-4, 4, 5000) * rng.choice([0, 1, 1, 1], 5000)
@@ -38,7 +38,7 @@ check(r"bounded\.bruteforce\.(\w+)")(
 @check(r"bounded\.(1b|2b|2c)\..*", agrees=as_bound)
 def _(fact, item):
     scale, a = fact["sigma"], fact["a"]
-    m = ss.Log(scale, a) if item == "2c" else ss.Root(round(1 / fact["k"]), scale, a)
+    m = ss.Log(sigma=scale, a=a) if item == "2c" else ss.Root(k=round(1 / fact["k"]), sigma=scale, a=a)
     change = {"add" if item == "1b" else "times": fact["delta"]}
     loose = m.bounded_policy(**change, loose=True)(fact["rc"])
     near(loose, fact["bound"])
@@ -49,9 +49,9 @@ def _(fact, item):
 @check(r"bounded\.log\.a0")
 def _(fact):
     with pytest.raises(ss.ParameterError, match="a must be"):
-        ss.Log(fact["sigma"], fact["a"])
-    near(ss.Log(fact["sigma"], 1e-30).bounded_policy(times=fact["delta"])(100), fact.truth)
-    return ss.Log(fact["sigma"]).bounded_policy(times=fact["delta"], loose=True)(100)
+        ss.Log(sigma=fact["sigma"], a=fact["a"])
+    near(ss.Log(sigma=fact["sigma"], a=1e-30).bounded_policy(times=fact["delta"])(100), fact.truth)
+    return ss.Log(sigma=fact["sigma"]).bounded_policy(times=fact["delta"], loose=True)(100)
 
 
 check(r"bounded\.(?:gg|ep)\.mult\..*")(
@@ -61,7 +61,7 @@ check(r"bounded\.(?:gg|ep)\.mult\..*")(
 
 @check(r"bounded\.lemma_tanh_args")
 def _(fact):
-    m, values = ss.GeneralizedGaussian(10, 0.5), {"r": 100, "r'": 30}
+    m, values = ss.GeneralizedGaussian(sigma=10, p=0.5), {"r": 100, "r'": 30}
     exact, eps = m.bounded_policy(), m.bounded_policy(pure=True)(*values.values())
     near(exact(*values.values()), math.tanh(eps / 2) * eps)
     with pytest.raises(ss.ParameterTypeError, match="other is missing"):
@@ -71,7 +71,7 @@ def _(fact):
 
 @check(r"claim\.sublinear")
 def _(fact):
-    laplace = ss.GeneralizedGaussian(1, 1).pure_policy
+    laplace = ss.GeneralizedGaussian(sigma=1, p=1).pure_policy
     near(math.log(laplace(4) / laplace(1)) / math.log(4), fact.truth)
-    root = ss.Root(fact["k"], 1).policy
+    root = ss.Root(k=fact["k"], sigma=1).policy
     return math.log(root(4) / root(1)) / math.log(4)

@@ -12,7 +12,7 @@ from unit.golden.facts import About, check, near
 
 @check(r"thm_transform\.proof_step")
 def _(fact):
-    root = ss.Root(2, sigma=math.sqrt(0.5))  # so that losses are squared differences of f
+    root = ss.Root(k=2, sigma=math.sqrt(0.5))  # so that losses are squared differences of f
     exact = root.bounded_policy()
     near(exact(fact["qD"], fact["qD"] + fact["Delta"]), fact.paper)
     return exact(fact["qD"], fact["qDp"])
@@ -26,7 +26,7 @@ def _(fact):
         a = rng.choice([0, 1e-3, 1, 50]) if rng.random() < 0.5 else 10 ** rng.uniform(-3, 4)
         delta = 10 ** rng.uniform(-6, 9, 5000)
         q = delta * 10 ** rng.uniform(-6, 4, 5000)  # beyond that, q + delta is rounded too much
-        m = ss.Log(1, a or 1) if rng.random() < 0.3 else ss.Root(int(rng.integers(1, 9)), 1, a)
+        m = ss.Log(sigma=1, a=a or 1) if rng.random() < 0.3 else ss.Root(k=int(rng.integers(1, 9)), sigma=1, a=a)
         violations += int((m.bounded_policy()(q, q + delta) > m.policy(delta) * (1 + 1e-9) + 1e-12).sum())
     return violations
 
@@ -37,7 +37,7 @@ def _(fact):
     with mpmath.workdps(40):
         derivative = mpmath.diff(lambda t: mpmath.exp(-(t**2) / 2), x, k)
         near(float((-1) ** k * mpmath.exp(x**2 / 2) * derivative), fact.truth)
-    return ss.Root(k, sigma=1).estimate(fact["x"])
+    return ss.Root(k=k, sigma=1).estimate(fact["x"])
 
 
 @check(r"hermite\.sign\.k\d")
@@ -47,21 +47,21 @@ def _(fact):
     nodes, weights = special.roots_hermitenorm(20)
     same = []
     for s in (0.5, 2.0):
-        estimate = ss.Root(k, sigma=s).estimate(x)
+        estimate = ss.Root(k=k, sigma=s).estimate(x)
         printed = (-s) ** k * special.eval_hermitenorm(k, -x / s)
         mean = ((x[:, None] + 1j * s * nodes) ** k).real @ (weights / weights.sum())
         same += [np.allclose(estimate, other, rtol=1e-10, atol=1e-9 * s**k) for other in (printed, mean)]
     return all(same)
 
 
-check(r"estimator\.kroot\..*")(lambda fact: ss.Root(fact["k"], fact["sigma"], fact["a"]).estimate(fact["x"]))
-check(r"estimator\.log\..*")(lambda fact: ss.Log(fact["sigma"], a=1).estimate(fact["x"]) + 1)
+check(r"estimator\.kroot\..*")(lambda fact: ss.Root(k=fact["k"], sigma=fact["sigma"], a=fact["a"]).estimate(fact["x"]))
+check(r"estimator\.log\..*")(lambda fact: ss.Log(sigma=fact["sigma"], a=1).estimate(fact["x"]) + 1)
 
 
 def transformation(fact):
     if "k" in fact.parameters:
-        return ss.Root(fact["k"], fact["sigma"], fact["a"])
-    return ss.Log(fact["sigma"], fact["a"])
+        return ss.Root(k=fact["k"], sigma=fact["sigma"], a=fact["a"])
+    return ss.Log(sigma=fact["sigma"], a=fact["a"])
 
 
 @check(r"(kroot|log)\.mean\..*|mc\.mean\..*")
@@ -82,4 +82,4 @@ def _(fact, which):
         "fourth": 24 * s**8 + 96 * s**6 * total**0.5 + 72 * s**4 * total + 16 * s**2 * total**1.5,
     }
     near(printed[which], fact.truth)
-    return ss.Root(2 if which == "sqrt" else 4, s, fact["a"]).variance(fact["q"])
+    return ss.Root(k=2 if which == "sqrt" else 4, sigma=s, a=fact["a"]).variance(fact["q"])

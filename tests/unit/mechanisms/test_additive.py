@@ -2,10 +2,13 @@
 
 import math
 import pickle
+import warnings
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
 from helpers.strategies import additive_mechanisms, mechanisms
@@ -13,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slowscale as ss
+from slowscale.policy import PolylogPolicy, PowerPolicy
+from slowscale.release.ratios import Estimates, normal_ratios
 
 
 @given(m=additive_mechanisms, level=st.floats(0.01, 0.9999))
@@ -47,48 +52,48 @@ def test_mechanisms_travel_to_other_processes(m):
 
 
 def test_prediction_interval_of_a_decimal_sum():
-    low, high = ss.Gaussian(1).prediction_interval(Decimal("10.5"))
+    low, high = ss.Gaussian(sigma=1).prediction_interval(Decimal("10.5"))
     assert (low, high) == pytest.approx((10.5 - 1.959964, 10.5 + 1.959964), rel=1e-6)
 
 
 BAD = [
-    (lambda: ss.Gaussian(0), "sigma must be a finite number > 0, got 0"),
-    (lambda: ss.Gaussian(-1), "sigma must be a finite number > 0, got -1"),
-    (lambda: ss.Gaussian(math.nan), "sigma must be a finite number > 0, got nan"),
-    (lambda: ss.Gaussian(math.inf), "sigma must be a finite number > 0, got inf"),
-    (lambda: ss.Gaussian(10**400), "sigma must be a finite number > 0, got a number too large"),
-    (lambda: ss.Gaussian("1"), "sigma must be a finite number > 0, got '1' of type str"),
-    (lambda: ss.Gaussian(True), "sigma must be a finite number > 0, got True of type bool"),
-    (lambda: ss.Gaussian(None), "sigma must be a finite number > 0, got None of type NoneType"),
-    (lambda: ss.Gaussian([1, 2]), r"sigma must be a finite number > 0, got \[1, 2\] of type list"),
-    (lambda: ss.Gaussian(1j), "sigma must be a finite number > 0, got 1j of type complex"),
-    (lambda: ss.GeneralizedGaussian(1, 0), "p must be a finite number > 0 and <= 1, got 0"),
-    (lambda: ss.GeneralizedGaussian(1, 1.01), "p must be a finite number > 0 and <= 1, got 1.01"),
-    (lambda: ss.ExponentialPolylog(0), "d must be a finite number > 0, got 0"),
-    (lambda: ss.ExponentialPolylog(1, p=0.9), "p must be a finite number >= 1, got 0.9"),
-    (lambda: ss.ExponentialPolylog(1, p=1), "d must be > 1 when p = 1, got 1"),
-    (lambda: ss.ExponentialPolylog(1, a=1), r"a must be at least e\*\*\(p - 1\) = 2.71828 for p = 2, got 1"),
-    (lambda: ss.ExponentialPolylog(1, a=2.7), "a must be at least"),
-    (lambda: ss.UnitSplitting(0, 1), "threshold must be a finite number > 0, got 0"),
-    (lambda: ss.Root(0, 1), "k must be a whole number >= 1, got 0"),
-    (lambda: ss.Root(2.5, 1), "k must be a whole number >= 1, got 2.5"),
-    (lambda: ss.Root("4", 1), "k must be a whole number >= 1, got '4' of type str"),
-    (lambda: ss.Root(2, 1, a=-1), "a must be a finite number >= 0, got -1"),
-    (lambda: ss.Root(2, 1, estimator="mode"), 'estimator must be "mean" or "median", got \'mode\''),
-    (lambda: ss.Log(1, a=0), "a must be a finite number > 0, got 0"),
-    (lambda: ss.Log(1, estimator=np.exp), 'estimator must be "mean" or "median", got <ufunc \'exp\'>'),
-    (lambda: ss.Gaussian(1).std(math.nan), "q must be finite, got nan"),
-    (lambda: ss.Gaussian(1).std("x"), "q must be"),
-    (lambda: ss.Gaussian(1).prediction_interval("x"), "q must be"),
+    (lambda: ss.Gaussian(sigma=0), "sigma must be a finite number > 0, got 0"),
+    (lambda: ss.Gaussian(sigma=-1), "sigma must be a finite number > 0, got -1"),
+    (lambda: ss.Gaussian(sigma=math.nan), "sigma must be a finite number > 0, got nan"),
+    (lambda: ss.Gaussian(sigma=math.inf), "sigma must be a finite number > 0, got inf"),
+    (lambda: ss.Gaussian(sigma=10**400), "sigma must be a finite number > 0, got a number too large"),
+    (lambda: ss.Gaussian(sigma="1"), "sigma must be a finite number > 0, got '1' of type str"),
+    (lambda: ss.Gaussian(sigma=True), "sigma must be a finite number > 0, got True of type bool"),
+    (lambda: ss.Gaussian(sigma=None), "sigma must be a finite number > 0, got None of type NoneType"),
+    (lambda: ss.Gaussian(sigma=[1, 2]), r"sigma must be a finite number > 0, got \[1, 2\] of type list"),
+    (lambda: ss.Gaussian(sigma=1j), "sigma must be a finite number > 0, got 1j of type complex"),
+    (lambda: ss.GeneralizedGaussian(sigma=1, p=0), "p must be a finite number > 0 and <= 1, got 0"),
+    (lambda: ss.GeneralizedGaussian(sigma=1, p=1.01), "p must be a finite number > 0 and <= 1, got 1.01"),
+    (lambda: ss.ExponentialPolylog(d=0), "d must be a finite number > 0, got 0"),
+    (lambda: ss.ExponentialPolylog(d=1, p=0.9), "p must be a finite number >= 1, got 0.9"),
+    (lambda: ss.ExponentialPolylog(d=1, p=1), "d must be > 1 when p = 1, got 1"),
+    (lambda: ss.ExponentialPolylog(d=1, a=1), r"a must be at least e\*\*\(p - 1\) = 2.71828 for p = 2, got 1"),
+    (lambda: ss.ExponentialPolylog(d=1, a=2.7), "a must be at least"),
+    (lambda: ss.UnitSplitting(threshold=0, sigma=1), "threshold must be a finite number > 0, got 0"),
+    (lambda: ss.Root(k=0, sigma=1), "k must be a whole number >= 1, got 0"),
+    (lambda: ss.Root(k=2.5, sigma=1), "k must be a whole number >= 1, got 2.5"),
+    (lambda: ss.Root(k="4", sigma=1), "k must be a whole number >= 1, got '4' of type str"),
+    (lambda: ss.Root(k=2, sigma=1, a=-1), "a must be a finite number >= 0, got -1"),
+    (lambda: ss.Root(k=2, sigma=1, estimator="mode"), 'estimator must be "mean" or "median", got \'mode\''),
+    (lambda: ss.Log(sigma=1, a=0), "a must be a finite number > 0, got 0"),
+    (lambda: ss.Log(sigma=1, estimator=np.exp), 'estimator must be "mean" or "median", got <ufunc \'exp\'>'),
+    (lambda: ss.Gaussian(sigma=1).std(math.nan), "q must be finite, got nan"),
+    (lambda: ss.Gaussian(sigma=1).std("x"), "q must be"),
+    (lambda: ss.Gaussian(sigma=1).prediction_interval("x"), "q must be"),
     *[
         (
             lambda m=m, level=level: m.prediction_interval(1, level),
             f"level must be between 0 and 1, both excluded, got {level}",
         )
-        for m in (ss.Gaussian(1), ss.Root(2, 1), ss.Log(1))
+        for m in (ss.Gaussian(sigma=1), ss.Root(k=2, sigma=1), ss.Log(sigma=1))
         for level in (0, 1, 95, -0.5, math.nan)
     ],
-    (lambda: ss.Log(1).coverage(1, "0.9"), "level must be a number between 0 and 1, got '0.9' of type str"),
+    (lambda: ss.Log(sigma=1).coverage(1, "0.9"), "level must be a number between 0 and 1, got '0.9' of type str"),
 ]
 
 
@@ -100,7 +105,7 @@ def test_bad_input_names_the_argument_the_value_and_the_range(make, words):
 
 
 def test_ends_of_ideal_intervals_beyond_exact_floats_keep_what_is_left_of_a_unit():
-    m = ss.Gaussian(1)
+    m = ss.Gaussian(sigma=1)
     half = Fraction(m.prediction_interval(0.0)[1])
     for q in (
         2**53 + Fraction(97, 100),
@@ -116,7 +121,7 @@ def test_ends_of_ideal_intervals_beyond_exact_floats_keep_what_is_left_of_a_unit
 @pytest.mark.parametrize(("twice", "low", "high"), [(5, -3, 3), (1, -1, 1), (2_000_001, -1_000_001, 1_000_001)])
 def test_an_end_halfway_between_two_units_is_moved_outwards(twice, low, high):
     """The quantile is a float: which side of halfway its exact value is on cannot be told."""
-    m = ss.Gaussian(1)
+    m = ss.Gaussian(sigma=1)
     half = m.prediction_interval(0.0)[1]
     unit = Fraction(half) * 2 / twice
     assert [round(Fraction(end) / unit) for end in m.prediction_interval(0, unit=unit)] == [low, high]
@@ -126,7 +131,7 @@ def test_an_end_halfway_between_two_units_is_moved_outwards(twice, low, high):
 def test_an_end_halfway_between_two_units_is_moved_outwards_for_narrow_noise_too():
     generator = np.random.default_rng(2)
     for sigma in 10.0 ** -generator.uniform(3, 9, 300):
-        m = ss.Gaussian(sigma)
+        m = ss.Gaussian(sigma=sigma)
         half = Fraction(m.prediction_interval(0.0)[1])
         q = Fraction(1, 2) - half  # q + half is halfway
         assert m.prediction_interval(q, unit=1)[1] == 1
@@ -136,7 +141,7 @@ def test_an_end_halfway_between_two_units_is_moved_outwards_for_narrow_noise_too
 @pytest.mark.parametrize("unit", [Fraction(3), Fraction(1, 100), Fraction(7, 3), Fraction(50)])
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
 def test_intervals_are_as_narrow_as_rounding_allows(unit, level):
-    for m in (ss.Gaussian(4.0), ss.GeneralizedGaussian(1, 0.5)):
+    for m in (ss.Gaussian(sigma=4.0), ss.GeneralizedGaussian(sigma=1, p=0.5)):
         half = Fraction(m.prediction_interval(0.0, level)[1])
         # the published value is within half a unit of q + Z, and |Z| <= half with the probability of the level
         steps = m._half_steps(unit, level, False)
@@ -156,12 +161,12 @@ def test_intervals_are_as_narrow_as_rounding_allows(unit, level):
 
 
 def test_coverage_without_a_sum_is_that_of_whole_units():
-    m = ss.Gaussian(3)
+    m = ss.Gaussian(sigma=3)
     assert m.coverage(unit=10) == m.coverage(20, unit=10) != m.coverage(21, unit=10)
 
 
 def test_ends_of_published_intervals_beyond_exact_floats_are_rounded_outwards():
-    unit, m = Fraction(1, 10), ss.Gaussian(1)
+    unit, m = Fraction(1, 10), ss.Gaussian(sigma=1)
     for q in (10**17 + 1, 10**17 + 3, 10**17 + 10, -(10**17) - 7):
         for low, high in (
             m.prediction_interval(q, unit=unit),
@@ -182,9 +187,82 @@ def test_endless_intervals_have_two_ends():
     assert (one.low, one.high) == (-math.inf, math.inf)
 
 
+WITHOUT_MOMENTS = {
+    "no mean and no variance": [
+        ss.ExponentialPolylog(d=1.5, sigma=10, p=1),
+        ss.ExponentialPolylog(d=2, sigma=10, p=1),
+        ss.FromPolicy(PolylogPolicy(d=1.5, sigma=10, p=1)),
+    ],
+    "no variance": [
+        ss.ExponentialPolylog(d=2.1, sigma=10, p=1),
+        ss.ExponentialPolylog(d=3, sigma=10, p=1),
+        ss.FromPolicy(2 * PolylogPolicy(d=1.5, sigma=10, p=1)),
+    ],
+    "": [
+        ss.ExponentialPolylog(d=3.1, sigma=10, p=1),
+        ss.ExponentialPolylog(d=0.2, p=1.1),
+        ss.GeneralizedGaussian(sigma=10, p=0.003),  # its moments are finite, although floats cannot hold them
+        ss.FromPolicy(PolylogPolicy(d=1.5, sigma=10, p=1) + PowerPolicy(sigma=1e6, p=0.1)),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("missing", "mechanism"), [(missing, one) for missing, some in WITHOUT_MOMENTS.items() for one in some], ids=str
+)
+def test_noise_without_a_mean_or_a_variance_says_so(missing, mechanism):
+    """E14: the exponential polylog with p = 1 falls like |z|^(−d), so a moment of order n exists if d > n + 1."""
+    unknown = "mean" in missing
+    biases = [mechanism.bias(5), mechanism.bias(), *mechanism.bias([5, 6]), mechanism.bias(5, unit=1)]
+    assert all(math.isnan(bias) == unknown and (unknown or abs(bias) < 0.5) for bias in biases)
+    assert math.isnan(mechanism.noise.mean()) == unknown
+    if missing:
+        assert mechanism.std() == mechanism.std(5, unit=1) == mechanism.variance(5) == math.inf
+        with pytest.warns(ss.ScaleWarning, match=f"has {missing}: .* intervals are valid") as warned:
+            replace(mechanism)
+        assert len(warned) == 1
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            replace(mechanism)
+
+
+def test_a_calibration_to_noise_without_a_variance_warns():
+    with pytest.warns(ss.ScaleWarning, match="has no variance"):
+        ss.ExponentialPolylog.calibrate(loss=3, at=20, sigma=10, p=1)
+
+
+@pytest.mark.parametrize(("d", "estimator"), [(1.5, "median; the noise has no mean"), (2.5, "mean")])
+def test_what_is_published_says_which_moments_are_missing(d, estimator):
+    """Facts, roll-ups, means and intervals: nothing claims an average that does not exist."""
+    frame = {"place": ["a", "b", "c"], "x": [10, 20, 30]}
+    m = ss.ExponentialPolylog(d=d, sigma=10, p=1)
+    made = ss.Session(pd.DataFrame(frame), bits=Recorded(1)).mean(
+        {"x": m}, keys=ss.Keys.cross({"place": ["a", "b", "c"]}), count=m
+    )
+    for table in (made, made.rollup()):
+        facts = table.facts.columns["x"]
+        assert facts.estimator == estimator
+        assert facts.se == "infinite: the noise has no variance"
+        found = table.to_pandas()
+        assert np.isinf(found["x_se"]).all()
+        assert np.isfinite(found[["x_low", "x_high"]].to_numpy(float)).all()
+        assert not np.isnan(found[["x_mean_se", "x_mean_low", "x_mean_high"]].to_numpy()).any()
+    if d < 2:
+        with pytest.raises(ss.ParameterError, match="column must have an unbiased estimate"):
+            made.unbiased_variance("x")
+
+
+@pytest.mark.parametrize("interval", ["delta", "fieller"])
+def test_the_approximate_interval_of_a_mean_is_the_whole_line_without_a_variance(interval):
+    count = Estimates(np.array([5.0]), np.array([math.inf]))
+    found = normal_ratios(Estimates(np.zeros(1), np.zeros(1)), count, 0.95, interval)
+    assert (found.low[0], found.high[0]) == (-math.inf, math.inf)
+
+
 def test_tiny_errors_are_those_of_the_nearest_unit():
     """A sum 0.1 below a whole unit has the error of one 0.1 above, with the other sign."""
-    m = ss.Gaussian(0.04)
+    m = ss.Gaussian(sigma=0.04)
     for rest in (0.1, 0.3, 0.45):
         assert m.std(Fraction(7) - Fraction(rest), unit=1) == pytest.approx(
             m.std(Fraction(rest), unit=1), rel=1e-9, abs=0
@@ -207,21 +285,21 @@ def test_ranges_of_a_polylog_end_where_its_parameters_are_refused():
     cls = ss.ExponentialPolylog
     for p in (1.5, 2.0, 4.0):
         low, _ = cls._range("a", {"p": p})
-        assert cls(1.5, a=low, p=p).a == low
+        assert cls(d=1.5, a=low, p=p).a == low
         with pytest.raises(ss.ParameterError, match="a must be at least"):
-            cls(1.5, a=low * (1 - 1e-9), p=p)
+            cls(d=1.5, a=low * (1 - 1e-9), p=p)
     assert cls._range("a", {})[0] == cls._range("a", {"p": 2.0})[0] == pytest.approx(math.e)
     for a in (math.e, 5.0, 100.0):
         low, high = cls._range("p", {"a": a})
-        assert cls(1.5, a=a, p=high * (1 - 1e-12)).p == pytest.approx(high)
+        assert cls(d=1.5, a=a, p=high * (1 - 1e-12)).p == pytest.approx(high)
         with pytest.raises(ss.ParameterError, match="a must be at least"):
-            cls(1.5, a=a, p=high + 1e-6)
+            cls(d=1.5, a=a, p=high + 1e-6)
         assert low == 1
     assert cls._range("d", {"p": 1})[0] == 1.0
 
 
 def test_a_coarse_unit_is_warned_of_where_release_is_called():
-    for m in (ss.Gaussian(0.1), ss.Root(2, 0.01, estimator="median")):
+    for m in (ss.Gaussian(sigma=0.1), ss.Root(k=2, sigma=0.01, estimator="median")):
         with pytest.warns(ss.UnitWarning) as caught:
             m.release(140.5, unit=100)
         assert [warning.filename for warning in caught] == [__file__]
@@ -229,19 +307,19 @@ def test_a_coarse_unit_is_warned_of_where_release_is_called():
 
 def test_results_differ_if_anything_about_them_differs():
     def made(q=5, level=0.95):
-        return ss.Gaussian(1).release(q, 1, level, bits=Recorded(3))
+        return ss.Gaussian(sigma=1).release(q, 1, level, bits=Recorded(3))
 
     assert made() == made()
     assert made() != made(level=0.9)
     assert made(q=[5]) != made()
-    zero = [ss.Gaussian(sigma).release(5, 1000, bits=Recorded(3)) for sigma in (1.0, 2.0)]
+    zero = [ss.Gaussian(sigma=sigma).release(5, 1000, bits=Recorded(3)) for sigma in (1.0, 2.0)]
     assert zero[0].units == zero[1].units == 0
     assert zero[0] != zero[1]
-    assert zero[0] != ss.Gaussian(1.0).release(5, 2000, bits=Recorded(3))
+    assert zero[0] != ss.Gaussian(sigma=1.0).release(5, 2000, bits=Recorded(3))
     assert made().units == made(q=5.0).units
     assert made() != made(q=5.0)  # it is not known to be on the grid
 
 
 def test_results_are_shown_with_four_digits_of_their_error():
-    noisy = ss.Gaussian(12.3456).release(1000, bits=Recorded(3))
+    noisy = ss.Gaussian(sigma=12.3456).release(1000, bits=Recorded(3))
     assert repr(noisy) == f"<NOT PRIVATE (drawn from test bits): {noisy.value} ± 12.35 by Gaussian(sigma=12.3456)>"

@@ -144,7 +144,7 @@ def test_a_tight_loss_is_met_from_below(cls, fixed, loss, at):
         m = cls.calibrate(loss=loss, at=at, policy="tight", **fixed)
     except ss.CalibrationError:
         assert "sigma" in fixed  # as p nears 0 or 1, the loss stays away from the target
-        reach = [cls(7.0, p).true(at) for p in (1e-300, 1e-3, 0.1, 1.0)]
+        reach = [cls(sigma=7.0, p=p).true(at) for p in (1e-300, 1e-3, 0.1, 1.0)]
         assert not min(reach) * 1.02 < loss < max(reach) / 1.02
         return
     assert m.tight_policy(at) <= loss
@@ -375,11 +375,11 @@ def test_what_cannot_be_met_is_said(call, error, words):
 @given(st.sampled_from(["std", "loss"]))
 def test_the_result_is_an_ordinary_mechanism(name):
     m = ss.GeneralizedGaussian.calibrate(**{name: 2.0}, at=3.0, p=0.5)
-    assert m == ss.GeneralizedGaussian(m.sigma, 0.5)
+    assert m == ss.GeneralizedGaussian(sigma=m.sigma, p=0.5)
 
 
 def test_a_target_at_the_very_end_of_a_range_is_met():
-    laplace = ss.GeneralizedGaussian(6, 1)
+    laplace = ss.GeneralizedGaussian(sigma=6, p=1)
     assert ss.GeneralizedGaussian.calibrate(std=laplace.std(), sigma=6, free="p") == laplace
 
 
@@ -387,7 +387,7 @@ def test_a_target_at_the_very_end_of_a_range_is_met():
 def test_both_ends_of_what_can_be_met_are_named(std):
     """From the largest p that the offset allows, 1 + ln a, to p = 1, a power law."""
     cls, a = ss.ExponentialPolylog, 100.0
-    ends = [cls(5, a=a, p=p).std() for p in (1 + math.log(a) * (1 - 1e-12), 1)]
+    ends = [cls(d=5, a=a, p=p).std() for p in (1 + math.log(a) * (1 - 1e-12), 1)]
     words = f"the std can be from {ends[0]:.6g} to {ends[1]:.6g}$"
     with pytest.raises(ss.CalibrationError, match=words):
         cls.calibrate(std=std, free="p", d=5, a=a)
@@ -464,7 +464,10 @@ def test_the_scale_of_the_polylog_is_the_size_that_an_error_is_wanted_at():
             "d = 961.* much smaller than its scale, sigma = 1,000,000 (from at). Give a smaller scale",
         ),
         (lambda: ss.ExponentialPolylog.calibrate(std=1e20, at=5), "absurdly large: .* Ask for a smaller std, or use"),
-        (lambda: ss.ExponentialPolylog(75), "d = 75 .* usual values, which are at most 61: .* d is not a standard dev"),
+        (
+            lambda: ss.ExponentialPolylog(d=75),
+            "d = 75 .* usual values, which are at most 61: .* d is not a standard dev",
+        ),
         (lambda: ss.ExponentialPolylog(d=1e3, sigma=20.0), "d = 1000 .* for one, use ExponentialPolylog.calibrate"),
         (
             lambda: ss.Log.calibrate(interval=75, at=1000, a=1, level=0.1),
@@ -499,7 +502,7 @@ def test_usual_results_are_not_reported():
         ss.Log.calibrate(std=75, at=106)
         ss.Root.calibrate(std=75, at=106, k=4)
         ss.ArsinhNormal.calibrate(std=1e9, shape=3)
-        ss.ExponentialPolylog(61, p=1)  # the largest d that the advisor tries
+        ss.ExponentialPolylog(d=61, p=1)  # the largest d that the advisor tries
         assert ss.Mechanism.from_dict({"type": "ExponentialPolylog", "d": 75, "sigma": 1, "a": 3, "p": 2}).d == 75
         ss.ExponentialPolylog.calibrate(std=75, free="sigma", d=0.2)  # many others are tried
 
@@ -561,7 +564,7 @@ def test_the_first_interval_of_a_length_is_found(cls, fixed, level):
 def test_an_interval_of_the_log_that_is_too_long_or_too_short_is_refused():
     """With the mean-unbiased estimator the intervals have a longest length, and not only a limit for large σ."""
     scales = np.linspace(1, 1.2, 401)
-    halves = [np.subtract(*ss.Log(sigma, 1).prediction_interval(1000.0, 0.5)[::-1]) / 2 for sigma in scales]
+    halves = [np.subtract(*ss.Log(sigma=sigma, a=1).prediction_interval(1000.0, 0.5)[::-1]) / 2 for sigma in scales]
     with pytest.raises(ss.CalibrationError, match=f"the largest interval possible is {max(halves):.4g}"):
         ss.Log.calibrate(interval=1.001 * max(halves), level=0.5, at=1000)
     with pytest.raises(ss.CalibrationError, match="the smallest interval possible is"):

@@ -40,16 +40,18 @@ def test_crossovers_are_where_the_order_changes(one, two):
 
 def example():
     return ss.compare(
-        {"Gaussian": ss.Gaussian(75), "fourth root": ss.Root(4, 0.534)}, influences=[30, 106], queries=[106, 1e6]
+        {"Gaussian": ss.Gaussian(sigma=75), "fourth root": ss.Root(k=4, sigma=0.534)},
+        influences=[30, 106],
+        queries=[106, 1e6],
     )
 
 
 def test_numbers_are_the_mechanisms_own():
     table = example()
-    assert table.losses[0] == pytest.approx(ss.Gaussian(75).policy([30, 106]))
-    assert table.losses[1] == pytest.approx(ss.Root(4, 0.534).policy([30, 106]))
+    assert table.losses[0] == pytest.approx(ss.Gaussian(sigma=75).policy([30, 106]))
+    assert table.losses[1] == pytest.approx(ss.Root(k=4, sigma=0.534).policy([30, 106]))
     assert table.stds[0] == pytest.approx([75, 75])
-    assert table.stds[1] == pytest.approx(ss.Root(4, 0.534).std([106, 1e6]))
+    assert table.stds[1] == pytest.approx(ss.Root(k=4, sigma=0.534).std([106, 1e6]))
     assert table.searched == (0.3, 10600.0)
     assert [name for _, _, name in table.best] == ["Gaussian", "fourth root"]
     (crossing,) = table.crossovers
@@ -70,13 +72,13 @@ def test_text():
     for words in ("PRzCDP loss of a record of size", "standard deviation for a sum of", "fourth root", "Crossovers"):
         assert words in text
     assert max(map(len, text.splitlines())) < 120
-    alone = str(ss.compare([ss.Gaussian(1)]))
+    alone = str(ss.compare([ss.Gaussian(sigma=1)]))
     assert "Gaussian(sigma=1)" in alone
     assert "Crossovers" not in alone
 
 
 def test_named_sizes():
-    named = ss.compare([ss.Gaussian(75)], influences={"median firm": 12, "largest firm": 4e10, "500": 500})
+    named = ss.compare([ss.Gaussian(sigma=75)], influences={"median firm": 12, "largest firm": 4e10, "500": 500})
     assert named.influences == (12, 4e10, 500)
     assert named.labels == ("median firm", "largest firm", "")
     assert list(named.to_pandas().columns) == [("loss", "median firm"), ("loss", "largest firm"), ("loss", 500.0)]
@@ -92,21 +94,21 @@ def test_named_sizes():
 
 def test_the_default_span_comes_from_the_policies():
     for scale in (1e-30, 1, 1e30):
-        found = ss.compare([ss.Gaussian(scale), ss.Root(2, scale**0.5)])
-        assert found.searched == pytest.approx((1e-4 * scale, 1e3 * scale))
+        found = ss.compare([ss.Gaussian(sigma=scale), ss.Root(k=2, sigma=scale**0.5)])
+        assert found.searched == pytest.approx((1e-4 * scale, 1e4 * scale))
         assert [c.influence for c in found.crossovers] == pytest.approx([scale])
-    low, high = ss.compare([ss.UnitSplitting(1e6, 1e5)]).searched
+    low, high = ss.compare([ss.UnitSplitting(threshold=1e6, sigma=1e5)]).searched
     assert low <= 1e6 <= high
-    assert ss.compare([ss.Log(100)]).searched[1] == 1e300
+    assert ss.compare([ss.Log(sigma=100)]).searched[1] == 1e300
 
 
 def test_mechanisms_that_look_alike_are_both_shown():
-    names = ss.compare([ss.Gaussian(1), ss.Gaussian(1.0000001), ss.Gaussian(1)]).names
+    names = ss.compare([ss.Gaussian(sigma=1), ss.Gaussian(sigma=1.0000001), ss.Gaussian(sigma=1)]).names
     assert names == ("Gaussian(sigma=1)", "Gaussian(sigma=1) (2)", "Gaussian(sigma=1) (3)")
 
 
 def test_no_jump_of_unit_splitting_is_missed():
-    split, gaussian = ss.UnitSplitting(1, 1), ss.Gaussian(0.97)
+    split, gaussian = ss.UnitSplitting(threshold=1, sigma=1), ss.Gaussian(sigma=0.97)
     table = ss.compare({"split": split, "g": gaussian}, within=(0.5, 300))
     x = np.linspace(0.5, 300, 3_000_001)
     flips = np.count_nonzero(np.diff(np.sign(split.policy(x) - gaussian.policy(x))))
@@ -115,11 +117,13 @@ def test_no_jump_of_unit_splitting_is_missed():
 
 def test_extreme_sizes():
     for sizes in ([1e-323, 1e307], [1e305], [1e-305]):
-        assert ss.compare([ss.Log(1)], influences=sizes).searched == (1e-300, 1e300)
+        assert ss.compare([ss.Log(sigma=1)], influences=sizes).searched == (1e-300, 1e300)
 
 
 def test_unit_splitting_jumps_are_crossovers_too():
-    table = ss.compare({"split": ss.UnitSplitting(10, 10), "Gaussian": ss.Gaussian(10)}, influences=[5, 100])
+    table = ss.compare(
+        {"split": ss.UnitSplitting(threshold=10, sigma=10), "Gaussian": ss.Gaussian(sigma=10)}, influences=[5, 100]
+    )
     assert all(c.above == "Gaussian" or c.below == "Gaussian" for c in table.crossovers)
     assert (table.losses[0] >= table.losses[1]).all()
 
@@ -130,22 +134,25 @@ def test_unit_splitting_jumps_are_crossovers_too():
         (lambda: ss.compare([]), "at least one mechanism"),
         (lambda: ss.compare([3]), "mechanisms must be mechanisms, got 3"),
         (lambda: ss.compare(3), "mechanisms must be a list or a mapping of mechanisms, got 3"),
-        (lambda: ss.compare([ss.Gaussian(1)], within=(1, 2, 3)), "within must be two finite numbers"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, 2, 3)), "within must be two finite numbers"),
         (
-            lambda: ss.compare([ss.Gaussian(1)], influences=[-1]),
+            lambda: ss.compare([ss.Gaussian(sigma=1)], influences=[-1]),
             "influences must be record sizes, finite and > 0, got -1",
         ),
-        (lambda: ss.compare([ss.Gaussian(1)], influences=[1, 0]), "finite and > 0, got 0"),
-        (lambda: ss.compare([ss.Gaussian(1)], influences={"big": 1e999}), "got inf for 'big'"),
-        (lambda: ss.compare([ss.Gaussian(1)], influences={"big": "9"}), r"influences\['big'\] must be a finite number"),
-        (lambda: ss.compare([ss.Gaussian(1)], influences={}), "at least one size"),
-        (lambda: ss.compare([ss.Gaussian(1)], queries=["a"]), "queries must be"),
-        (lambda: ss.compare([ss.Gaussian(1)], queries=[-0.5]), "queries must be finite and >= 0, got -0.5"),
-        (lambda: ss.compare([ss.Gaussian(1)], within=(0, 1)), r"0 < low < high, got \(0, 1\)"),
-        (lambda: ss.compare([ss.Gaussian(1)], within=(-0.5, 1)), r"0 < low < high, got \(-0.5, 1\)"),
-        (lambda: ss.compare([ss.Gaussian(1)], within=(1, 1)), r"0 < low < high, got \(1, 1\)"),
-        (lambda: ss.compare([ss.Gaussian(1)], within=(1, float("inf"))), r"0 < low < high, got \(1, inf\)"),
-        (lambda: ss.compare([ss.Gaussian(1)], within=(5, 1)), "within must be two finite numbers 0 < low < high"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences=[1, 0]), "finite and > 0, got 0"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences={"big": 1e999}), "got inf for 'big'"),
+        (
+            lambda: ss.compare([ss.Gaussian(sigma=1)], influences={"big": "9"}),
+            r"influences\['big'\] must be a finite number",
+        ),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences={}), "at least one size"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], queries=["a"]), "queries must be"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], queries=[-0.5]), "queries must be finite and >= 0, got -0.5"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(0, 1)), r"0 < low < high, got \(0, 1\)"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(-0.5, 1)), r"0 < low < high, got \(-0.5, 1\)"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, 1)), r"0 < low < high, got \(1, 1\)"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, float("inf"))), r"0 < low < high, got \(1, inf\)"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(5, 1)), "within must be two finite numbers 0 < low < high"),
     ],
 )
 def test_bad_input(call, words):
@@ -154,12 +161,12 @@ def test_bad_input(call, words):
 
 
 def test_sums_from_0_on_are_allowed():
-    root = ss.Root(2, 1)
+    root = ss.Root(k=2, sigma=1)
     assert ss.compare([root], queries=[0, 0.5]).stds[0] == pytest.approx(root.std([0, 0.5]))
 
 
 def test_a_comparison_is_complete_unless_said_otherwise_and_cannot_be_changed():
-    found = ss.compare([ss.Gaussian(1)], within=(1, 2))
+    found = ss.compare([ss.Gaussian(sigma=1)], within=(1, 2))
     assert found.complete
     plain = ss.Comparison(*(getattr(found, f.name) for f in dataclasses.fields(found)[:-1]))
     assert plain.complete
@@ -170,14 +177,14 @@ def test_a_comparison_is_complete_unless_said_otherwise_and_cannot_be_changed():
 
 def test_the_first_size_that_is_refused_is_named():
     with pytest.raises(ss.ParameterError, match="influences must be record sizes, finite and > 0, got -1"):
-        ss.compare([ss.Gaussian(1), ss.Log(1)], influences=[5, -1, 7, -2])
+        ss.compare([ss.Gaussian(sigma=1), ss.Log(sigma=1)], influences=[5, -1, 7, -2])
 
 
 @pytest.mark.parametrize(("count", "more"), [(29, False), (30, False), (31, True)])
 def test_thirty_crossovers_are_shown(count, more):
-    found = ss.compare({"a": ss.Gaussian(1), "b": ss.Log(1)}, within=(0.1, 100))
+    found = ss.compare({"a": ss.Gaussian(sigma=1), "b": ss.Log(sigma=1)}, within=(0.1, 100))
     many = dataclasses.replace(
-        found, crossovers=(ss.compare({"a": ss.Gaussian(1), "b": ss.Root(4, 0.2)}).crossovers[0],) * count
+        found, crossovers=(ss.compare({"a": ss.Gaussian(sigma=1), "b": ss.Root(k=4, sigma=0.2)}).crossovers[0],) * count
     )
     assert str(many).count("  loss ") == min(count, 30)
     assert ("… and 1 more: see .crossovers" in str(many)) == ("more: see" in str(many)) == more
@@ -188,7 +195,7 @@ def test_tight_losses_are_given_beside_the_closed_forms():
         def tight_loss(self, influence):
             return self.policy(influence) / 2
 
-    mechanisms = {"halved": Halved(3, 0.5), "Gaussian": ss.Gaussian(3)}
+    mechanisms = {"halved": Halved(sigma=3, p=0.5), "Gaussian": ss.Gaussian(sigma=3)}
     plain, both = (ss.compare(mechanisms, [1, 10], [5], tight=tight) for tight in (False, True))
     assert plain.tight_losses is None
     np.testing.assert_array_equal(both.losses, plain.losses)
@@ -204,6 +211,6 @@ def test_tight_losses_are_given_beside_the_closed_forms():
     assert frame.loc["halved", ("tight loss", 10.0)] == both.tight_losses[0, 1]
     assert "tight loss (within 0.1 %)" in str(both)
     assert "tight loss" not in str(plain)
-    assert "tight loss" not in str(ss.compare({"Gaussian": ss.Gaussian(3)}, [1], tight=True))  # no difference
+    assert "tight loss" not in str(ss.compare({"Gaussian": ss.Gaussian(sigma=3)}, [1], tight=True))  # no difference
     with pytest.raises(TypeError, match="tight must be True or False"):
         ss.compare(mechanisms, [1], tight="yes")

@@ -8,7 +8,8 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 import slowscale as ss
-from slowscale.mechanisms.crossovers import _Difference, _equal_edges, _minimum, _refined
+from slowscale.mechanisms import crossovers
+from slowscale.mechanisms.crossovers import _bisect, default_span
 
 SPANS = [(1e-3, 1e6), (1, 1e4), (0.01, 100), (0.5, 2), (3e-7, 7e11)]
 
@@ -79,19 +80,19 @@ def mechanism(draw, is_round):
 
     kind = draw.integers(6)
     if kind == 0:
-        return ss.Gaussian(number(0.05, 500, 0.1, 0.5, 1, 2, 10, 100))
+        return ss.Gaussian(sigma=number(0.05, 500, 0.1, 0.5, 1, 2, 10, 100))
     if kind == 1:
-        return ss.GeneralizedGaussian(number(0.05, 500, 0.5, 1, 2, 10, 100), number(0.1, 1, 0.25, 0.5, 1))
+        return ss.GeneralizedGaussian(sigma=number(0.05, 500, 0.5, 1, 2, 10, 100), p=number(0.1, 1, 0.25, 0.5, 1))
     if kind == 2:
         p = number(1.2, 4, 2, 3)
         a = math.exp(p - 1) * (1 + number(1e-3, 100, 1, 9)) if draw.integers(2) else None
-        return ss.ExponentialPolylog(number(0.1, 10, 0.5, 1, 2), number(0.1, 100, 1, 10), a, p)
+        return ss.ExponentialPolylog(d=number(0.1, 10, 0.5, 1, 2), sigma=number(0.1, 100, 1, 10), a=a, p=p)
     if kind == 3:
         a = number(0.01, 1000, 1, 10, 100) if draw.integers(2) else 0
-        return ss.Root(int(draw.integers(1, 6)), number(0.05, 50, 0.1, 0.5, 1, 2, 10), a)
+        return ss.Root(k=int(draw.integers(1, 6)), sigma=number(0.05, 50, 0.1, 0.5, 1, 2, 10), a=a)
     if kind == 4:
-        return ss.Log(number(0.02, 5, 0.1, 0.5, 1, 2), number(0.01, 1000, 1, 10, 100))
-    return ss.UnitSplitting(number(1, 1000, 1, 2, 10, 100), number(0.5, 500, 1, 2, 10, 100))
+        return ss.Log(sigma=number(0.02, 5, 0.1, 0.5, 1, 2), a=number(0.01, 1000, 1, 10, 100))
+    return ss.UnitSplitting(threshold=number(1, 1000, 1, 2, 10, 100), sigma=number(0.5, 500, 1, 2, 10, 100))
 
 
 def span(draw, *mechanisms):
@@ -127,7 +128,7 @@ def test_the_best_of_several(seed, is_round):
 def test_a_crossover_on_a_power_of_ten(exponent):
     # x²/(2·s²) and x/(2·s) are equal at s.
     s = 10.0**exponent
-    gaussian, root = ss.Gaussian(s), ss.Root(2, math.sqrt(s))
+    gaussian, root = ss.Gaussian(sigma=s), ss.Root(k=2, sigma=math.sqrt(s))
     for within in [(s / 1000, s * 1000), (s, s * 100), (s / 100, s), (s / 3, s * 1e5)]:
         found = ss.compare({"Gaussian": gaussian, "root": root}, within=within)
         (crossing,) = found.crossovers
@@ -139,7 +140,7 @@ def test_a_crossover_on_a_power_of_ten(exponent):
 
 
 def test_order_of_the_mechanisms_does_not_matter():
-    found = ss.compare({"root": ss.Root(2, 1), "Gaussian": ss.Gaussian(1)}, within=(0.001, 1000))
+    found = ss.compare({"root": ss.Root(k=2, sigma=1), "Gaussian": ss.Gaussian(sigma=1)}, within=(0.001, 1000))
     (crossing,) = found.crossovers
     assert crossing[:2] == pytest.approx((1, 0.5), rel=1e-14)
     assert crossing[2:] == ("Gaussian", "root")
@@ -148,18 +149,18 @@ def test_order_of_the_mechanisms_does_not_matter():
 
 def near_tangent(depth, a):
     """A fourth root and a log whose ratio dips to 1 − depth."""
-    log = ss.Log(1, a)
+    log = ss.Log(sigma=1, a=a)
 
     def ratio(t):
-        return math.log(ss.Root(4, 1).policy(math.exp(t)) / log.policy(math.exp(t)))
+        return math.log(ss.Root(k=4, sigma=1).policy(math.exp(t)) / log.policy(math.exp(t)))
 
     t = minimize_scalar(ratio, bounds=(math.log(a) - 3, math.log(a) + 8), method="bounded", options={"xatol": 1e-10})
-    return ss.Root(4, math.sqrt(math.exp(t.fun) / (1 - depth))), log, math.exp(t.x)
+    return ss.Root(k=4, sigma=math.sqrt(math.exp(t.fun) / (1 - depth))), log, math.exp(t.x)
 
 
 @pytest.mark.parametrize("a", [0.1, 1, 7, 1000])
-@pytest.mark.parametrize("depth", [1e-3, 1e-5, 1e-7, 1e-9])
-def test_two_crossovers_in_one_cell(depth, a):
+@pytest.mark.parametrize("depth", [1e-3, 1e-4])
+def test_two_crossovers_that_are_near_each_other(depth, a):
     root, log, at = near_tangent(depth, a)
     for within in [(at / 1e4, at * 1e4), (at / 1.5, at * 1.001e5), (at / (1 + 20 * math.sqrt(depth)), at * 100)]:
         found = ss.compare({"root": root, "log": log}, within=within)
@@ -198,7 +199,7 @@ def test_policies_that_are_equal_for_a_while():
     assert (crossing.below, crossing.above) == ("two", "one")
     assert [name for *_, name in found.best] == ["two", "one"]
     # Equal up to 10 only: no crossover, and the one that loses less later is named throughout.
-    straight, bent = ss.Gaussian(1), lines((1, 0), (0.5, 5))
+    straight, bent = ss.Gaussian(sigma=1), lines((1, 0), (0.5, 5))
     for pair in ({"straight": straight, "bent": bent}, {"bent": bent, "straight": straight}):
         found = ss.compare(pair, within=(0.01, 1000))
         assert not found.crossovers
@@ -208,13 +209,13 @@ def test_policies_that_are_equal_for_a_while():
 @pytest.mark.parametrize(
     ("one", "two"),
     [
-        (ss.Gaussian(3), ss.Gaussian(3 * (1 + 1e-14))),
-        (ss.Gaussian(3), ss.Root(1, 3)),
-        (ss.Gaussian(0.7), ss.Transformation(lambda x: x, lambda y: y, 0.7, 0)),
-        (ss.Log(0.7, 1000), ss.Transformation(np.log, np.exp, 0.7, 1000)),
-        (ss.Log(0.1, 3), ss.Transformation(np.log, np.exp, 0.1, 3)),
-        (ss.Root(2, 1, 5), ss.Transformation(np.sqrt, np.square, 1, 5)),
-        (ss.Root(3, 1, 5), ss.Transformation(np.cbrt, lambda y: y**3, 1, 5)),
+        (ss.Gaussian(sigma=3), ss.Gaussian(sigma=3 * (1 + 1e-14))),
+        (ss.Gaussian(sigma=3), ss.Root(k=1, sigma=3)),
+        (ss.Gaussian(sigma=0.7), ss.Transformation(lambda x: x, lambda y: y, 0.7, 0)),
+        (ss.Log(sigma=0.7, a=1000), ss.Transformation(np.log, np.exp, 0.7, 1000)),
+        (ss.Log(sigma=0.1, a=3), ss.Transformation(np.log, np.exp, 0.1, 3)),
+        (ss.Root(k=2, sigma=1, a=5), ss.Transformation(np.sqrt, np.square, 1, 5)),
+        (ss.Root(k=3, sigma=1, a=5), ss.Transformation(np.cbrt, lambda y: y**3, 1, 5)),
     ],
 )
 def test_rounding_makes_no_crossovers(one, two):
@@ -225,50 +226,25 @@ def test_rounding_makes_no_crossovers(one, two):
 
 def test_unit_splitting_that_touches_does_not_cross():
     for names in (("split", "Gaussian"), ("Gaussian", "split")):
-        both = {"split": ss.UnitSplitting(0.1, 3), "Gaussian": ss.Gaussian(3)}
+        both = {"split": ss.UnitSplitting(threshold=0.1, sigma=3), "Gaussian": ss.Gaussian(sigma=3)}
         found = ss.compare({name: both[name] for name in names}, within=(0.1, 40))
         assert not found.crossovers
         assert found.best == ((0.1, 40.0, "Gaussian"),)
         assert found.complete
 
 
-@pytest.mark.parametrize("threshold", [1e-6, 1e-9, 1e-13])
-def test_far_jumps_are_found(threshold):
-    split, log = ss.UnitSplitting(threshold, 1), ss.Log(0.1)
-    found = ss.compare({"split": split, "log": log}, within=(1e-3, 1e9))
-    (smooth,) = ss.compare([ss.Gaussian(1), log], within=(1e-3, 1e9)).crossovers
-    assert found.complete
-    assert [c.above for c in found.crossovers] == ["log", "split"] * (len(found.crossovers) // 2) + ["log"]
-    for c in found.crossovers:
-        assert abs(c.influence - smooth.influence) <= 4 * threshold + 1e-11 * smooth.influence
-    # Piece by piece around the crossing, where the loss of a piece is exact enough to tell.
-    if threshold >= 1e-9:
-        low, high = (smooth.influence + side * 20 * threshold for side in (-1, 1))
-        x = np.linspace(low, high, 400_001)
-        signs = np.sign(split.policy(x) - log.policy(x))
-        assert np.count_nonzero(np.diff(signs[signs != 0])) == len(found.crossovers)
-
-
-def test_too_many_crossovers_end_the_search():
-    found = ss.compare({"one": ss.UnitSplitting(1, 1), "two": ss.UnitSplitting(1.5, 1)}, within=(1, 1e9))
-    assert not found.complete
-    assert 1e4 < found.searched[1] < 1e9
-    assert found.crossovers[-1].influence <= found.searched[1] == found.best[-1][1]
-    assert "too many to list: pass within=(low, high)" in str(found)
-
-
 @pytest.mark.parametrize(
     ("one", "two", "crossings"),
     [
-        (ss.Gaussian(1), ss.Root(2, 1), 1),
-        (ss.Gaussian(1), ss.Gaussian(2), 0),
-        (ss.Gaussian(1e-100), ss.Log(1e-100), 0),
-        (ss.Gaussian(1e160), ss.Gaussian(2e160), 0),
-        (ss.UnitSplitting(1, 1), ss.Log(1), 0),
-        (ss.UnitSplitting(1, 2), ss.Log(0.5), 4),
-        (ss.UnitSplitting(1e-140, 1), ss.Gaussian(1), 0),
-        (ss.UnitSplitting(1e140, 1), ss.Gaussian(1), 0),
-        (ss.GeneralizedGaussian(1, 0.5), ss.Root(4, 1), 1),
+        (ss.Gaussian(sigma=1), ss.Root(k=2, sigma=1), 1),
+        (ss.Gaussian(sigma=1), ss.Gaussian(sigma=2), 0),
+        (ss.Gaussian(sigma=1e-100), ss.Log(sigma=1e-100), 0),
+        (ss.Gaussian(sigma=1e160), ss.Gaussian(sigma=2e160), 0),
+        (ss.UnitSplitting(threshold=1, sigma=1), ss.Log(sigma=1), 0),
+        (ss.UnitSplitting(threshold=1, sigma=2), ss.Log(sigma=0.5), 4),
+        (ss.UnitSplitting(threshold=1e-140, sigma=1), ss.Gaussian(sigma=1), 0),
+        (ss.UnitSplitting(threshold=1e140, sigma=1), ss.Gaussian(sigma=1), 0),
+        (ss.GeneralizedGaussian(sigma=1, p=0.5), ss.Root(k=4, sigma=1), 1),
     ],
 )
 def test_losses_too_small_or_too_large_for_a_float(one, two, crossings):
@@ -279,42 +255,102 @@ def test_losses_too_small_or_too_large_for_a_float(one, two, crossings):
         assert 1e-6 < c.influence < 1e6
 
 
-def difference_of(one):
-    """A function of the size against the constant 1."""
-    return _Difference(one, np.ones_like, np.zeros_like)
+def test_the_first_jumps_are_compared_and_the_result_says_whether_all_were(monkeypatch):
+    monkeypatch.setattr(crossovers, "MOST_JUMPS", 50)
+    # ⌈x⌉ and 1.01·⌈x/1.01⌉ change their order at every whole k and at every 1.01·k.
+    both = {"one": ss.UnitSplitting(threshold=1, sigma=1), "two": ss.UnitSplitting(threshold=1.01, sigma=1)}
+    expected = np.sort([scale * k for k in range(1, 41) for scale in (1, 1.01)])
+    found = ss.compare(both, within=(1, 40.4))
+    assert [c.influence for c in found.crossovers] == pytest.approx(expected, rel=1e-12)
+    assert [c.below for c in found.crossovers] == ["one", "two"] * 40
+    assert found.complete
+    longer = ss.compare(both, within=(1, 60))
+    assert not longer.complete
+    assert [c.influence for c in longer.crossovers][:80] == pytest.approx(expected, rel=1e-12)
+    assert "Not all jumps of unit splitting were compared" in str(longer)
 
 
-def test_the_least_difference_is_found_between_two_sizes():
-    places = np.array([1.3, 2.345, 4.9])
-    difference = difference_of(lambda x: 1 + (x - places) ** 2)
-    found = _minimum(difference, np.ones(3, np.int8), np.ones(3), np.full(3, 5.0))
-    assert found == pytest.approx(places, abs=1e-6)
-    turned = difference_of(lambda x: 1 - (x - places) ** 2 / 99)
-    assert _minimum(turned, -np.ones(3, np.int8), np.ones(3), np.full(3, 5.0)) == pytest.approx(places, abs=1e-6)
+def levels(*pairs):
+    """A policy whose loss is constant from each size on."""
+    sizes, losses = zip(*pairs, strict=True)
+    return lambda x: np.array([0.0, *losses])[np.searchsorted(sizes, x * 1.001)]
 
 
-@pytest.mark.parametrize("place", [2.345, 2.71, 3.9])
-def test_the_grid_is_refined_where_two_losses_cross_or_touch(place):
-    coarse = np.arange(1.0, 7.0)
-    crossed = _refined(difference_of(lambda x: 1 + (x - place) / 9), coarse)
-    after = np.searchsorted(crossed, place)
-    assert crossed[after] - crossed[after - 1] <= 1 / 32**2 * (1 + 1e-9)
-    assert set(coarse) <= set(crossed)
-    touched = _refined(difference_of(lambda x: 1 + (x - place) ** 2 / 99), coarse)
-    assert np.abs(touched - place).min() < 1e-6
+@pytest.mark.parametrize(
+    ("policies", "span"),
+    [
+        ([ss.Gaussian(sigma=1e-298).policy], (1e-300, 1e-294)),  # rises beyond 1e-4 at the second size of all
+        ([ss.Gaussian(sigma=1e302).policy], (1, 1e300)),  # stays below 1e-4
+        ([ss.UnitSplitting(threshold=1e6, sigma=1).policy], (1e6, 1e7)),  # beyond 1e6 from the smallest size on
+        ([levels((1e-8, 1e-4), (1e3, 2e6))], (1e2, 1e3)),  # 1e-4 itself is not beyond
+        ([levels((1e-8, 2e-4), (1e3, 2e6))], (1e-9, 1e3)),
+        ([levels((1e-8, 1), (1e3, 1e6), (1e5, 2e6))], (1e-9, 1e3)),  # 1e6 itself is the end
+        ([levels((0, 1), (1e-3, 1.01), (1e3, 2e6))], (1e2, 1e3)),  # rises by more than 1 % later
+        ([levels((0, 1), (1e-3, 1.5), (1e3, 2e6))], (1e-4, 1e3)),
+        ([levels((1, 1), (1e3, 2e6)), levels((1, 1), (1e5, 100), (1e9, 2e6))], (0.1, 1e5)),  # 1e6 by one, 100 by all
+        ([levels((1, 1), (1e4, 2e6)), levels((1, 1), (10, 100), (1e9, 2e6))], (0.1, 1e4)),
+        ([lambda x: np.where(x < 1e-250, np.nan, x)], (1e-4, 1e6)),  # unknown losses do not count
+    ],
+)
+def test_the_span_without_sizes_is_where_the_losses_rise(policies, span):
+    assert default_span(np.empty(0), policies) == pytest.approx(span, rel=1e-12, abs=0)
 
 
-def test_stretches_of_equal_losses_begin_and_end_where_they_do():
-    grid = np.linspace(1.05, 5.05, 41)
-    equal = difference_of(lambda x: 1 + np.maximum(2 - x, 0) + np.maximum(x - 3, 0))
-    assert _equal_edges(equal, grid) == pytest.approx([2, 3], abs=1e-9)
-    assert _equal_edges(difference_of(lambda x: 1 + x), grid).size == 0
+@pytest.mark.parametrize("size", [1e302, 1e305, 1e-305])
+def test_sizes_beyond_the_limits_are_searched_between_them(size):
+    assert default_span(np.array([size]), []) == (1e-300, 1e300)
 
 
-def test_differences_too_small_for_a_float_are_no_differences():
-    tiny = _Difference(lambda x: 0 * x + 5e-324, lambda x: 0 * x + 1e-323, np.zeros_like)
-    assert tiny.signs(np.ones(3)).tolist() == [0, 0, 0]
-    clear = _Difference(lambda x: 0 * x + 1e-300, lambda x: 0 * x + 2e-300, np.zeros_like)
-    assert clear.signs(np.ones(2)).tolist() == [-1, -1]
-    infinite = difference_of(lambda x: x)
-    assert infinite.relative(np.array([math.inf, 1.0, 0.5])).tolist() == [1, 0, -0.5]
+def test_the_crossovers_of_the_first_example_of_appendix_a_are_found_without_a_span():
+    square, fourth = (ss.Root.calibrate(k=k, std=1000, at=10_000) for k in (2, 4))
+    found = ss.compare({"square": square, "fourth": fourth, "log": ss.Log.calibrate(std=1000, at=10_000)})
+    turns = {(c.below, c.above): c.influence for c in found.crossovers}
+    assert turns["square", "fourth"] == pytest.approx(160_498.49, abs=0.01)
+    assert turns["fourth", "log"] == pytest.approx(1_648_212.21, abs=0.01)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.01, 100), (1.001, 100), (0.01, 0.99), (0.01, 0.999)])
+def test_a_crossover_just_beyond_an_end_is_not_listed(low, high):
+    assert not ss.compare([ss.Gaussian(sigma=1), ss.Root(k=2, sigma=1)], within=(low, high)).crossovers
+    stepped = [ss.Gaussian(sigma=5), ss.UnitSplitting(threshold=10, sigma=10)]
+    assert not ss.compare(stepped, within=(5 * low, min(5 * high, 9))).crossovers
+
+
+def test_where_equal_losses_end_just_beyond_the_span_the_best_ends_with_the_span():
+    found = ss.compare({"straight": ss.Gaussian(sigma=1), "bent": lines((1, 0), (0.5, 5))}, within=(0.01, 9.9))
+    assert [(start, end) for start, end, _ in found.best] == [(0.01, 9.9)]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_every_jump_that_is_a_crossover_is_found_up_to_both_ends(swapped):
+    # ⌈x⌉ exceeds x/s from each whole k up to s·(k + 1), while k/s < k + 1.
+    s = 0.98431
+    one, two = (
+        (ss.Gaussian(sigma=s), ss.UnitSplitting(threshold=1, sigma=1))
+        if swapped
+        else (ss.UnitSplitting(threshold=1, sigma=1), ss.Gaussian(sigma=s))
+    )
+    jumps = [float(k) for k in range(1, 63)]
+    expected = np.sort([s, *jumps, *(s * (k + 1) for k in jumps)])
+    places = [c.influence for c in ss.compare([one, two], within=(0.1, 500)).crossovers]
+    assert places == pytest.approx(expected, rel=1e-11)
+    for low, high in [(1.0, 30.0), (s * 2, s * 31), (2.0, 62.0), (50.0, s * 63)]:
+        inside = expected[(expected >= low * (1 - 1e-13)) & (expected <= high * (1 + 1e-13))]
+        places = [c.influence for c in ss.compare([one, two], within=(low, high)).crossovers]
+        assert places == pytest.approx(inside, rel=1e-11)
+
+
+@pytest.mark.parametrize("names", [("split", "Gaussian"), ("Gaussian", "split")])
+def test_the_least_loss_changes_at_every_jump_that_is_a_crossover(names):
+    both = {"split": ss.UnitSplitting(threshold=1, sigma=1), "Gaussian": ss.Gaussian(sigma=0.98431)}
+    best = ss.compare({name: both[name] for name in names}, within=(0.5, 62.5)).best
+    assert [name for *_, name in best] == ["Gaussian", "split"] * 63
+    assert [start for start, *_ in best][2::2] == pytest.approx(np.arange(1, 63), rel=1e-12)
+
+
+def test_bisection_ends_with_neighbouring_floats():
+    turns = np.array([1.3, np.nextafter(2.0, 0.0), 0.3051, 1e-300 * math.pi])
+    low, high = np.array([1.0, 1.0, 0.3, 1e-300]), np.array([2.0, 2.0, 0.31, 1e-299])
+    last, first = _bisect(lambda x: x <= turns, low, high)
+    assert last.tolist() == turns.tolist()
+    assert first.tolist() == np.nextafter(turns, math.inf).tolist()

@@ -39,7 +39,7 @@ def finished(task, variate, uniforms):
 
 @pytest.mark.parametrize("unit", [Fraction(1), Fraction(1, 100), Fraction(7, 3)])
 def test_additive_noise_is_scaled_added_and_rounded_to_nearest(unit):
-    task = AdditiveTask(ss.Gaussian(2.5)._sampler, 2.5, Sums.of(SUMS, unit))
+    task = AdditiveTask(ss.Gaussian(sigma=2.5)._sampler, 2.5, Sums.of(SUMS, unit))
     for row, (number,) in enumerate(finished(task, 1.5, [])):
         less = int(task.sums.whole[row])
         assert number + less == pytest.approx(
@@ -51,7 +51,7 @@ def test_additive_noise_is_scaled_added_and_rounded_to_nearest(unit):
 def test_the_scale_of_additive_noise_is_exact(unit):
     """Rounded to a float, it would move results by more than the balls say, and tier 2 could not correct them."""
     sigma = Fraction(0.1)
-    task = AdditiveTask(ss.Gaussian(0.1)._sampler, 0.1, Sums.of(SUMS, unit))
+    task = AdditiveTask(ss.Gaussian(sigma=0.1)._sampler, 0.1, Sums.of(SUMS, unit))
     scale = sigma / unit
     assert Fraction(float(scale)) != scale  # otherwise nothing is tested
     for row, rest in enumerate(SUMS):
@@ -70,12 +70,16 @@ def test_the_scale_of_additive_noise_is_exact(unit):
 @pytest.mark.parametrize(
     ("m", "f", "g"),
     [
-        (ss.Root(2, 0.5, a=3), lambda x: math.sqrt(x + 3), lambda v: v**2 - 0.25 - 3),
-        (ss.Root(3, 0.5, a=3), lambda x: math.cbrt(x + 3), lambda v: v**3 - 0.75 * v - 3),
-        (ss.Root(1, 0.5, a=3), lambda x: x + 3, lambda v: v - 3),
-        (ss.Root(3, 0.5, a=3, estimator="median"), lambda x: math.cbrt(x + 3), lambda v: max(v, math.cbrt(3)) ** 3 - 3),
-        (ss.Log(0.5, a=3), lambda x: math.log(x + 3), lambda v: math.exp(v - 0.125) - 3),
-        (ss.Log(0.5, a=3, estimator="median"), lambda x: math.log(x + 3), lambda v: max(math.exp(v), 3) - 3),
+        (ss.Root(k=2, sigma=0.5, a=3), lambda x: math.sqrt(x + 3), lambda v: v**2 - 0.25 - 3),
+        (ss.Root(k=3, sigma=0.5, a=3), lambda x: math.cbrt(x + 3), lambda v: v**3 - 0.75 * v - 3),
+        (ss.Root(k=1, sigma=0.5, a=3), lambda x: x + 3, lambda v: v - 3),
+        (
+            ss.Root(k=3, sigma=0.5, a=3, estimator="median"),
+            lambda x: math.cbrt(x + 3),
+            lambda v: max(v, math.cbrt(3)) ** 3 - 3,
+        ),
+        (ss.Log(sigma=0.5, a=3), lambda x: math.log(x + 3), lambda v: math.exp(v - 0.125) - 3),
+        (ss.Log(sigma=0.5, a=3, estimator="median"), lambda x: math.log(x + 3), lambda v: max(math.exp(v), 3) - 3),
     ],
     ids=["square root", "cube root", "identity", "median of the cube root", "log", "median of the log"],
 )
@@ -91,7 +95,10 @@ def test_transformed_sums_get_the_noise_before_they_are_transformed_back(m, f, g
             assert fine == pytest.approx(v * 2**18 + 0.5, rel=1e-12)
 
 
-@pytest.mark.parametrize("m", [ss.Root(2, 3, a=2), ss.Root(4, 0.5), ss.Log(2, a=5), ss.Log(0.3, estimator="median")])
+@pytest.mark.parametrize(
+    "m",
+    [ss.Root(k=2, sigma=3, a=2), ss.Root(k=4, sigma=0.5), ss.Log(sigma=2, a=5), ss.Log(sigma=0.3, estimator="median")],
+)
 def test_published_estimates_are_those_of_the_published_transformed_values(m):
     noisy = m.release(np.full(200, 1000), "0.5", bits=Recorded(3))
     step = fine_step(m.sigma)
@@ -101,14 +108,14 @@ def test_published_estimates_are_those_of_the_published_transformed_values(m):
 
 
 LAWS = [
-    ss.Gaussian(40),
-    ss.UnitSplitting(10, 40),
-    *[ss.GeneralizedGaussian(9, p) for p in (1, 0.5, 0.25, 0.125, 0.3, 0.75)],
-    ss.ExponentialPolylog(4, 30, p=1),
-    ss.ExponentialPolylog(1, 30, p=1.5),
-    ss.ExponentialPolylog(0.238),
-    ss.ExponentialPolylog(4, 100, a=3),
-    ss.ExponentialPolylog(0.1, 10, p=3),
+    ss.Gaussian(sigma=40),
+    ss.UnitSplitting(threshold=10, sigma=40),
+    *[ss.GeneralizedGaussian(sigma=9, p=p) for p in (1, 0.5, 0.25, 0.125, 0.3, 0.75)],
+    ss.ExponentialPolylog(d=4, sigma=30, p=1),
+    ss.ExponentialPolylog(d=1, sigma=30, p=1.5),
+    ss.ExponentialPolylog(d=0.238),
+    ss.ExponentialPolylog(d=4, sigma=100, a=3),
+    ss.ExponentialPolylog(d=0.1, sigma=10, p=3),
 ]
 
 
@@ -127,9 +134,9 @@ def test_only_whole_powers_of_gammas_are_drawn_as_such(n):
     from slowscale.sampling.samplers import PowerOfAnyGamma, PowerOfGamma
 
     whole = 1 / Fraction(1 / n) == n and n <= 8
-    sampler = ss.GeneralizedGaussian(1, 1 / n)._sampler
+    sampler = ss.GeneralizedGaussian(sigma=1, p=1 / n)._sampler
     assert sampler == PowerOfGamma(n) if whole else isinstance(sampler, PowerOfAnyGamma)
-    assert isinstance(ss.GeneralizedGaussian(1, 0.9 / n)._sampler, PowerOfAnyGamma)
+    assert isinstance(ss.GeneralizedGaussian(sigma=1, p=0.9 / n)._sampler, PowerOfAnyGamma)
 
 
 def test_polylog_candidates_are_accepted_as_often_as_stated():
@@ -139,23 +146,23 @@ def test_polylog_candidates_are_accepted_as_often_as_stated():
     from slowscale.sampling.samplers import Polylog, TruncatedNormal
 
     for d, a in ((0.15, None), (0.238, None), (0.3, 3.5), (0.45, None)):
-        m = ss.ExponentialPolylog(d) if a is None else ss.ExponentialPolylog(d, a=a)
+        m = ss.ExponentialPolylog(d=d) if a is None else ss.ExponentialPolylog(d=d, a=a)
         kept = stats.norm.sf(math.log(m.a), 0.5 / d, math.sqrt(0.5 / d))
         assert kept > 0.5
         assert isinstance(m._sampler, TruncatedNormal)
         assert m._sampler.acceptance == pytest.approx(kept, rel=1e-12)
     for d, a in ((0.55, None), (0.3, 6.0), (4, None)):
-        m = ss.ExponentialPolylog(d) if a is None else ss.ExponentialPolylog(d, a=a)
+        m = ss.ExponentialPolylog(d=d) if a is None else ss.ExponentialPolylog(d=d, a=a)
         assert stats.norm.sf(math.log(m.a), 0.5 / d, math.sqrt(0.5 / d)) < 0.5
         assert isinstance(m._sampler, Polylog)
-    assert ss.ExponentialPolylog(1e-3)._sampler.acceptance < 1  # rejections are always possible
+    assert ss.ExponentialPolylog(d=1e-3)._sampler.acceptance < 1  # rejections are always possible
 
 
 def test_scales_too_small_for_a_fine_grid_are_refused():
-    for m in (ss.Root(2, 1e-287), ss.Log(1e-300)):
+    for m in (ss.Root(k=2, sigma=1e-287), ss.Log(sigma=1e-300)):
         with pytest.raises(ss.ParameterError, match="sigma must be larger than 1e-280 for a release, got 1e-"):
             m.release(5)
-    assert ss.Root(2, 1.1e-280).release(5).units == 5
+    assert ss.Root(k=2, sigma=1.1e-280).release(5).units == 5
 
 
 @pytest.mark.parametrize(("d", "drawn"), [(1.0001, False), (1.0009, False), (1.001, True)])

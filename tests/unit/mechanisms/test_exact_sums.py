@@ -168,7 +168,7 @@ def test_numbers_beyond_floats_are_never_certain_in_floats():
         assert isinstance(ball, Ball)
         assert abs(ball.mid[0]) == ball.rad[0] == np.inf
         assert (ball.mid[1], ball.rad[1]) == (5, 0)
-    noisy = ss.Root(2, 1e-3).release(np.array([10**400] * 6, object))
+    noisy = ss.Root(k=2, sigma=1e-3).release(np.array([10**400] * 6, object))
     assert all(abs(int(n) - 10**400) < 10**200 for n in noisy.units)
 
 

@@ -9,12 +9,12 @@ import slowscale as ss
 from slowscale.mechanisms import Mechanism
 
 MADE = [
-    ss.Gaussian(3),
-    ss.GeneralizedGaussian(2, 0.5),
-    ss.ExponentialPolylog(0.3, sigma=2, p=1.5),
-    ss.UnitSplitting(10, 7),
-    ss.Root(4, 0.5, a=1, estimator="median"),
-    ss.Log(0.5),
+    ss.Gaussian(sigma=3),
+    ss.GeneralizedGaussian(sigma=2, p=0.5),
+    ss.ExponentialPolylog(d=0.3, sigma=2, p=1.5),
+    ss.UnitSplitting(threshold=10, sigma=7),
+    ss.Root(k=4, sigma=0.5, a=1, estimator="median"),
+    ss.Log(sigma=0.5),
 ]
 
 

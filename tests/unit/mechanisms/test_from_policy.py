@@ -59,16 +59,16 @@ def test_the_largest_change_of_the_log_density_is_the_promise(promise, ratio, si
 @pytest.mark.parametrize(
     ("promise", "same"),
     [
-        (PowerPolicy(30, 0.3), ss.GeneralizedGaussian(30, 0.3)),
-        (PolylogPolicy(0.3, 30), ss.ExponentialPolylog(0.3, 30)),
-        ([(10, 0.5)], ss.GeneralizedGaussian(20, 1)),
+        (PowerPolicy(sigma=30, p=0.3), ss.GeneralizedGaussian(sigma=30, p=0.3)),
+        (PolylogPolicy(d=0.3, sigma=30), ss.ExponentialPolylog(d=0.3, sigma=30)),
+        ([(10, 0.5)], ss.GeneralizedGaussian(sigma=20, p=1)),
         ([(1e-3, 1e-3), (1, 1), (100, 10)], None),
     ],
 )
 def test_policies_of_the_paper_give_its_noise(promise, same):
     m = ss.FromPolicy(promise)
     if same is None:  # a curve that is a square root beyond 1: it has the tails of a generalized Gaussian
-        far = ss.GeneralizedGaussian(1, 0.5).noise
+        far = ss.GeneralizedGaussian(sigma=1, p=0.5).noise
         assert m.noise.sf(1e4) / m.noise.sf(4e4) == pytest.approx(far.sf(1e4) / far.sf(4e4), rel=1e-12)
         return
     z = np.geomspace(1e-3, 1e6, 50)
@@ -78,10 +78,10 @@ def test_policies_of_the_paper_give_its_noise(promise, same):
 
 
 def test_a_finer_table_comes_near_the_policy_that_it_is_read_from():
-    policy = PolylogPolicy(0.5, 100)
+    policy = PolylogPolicy(d=0.5, sigma=100)
     sizes = np.geomspace(1e-2, 1e12, 200)
     drawn = ss.FromPolicy(np.column_stack([sizes, policy(sizes)]))
-    assert drawn.std() == pytest.approx(ss.ExponentialPolylog(0.5, 100).std(), rel=1e-2)
+    assert drawn.std() == pytest.approx(ss.ExponentialPolylog(d=0.5, sigma=100).std(), rel=1e-2)
     assert drawn.release(np.zeros(100, np.int64)).units.size == 100
 
 
@@ -89,11 +89,11 @@ def test_values():
     for m in (
         ss.FromPolicy(TABLE),
         ss.FromPolicy(TABLE, sigma=2.5),
-        ss.FromPolicy(PowerPolicy(30, 0.5) + 2 * PolylogPolicy(0.3)),
-        ss.FromPolicy(PointsPolicy(TABLE, 3)),
+        ss.FromPolicy(PowerPolicy(sigma=30, p=0.5) + 2 * PolylogPolicy(d=0.3)),
+        ss.FromPolicy(PointsPolicy(TABLE, sigma=3)),
     ):
         names = {**vars(ss), "SumPolicy": SumPolicy, "PowerPolicy": PowerPolicy, "PolylogPolicy": PolylogPolicy}
-        names |= {"PointsPolicy": PointsPolicy, "TimesPolicy": type(2 * PowerPolicy(1, 1))}
+        names |= {"PointsPolicy": PointsPolicy, "TimesPolicy": type(2 * PowerPolicy(sigma=1, p=1))}
         assert eval(repr(m), names) == m
         assert pickle.loads(pickle.dumps(m)) == m
         assert ss.Mechanism.from_dict(json.loads(json.dumps(m.to_dict()))) == m
@@ -103,7 +103,7 @@ def test_values():
         repr(ss.FromPolicy(TABLE)) == "FromPolicy(promise=[(100.0, 0.5), (10000.0, 5.0), (1000000.0, 12.0)], sigma=1.0)"
     )
     assert str(ss.FromPolicy(TABLE, 2)) == "FromPolicy(promise=[(100, 0.5), (10000, 5), (1e+06, 12)], sigma=2)"
-    assert str(ss.FromPolicy(PowerPolicy(2, 1))) == "FromPolicy(promise=Δ / 2, sigma=1)"
+    assert str(ss.FromPolicy(PowerPolicy(sigma=2, p=1))) == "FromPolicy(promise=Δ / 2, sigma=1)"
 
 
 def test_calibration_stretches_the_promise():
@@ -118,14 +118,17 @@ def test_calibration_stretches_the_promise():
 @pytest.mark.parametrize(
     ("promise", "words"),
     [
-        (RootPolicy(4, 1), r"must be a PRDP policy, got the PRzCDP policy .*; state PRDP losses instead: a table of"),
-        (UnitSplittingPolicy(1, 1), "must be a PRDP policy"),
-        (PowerPolicy(2, 1).to_zcdp(), "pass the PRDP policy that it comes from, which is its attribute pure"),
         (
-            PowerPolicy(2, 1) + ConstantPolicy(1, "PRDP"),
+            RootPolicy(k=4, sigma=1),
+            r"must be a PRDP policy, got the PRzCDP policy .*; state PRDP losses instead: a table of",
+        ),
+        (UnitSplittingPolicy(threshold=1, sigma=1), "must be a PRDP policy"),
+        (PowerPolicy(sigma=2, p=1).to_zcdp(), "pass the PRDP policy that it comes from, which is its attribute pure"),
+        (
+            PowerPolicy(sigma=2, p=1) + ConstantPolicy(1, "PRDP"),
             "must grow with the size and be 0 at size 0, got the constant 1",
         ),
-        (MaxPolicy((PowerPolicy(2, 1), PowerPolicy(3, 1))), "or sum of these, got MaxPolicy"),
+        (MaxPolicy((PowerPolicy(sigma=2, p=1), PowerPolicy(sigma=3, p=1))), "or sum of these, got MaxPolicy"),
         ([(10, 1), (20, 3)], "at size 20 the loss may be at most 2"),
         ([(10, 1), (1e6, 1.01)], "let the loss grow faster at large sizes"),
         (3, r"promise must be a table of \(size, loss\) pairs, or a PointsPolicy.*got 3"),

@@ -16,7 +16,7 @@ import slowscale as ss
 from slowscale.mechanisms import optimum
 from slowscale.policy import ConstantPolicy
 
-LAPLACE = ss.GeneralizedGaussian(1, 1)
+LAPLACE = ss.GeneralizedGaussian(sigma=1, p=1)
 POLYLOG = ss.ExponentialPolylog.calibrate(std=75)
 ROOT = ss.GeneralizedGaussian.calibrate(std=75, p=0.5)
 
@@ -38,11 +38,11 @@ def test_known_optima_lie_between_the_bound_and_what_is_attained(mechanism, know
 
 
 mechanisms = st.one_of(
-    st.builds(ss.GeneralizedGaussian, log_uniform(1e-6, 1e9), st.floats(0.15, 1)),
-    st.builds(ss.ExponentialPolylog, st.floats(3.5, 50), log_uniform(1e-6, 1e9), p=st.just(1.0)),
-    st.builds(ss.ExponentialPolylog, st.floats(0.1, 20), log_uniform(1e-6, 1e9), p=st.just(2.0)),
-    st.builds(ss.ExponentialPolylog, st.floats(0.05, 20), log_uniform(1e-6, 1e9), p=st.floats(2.5, 6)),
-    st.builds(ss.ArsinhNormal, log_uniform(1e-6, 1e9), st.floats(0.2, 2)),
+    st.builds(ss.GeneralizedGaussian, sigma=log_uniform(1e-6, 1e9), p=st.floats(0.15, 1)),
+    st.builds(ss.ExponentialPolylog, d=st.floats(3.5, 50), sigma=log_uniform(1e-6, 1e9), p=st.just(1.0)),
+    st.builds(ss.ExponentialPolylog, d=st.floats(0.1, 20), sigma=log_uniform(1e-6, 1e9), p=st.just(2.0)),
+    st.builds(ss.ExponentialPolylog, d=st.floats(0.05, 20), sigma=log_uniform(1e-6, 1e9), p=st.floats(2.5, 6)),
+    st.builds(ss.ArsinhNormal, scale=log_uniform(1e-6, 1e9), shape=st.floats(0.2, 2)),
 )
 
 
@@ -66,8 +66,8 @@ def test_more_bins_raise_the_bound(mechanism):
 @given(log_uniform(1e-60, 1e60))
 def test_the_bound_scales_with_the_noise(scale):
     for make in (
-        lambda sigma: ss.GeneralizedGaussian(sigma, 0.6),
-        lambda sigma: ss.ExponentialPolylog(0.5, sigma),
+        lambda sigma: ss.GeneralizedGaussian(sigma=sigma, p=0.6),
+        lambda sigma: ss.ExponentialPolylog(d=0.5, sigma=sigma),
     ):
         one, other = (ss.least_std(make(sigma).pure_policy, 30) for sigma in (1.0, scale))
         assert other.std == pytest.approx(one.std * scale, rel=1e-6)
@@ -75,7 +75,7 @@ def test_the_bound_scales_with_the_noise(scale):
 
 
 def test_a_larger_policy_allows_less_noise():
-    pure = ss.ExponentialPolylog(1.0).pure_policy
+    pure = ss.ExponentialPolylog(d=1.0).pure_policy
     assert ss.least_std(2 * pure, 60).attained < ss.least_std(pure, 60).std
 
 
@@ -100,7 +100,7 @@ def noises(policy, rng, scale):
 
 
 @pytest.mark.parametrize(
-    "mechanism", [LAPLACE, POLYLOG, ROOT, ss.ExponentialPolylog(4, p=1), ss.GeneralizedGaussian(1, 0.2)]
+    "mechanism", [LAPLACE, POLYLOG, ROOT, ss.ExponentialPolylog(d=4, p=1), ss.GeneralizedGaussian(sigma=1, p=0.2)]
 )
 def test_every_noise_with_the_policy_is_feasible_in_the_program(mechanism):
     """The relaxation, checked against integrals of real densities over the bins; some reach the limits nearly."""
@@ -125,7 +125,7 @@ def test_every_noise_with_the_policy_is_feasible_in_the_program(mechanism):
     assert nearest_square < 1.2
 
 
-@pytest.mark.parametrize("mechanism", [POLYLOG, ss.GeneralizedGaussian(3, 0.7)])
+@pytest.mark.parametrize("mechanism", [POLYLOG, ss.GeneralizedGaussian(sigma=3, p=0.7)])
 def test_the_proof_by_hand(mechanism):
     """The multipliers prove the bound also with factors and costs from integrals, in place of the library's sums.
 
@@ -183,7 +183,10 @@ def test_losses_are_as_accurate_as_the_margin_for_rounding_assumes():
     for _ in range(200):
         x = float(10 ** rng.uniform(-6, 9))
         p, d, q = float(rng.uniform(0.1, 1)), float(rng.uniform(0.05, 20)), float(rng.uniform(1, 6))
-        power, polylog = ss.GeneralizedGaussian(2.5, p).pure_policy, ss.ExponentialPolylog(d + 1, p=q).pure_policy
+        power, polylog = (
+            ss.GeneralizedGaussian(sigma=2.5, p=p).pure_policy,
+            ss.ExponentialPolylog(d=d + 1, p=q).pure_policy,
+        )
         with mpmath.workdps(40):
             exact = mpmath.power(mpmath.mpf(x) / 2.5, p)
             assert abs(power(x) / exact - 1) < optimum.LOSS_ROUNDING
@@ -205,11 +208,15 @@ def test_losses_are_as_accurate_as_the_margin_for_rounding_assumes():
             "some noise with it has a finite variance",
         ),
         (
-            lambda: ss.least_std(ss.ExponentialPolylog(2.9, p=1).pure_policy),
+            lambda: ss.least_std(ss.ExponentialPolylog(d=2.9, p=1).pure_policy),
             ValueError,
             "infinite or nearly so",
         ),
-        (lambda: ss.least_std(ss.GeneralizedGaussian(1e100, 1).pure_policy), ValueError, "Measure records in another"),
+        (
+            lambda: ss.least_std(ss.GeneralizedGaussian(sigma=1e100, p=1).pure_policy),
+            ValueError,
+            "Measure records in another",
+        ),
     ],
 )
 def test_what_cannot_be_bounded_is_said(call, error, words):

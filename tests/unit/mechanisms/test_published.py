@@ -18,12 +18,12 @@ N = np.linspace(-9, 9, 150_001)
 WEIGHTS = np.exp(-(N**2) / 2) / np.exp(-(N**2) / 2).sum()
 OWN = ss.Transformation(np.sqrt, np.square, 2, 0, estimator=lambda v: v * v - 4)
 MECHANISMS = [
-    ss.Root(2, 0.5, estimator="median"),
-    ss.Root(3, 2, a=1, estimator="median"),
-    ss.Log(0.3, a=2, estimator="median"),
-    ss.Root(2, 0.5),
-    ss.Root(3, 2, a=1),
-    ss.Log(0.3, a=2),
+    ss.Root(k=2, sigma=0.5, estimator="median"),
+    ss.Root(k=3, sigma=2, a=1, estimator="median"),
+    ss.Log(sigma=0.3, a=2, estimator="median"),
+    ss.Root(k=2, sigma=0.5),
+    ss.Root(k=3, sigma=2, a=1),
+    ss.Log(sigma=0.3, a=2),
     OWN,
 ]
 
@@ -68,7 +68,9 @@ def test_where_the_middle_half_of_the_results_spans_20_units_rounding_adds_what_
     assert [float(found[0]) for found in m._rounding(np.array([q]), None)] == [0, 0]
 
 
-@pytest.mark.parametrize("m", [ss.Root(2, 1e-4, estimator="median"), ss.Log(1e-6, estimator="median")], ids=str)
+@pytest.mark.parametrize(
+    "m", [ss.Root(k=2, sigma=1e-4, estimator="median"), ss.Log(sigma=1e-6, estimator="median")], ids=str
+)
 def test_a_value_that_is_always_rounded_to_the_same_unit_has_no_error(m):
     for q in np.linspace(0, 400, 41):
         std = m.std(q, 1000)
@@ -103,12 +105,12 @@ def test_intervals_are_the_ideal_ones_rounded_and_hold_as_often_as_stated(m, uni
 @pytest.mark.parametrize("sigma", [0.05, 7.0])
 def test_coverage_does_not_depend_on_the_scale(k, sigma):
     for v in (0.0, 0.5, 1.5, 2.5, 5.0):
-        one = ss.Root(k, 1.0).coverage(v**k, 0.9)
-        assert ss.Root(k, sigma).coverage((sigma * v) ** k, 0.9) == pytest.approx(one, abs=1e-7)
+        one = ss.Root(k=k, sigma=1.0).coverage(v**k, 0.9)
+        assert ss.Root(k=k, sigma=sigma).coverage((sigma * v) ** k, 0.9) == pytest.approx(one, abs=1e-7)
 
 
 @pytest.mark.parametrize("unit", [Fraction(1, 4), Fraction(10), Fraction(50)], ids=str)
-@pytest.mark.parametrize("m", [ss.Root(2, 2), ss.Root(3, 0.5, a=1), ss.Log(0.3, a=2)], ids=str)
+@pytest.mark.parametrize("m", [ss.Root(k=2, sigma=2), ss.Root(k=3, sigma=0.5, a=1), ss.Log(sigma=0.3, a=2)], ids=str)
 def test_unbiased_variances_are_right_on_average_over_the_noise(m, unit):
     for q in (3.0, 160.0):
         found = WEIGHTS @ m._variance_from(m.transform(q) + m.sigma * N, unit, False)
@@ -116,7 +118,7 @@ def test_unbiased_variances_are_right_on_average_over_the_noise(m, unit):
 
 
 def test_variance_estimates_of_other_estimators_are_those_at_the_estimate():
-    for m in (ss.Root(2, 0.5, estimator="median"), ss.Log(0.3, a=2, estimator="median"), OWN):
+    for m in (ss.Root(k=2, sigma=0.5, estimator="median"), ss.Log(sigma=0.3, a=2, estimator="median"), OWN):
         for q in (3.0, 160.0):
             v = m.transform(q)
             assert m.variance_estimate(v) == pytest.approx(m.variance(max(m.estimate(v), 0)), rel=1e-9)
@@ -125,23 +127,27 @@ def test_variance_estimates_of_other_estimators_are_those_at_the_estimate():
 
 
 def test_errors_whose_squares_floats_cannot_hold_are_kept():
-    assert ss.Root(2, 1.0).std(1e308, 1) == pytest.approx(2e154)
-    assert ss.Root(1, 1e-200).std(5, "1e-250") == pytest.approx(1e-200, rel=1e-9, abs=0)
+    assert ss.Root(k=2, sigma=1.0).std(1e308, 1) == pytest.approx(2e154)
+    assert ss.Root(k=1, sigma=1e-200).std(5, "1e-250") == pytest.approx(1e-200, rel=1e-9, abs=0)
 
 
 def test_only_median_estimates_off_the_grid_are_biased_by_rounding():
     unit = Fraction(10)
-    median = ss.Root(2, 0.5, estimator="median")
-    assert [m._rounding_bias(unit, on_grid) for m in (ss.Root(2, 0.5), OWN) for on_grid in (False, True)] == [0] * 4
+    median = ss.Root(k=2, sigma=0.5, estimator="median")
+    assert [m._rounding_bias(unit, on_grid) for m in (ss.Root(k=2, sigma=0.5), OWN) for on_grid in (False, True)] == [
+        0
+    ] * 4
     assert [median._rounding_bias(unit, on_grid) for on_grid in (False, True)] == [5, 0]
     assert median._unit_warning(unit, True) is None
-    assert "rounding biases results by up to 5" in ss.Root(2, 0.01, estimator="median")._unit_warning(unit, False)
+    assert "rounding biases results by up to 5" in ss.Root(k=2, sigma=0.01, estimator="median")._unit_warning(
+        unit, False
+    )
     assert median.std(1) > 0.5
     assert median._unit_warning(Fraction(1), False) is None  # the noise is wider
-    assert ss.Root(2, 0.01)._unit_warning(unit, False) is None
+    assert ss.Root(k=2, sigma=0.01)._unit_warning(unit, False) is None
 
 
-@pytest.mark.parametrize("m", [ss.Root(4, 0.5), ss.Log(0.5), OWN], ids=str)
+@pytest.mark.parametrize("m", [ss.Root(k=4, sigma=0.5), ss.Log(sigma=0.5), OWN], ids=str)
 def test_coverage_of_negative_sums_is_refused_with_a_unit_too(m):
     for ask in (m.coverage, m.prediction_interval):
         with pytest.raises(ss.ParameterError, match=r"q must be finite and >= 0, got -0\.5"):
@@ -150,7 +156,7 @@ def test_coverage_of_negative_sums_is_refused_with_a_unit_too(m):
 
 def test_ends_beyond_exact_floats_are_rounded_outwards():
     unit = Fraction(1, 10)
-    for m in (ss.Root(1, 50), ss.Root(2, 1e-3), ss.Root(2, 1e-3, estimator="median")):
+    for m in (ss.Root(k=1, sigma=50), ss.Root(k=2, sigma=1e-3), ss.Root(k=2, sigma=1e-3, estimator="median")):
         half, differ = 1.959963984540054 * m.sigma, 0
         for q in 1e17 + 1e15 * np.arange(20):
             low, high = (int(end[0]) for end in m._predicted(np.array([q]), half, unit))
@@ -175,7 +181,12 @@ def test_ideal_ends_are_exact_to_the_last_digits():
     generator = np.random.default_rng(4)
     for _ in range(10):
         sigma, a, level = generator.uniform(0.1, 3), generator.uniform(0.1, 9), generator.uniform(0.5, 0.999)
-        for m in (ss.Root(1, sigma, a), ss.Root(5, sigma, a, "median"), ss.Log(sigma, a), ss.Log(sigma, a, "median")):
+        for m in (
+            ss.Root(k=1, sigma=sigma, a=a),
+            ss.Root(k=5, sigma=sigma, a=a, estimator="median"),
+            ss.Log(sigma=sigma, a=a),
+            ss.Log(sigma=sigma, a=a, estimator="median"),
+        ):
             half = -special.ndtri((1 - level) / 2) * sigma
             for q in (0.0, 1e-3, 123.456):
                 for shift, end in zip((-half, half), m.prediction_interval(q, level), strict=True):
@@ -212,7 +223,13 @@ def exact_ends(m, noisy):
 
 @pytest.mark.parametrize(
     "m",
-    [ss.Root(1, 1, a=2), ss.Root(2, 0.3), ss.Root(3, 2, a=5, estimator="median"), ss.Log(0.3), ss.Log(2, a=4)],
+    [
+        ss.Root(k=1, sigma=1, a=2),
+        ss.Root(k=2, sigma=0.3),
+        ss.Root(k=3, sigma=2, a=5, estimator="median"),
+        ss.Log(sigma=0.3),
+        ss.Log(sigma=2, a=4),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
@@ -228,14 +245,23 @@ def test_intervals_are_those_of_the_noise_and_of_rounding_to_the_fine_grid(m, le
 
 
 @pytest.mark.parametrize(
-    "m", [ss.Root(1, 1), ss.Root(2, 0.3), ss.Root(400, 1e-4), ss.Log(0.3), ss.Log(1e-3, a=0.7), ss.Log(1e-6)], ids=str
+    "m",
+    [
+        ss.Root(k=1, sigma=1),
+        ss.Root(k=2, sigma=0.3),
+        ss.Root(k=400, sigma=1e-4),
+        ss.Log(sigma=0.3),
+        ss.Log(sigma=1e-3, a=0.7),
+        ss.Log(sigma=1e-6),
+    ],
+    ids=str,
 )
 def test_intervals_hold_what_floats_lose(m):
     """With units finer than the last bit of the ends, below the size at which they are worked out exactly."""
     generator = np.random.default_rng(6)
     for power in generator.uniform(1, 29, 40):
         v = m.transform(0) + m.sigma * 2.0**power
-        if (isinstance(m, ss.Log) and v > 100) or (m == ss.Root(400, 1e-4) and not 0.5 < v < 2):
+        if (isinstance(m, ss.Log) and v > 100) or (m == ss.Root(k=400, sigma=1e-4) and not 0.5 < v < 2):
             continue  # the sum has too many digits
         top = m.estimate(v)
         unit = Fraction(max(top, 1e-3) * 2.0**-60).limit_denominator(10**30)
@@ -249,10 +275,10 @@ def test_intervals_hold_what_floats_lose(m):
 def test_ends_that_floats_cannot_tell_apart_are_exact(sigma):
     """From 2³⁰ standard deviations on; the quantile itself is enlarged by 1e-14 of it."""
     for m, power in (
-        (ss.Root(1, sigma), 31),
-        (ss.Root(1, sigma), 60),
-        (ss.Root(2, sigma), 31),
-        (ss.Root(2, sigma), 45),
+        (ss.Root(k=1, sigma=sigma), 31),
+        (ss.Root(k=1, sigma=sigma), 60),
+        (ss.Root(k=2, sigma=sigma), 31),
+        (ss.Root(k=2, sigma=sigma), 45),
     ):
         width = Fraction(2) ** (power + 1) * Fraction(sigma) if m.k == 2 else Fraction(1)
         unit = (Fraction(sigma) * width / 10**15).limit_denominator(10**20)
@@ -260,13 +286,13 @@ def test_ends_that_floats_cannot_tell_apart_are_exact(sigma):
         (low, high), true = noisy.ends, exact_ends(m, noisy)
         assert true[0] - 100 <= low < true[0]
         assert true[1] < high <= true[1] + 100
-    coarse = noisy_at(ss.Root(1, sigma), 2**60, Fraction(10**30))
+    coarse = noisy_at(ss.Root(k=1, sigma=sigma), 2**60, Fraction(10**30))
     assert coarse.ends == (0, 1)
 
 
 def test_ends_that_are_whole_units_are_told_from_their_neighbours():
     """Floor and ceiling of ends that are not whole."""
-    m = ss.Root(1, 1.0)
+    m = ss.Root(k=1, sigma=1.0)
     noisy = noisy_at(m, 2**60, Fraction(1))
     assert noisy.ends == exact_ends(m, noisy)
     many = Noisy(m, np.zeros(3, int), Fraction(1), np.array([2.0**44, 5.0, 2.0**43]), 0.95, False, False,
@@ -279,7 +305,7 @@ def test_ends_that_are_whole_units_are_told_from_their_neighbours():
 
 def test_an_empty_sum_far_below_1_has_an_interval_from_0():
     """Its transformed value is negative, and 10¹⁰ standard deviations from 0."""
-    noisy = ss.Log(1e-8, a=1e-300).release([0, 0, 0], bits=Recorded(2))
+    noisy = ss.Log(sigma=1e-8, a=1e-300).release([0, 0, 0], bits=Recorded(2))
     assert (noisy.transformed < -(2.0**30) * 1e-8).all()
     assert noisy.low.tolist() == [0, 0, 0]
     assert noisy.high.tolist() == [1, 1, 1]
@@ -287,7 +313,7 @@ def test_an_empty_sum_far_below_1_has_an_interval_from_0():
 
 def test_no_interval_starts_below_0():
     """Neither where the inverse is computed exactly nor where the user's is too small by a rounding error."""
-    noisy = ss.Root(2, 1e-12, a=0.3).release([0, 0, 0], bits=Recorded(2))
+    noisy = ss.Root(k=2, sigma=1e-12, a=0.3).release([0, 0, 0], bits=Recorded(2))
     assert noisy.low.tolist() == [0, 0, 0]
     a = next(a for a in np.arange(1, 99) / 10 if np.exp(np.log(a)) < a)
     m = ss.Transformation(np.log, np.exp, 0.5, a)
@@ -296,10 +322,12 @@ def test_no_interval_starts_below_0():
 
 def test_errors_of_negative_sums_are_refused():
     with pytest.raises(ss.ParameterError, match=r"q must be >= 0, got -0\.5"):
-        ss.Root(2, 1)._error_at(-0.5, Fraction(1), False)
+        ss.Root(k=2, sigma=1)._error_at(-0.5, Fraction(1), False)
 
 
-@pytest.mark.parametrize("m", [ss.Log(0.5), ss.Root(100, 1e-6), ss.Root(100, 1e-6, estimator="median")], ids=str)
+@pytest.mark.parametrize(
+    "m", [ss.Log(sigma=0.5), ss.Root(k=100, sigma=1e-6), ss.Root(k=100, sigma=1e-6, estimator="median")], ids=str
+)
 def test_a_sum_beyond_floats_lies_in_its_interval(m):
     for noisy in (m.release(10**400, bits=Recorded(2)), m.release([10**400] * 2, bits=Recorded(2))):
         low, high, se = (np.ravel(found)[0] for found in (noisy.low, noisy.high, noisy.se))

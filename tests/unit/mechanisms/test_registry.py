@@ -14,20 +14,20 @@ from helpers.strategies import mechanisms
 from hypothesis import find
 
 import slowscale as ss
+from slowscale.core.parameters import domains
 from slowscale.mechanisms import REGISTRY, AdditiveMechanism, TransformationMechanism, same_error
-from slowscale.parameters import domains
 from slowscale.plan import MECHANISMS, PARAMETERS, MechanismPlan
 from slowscale.sampling.samplers import Sampler
 
 EXAMPLES = {
-    "gaussian": ss.Gaussian(3),
-    "generalized-gaussian": ss.GeneralizedGaussian(3, 0.5),
-    "exponential-polylog": ss.ExponentialPolylog(0.5),
-    "unit-splitting": ss.UnitSplitting(10, 3),
-    "arsinh-normal": ss.ArsinhNormal(5, 1.6),
+    "gaussian": ss.Gaussian(sigma=3),
+    "generalized-gaussian": ss.GeneralizedGaussian(sigma=3, p=0.5),
+    "exponential-polylog": ss.ExponentialPolylog(d=0.5),
+    "unit-splitting": ss.UnitSplitting(threshold=10, sigma=3),
+    "arsinh-normal": ss.ArsinhNormal(scale=5, shape=1.6),
     "from-policy": ss.FromPolicy([(10, 0.5), (1000, 5)]),
-    "root": ss.Root(2, 1),
-    "log": ss.Log(0.5),
+    "root": ss.Root(k=2, sigma=1),
+    "log": ss.Log(sigma=0.5),
     "transformation": ss.Transformation(np.log1p, np.expm1, 0.5, 0),
 }
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
+from slowscale.mechanisms import drawing
 from slowscale.mechanisms.drawing import fine_step
 from slowscale.mechanisms.exact_sums import Sums
 
-NARROW = ss.Gaussian(1e-9)  # so narrow that only rounding is seen
+NARROW = ss.Gaussian(sigma=1e-9)  # so narrow that only rounding is seen
 
 
 @pytest.mark.parametrize("count", [1, 50])
@@ -58,64 +59,66 @@ def test_sums_and_units_are_exact(q, unit, units, count):
     unit=st.sampled_from([Fraction(1), Fraction(1, 100), Fraction(7, 3), Fraction(1000)]),
 )
 def test_off_grid_sums_are_rounded_exactly(whole, over, unit):
-    quiet = ss.Gaussian(float(unit) * 1e-12)
+    quiet = ss.Gaussian(sigma=float(unit) * 1e-12)
     assert quiet.release((whole + over) * unit, unit).units == whole + (over > Fraction(1, 2))
 
 
 def test_types_of_results():
-    one = ss.Gaussian(5).release(3)
+    one = ss.Gaussian(sigma=5).release(3)
     assert isinstance(one.units, int)
     assert isinstance(one.value, int)
     assert isinstance(one.se, float)
     assert all(isinstance(end, int) for end in (one.low, one.high))
-    many = ss.Gaussian(5).release(np.arange(12).reshape(3, 4))
+    many = ss.Gaussian(sigma=5).release(np.arange(12).reshape(3, 4))
     assert many.units.shape == many.value.shape == many.low.shape == many.se.shape == (3, 4)
     assert many.units.dtype == np.int64
-    cents = ss.Gaussian(5).release([Decimal("1.25")] * 3, "0.01")
+    cents = ss.Gaussian(sigma=5).release([Decimal("1.25")] * 3, "0.01")
     assert cents.value.dtype == np.float64
     assert cents.value == pytest.approx(cents.units / 100)
-    assert ss.Gaussian(5).release([], "0.01").units.shape == (0,)
-    transformed = ss.Root(4, 0.5).release([10, 20])
+    assert ss.Gaussian(sigma=5).release([], "0.01").units.shape == (0,)
+    transformed = ss.Root(k=4, sigma=0.5).release([10, 20])
     assert transformed.transformed.shape == (2,)
     assert one.transformed is None
-    assert isinstance(ss.Log(0.5).release(10).transformed, float)
-    huge = ss.Gaussian(1).release(np.array([10**30], dtype=object))
+    assert isinstance(ss.Log(sigma=0.5).release(10).transformed, float)
+    huge = ss.Gaussian(sigma=1).release(np.array([10**30], dtype=object))
     assert huge.units.dtype == object
     assert huge.low[0] <= 10**30 <= huge.high[0]
 
 
 def test_noise_beyond_every_float_and_integer():
     """Noise of 10³⁰⁰ and more neither overflows nor becomes infinite."""
-    wide = ss.GeneralizedGaussian(1e300, 0.5).release(np.zeros(40, np.int64))
+    wide = ss.GeneralizedGaussian(sigma=1e300, p=0.5).release(np.zeros(40, np.int64))
     assert max(abs(int(n)) for n in wide.units) > 10**299
-    far = ss.ExponentialPolylog(0.001).release(np.zeros(40, np.int64))
+    far = ss.ExponentialPolylog(d=0.001).release(np.zeros(40, np.int64))
     assert sorted(int(n).bit_length() for n in far.units)[20] > 300
     assert all(isinstance(n, int) for n in far.units)
-    assert ss.Gaussian(1e9).release(np.array([2**63 - 1, -(2**63)])).units.shape == (2,)
-    assert abs(ss.Root(2, 1e-3).release(10**40).units - 10**40) < 10**20 * 100
+    assert ss.Gaussian(sigma=1e9).release(np.array([2**63 - 1, -(2**63)])).units.shape == (2,)
+    assert abs(ss.Root(k=2, sigma=1e-3).release(10**40).units - 10**40) < 10**20 * 100
 
 
 def test_what_is_beside_a_huge_value_is_infinite_at_worst():
-    m = ss.GeneralizedGaussian(1, 0.005)
+    m = ss.GeneralizedGaussian(sigma=1, p=0.005)
     for noisy in (m.release(0), m.release(np.zeros(6, np.int64)), m.release(0, "0.01")):
         assert np.all(np.asarray(noisy.se) == math.inf)
         assert np.all(np.asarray(noisy.low) <= np.asarray(noisy.high))
         assert repr(noisy)
-    assert ss.GeneralizedGaussian(1, 0.01).release(0).se == pytest.approx(1.0455361831743347e228)
-    assert ss.Gaussian(100).release([10, 20], 1000).low.shape == (2,)
+    assert ss.GeneralizedGaussian(sigma=1, p=0.01).release(0).se == pytest.approx(1.0455361831743347e228)
+    assert ss.Gaussian(sigma=100).release([10, 20], 1000).low.shape == (2,)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6, 50, 51, 64])
 @pytest.mark.parametrize("estimator", ["mean", "median"])
 def test_roots_of_every_kind_release(k, estimator):
-    m = ss.Root(k, 1e-3, estimator=estimator)
+    m = ss.Root(k=k, sigma=1e-3, estimator=estimator)
     for q in (0, 5):
         assert abs(m.release(q).transformed - q ** (1 / k)) < 0.01
         assert np.abs(m.release(np.full(50, q)).transformed - q ** (1 / k)).max() < 0.01
 
 
 @pytest.mark.parametrize("sigma", [1e-6, 0.3, 0.5, 1.0, 1.99, 700.0])
-@pytest.mark.parametrize("kind", [lambda sigma: ss.Root(4, sigma), lambda sigma: ss.Log(sigma)], ids=["root", "log"])
+@pytest.mark.parametrize(
+    "kind", [lambda sigma: ss.Root(k=4, sigma=sigma), lambda sigma: ss.Log(sigma=sigma)], ids=["root", "log"]
+)
 def test_the_transformed_value_is_published_on_a_grid_much_finer_than_its_noise(kind, sigma):
     """Steps of a power of two, between σ/2¹⁷ and σ/2¹⁶: rounding to them adds nothing that could be noticed."""
     step = fine_step(sigma)
@@ -131,15 +134,15 @@ def test_the_transformed_value_is_published_on_a_grid_much_finer_than_its_noise(
 
 def test_masked_sums_are_refused_not_passed_through():
     with pytest.raises(ss.ParameterTypeError, match="q must not hold masked values"):
-        ss.Gaussian(12).release(np.ma.array([100, 200], mask=[0, 1]))
-    assert type(ss.Gaussian(12).release(np.ma.array([100] * 9)).units) is np.ndarray
+        ss.Gaussian(sigma=12).release(np.ma.array([100, 200], mask=[0, 1]))
+    assert type(ss.Gaussian(sigma=12).release(np.ma.array([100] * 9)).units) is np.ndarray
 
 
 def test_values_do_not_wrap_around():
-    noisy = ss.Gaussian(1).release(np.array([10**19] * 6, object), 1000)
+    noisy = ss.Gaussian(sigma=1).release(np.array([10**19] * 6, object), 1000)
     assert all(abs(int(v) - 10**19) <= 10**5 for v in noisy.value)
-    assert ss.Gaussian(1).release(np.full(6, 5), 10**20).value.tolist() == [0] * 6
-    assert abs(ss.Gaussian(1).release(10**400).units - 10**400) < 100
+    assert ss.Gaussian(sigma=1).release(np.full(6, 5), 10**20).value.tolist() == [0] * 6
+    assert abs(ss.Gaussian(sigma=1).release(10**400).units - 10**400) < 100
 
 
 def test_what_is_left_of_a_unit_is_exact():
@@ -150,11 +153,61 @@ def test_what_is_left_of_a_unit_is_exact():
     assert (tiny.rest.rad > 0).all()
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Fail if noise is drawn."""
+    monkeypatch.setattr(drawing, "draw", lambda *given: pytest.fail("noise was drawn"))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "q"),
+    [
+        (ss.Root(k=2, sigma=0.5), 10**700),
+        (ss.Root(k=1, sigma=0.5), 10**309),
+        (ss.Root(k=4, sigma=0.5, estimator="median"), Fraction(10**1300, 3)),
+        (ss.Root(k=2, sigma=1e308), 0),  # the noise itself is too large
+        (ss.Transformation(lambda x: 1e20 * x, lambda y: y / 1e20, 1.0, 0.0), 10**300),
+    ],
+    ids=["root", "identity", "fourth root", "noise", "function"],
+)
+def test_a_sum_whose_transformed_value_is_not_a_float_is_refused_before_the_draw(mechanism, q, undrawn):
+    for sums in (q, [0, q], np.array([q, 1] * 5, object)):
+        with pytest.raises(ss.ParameterError, match="q must have a transformed value that is a float"):
+            mechanism.release(sums)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "q"),
+    [(ss.Log(sigma=1e6, estimator="median"), 5), (ss.Root(k=20, sigma=1.0), 10**4100)],
+    ids=["log", "root"],
+)
+def test_an_estimate_of_too_many_digits_is_refused_before_the_draw(mechanism, q, undrawn):
+    with pytest.raises(ss.ParameterError, match="q must have an estimate of at most 4,000 digits"):
+        mechanism.release(q)
+
+
+@pytest.mark.parametrize("count", [1, 50])
+@pytest.mark.parametrize(
+    ("mechanism", "q"),
+    [(ss.Root(k=1, sigma=0.5), 1e307), (ss.Root(k=2, sigma=0.5), 10**600), (ss.Log(sigma=0.1), 10**700)],
+    ids=["identity", "root", "log"],
+)
+def test_sums_near_the_largest_float_are_released(mechanism, q, count):
+    """The transformed value in steps of its grid may exceed every float, even if the value itself does not."""
+    noisy = mechanism.release([q] * count)
+    with localcontext(prec=20):
+        root = {1: Decimal(q), 2: Decimal(q).sqrt()}.get(getattr(mechanism, "k", 0), Decimal(q).ln())
+    assert noisy.transformed == pytest.approx(float(root), rel=0.01)
+    assert (noisy.low <= q).all()
+    assert np.isfinite(noisy.transformed).all()
+    repr(noisy)
+
+
 def test_noise_too_large_to_write_down_is_refused_with_the_reason():
     for m in (
-        ss.ExponentialPolylog(0.02, p=1.05),
-        ss.ExponentialPolylog(0.02, p=1.1),
-        ss.GeneralizedGaussian(1, 1e-100),
+        ss.ExponentialPolylog(d=0.02, p=1.05),
+        ss.ExponentialPolylog(d=0.02, p=1.1),
+        ss.GeneralizedGaussian(sigma=1, p=1e-100),
     ):
         for q in (5, np.zeros(20, np.int64)):
             with pytest.raises(ss.ParameterError, match="too large to be released: use a larger p or d"):
@@ -162,11 +215,11 @@ def test_noise_too_large_to_write_down_is_refused_with_the_reason():
 
 
 def test_results_drawn_from_test_bits_say_so():
-    shown = repr(ss.Gaussian(5).release(3, bits=Recorded()))
+    shown = repr(ss.Gaussian(sigma=5).release(3, bits=Recorded()))
     assert "NOT PRIVATE" in shown
-    assert "NOT PRIVATE" not in repr(ss.Gaussian(5).release(3))
-    assert not ss.Gaussian(5).release(3, bits=Recorded()).private
-    again = [ss.Gaussian(5).release(np.zeros(9, np.int64), bits=Recorded(4)).units.tolist() for _ in range(2)]
+    assert "NOT PRIVATE" not in repr(ss.Gaussian(sigma=5).release(3))
+    assert not ss.Gaussian(sigma=5).release(3, bits=Recorded()).private
+    again = [ss.Gaussian(sigma=5).release(np.zeros(9, np.int64), bits=Recorded(4)).units.tolist() for _ in range(2)]
     assert again[0] == again[1]
 
 
@@ -183,7 +236,7 @@ def test_every_mechanism_releases(m, q):
 
 def test_user_given_functions_release_exactly_or_not_at_all():
     m = ss.Transformation(np.sqrt, np.square, 0.5, 1)
-    twin = ss.Root(2, 0.5, a=1, estimator="median")
+    twin = ss.Root(k=2, sigma=0.5, a=1, estimator="median")
     ours, theirs = (x.release(np.full(40, 100), bits=Recorded(3)).units.tolist() for x in (m, twin))
     assert ours == theirs
     own = ss.Transformation(np.sqrt, np.square, 0.5, 0, estimator=lambda v: v * v - 0.25)
@@ -194,15 +247,15 @@ def test_user_given_functions_release_exactly_or_not_at_all():
 
 
 def test_a_negative_sum_is_refused_by_transformations_only():
-    assert ss.Gaussian(1).release(-5).units < 5
-    for m in (ss.Root(2, 1), ss.Log(1)):
+    assert ss.Gaussian(sigma=1).release(-5).units < 5
+    for m in (ss.Root(k=2, sigma=1), ss.Log(sigma=1)):
         with pytest.raises(ss.ParameterError, match=f"q must be >= 0 for {type(m).__name__}"):
             m.release([5, -5])
         with pytest.raises(ss.ParameterError, match="q must be >= 0"):
             m.release(Decimal("-0.01"), "0.01")
 
 
-@pytest.mark.parametrize("m", [ss.Gaussian(1), ss.Root(2, 1)])
+@pytest.mark.parametrize("m", [ss.Gaussian(sigma=1), ss.Root(k=2, sigma=1)])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -240,11 +293,11 @@ def test_no_warnings_in_everyday_use():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for m in (
-            ss.Gaussian(1),
-            ss.GeneralizedGaussian(1, 0.3),
-            ss.ExponentialPolylog(1, p=1.5),
-            ss.Root(3, 1),
-            ss.Log(1),
+            ss.Gaussian(sigma=1),
+            ss.GeneralizedGaussian(sigma=1, p=0.3),
+            ss.ExponentialPolylog(d=1, p=1.5),
+            ss.Root(k=3, sigma=1),
+            ss.Log(sigma=1),
         ):
             m.release(np.zeros(3000, np.int64))
             m.release(0)

@@ -22,7 +22,7 @@ def power_law(d, sigma):
         half = 0.5 * (1 + np.abs(x) / sigma) ** (1 - d)
         return np.where(x >= 0, half, 1 - half)
 
-    return ss.ExponentialPolylog(d, sigma, a=1, p=1).noise, tail
+    return ss.ExponentialPolylog(d=d, sigma=sigma, a=1, p=1).noise, tail
 
 
 @pytest.mark.parametrize("unit", [1, 1000])
@@ -56,17 +56,17 @@ def test_bias_counts_the_noise_beyond_the_last_cell():
 @pytest.mark.parametrize("unit", [1, 8])
 def test_noise_is_wide_if_little_of_it_lies_within_half_a_unit(unit):
     """Wide noise has no bias and u²/12 more variance. Of other noise, both are computed."""
-    shape = ss.GeneralizedGaussian(1, 0.2).noise
+    shape = ss.GeneralizedGaussian(sigma=1, p=0.2).noise
     for share in (0.7 * WIDE_NOISE, 1.4 * WIDE_NOISE):
         sigma = unit / 2 / shape.isf((1 - share) / 2)
-        noise = ss.GeneralizedGaussian(sigma, 0.2).noise
+        noise = ss.GeneralizedGaussian(sigma=sigma, p=0.2).noise
         j = np.arange(100_000)
         true = (noise.sf(unit * (j + 0.25)) - noise.sf(unit * (j + 0.75))).sum() + 0.5 * noise.sf(unit * 1e5) - 0.25
         assert abs(true) > 1e-7  # it can be told from 0
         bias, std = at(noise, unit, 0.25)
         assert bias[0] == (0 if share < WIDE_NOISE else pytest.approx(unit * true, rel=1e-4))
         assert std[0] ** 2 == pytest.approx(noise.var() + unit**2 / 12, rel=1e-9)
-    bias, std = at(ss.Gaussian(4000.0 * unit).noise, unit, 0.25, 0.5)
+    bias, std = at(ss.Gaussian(sigma=4000.0 * unit).noise, unit, 0.25, 0.5)
     assert bias.tolist() == [0, 0]
     assert std**2 - (4000.0 * unit) ** 2 == pytest.approx(unit**2 / 12, rel=1e-5)
 
@@ -79,7 +79,7 @@ def test_narrow_noise_with_a_far_tail_has_a_standard_deviation():
 
 @pytest.mark.parametrize("sigma", [0.02, 0.1, 0.2, 0.4, 0.9])
 def test_largest_error_is_the_largest_over_all_places(sigma):
-    noise = ss.Gaussian(sigma).noise
+    noise = ss.Gaussian(sigma=sigma).noise
     found = largest_error(noise, Fraction(1), False)
 
     def largest(error):
@@ -97,6 +97,6 @@ def test_largest_error_is_the_largest_over_all_places(sigma):
 
 def test_sums_on_the_grid_have_no_bias():
     for sigma in (0.01, 0.3, 5.0):
-        error = largest_error(ss.Gaussian(sigma).noise, Fraction(1), True)
-        assert error == (0.0, pytest.approx(ss.Gaussian(sigma).std(0, unit=1)))
-        assert ss.Gaussian(sigma)._rounding_bias(Fraction(1), True) == 0
+        error = largest_error(ss.Gaussian(sigma=sigma).noise, Fraction(1), True)
+        assert error == (0.0, pytest.approx(ss.Gaussian(sigma=sigma).std(0, unit=1)))
+        assert ss.Gaussian(sigma=sigma)._rounding_bias(Fraction(1), True) == 0

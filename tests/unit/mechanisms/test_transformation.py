@@ -48,7 +48,7 @@ def test_variance_estimate_is_unbiased(m, q):
     m=st.one_of(instances(ss.Root, estimator="median"), instances(ss.Log, estimator="median")),
     q=queries,
 )
-@example(m=ss.Root(2, 1, estimator="median"), q=0.0)
+@example(m=ss.Root(k=2, sigma=1, estimator="median"), q=0.0)
 def test_median_estimators_are_median_unbiased_with_the_stated_moments(m, q):
     """Theorem mdnUnbiasTransform, and moments by plain quadrature of the estimates."""
     assume(m.sigma < 3 or isinstance(m, ss.Root))
@@ -76,7 +76,7 @@ def test_median_estimators_are_median_unbiased_with_the_stated_moments(m, q):
 
 def test_median_moments_of_the_log_in_closed_form():
     """E[(e^v − a)₊] of a normal v is the Black-Scholes formula."""
-    m = ss.Log(0.8, a=3, estimator="median")
+    m = ss.Log(sigma=0.8, a=3, estimator="median")
     for q in (0.0, 1.0, 50.0, 1e6):
         t = math.log((q + 3) / 3) / 0.8
         first = (q + 3) * math.exp(0.32) * special.ndtr(t + 0.8) - 3 * special.ndtr(t)
@@ -111,7 +111,7 @@ def test_coverage_of_the_square_root_in_closed_form(k):
     """Erratum E10 prints the closed form for k = 2; for k > 2 the interval still covers at least the level."""
     z = stats.norm.isf(0.025)
     for v in (0.0, 0.3, 1.0, 1.9, 2.0, 2.5, 4.0, 30.0):
-        m = ss.Root(k, 1.0)
+        m = ss.Root(k=k, sigma=1.0)
         covered = m.coverage(v**k)
         if k == 2:
             expected = (
@@ -129,7 +129,7 @@ def test_root_as_a_user_given_transformation(m):
     assume(m.a >= 1e-3 and m.sigma < 10)
     k = m.k
     general = ss.Transformation(lambda x: x ** (1 / k), lambda v: v**k, m.sigma, m.a)
-    special_ = ss.Root(k, m.sigma, m.a, "median")
+    special_ = ss.Root(k=k, sigma=m.sigma, a=m.a, estimator="median")
     for x in (0.0, 1.0, 1e6):
         assert general.policy(x) == pytest.approx(special_.policy(x), rel=1e-7, abs=1e-12)
     assert general.std(100.0) == pytest.approx(special_.std(100.0), rel=1e-6)
@@ -138,7 +138,7 @@ def test_root_as_a_user_given_transformation(m):
 
 def test_own_estimator_function():
     plain = ss.Transformation(np.sqrt, np.square, 0.5, 0, estimator=lambda v: v**2 - 0.25)
-    mean = ss.Root(2, 0.5)
+    mean = ss.Root(k=2, sigma=0.5)
     assert plain.estimate(3.0) == mean.estimate(3.0)
     assert plain.variance(9.0) == pytest.approx(mean.variance(9.0), rel=1e-10)
     assert plain.bias(9.0) == pytest.approx(0, abs=1e-12)
@@ -204,7 +204,9 @@ def test_bad_transformations_are_caught(f, inverse, a, words):
         ss.Transformation(f, inverse, 0.5, a)
 
 
-@pytest.mark.parametrize("m", [ss.Root(4, 0.5), ss.Log(0.5), ss.Transformation(np.log1p, np.expm1, 0.5, 0)])
+@pytest.mark.parametrize(
+    "m", [ss.Root(k=4, sigma=0.5), ss.Log(sigma=0.5), ss.Transformation(np.log1p, np.expm1, 0.5, 0)]
+)
 def test_negative_and_broken_queries(m):
     for ask in (m.variance, m.std, m.bias, m.transform, m.prediction_interval, m.coverage):
         with pytest.raises(ss.ParameterError, match=r"q must be finite and >= 0, got -1\.0"):
@@ -221,31 +223,31 @@ def test_own_estimator_with_a_large_bias_keeps_its_std():
 
 def test_medians_with_a_far_offset_or_a_large_scale():
     # (v)₊ of a standard normal v has the variance 1/2 − 1/(2π)
-    m = ss.Root(1, 1e-6, a=1e9, estimator="median")
+    m = ss.Root(k=1, sigma=1e-6, a=1e9, estimator="median")
     assert m.std(0) == pytest.approx(1e-6 * math.sqrt(0.5 - 0.5 / math.pi), rel=1e-9)
     for sigma in (18.0, 25.0):
         # far out the cut at 0 does not matter: E e^(2v) = e^(2σ²)
-        assert math.log(ss.Log(sigma, estimator="median").std(0.0)) == pytest.approx(sigma**2, rel=1e-3)
+        assert math.log(ss.Log(sigma=sigma, estimator="median").std(0.0)) == pytest.approx(sigma**2, rel=1e-3)
 
 
 def test_large_k_and_extreme_scales():
-    assert ss.Root(1, 1.0).std(1e200) == 1.0
-    assert ss.Root(2, 1e-6).std(1e308) == pytest.approx(2e-6 * 1e154, rel=1e-12)
-    assert math.log(ss.Log(27.0).std(1.0)) == pytest.approx(27**2 / 2 + math.log(2), rel=1e-12)
-    assert ss.Root(18, 1e9).variance_estimate(1e10) > 0
-    assert ss.Log(1e200).std(3) == math.inf
-    m = ss.Root(200, 1e-4)
+    assert ss.Root(k=1, sigma=1.0).std(1e200) == 1.0
+    assert ss.Root(k=2, sigma=1e-6).std(1e308) == pytest.approx(2e-6 * 1e154, rel=1e-12)
+    assert math.log(ss.Log(sigma=27.0).std(1.0)) == pytest.approx(27**2 / 2 + math.log(2), rel=1e-12)
+    assert ss.Root(k=18, sigma=1e9).variance_estimate(1e10) > 0
+    assert ss.Log(sigma=1e200).std(3) == math.inf
+    m = ss.Root(k=200, sigma=1e-4)
     assert math.isfinite(m.std(1e6))
     assert m.policy(1e6) > 0
-    assert ss.Root(4, 1e-3).std(1e15) == pytest.approx(4 * 1e-3 * (1e15) ** 0.75, rel=1e-6)
-    assert ss.Log(40.0).std(1.0) == math.inf
-    assert ss.Root(3, 1e-6).std([0.0, 1e15]) == pytest.approx([math.sqrt(6) * 1e-18, 3 * 1e-6 * 1e10], rel=1e-6)
+    assert ss.Root(k=4, sigma=1e-3).std(1e15) == pytest.approx(4 * 1e-3 * (1e15) ** 0.75, rel=1e-6)
+    assert ss.Log(sigma=40.0).std(1.0) == math.inf
+    assert ss.Root(k=3, sigma=1e-6).std([0.0, 1e15]) == pytest.approx([math.sqrt(6) * 1e-18, 3 * 1e-6 * 1e10], rel=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 4, 49, 50, 51, 60, 200])
 def test_coefficients_of_the_variance_are_exact(k):
     """C(k, i)²·(k − i)!, against whole numbers; up to 50 the logarithm is that of the exact number."""
-    found = ss.Root(k, 1.0)._log_coefficients()
+    found = ss.Root(k=k, sigma=1.0)._log_coefficients()
     exact = [math.log(math.comb(k, i) ** 2 * math.factorial(k - i)) for i in range(k)]
     assert found == pytest.approx(exact, rel=1e-15 if k <= 50 else 1e-12, abs=0 if k <= 50 else 1e-10)
 
@@ -253,7 +255,7 @@ def test_coefficients_of_the_variance_are_exact(k):
 @pytest.mark.parametrize("k", [2, 5, 60])
 def test_variances_of_large_roots_are_those_of_exact_arithmetic(k):
     """Σ C(k, i)²·(k − i)!·σ^(2(k−i))·v^(2i), and its unbiased estimate at He_2i's known value at 0."""
-    m, v = ss.Root(k, 0.5), Fraction(3, 2)
+    m, v = ss.Root(k=k, sigma=0.5), Fraction(3, 2)
     terms = [math.comb(k, i) ** 2 * math.factorial(k - i) * Fraction(1, 2) ** (2 * (k - i)) for i in range(k)]
     true = sum(term * v ** (2 * i) for i, term in enumerate(terms))
     assert m.variance(float(v**k)) == pytest.approx(float(true), rel=1e-9)
@@ -266,7 +268,7 @@ def test_variances_of_large_roots_are_those_of_exact_arithmetic(k):
 @pytest.mark.parametrize("sigma", [1e-7, 0.01, 0.99, 1.0, 1.01, 1.5, 2.5])
 def test_median_moments_of_the_log_do_not_cancel(sigma):
     """Both ways to compute them, by quadrature and in closed form, against a sum over the noise."""
-    m, n = ss.Log(sigma, a=3, estimator="median"), np.linspace(-20, 20, 400_001)
+    m, n = ss.Log(sigma=sigma, a=3, estimator="median"), np.linspace(-20, 20, 400_001)
     weights = np.exp(-(n**2) / 2) / np.exp(-(n**2) / 2).sum()
     for q in (0.0, 1.0, 50.0):
         error = np.maximum((q + 3) * np.expm1(sigma * n), -q)

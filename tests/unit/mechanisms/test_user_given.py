@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import slowscale as ss
-from slowscale.formulas import probes
+from slowscale.core.formulas import probes
 from slowscale.mechanisms.user_given import _turning_points
 
 
@@ -24,7 +24,7 @@ def hermite(k, sigma):
 @pytest.mark.parametrize("sigma", [0.2, 1.0, 6.0])
 def test_an_estimator_with_turning_points_is_treated_like_that_of_a_root(k, sigma):
     own = ss.Transformation(lambda x: x ** (1 / k), lambda v: v**k, sigma, 0, estimator=hermite(k, sigma))
-    root = ss.Root(k, sigma)
+    root = ss.Root(k=k, sigma=sigma)
     for v in (0.0, 0.4, 1.1, 2.6):
         q = (sigma * v) ** k
         # a turning point that is found to 1e-9 changes the estimate there by its square

@@ -18,10 +18,10 @@ RATIOS = log_uniform(1e-8, 1e12)
 
 @settings(max_examples=150)
 @given(noise=polylogs(ExponentialPolylogNoise), ratio=RATIOS)
-@example(noise=ExponentialPolylogNoise(0.02, p=6), ratio=1e4)
-@example(noise=ExponentialPolylogNoise(50, p=6), ratio=1e-3)
-@example(noise=ExponentialPolylogNoise(0.02, p=1.3), ratio=1e12)
-@example(noise=ExponentialPolylogNoise(0.3, p=1.15), ratio=1e-3)
+@example(noise=ExponentialPolylogNoise(d=0.02, p=6), ratio=1e4)
+@example(noise=ExponentialPolylogNoise(d=50, p=6), ratio=1e-3)
+@example(noise=ExponentialPolylogNoise(d=0.02, p=1.3), ratio=1e12)
+@example(noise=ExponentialPolylogNoise(d=0.3, p=1.15), ratio=1e-3)
 def test_polylog(noise, ratio):
     z = noise.sigma * ratio
     check_tail(noise, z, arb.polylog_tail(noise, z))
@@ -31,8 +31,8 @@ def test_polylog(noise, ratio):
 
 @settings(max_examples=60)
 @given(noise=polylogs(ExponentialPolylogNoise), order=st.sampled_from([1, 2, 4, 6]))
-@example(noise=ExponentialPolylogNoise(0.113), order=4)
-@example(noise=ExponentialPolylogNoise(1000.0), order=2)
+@example(noise=ExponentialPolylogNoise(d=0.113), order=4)
+@example(noise=ExponentialPolylogNoise(d=1000.0), order=2)
 def test_polylog_moments(noise, order):
     value = noise.absolute_moment(order)
     assume(noise.p > 1 and value < math.inf)
@@ -40,15 +40,15 @@ def test_polylog_moments(noise, order):
 
 
 def test_moments_beyond_floats_are_infinite_and_scales_count():
-    assert ExponentialPolylogNoise(0.02, p=1.4).var() == math.inf
-    assert ExponentialPolylogNoise(0.001).std() == math.inf
-    small = ExponentialPolylogNoise(0.001, sigma=1e-250)
+    assert ExponentialPolylogNoise(d=0.02, p=1.4).var() == math.inf
+    assert ExponentialPolylogNoise(d=0.001).std() == math.inf
+    small = ExponentialPolylogNoise(d=0.001, sigma=1e-250)
     assert arb.relative_error(small.std(), arb.polylog_absolute_moment(small, 2).sqrt()) < ACCURACY
 
 
 @settings(max_examples=150)
 @given(noise=instances(GeneralizedGaussianNoise), ratio=RATIOS)
-@example(noise=GeneralizedGaussianNoise(1, 0.001), ratio=1e12)
+@example(noise=GeneralizedGaussianNoise(sigma=1, p=0.001), ratio=1e12)
 def test_generalized_gaussian(noise, ratio):
     check_tail(noise, noise.sigma * ratio, arb.power_tail(noise, noise.sigma * ratio))
 

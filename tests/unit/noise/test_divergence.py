@@ -6,7 +6,8 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from helpers.exact_divergence import exact_loss
+from flint import arb, ctx
+from helpers.exact_divergence import BITS, drop_of, exact_log_peak, exact_loss
 
 from slowscale.noise import (
     ArsinhNormalNoise,
@@ -15,7 +16,18 @@ from slowscale.noise import (
     PointsNoise,
     ProductNoise,
 )
-from slowscale.noise.divergence import FIRST_ORDER, _Cells, _log_g, far_end, tight_loss
+from slowscale.noise.divergence import (
+    EXPONENT_ROUNDING,
+    FIRST_ORDER,
+    NORMALISING_ERROR,
+    _Cells,
+    _Integrals,
+    _log_g,
+    _log_sum,
+    _Orders,
+    far_end,
+    tight_loss,
+)
 
 CLOSE = 1e-3  # the promised precision of a single value
 
@@ -25,22 +37,24 @@ def random_noises(rng, count):
     for i in range(count):
         sigma = float(rng.choice([1.0, 0.02, 37.5]))
         if i % 6 == 0:
-            yield GeneralizedGaussianNoise(sigma, float(rng.uniform(0.1, 1)))
+            yield GeneralizedGaussianNoise(sigma=sigma, p=float(rng.uniform(0.1, 1)))
         elif i % 6 == 1:
-            yield ArsinhNormalNoise(sigma, float(np.exp(rng.uniform(np.log(0.1), np.log(4)))))
+            yield ArsinhNormalNoise(scale=sigma, shape=float(np.exp(rng.uniform(np.log(0.1), np.log(4)))))
         elif i % 6 == 2:
             sizes = np.cumprod(np.exp(rng.uniform(0.5, 6, 3)))
             powers = np.cumsum(np.diff(np.log(sizes)) * np.sort(rng.uniform(0.2, 1, 2))[::-1])
             losses = float(rng.uniform(0.05, 2)) * np.exp(np.append(0, powers))
-            yield PointsNoise(list(zip(sizes.tolist(), losses.tolist(), strict=True)), sigma)
+            yield PointsNoise(list(zip(sizes.tolist(), losses.tolist(), strict=True)), sigma=sigma)
         elif i % 6 == 3:
-            first = GeneralizedGaussianNoise(sigma, float(rng.uniform(0.2, 1)))
-            yield ProductNoise(((2, first), (1, ExponentialPolylogNoise(float(rng.uniform(0.1, 2)), 3 * sigma))))
+            first = GeneralizedGaussianNoise(sigma=sigma, p=float(rng.uniform(0.2, 1)))
+            yield ProductNoise(
+                ((2, first), (1, ExponentialPolylogNoise(d=float(rng.uniform(0.1, 2)), sigma=3 * sigma)))
+            )
         else:
             p = (1.0, 2.0, 3.0, float(rng.uniform(1.2, 4)))[i // 2 % 4]
             d = float(np.exp(rng.uniform(np.log(0.1), np.log(4)))) + (1.5 if p == 1 else 0)
             a = math.exp(p - 1) * float(rng.uniform(1.01, 5))
-            yield ExponentialPolylogNoise(d, sigma, a, p)
+            yield ExponentialPolylogNoise(d=d, sigma=sigma, a=a, p=p)
 
 
 def cases():
@@ -51,9 +65,9 @@ def cases():
     points = [(1.0, 0.0103018064), (1.32759482687504, 0.01284849792), (132.759482687504, 0.11014221700)]
     yield PointsNoise(points), 0.09601108300858555
     # The ends of the range.
-    yield GeneralizedGaussianNoise(1, 0.5), 1e-9
-    yield ExponentialPolylogNoise(0.2), 1e-9
-    yield ExponentialPolylogNoise(0.4), 1e15
+    yield GeneralizedGaussianNoise(sigma=1, p=0.5), 1e-9
+    yield ExponentialPolylogNoise(d=0.2), 1e-9
+    yield ExponentialPolylogNoise(d=0.4), 1e15
 
 
 @pytest.mark.parametrize(("noise", "influence"), cases())
@@ -66,7 +80,7 @@ def test_the_bounds_enclose_the_loss_at_50_digits(noise, influence):
 
 
 def test_the_bounds_notice_a_scale_that_is_half_a_per_cent_wrong():
-    noise = GeneralizedGaussianNoise(1, 0.5)
+    noise = GeneralizedGaussianNoise(sigma=1, p=0.5)
     wrong = tight_loss(dataclasses.replace(noise, sigma=1.005), 3.0)
     assert wrong.upper < exact_loss(noise, 3.0, wrong.order)
 
@@ -81,7 +95,7 @@ def laplace_loss(influence, order):
 
 @pytest.mark.parametrize("influence", [1e-9, 1e-4, 0.1, 1.0, 5.0, 200.0, 1e6, 1e15])
 def test_laplace_has_its_known_divergence(influence):
-    found = tight_loss(GeneralizedGaussianNoise(1, 1), influence)
+    found = tight_loss(GeneralizedGaussianNoise(sigma=1, p=1), influence)
     largest = influence - 1 + math.exp(-influence) if influence > 0.01 else laplace_loss(influence, 1 + 1e-12)
     assert largest * (1 - 1e-9) <= found.upper <= largest * (1 + CLOSE)
     orders = 1 + np.geomspace(1e-6, 1e4 / min(influence, 1), 60)
@@ -91,8 +105,8 @@ def test_laplace_has_its_known_divergence(influence):
 def test_the_losses_of_the_design_notes():
     """The values of float quadrature for the paper's two calibrations to cattle (mathematics, 4)."""
     notes = [
-        (GeneralizedGaussianNoise(658, 0.5), {100: 0.00535, 1_000: 0.126, 10_200: 1.954}),
-        (ExponentialPolylogNoise(0.113), {100: 0.508, 10_200: 6.766, 1_341_000: 19.64}),
+        (GeneralizedGaussianNoise(sigma=658, p=0.5), {100: 0.00535, 1_000: 0.126, 10_200: 1.954}),
+        (ExponentialPolylogNoise(d=0.113), {100: 0.508, 10_200: 6.766, 1_341_000: 19.64}),
     ]
     for noise, losses in notes:
         for influence, loss in losses.items():
@@ -102,16 +116,16 @@ def test_the_losses_of_the_design_notes():
 @pytest.mark.parametrize(
     "noise",
     [
-        GeneralizedGaussianNoise(1, 0.02),
-        GeneralizedGaussianNoise(1, 0.05),
-        ExponentialPolylogNoise(1.5, a=1e100, p=1),
-        GeneralizedGaussianNoise(1, 0.3),
-        ExponentialPolylogNoise(0.02),
-        ExponentialPolylogNoise(50, p=1),
-        ExponentialPolylogNoise(10, p=4),
-        ExponentialPolylogNoise(1.2, p=1),
-        ArsinhNormalNoise(1, 0.1),
-        ArsinhNormalNoise(1, 6),
+        GeneralizedGaussianNoise(sigma=1, p=0.02),
+        GeneralizedGaussianNoise(sigma=1, p=0.05),
+        ExponentialPolylogNoise(d=1.5, a=1e100, p=1),
+        GeneralizedGaussianNoise(sigma=1, p=0.3),
+        ExponentialPolylogNoise(d=0.02),
+        ExponentialPolylogNoise(d=50, p=1),
+        ExponentialPolylogNoise(d=10, p=4),
+        ExponentialPolylogNoise(d=1.2, p=1),
+        ArsinhNormalNoise(scale=1, shape=0.1),
+        ArsinhNormalNoise(scale=1, shape=6),
         PointsNoise([(1e-3, 1e-4), (1, 0.05), (1e3, 10), (1e6, 11)]),
     ],
 )
@@ -125,7 +139,9 @@ def test_the_bounds_stay_close_at_extreme_parameters(noise):
         previous = found.lower
 
 
-@pytest.mark.parametrize("noise", [GeneralizedGaussianNoise(2, 0.35), ExponentialPolylogNoise(0.7, 3, 9, 2.5)])
+@pytest.mark.parametrize(
+    "noise", [GeneralizedGaussianNoise(sigma=2, p=0.35), ExponentialPolylogNoise(d=0.7, sigma=3, a=9, p=2.5)]
+)
 def test_the_hooks_of_the_noise_are_right(noise):
     """The rise of the log-density, and bounds on its derivatives, against 50 digits."""
 
@@ -166,3 +182,102 @@ def test_split_cells_keep_their_ends():
     ends = cells.split(np.array([5, 2, 3]))
     assert set(t) <= set(ends)
     assert ends.size == 1 + 1 + 2 + 3  # the first cell is not split
+
+
+EXTREME = [
+    GeneralizedGaussianNoise(sigma=1, p=0.02),
+    ExponentialPolylogNoise(d=10, p=4),
+    ArsinhNormalNoise(scale=1, shape=6),
+]
+
+
+@pytest.fixture
+def arb_digits():
+    before, ctx.prec = ctx.prec, BITS
+    yield
+    ctx.prec = before
+
+
+def test_the_noise_keeps_its_promises_on_rounding(arb_digits):
+    """The bounds rest on them: relative errors of the drop and of its rises, and the error of ln p(0)."""
+    rng = np.random.default_rng(7)
+    for noise in [*random_noises(rng, 12), *EXTREME]:
+        drop = drop_of(noise)
+        z = noise.sigma * np.exp(rng.uniform(np.log(1e-14), np.log(1e18), 12))
+        t = z * np.exp(rng.uniform(np.log(1e-16), np.log(1e16), 12))
+        for at, step, fall, rise in zip(z, t, noise._drop(z), noise._drop_rise(z, t), strict=True):
+            true_fall = drop(arb(at))
+            true_rise = drop(arb(at) + arb(step)) - true_fall
+            assert abs(float((arb(fall) - true_fall) / true_fall)) <= EXPONENT_ROUNDING
+            assert abs(float((arb(rise) - true_rise) / true_rise)) <= EXPONENT_ROUNDING
+        assert abs(noise._log_peak - exact_log_peak(noise)) <= NORMALISING_ERROR / 4
+
+
+@pytest.mark.parametrize("height", [0.0, -700.0, 3e5])
+def test_sums_of_many_terms_have_a_bound_on_their_rounding(height):
+    terms = height + np.random.default_rng(3).uniform(-30, 0, (2, 40_000))
+    terms[0] = height
+    logs, rounding = _log_sum([terms[:, :100], terms[:, 100:]])
+    truth = [math.log(math.fsum(np.exp(row - height))) for row in terms]
+    assert (np.abs(logs - height - truth) <= rounding).all()
+    assert (rounding < 4e-10).all()
+    assert _log_sum([np.full((1, 3), -np.inf)])[0][0] == -np.inf
+    # Terms that are added one by one to a large logarithm lose more digits than are allowed for the density.
+    assert not height or np.abs(np.logaddexp.reduce(terms, axis=1) - height - truth).max() > NORMALISING_ERROR
+
+
+@pytest.mark.parametrize(("p", "influence", "last"), [(0.5, 0.1, 16.0), (0.3, 1e-4, 256.0), (0.3, 1.0, 16.0)])
+def test_orders_beyond_the_last_one_are_bounded_by_the_largest_loss(p, influence, last):
+    """With few orders, the supremum lies beyond them; the slope there is the largest L, and a quarter is too little."""
+    noise = GeneralizedGaussianNoise(sigma=1, p=p)
+    truth = tight_loss(noise, influence)
+    assert truth.order > 1 + last
+    integrals = _Integrals(noise, influence, far_end(noise))
+    orders = _Orders.of(integrals, np.array([FIRST_ORDER, last]))
+    assert truth.lower <= orders.suprema()[0][-1] <= 2 * truth.lower
+    orders.largest /= 4
+    assert orders.suprema()[0][-1] < truth.lower
+
+
+@pytest.mark.parametrize("noise", [*random_noises(np.random.default_rng(5), 6), ArsinhNormalNoise(scale=2, shape=0.3)])
+def test_no_loss_is_larger_than_the_largest(noise):
+    rng = np.random.default_rng(1)
+    for ratio in (1e-9, 0.3, 1e5):
+        influence = noise.sigma * ratio
+        largest = _Integrals(noise, influence, far_end(noise)).largest
+        t = noise.sigma * np.exp(rng.uniform(-30, 30, 1000))
+        assert noise._drop_rise(t, np.full_like(t, influence)).max() <= largest
+        assert largest <= noise._pure_loss(np.array([influence]))[0] * 1.2
+
+
+def test_bounds_that_are_not_convex_are_not_made_smaller():
+    """ψ(x) = x² is convex. Loose bounds on it are not, and then the line through two of them may pass above 0 at 0."""
+    x = np.array([0.5, 1.0, 2.0, 4.0])
+    loose = x**2 * np.array([1.0, 3.9, 1.01, 1.0])
+    orders = _Orders(lambda x: x, 100.0, x, np.log(np.expm1(loose)))
+    assert (orders.psi >= x**2 * (1 - 1e-12)).all()
+    assert (np.diff(orders.psi / x) >= 0).all()
+    bounds, _ = orders.suprema()
+    for low, high, bound in zip([0, *x], [*x, 1e3], bounds, strict=True):
+        between = np.linspace(low, high, 1001)[1:]
+        assert (between / (between + 1)).max() <= bound * (1 + 1e-12)
+    # Here the line through the second and the third bound would pass above 0 at 0.
+    flat = _Orders(lambda x: x, 0.0, x, np.log(np.expm1(np.array([0.5, 1.0, 1.2, 4.0]))))
+    flat.largest = 2.0
+    assert flat.psi.tolist() == pytest.approx([0.3, 0.6, 1.2, 4.0])
+
+
+@pytest.mark.parametrize("influence", [1e-12, 0.3, 9.0, 10.0 - 1e-15, 10.0, 10.0 + 1e-14, 17.0, 999.9999999999999])
+def test_a_kink_lies_in_a_narrow_cell_without_bounds_on_derivatives(influence):
+    """Rounding moves κ − Δ: no other cell may have the kink in it, nor at its end."""
+    noise = PointsNoise([(10.0, 0.1), (1000.0, 2.0), (1e6, 8.0)])
+    integrals = _Integrals(noise, influence, far_end(noise))
+    for side, cells in zip((-1, 1), integrals._cells, strict=True):
+        t = cells.t
+        for kink in noise._kinks:
+            # The places t at which z or z − Δ is at a kink: z = −t on the one side, and t on the other.
+            for place in (mpmath.mpf(kink), side * (mpmath.mpf(influence) - mpmath.mpf(kink))):
+                inside = [i for i in range(t.size - 1) if t[i] <= place <= t[i + 1]]
+                flat = (cells.upper[0] == cells.upper[1]) & (cells.density_gap < np.inf)
+                assert all(flat[i] for i in inside)
+                assert len(inside) <= 1

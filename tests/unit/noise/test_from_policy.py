@@ -10,7 +10,7 @@ from helpers.strategies import drawn_curves, log_uniform
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 from slowscale.noise import ExponentialPolylogNoise, GeneralizedGaussianNoise, PointsNoise, ProductNoise
 
 ACCURACY = 1e-11
@@ -110,9 +110,11 @@ def test_concave_from_the_last_rise_of_the_exponent():
 
 
 PRODUCTS = [
-    ProductNoise(((1, GeneralizedGaussianNoise(30, 0.5)), (2, ExponentialPolylogNoise(0.3, 100)))),
-    ProductNoise(((1, PointsNoise([(10, 0.1), (100, 0.8), (1e4, 3)])), (3, ExponentialPolylogNoise(1.2, 30, p=1)))),
-    ProductNoise(((2, PointsNoise([(5, 0.1), (1e3, 2)])), (1, GeneralizedGaussianNoise(7, 0.2)))),
+    ProductNoise(((1, GeneralizedGaussianNoise(sigma=30, p=0.5)), (2, ExponentialPolylogNoise(d=0.3, sigma=100)))),
+    ProductNoise(
+        ((1, PointsNoise([(10, 0.1), (100, 0.8), (1e4, 3)])), (3, ExponentialPolylogNoise(d=1.2, sigma=30, p=1)))
+    ),
+    ProductNoise(((2, PointsNoise([(5, 0.1), (1e3, 2)])), (1, GeneralizedGaussianNoise(sigma=7, p=0.2)))),
 ]
 
 
@@ -144,7 +146,11 @@ def test_products_against_quadrature(noise):
 
 
 def test_a_product_of_one_factor_is_that_factor():
-    for factor in (GeneralizedGaussianNoise(3, 0.4), ExponentialPolylogNoise(0.5, 2), ExponentialPolylogNoise(5, p=1)):
+    for factor in (
+        GeneralizedGaussianNoise(sigma=3, p=0.4),
+        ExponentialPolylogNoise(d=0.5, sigma=2),
+        ExponentialPolylogNoise(d=5, p=1),
+    ):
         noise = ProductNoise(((1, factor),))
         z = factor.isf(np.array([0.4, 0.1, 1e-3, 1e-9]))
         assert noise.sf(z) == pytest.approx(factor.sf(z), rel=1e-11)

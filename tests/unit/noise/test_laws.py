@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 
 probabilities = st.floats(1e-6, 0.49)
@@ -90,8 +90,8 @@ def test_ends_and_middle(noise):
 @pytest.mark.parametrize("order", [1, 2, 3, 4, 5, 6])
 def test_polylog_moments_exist_iff_d_is_large_enough(order):
     """p = 1: E|Z|^m is finite iff d > m + 1 (erratum E14 for the odd ones)."""
-    beyond = ExponentialPolylogNoise(order + 1.001, p=1)
-    short = ExponentialPolylogNoise(order + 1.0, p=1)
+    beyond = ExponentialPolylogNoise(d=order + 1.001, p=1)
+    short = ExponentialPolylogNoise(d=order + 1.0, p=1)
     assert math.isfinite(beyond.absolute_moment(order))
     assert short.absolute_moment(order) == math.inf
     if order % 2:
@@ -102,31 +102,33 @@ def test_polylog_moments_exist_iff_d_is_large_enough(order):
 
 
 def test_extreme_shapes_end():
-    assert ExponentialPolylogNoise(1, p=100).std() > 0
-    assert ExponentialPolylogNoise(2, p=1.0001).std() == math.inf
-    assert ExponentialPolylogNoise(1e250).std() == pytest.approx(math.e / 2**0.5 * 1e-250, rel=1e-6)
-    assert GaussianNoise(1e-6).sf(1e308) == 0
+    assert ExponentialPolylogNoise(d=1, p=100).std() > 0
+    assert ExponentialPolylogNoise(d=2, p=1.0001).std() == math.inf
+    assert ExponentialPolylogNoise(d=1e250).std() == pytest.approx(math.e / 2**0.5 * 1e-250, rel=1e-6)
+    assert GaussianNoise(sigma=1e-6).sf(1e308) == 0
 
 
 def test_log_versions_go_far_beyond_the_smallest_float():
-    assert GaussianNoise(1).logsf(1e6) == pytest.approx(-5e11, rel=1e-9)
-    assert GeneralizedGaussianNoise(1, 1).logsf(1e6) == pytest.approx(-1e6 - math.log(2), rel=1e-15)
-    assert GeneralizedGaussianNoise(1, 0.5).logsf(1e12) == pytest.approx(math.log1p(1e6) - 1e6 - math.log(2), rel=1e-14)
-    assert -1e300 < ExponentialPolylogNoise(50, p=6).logsf(1e300) < -1e12
+    assert GaussianNoise(sigma=1).logsf(1e6) == pytest.approx(-5e11, rel=1e-9)
+    assert GeneralizedGaussianNoise(sigma=1, p=1).logsf(1e6) == pytest.approx(-1e6 - math.log(2), rel=1e-15)
+    assert GeneralizedGaussianNoise(sigma=1, p=0.5).logsf(1e12) == pytest.approx(
+        math.log1p(1e6) - 1e6 - math.log(2), rel=1e-14
+    )
+    assert -1e300 < ExponentialPolylogNoise(d=50, p=6).logsf(1e300) < -1e12
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: GaussianNoise(0), "sigma must be a finite number > 0, got 0"),
-        (lambda: GeneralizedGaussianNoise(1, 1.5), "p must be a finite number > 0 and <= 1, got 1.5"),
-        (lambda: ExponentialPolylogNoise(1, p=1), "d must be > 1 when p = 1, got 1"),
-        (lambda: ExponentialPolylogNoise(1, a=2), "a must be at least e\\*\\*\\(p - 1\\) = 2.71828 for p = 2, got 2"),
-        (lambda: ExponentialPolylogNoise(0.02, p=1.01), "no computer can represent"),
-        (lambda: ExponentialPolylogNoise(1, p=800), "p must be below 710"),
-        (lambda: GaussianNoise(1).isf(1.1), "q must be a probability between 0 and 1, got 1.1"),
-        (lambda: GaussianNoise(1).moment(-1), "order must be a whole number >= 0, got -1"),
-        (lambda: GaussianNoise(1).pdf(math.nan), "z must be a number, got nan"),
+        (lambda: GaussianNoise(sigma=0), "sigma must be a finite number > 0, got 0"),
+        (lambda: GeneralizedGaussianNoise(sigma=1, p=1.5), "p must be a finite number > 0 and <= 1, got 1.5"),
+        (lambda: ExponentialPolylogNoise(d=1, p=1), "d must be > 1 when p = 1, got 1"),
+        (lambda: ExponentialPolylogNoise(d=1, a=2), "a must be at least e\\*\\*\\(p - 1\\) = 2.71828 for p = 2, got 2"),
+        (lambda: ExponentialPolylogNoise(d=0.02, p=1.01), "no computer can represent"),
+        (lambda: ExponentialPolylogNoise(d=1, p=800), "p must be below 710"),
+        (lambda: GaussianNoise(sigma=1).isf(1.1), "q must be a probability between 0 and 1, got 1.1"),
+        (lambda: GaussianNoise(sigma=1).moment(-1), "order must be a whole number >= 0, got -1"),
+        (lambda: GaussianNoise(sigma=1).pdf(math.nan), "z must be a number, got nan"),
     ],
 )
 def test_bad_input_is_named(make, words):
@@ -136,7 +138,7 @@ def test_bad_input_is_named(make, words):
 
 def test_offsets_that_fall_short_of_the_theorem_by_rounding_only_are_moved_up():
     """`math.e` is less than e; the density would not be log-convex at 0."""
-    noise = ExponentialPolylogNoise(1, a=math.e)
-    assert noise == ExponentialPolylogNoise(1)
+    noise = ExponentialPolylogNoise(d=1, a=math.e)
+    assert noise == ExponentialPolylogNoise(d=1)
     assert noise.a > math.e
     assert math.log(noise.a) >= 1

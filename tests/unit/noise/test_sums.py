@@ -11,16 +11,18 @@ from slowscale.noise import sums
 from slowscale.noise.sums import _Cells, chernoff_width, sum_half_widths, uniform_transform
 
 NOISES = {
-    "gaussian": ss.Gaussian(7).noise,
-    "laplace": ss.GeneralizedGaussian(4, 1).noise,
-    "generalized gaussian": ss.GeneralizedGaussian(0.6, 0.5).noise,
-    "polylog": ss.ExponentialPolylog(0.6).noise,
-    "polylog 3": ss.ExponentialPolylog(0.4, p=3).noise,
-    "pareto": ss.ExponentialPolylog(3.2, p=1).noise,
-    "arsinh-normal": ss.ArsinhNormal(3, 1.2).noise,
+    "gaussian": ss.Gaussian(sigma=7).noise,
+    "laplace": ss.GeneralizedGaussian(sigma=4, p=1).noise,
+    "generalized gaussian": ss.GeneralizedGaussian(sigma=0.6, p=0.5).noise,
+    "polylog": ss.ExponentialPolylog(d=0.6).noise,
+    "polylog 3": ss.ExponentialPolylog(d=0.4, p=3).noise,
+    "pareto": ss.ExponentialPolylog(d=3.2, p=1).noise,
+    "arsinh-normal": ss.ArsinhNormal(scale=3, shape=1.2).noise,
     "points": ss.FromPolicy([(1, 0.5), (20, 5), (1000, 12)]).noise,
-    "product": ss.FromPolicy(ss.ExponentialPolylog(0.3).pure_policy + ss.GeneralizedGaussian(5, 0.5).pure_policy).noise,
-    "narrow": ss.Gaussian(0.3).noise,
+    "product": ss.FromPolicy(
+        ss.ExponentialPolylog(d=0.3).pure_policy + ss.GeneralizedGaussian(sigma=5, p=0.5).pure_policy
+    ).noise,
+    "narrow": ss.Gaussian(sigma=0.3).noise,
 }
 FAR = 2**15
 
@@ -60,7 +62,7 @@ def test_rounded_noise_against_brute_force(name):
 @pytest.mark.parametrize("level", [0.5, 0.95, 1 - 1e-6])
 def test_gaussian_noise_has_a_closed_form(count, level):
     exact = 3 * math.sqrt(count) * stats.norm.isf((1 - level) / 2)
-    found = sum_half_widths(ss.Gaussian(3).noise, [count], level)[count]
+    found = sum_half_widths(ss.Gaussian(sigma=3).noise, [count], level)[count]
     assert exact <= found <= exact * 1.002
 
 
@@ -68,14 +70,14 @@ def test_gaussian_noise_has_a_closed_form(count, level):
 def test_rounded_gaussian_noise_on_coarser_cells(count):
     """A unit much finer than the noise: cells of many units, against the closed form."""
     exact = 1e7 * math.sqrt(count) * stats.norm.isf(0.025)
-    found = sum_half_widths(ss.Gaussian(1e7).noise, [count], 0.95, 1.0)[count]
+    found = sum_half_widths(ss.Gaussian(sigma=1e7).noise, [count], 0.95, 1.0)[count]
     assert exact - 1 <= found <= exact * 1.001
     assert found == int(found)
 
 
 def test_laplace_noise_has_a_closed_form():
     """The density of a sum of two Laplace variables is (1 + |x|)·exp(−|x|)/4."""
-    x = sum_half_widths(ss.GeneralizedGaussian(1, 1).noise, [2], 0.95)[2]
+    x = sum_half_widths(ss.GeneralizedGaussian(sigma=1, p=1).noise, [2], 0.95)[2]
     assert 0.95 <= 1 - math.exp(-x) * (1 + x / 2) <= 0.95001
 
 
@@ -108,7 +110,7 @@ def test_noise_that_is_left_out_hardly_matters(name, monkeypatch):
 
 def test_noise_without_a_variance():
     """P(|Z| > z) = 1/√(1 + z): a sum of n is near n² times a stable variable, so quantiles grow with n²."""
-    found = sum_half_widths(ss.ExponentialPolylog(1.5, p=1).noise, [100, 10_000, 10**6], 0.95)
+    found = sum_half_widths(ss.ExponentialPolylog(d=1.5, p=1).noise, [100, 10_000, 10**6], 0.95)
     assert found[10_000] / found[100] == pytest.approx(1e4, rel=0.01)
     assert found[10**6] / found[10_000] == pytest.approx(1e4, rel=0.01)
 
@@ -127,7 +129,7 @@ def test_one_noise_has_its_own_quantile():
 
 
 def test_many_numbers_are_rounded_up():
-    noise = ss.Gaussian(1).noise
+    noise = ss.Gaussian(sigma=1).noise
     counts = range(1, 1500)
     found = sum_half_widths(noise, counts, 0.95)
     assert list(found) == list(counts)
@@ -142,7 +144,7 @@ def test_a_level_beyond_floats(count, unit):
     """Chernoff's bound is used, which is wider by less than a third."""
     level = 1 - 1e-13
     exact = 100 * math.sqrt(count) * stats.norm.isf((1 - level) / 2)
-    assert exact - 1 <= sum_half_widths(ss.Gaussian(100).noise, [count], level, unit)[count] <= 1.3 * exact
+    assert exact - 1 <= sum_half_widths(ss.Gaussian(sigma=100).noise, [count], level, unit)[count] <= 1.3 * exact
 
 
 @pytest.mark.parametrize("name", ["laplace", "generalized gaussian", "pareto", "points"])
@@ -167,7 +169,7 @@ def test_the_whole_number_nearest_to_a_sum_of_uniform_variables(count):
 
 def test_what_the_period_counts_twice_is_bounded():
     """Chernoff's bound against the exact probability, for a period that is much too short."""
-    cells = _Cells(ss.Gaussian(10).noise, 1.0, 8, 100, 1.0, True)
+    cells = _Cells(ss.Gaussian(sigma=10).noise, 1.0, 8, 100, 1.0, True)
     start = 2 * cells._size - 2 * cells.half
     for count in (5, 20, 50):
         exact = 2 * stats.norm.sf(start / 10 / math.sqrt(count) / 1.001)
@@ -176,7 +178,7 @@ def test_what_the_period_counts_twice_is_bounded():
 
 def test_against_simulation():
     """The share of a million sums is 0.95 within 4.9 deviations (false alarms: 1e-6), and that of narrower ones not."""
-    noise = ss.ArsinhNormal(3, 1.2).noise
+    noise = ss.ArsinhNormal(scale=3, shape=1.2).noise
     half = sum_half_widths(noise, [3], 0.95)[3]
     total = np.abs(3 * np.sinh(1.2 * np.random.default_rng(1).standard_normal((10**6, 3))).sum(axis=1))
     allowed = 4.9 * math.sqrt(0.95 * 0.05 / total.size)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,7 +15,7 @@ from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curv
 from slowscale.noise.tight_curve import TightCurve, _corners, build_curve, merged
 
 ROUGH = 0.2  # curves of this precision are quick to compute
-NOISE = ExponentialPolylogNoise(0.5)
+NOISE = ExponentialPolylogNoise(d=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,8 @@ def folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("noise", "precision"),
-    [(NOISE, ROUGH), (GeneralizedGaussianNoise(1, 0.5), ROUGH), (GeneralizedGaussianNoise(1, 1), ROUGH),
-     (ExponentialPolylogNoise(4, p=1), 0.1)],
+    [(NOISE, ROUGH), (GeneralizedGaussianNoise(sigma=1, p=0.5), ROUGH), (GeneralizedGaussianNoise(sigma=1, p=1), ROUGH),
+     (ExponentialPolylogNoise(d=4, p=1), 0.1)],
 )  # fmt: skip
 def test_a_curve_is_above_the_loss_by_at_most_its_precision(noise, precision):
     curve = tight_curve(noise, precision)
@@ -119,11 +120,10 @@ def test_a_curve_is_kept_in_a_file(folder, monkeypatch):
 
 
 @pytest.fixture
-def computed(monkeypatch):
-    """Count how often a curve is computed; each time it is the same one, given below."""
+def computed(monkeypatch, curve):
+    """Count how often a curve is computed; each time it is the same one."""
     calls = []
-    small = tight_curve(NOISE, ROUGH)
-    monkeypatch.setattr(stored_curves, "build_curve", lambda *given: calls.append(given) or small)
+    monkeypatch.setattr(stored_curves, "build_curve", lambda *given: calls.append(given) or curve)
     return calls
 
 
@@ -134,7 +134,6 @@ def change(path, **arrays):
 
 
 def test_a_damaged_or_changed_file_is_not_used(folder, computed):
-    computed.clear()
     curve = tight_curve(NOISE, ROUGH)
     (path,) = folder.glob("*.npz")
     low = dataclasses.replace(curve, log_losses=curve.log_losses - 1)
@@ -187,14 +186,86 @@ def test_no_other_curves_are_in_the_package():
 
 def test_the_curves_of_the_package_are_used(folder, monkeypatch):
     monkeypatch.setattr(stored_curves, "build_curve", None)
-    assert tight_curve(GeneralizedGaussianNoise(1, 0.5), 0.01).precision == 0.01
+    assert tight_curve(GeneralizedGaussianNoise(sigma=1, p=0.5), 0.01).precision == 0.01
     assert not folder.exists()
 
 
-def test_threads_compute_a_curve_once(folder, computed):
+def forged(noise, monkeypatch):
+    """Write a curve that is much too low into the cache, and let its bounds pass as computed."""
+    curve = stored_curves.read_curve(stored_curves.PACKAGE_FOLDER, noise, 0.01)
+    bounds = tuple(dataclasses.replace(bound, upper=bound.upper / 3) for bound in curve.bounds)
+    low = dataclasses.replace(curve, log_losses=curve.log_losses - 1, bounds=bounds)
+    stored_curves.write_curve(stored_curves.cache_folder(), noise, low)
+    monkeypatch.setattr(stored_curves, "_same_bound", lambda *_: True)
+    assert stored_curves.read_curve(stored_curves.cache_folder(), noise, 0.01) is not None
+    return curve
+
+
+def test_curves_of_the_package_come_before_the_cache(folder, monkeypatch):
+    noise = GeneralizedGaussianNoise(sigma=1, p=0.5)
+    curve = forged(noise, monkeypatch)
+    assert (tight_curve(noise, 0.01).log_losses == curve.log_losses).all()
+
+
+def give_away(place, monkeypatch):
+    """Let a file or folder belong to another user than this one and root."""
+    if os.geteuid() == 0:
+        os.chown(place, 65_534, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+
+
+DISTRUSTED = {
+    "a file that others can write": lambda path, _: path.chmod(0o606),
+    "a file that a group can write": lambda path, _: path.chmod(0o660),
+    "a folder that others can write": lambda path, _: path.parent.chmod(0o1777),
+    "a folder above that others can write": lambda path, _: path.parent.parent.chmod(0o777),
+    "a link": lambda path, _: path.rename(path.with_name("other")) and path.symlink_to("other"),
+    "a file of another user": give_away,
+    "a folder of another user": lambda path, monkeypatch: give_away(path.parent, monkeypatch),
+}
+
+
+@pytest.mark.parametrize("change", DISTRUSTED.values(), ids=DISTRUSTED)
+def test_what_others_can_change_is_not_used(folder, computed, change, monkeypatch):
+    tight_curve(NOISE, ROUGH)
+    (path,) = folder.glob("*.npz")
     stored_curves._CURVES.clear()
-    for path in folder.glob("*.npz"):
-        path.unlink()
+    tight_curve(NOISE, ROUGH)
+    assert len(computed) == 1, "the file was not used"
+    before = path.read_bytes()
+    change(path, monkeypatch)
+    stored_curves._CURVES.clear()
+    with pytest.warns(ss.CacheWarning, match=r"other users can change .*SLOWSCALE_CACHE"):
+        tight_curve(NOISE, ROUGH)
+    assert len(computed) == 2, "the file was used"
+    assert path.read_bytes() == before
+
+
+def test_the_cache_is_used_whatever_the_umask_is(folder, computed, monkeypatch):
+    monkeypatch.setenv("SLOWSCALE_CACHE", str(folder / "new" / "curves"))
+    folder.parent.chmod(0o1777)  # a folder above with the sticky bit
+    mask = os.umask(0o002)
+    try:
+        for _ in range(2):
+            stored_curves._CURVES.clear()
+            tight_curve(NOISE, ROUGH)
+    finally:
+        os.umask(mask)
+    assert len(computed) == 1
+
+
+@pytest.mark.parametrize("noise", usual_curves.USUAL, ids=str)
+def test_the_curves_of_the_package_are_at_most_one_per_cent_above(noise):
+    """The curve is the furthest above the loss at its nodes, and where it passes from group privacy to its own grid."""
+    curve = stored_curves.read_curve(stored_curves.PACKAGE_FOLDER, noise, usual_curves.PRECISION)
+    bounds = [bound for bound in curve.bounds if math.exp(curve.log_sizes[0]) <= bound.influence]
+    at, lower = (np.array([getattr(bound, name) for bound in bounds]) for name in ("influence", "lower"))
+    losses = np.minimum(curve(at), closed_bound(noise, at))
+    assert (losses / lower).max() <= 1 + usual_curves.PRECISION
+
+
+def test_threads_compute_a_curve_once(folder, computed):
     with ThreadPoolExecutor(4) as pool:
         curves = list(pool.map(lambda _: tight_curve(NOISE, ROUGH), range(4)))
     assert len(computed) == 1

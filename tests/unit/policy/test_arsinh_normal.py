@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale import arsinh
+from slowscale.noise import arsinh
 from slowscale.policy import ArsinhNormalPolicy
 
 SHAPES = [0.1, 0.4, 1.0, 1.6, 3.0, 6.0]
@@ -48,7 +48,7 @@ def exact(distance, shape):
 def test_policy_is_the_supremum_rounded_up(shape, ratio):
     with mp.workdps(60):
         truth = exact(ratio, shape)
-        excess = float(mp.mpf(ArsinhNormalPolicy(1, shape)(ratio)) / truth - 1)
+        excess = float(mp.mpf(ArsinhNormalPolicy(scale=1, shape=shape)(ratio)) / truth - 1)
     assert 0 <= excess < 2e-7
 
 
@@ -56,7 +56,7 @@ def test_policy_is_the_supremum_rounded_up(shape, ratio):
 @given(shape=shapes, scale=log_uniform(1e-6, 1e9), ratio=log_uniform(1e-6, 1e12))
 def test_brute_force_over_a_dense_grid(shape, scale, ratio):
     """The noise itself, with both signs and both directions: nowhere does the ratio exceed the policy."""
-    m = ss.ArsinhNormal(scale, shape)
+    m = ss.ArsinhNormal(scale=scale, shape=shape)
     influence = scale * ratio
     steps = np.concatenate([np.geomspace(1e-6, 1e6, 1500), np.linspace(0, 2, 2000)])
     z = np.concatenate([scale * steps, -scale * steps, -influence + scale * steps, influence * np.linspace(-2, 2, 999)])
@@ -68,7 +68,7 @@ def test_brute_force_over_a_dense_grid(shape, scale, ratio):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_policy_is_increasing_concave_and_subadditive(shape):
-    policy = ArsinhNormalPolicy(2.5, shape)
+    policy = ArsinhNormalPolicy(scale=2.5, shape=shape)
     x = np.concatenate([[0.0], np.geomspace(1e-13, 1e31, 400_001)])
     losses = policy(x)
     assert losses[0] == 0
@@ -89,21 +89,21 @@ def test_the_table_and_a_plain_search_agree(shape):
 def test_limits():
     """For large shapes P(Δ) is near arsinh(Δ/2), and for large records the loss is the drop of the log-density."""
     x = np.geomspace(1e-3, 1e6, 50)
-    policy = ArsinhNormalPolicy(1, 6)
+    policy = ArsinhNormalPolicy(scale=1, shape=6)
     assert (policy(x) >= np.arcsinh(x / 2)).all()
     assert policy(1e20) == pytest.approx(math.log(2e20) ** 2 / 72 + math.log(1e20), rel=1e-11)
-    assert ArsinhNormalPolicy(1e-200, 1.6)(1e300) == pytest.approx(
+    assert ArsinhNormalPolicy(scale=1e-200, shape=1.6)(1e300) == pytest.approx(
         (500 * math.log(10) + math.log(2)) ** 2 / (2 * 1.6**2) + 500 * math.log(10), rel=1e-11
     )
-    assert ArsinhNormalPolicy(1e300, 1.6)(1e-9) > 0
+    assert ArsinhNormalPolicy(scale=1e300, shape=1.6)(1e-9) > 0
 
 
 def test_known_losses():
-    losses = ArsinhNormalPolicy(4.95, 1.6)([1, 10, 106, 1e4, 1.55e6])
+    losses = ArsinhNormalPolicy(scale=4.95, shape=1.6)([1, 10, 106, 1e4, 1.55e6])
     np.testing.assert_allclose(losses, [0.1508362, 1.375526, 5.827837, 21.079329, 47.450555], rtol=1e-6)
 
 
 def test_descriptions_are_read_back():
-    policy = ss.ArsinhNormal(4.95, 1.6).policy
+    policy = ss.ArsinhNormal(scale=4.95, shape=1.6).policy
     assert ss.Policy.from_dict(policy.to_dict()) == policy
     assert policy.closed.pure.to_dict() == {"kind": "arsinh normal", "scale": 4.95, "shape": 1.6}

@@ -45,27 +45,31 @@ from slowscale.policy.tree import (
     formula_value,
 )
 from slowscale.policy.writing import latex, text
-from slowscale.report.mathml import equation
-from slowscale.report.words import mathml
+from slowscale.publish.report.mathml import equation, policy_equation
 
-GAUSSIAN = RootPolicy(1, 75)
-LAPLACE = PowerPolicy(2, 1)
+GAUSSIAN = RootPolicy(k=1, sigma=75)
+LAPLACE = PowerPolicy(sigma=2, p=1)
 # One policy per kind of formula: its text, its LaTeX, and the characters of its MathML.
 FORMS = [
     (ConstantPolicy(0.5), "0.5", "0.5", "P(x)=0.5"),
     (RankPolicy(0.25), "0.25", "0.25", "P(x)=0.25"),
     (GAUSSIAN, "Δ² / (2·75²)", r"\frac{\Delta(r)^{2}}{2 \cdot 75^2}", "P(x)=x22·752"),
-    (RootPolicy(2, 5), "Δ / (2·5²)", r"\frac{\Delta(r)^{1}}{2 \cdot 5^2}", "P(x)=x12·52"),
-    (RootPolicy(3, 5), "Δ^(2/3) / (2·5²)", r"\frac{\Delta(r)^{2/3}}{2 \cdot 5^2}", "P(x)=x2/32·52"),
+    (RootPolicy(k=2, sigma=5), "Δ / (2·5²)", r"\frac{\Delta(r)^{1}}{2 \cdot 5^2}", "P(x)=x12·52"),
+    (RootPolicy(k=3, sigma=5), "Δ^(2/3) / (2·5²)", r"\frac{\Delta(r)^{2/3}}{2 \cdot 5^2}", "P(x)=x2/32·52"),
     (
-        RootPolicy(4, 2, 1),
+        RootPolicy(k=4, sigma=2, a=1),
         "((Δ + 1)^(1/4) − 1^(1/4))² / (2·2²)",
         r"\frac{\left(\sqrt[4]{\Delta(r) + 1} - \sqrt[4]{1}\right)^2}{2 \cdot 2^2}",
         "P(x)=(x+14−14)22·22",
     ),
-    (LogPolicy(0.5), "ln(Δ + 1)² / (2·0.5²)", r"\frac{\ln(\Delta(r) + 1)^2}{2 \cdot 0.5^2}", "P(x)=ln(x+1)22·0.52"),
     (
-        LogPolicy(2e-5, 3),
+        LogPolicy(sigma=0.5),
+        "ln(Δ + 1)² / (2·0.5²)",
+        r"\frac{\ln(\Delta(r) + 1)^2}{2 \cdot 0.5^2}",
+        "P(x)=ln(x+1)22·0.52",
+    ),
+    (
+        LogPolicy(sigma=2e-5, a=3),
         "(ln(Δ + 3) − ln(3))² / (2·2e-05²)",
         r"\frac{\left(\ln(\Delta(r) + 3) - \ln(3)\right)^2}{2 \cdot 2e-05^2}",
         "P(x)=(ln(x+3)−ln(3))22·(2×10−5)2",
@@ -78,19 +82,19 @@ FORMS = [
     ),
     (LAPLACE, "Δ / 2", r"\frac{\Delta(r)}{2}", "P(x)=x2"),
     (
-        PowerPolicy(6.84e9, 0.5),
+        PowerPolicy(sigma=6.84e9, p=0.5),
         "(Δ / 6.84e+09)^0.5",
         r"\left(\frac{\Delta(r)}{6.84e+09}\right)^{0.5}",
         "P(x)=(x(6.84×109))0.5",
     ),
     (
-        PolylogPolicy(0.2),
+        PolylogPolicy(d=0.2),
         "0.2·(ln(Δ + 2.71828)^2 − 1)",
         r"0.2 \left[\ln\left(\Delta(r) + 2.71828\right)^{2} - 1\right]",
         "P(x)=0.2[ln(x+2.71828)2−1]",
     ),
     (
-        PolylogPolicy(4, 5, 3, 1),
+        PolylogPolicy(d=4, sigma=5, a=3, p=1),
         "4·(ln(Δ/5 + 3) − 1.09861)",
         r"4 \left[\ln\left(\frac{\Delta(r)}{5} + 3\right) - 1.09861\right]",
         "P(x)=4[ln(x5+3)−1.09861]",
@@ -104,14 +108,14 @@ FORMS = [
         "P(x)={x20if\u00a0x≤100.5(x10)0.5otherwise",
     ),
     (
-        ArsinhNormalPolicy(4.95, 1.6),
+        ArsinhNormalPolicy(scale=4.95, shape=1.6),
         "max over z of ψ(z + Δ) − ψ(z) with ψ(z) = arsinh(z/4.95)² / (2·1.6²) + ln(1 + (z/4.95)²) / 2",
         r"\max_z \left[\psi(z + \Delta(r)) - \psi(z)\right] \text{ with } \psi(z) = "
         r"\frac{\operatorname{arsinh}(z/4.95)^2}{2 \cdot 1.6^2} + \frac{\ln(1 + (z/4.95)^2)}{2}",
         "P(x)=maxz[ψ(z+x)−ψ(z)]\u00a0with\u00a0ψ(z)=arsinh(z/4.95)22·1.62+ln(1+(z/4.95)2)2",
     ),
     (
-        UnitSplittingPolicy(10, 50),
+        UnitSplittingPolicy(threshold=10, sigma=50),
         "0.02·⌈Δ / 10⌉²",
         r"0.02 \left\lceil \frac{\Delta(r)}{10} \right\rceil^2",
         "P(x)=0.02⌈x10⌉2",
@@ -142,7 +146,7 @@ FORMS = [
 def test_each_form_is_written(policy, as_text, as_latex, as_mathml):
     assert str(policy) == as_text
     assert policy.latex() == as_latex
-    tree = ElementTree.fromstring(mathml(policy, "x"))
+    tree = ElementTree.fromstring(policy_equation(policy, "x"))
     assert "".join(tree.itertext()) == as_mathml
     # A power has a base and an exponent, a fraction two parts, a root two.
     assert all(len(e) == 2 for e in tree.iter() if e.tag.endswith(("msup", "mfrac", "mroot")))
@@ -227,9 +231,9 @@ def test_formulas_between_values_have_the_values_of_bounded_policies(policy, rat
 
 
 def test_texts_between_values_say_what_is_evaluated():
-    assert str(ss.Gaussian(2).bounded_policy(times=1.5)) == "(0.5·r)² / (2·2²)"
-    assert str(ss.Root(4, 2).bounded_policy(times=3)) == "(r^(1/4) − (3·r)^(1/4))² / (2·2²)"
-    twice = ss.BoundedPolicy(2 * (RootPolicy(4, 2, 1) + ConstantPolicy(0.5)))
+    assert str(ss.Gaussian(sigma=2).bounded_policy(times=1.5)) == "(0.5·r)² / (2·2²)"
+    assert str(ss.Root(k=4, sigma=2).bounded_policy(times=3)) == "(r^(1/4) − (3·r)^(1/4))² / (2·2²)"
+    twice = ss.BoundedPolicy(2 * (RootPolicy(k=4, sigma=2, a=1) + ConstantPolicy(0.5)))
     assert str(twice) == "2·(((r + 1)^(1/4) − (r' + 1)^(1/4))² / (2·2²) + 2)"
 
 
@@ -238,7 +242,7 @@ def test_texts_between_values_say_what_is_evaluated():
 
 def test_names_of_columns_are_not_parsed():
     """Brackets depend on the formula only; the name of a column may contain any text."""
-    record = ss.RecordPolicy((("farms with cattle", LAPLACE.to_zcdp()), ("work with pay", LogPolicy(1))))
+    record = ss.RecordPolicy((("farms with cattle", LAPLACE.to_zcdp()), ("work with pay", LogPolicy(sigma=1))))
     assert str(record) == "(tanh(ε/2)·ε with ε = farms with cattle / 2) + ln(work with pay + 1)² / (2·1²)"
     assert str(ss.RecordPolicy((("annual pay", GAUSSIAN),))) == "(annual pay)² / (2·75²)"
     parts = ss.RecordPolicy((("pay", GAUSSIAN),)) | ss.RecordPolicy((("pay", LAPLACE.to_zcdp()),))
@@ -248,7 +252,7 @@ def test_names_of_columns_are_not_parsed():
 
 
 def test_names_in_mathml_are_escaped():
-    drawn = mathml(GAUSSIAN, '<i>"&')
+    drawn = str(policy_equation(GAUSSIAN, '<i>"&'))
     assert '[<i>"&]' in "".join(ElementTree.fromstring(drawn).itertext())
     assert re.search(r"<i>|\"&", drawn.replace('"&#', "")) is None
 

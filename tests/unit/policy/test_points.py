@@ -43,7 +43,7 @@ def test_the_curve_is_subadditive_and_increases(policy, one, two):
 @given(policy=drawn_curves(PointsPolicy), factor=log_uniform(1e-3, 1e3), ratio=log_uniform(1e-6, 1e6))
 def test_sigma_multiplies_the_sizes(policy, factor, ratio):
     size = policy.curve[0][0] * ratio
-    stretched = PointsPolicy(policy.points, policy.sigma * factor)
+    stretched = PointsPolicy(policy.points, sigma=policy.sigma * factor)
     # If two points are near each other, the exponent depends on how their sizes are rounded.
     assert stretched(size * factor) == pytest.approx(policy(size), rel=1e-10)
 

@@ -24,11 +24,11 @@ from slowscale.policy.tree import (
     formula_value,
 )
 from slowscale.policy.writing import latex, text
-from slowscale.report.mathml import equation
+from slowscale.publish.report.mathml import equation
 
 X = Symbol("x")
 TABLE = Tabulated(Quotient(X, 2.0), (-1.0, 0.0, 2.0), (-3.0, -1.0, 0.5), "p=0.5")
-CLOSED = PowerPolicy(2, 0.5).to_zcdp()
+CLOSED = PowerPolicy(sigma=2, p=0.5).to_zcdp()
 
 
 def exact(size, table=TABLE):

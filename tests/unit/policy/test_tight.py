@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import slowscale as ss
-from slowscale.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 from slowscale.noise.divergence import tight_loss
 from slowscale.policy import Policy, PowerPolicy, RootPolicy, TightPolicy
@@ -22,7 +22,11 @@ def tight(mechanism, precision=ROUGH):
     return TightPolicy(mechanism.noise, mechanism.policy, precision)
 
 
-MECHANISMS = [ss.ExponentialPolylog(0.5), ss.ExponentialPolylog(0.5, sigma=300), ss.GeneralizedGaussian(25, 0.5)]
+MECHANISMS = [
+    ss.ExponentialPolylog(d=0.5),
+    ss.ExponentialPolylog(d=0.5, sigma=300),
+    ss.GeneralizedGaussian(sigma=25, p=0.5),
+]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -53,7 +57,7 @@ def test_a_single_loss_is_within_a_tenth_of_a_per_cent(mechanism):
 
 def test_the_loss_of_a_negative_size_is_refused():
     with pytest.raises(ParameterError, match="influence must be finite and >= 0"):
-        ss.ExponentialPolylog(0.5).tight_loss(-1)
+        ss.ExponentialPolylog(d=0.5).tight_loss(-1)
 
 
 def test_it_is_scaled_with_the_noise():
@@ -95,13 +99,13 @@ def test_a_description_that_is_wrong_is_refused(change, message):
 
 
 def test_parts_that_do_not_fit_are_refused():
-    noise = GeneralizedGaussianNoise(2, 0.5)
+    noise = GeneralizedGaussianNoise(sigma=2, p=0.5)
     with pytest.raises(ParameterTypeError, match="noise must be a noise distribution"):
-        TightPolicy(3, RootPolicy(1, 2))
+        TightPolicy(3, RootPolicy(k=1, sigma=2))
     with pytest.raises(ParameterTypeError, match="closed must be a PRzCDP policy"):
-        TightPolicy(noise, PowerPolicy(2, 0.5))
+        TightPolicy(noise, PowerPolicy(sigma=2, p=0.5))
     with pytest.raises(ParameterError, match="closed must be the closed form of this noise"):
-        TightPolicy(noise, PowerPolicy(2.1, 0.5).to_zcdp())
+        TightPolicy(noise, PowerPolicy(sigma=2.1, p=0.5).to_zcdp())
 
 
 def test_its_formula_has_its_values():
@@ -112,7 +116,7 @@ def test_its_formula_has_its_values():
 
 
 def test_a_policy_without_a_short_formula_is_written_as_one_table():
-    policy = ss.ArsinhNormal(5, 1.6).policy
+    policy = ss.ArsinhNormal(scale=5, shape=1.6).policy
     table = policy.formula()
     assert isinstance(table, Tabulated)
     assert len(table.log_sizes) < 200
@@ -124,7 +128,7 @@ def test_a_policy_without_a_short_formula_is_written_as_one_table():
     assert ratios[usual].max() <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("mechanism", [*MECHANISMS, ss.GeneralizedGaussian(3, 1)])
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, ss.GeneralizedGaussian(sigma=3, p=1)])
 def test_the_closed_form_is_computed_for_few_records_only(mechanism, monkeypatch):
     """Most records lie where the curve is known to be smaller."""
     policy = tight(mechanism)
@@ -161,16 +165,16 @@ def test_it_adds_up_like_any_policy():
 
 
 def test_gaussian_noise_has_an_exact_closed_form():
-    assert ss.Gaussian(3).tight_policy == ss.Gaussian(3).policy
-    assert ss.Gaussian(3).tight_loss(6) == 2
-    assert ss.UnitSplitting(10, 3).tight_policy == RootPolicy(1, 3)
-    assert ss.Root(4, 2).tight_policy == ss.Root(4, 2).policy
+    assert ss.Gaussian(sigma=3).tight_policy == ss.Gaussian(sigma=3).policy
+    assert ss.Gaussian(sigma=3).tight_loss(6) == 2
+    assert ss.UnitSplitting(threshold=10, sigma=3).tight_policy == RootPolicy(k=1, sigma=3)
+    assert ss.Root(k=4, sigma=2).tight_policy == ss.Root(k=4, sigma=2).policy
     with pytest.raises(ParameterError, match="exact in closed form"):
-        ss.Gaussian(3).tight_certificate()
+        ss.Gaussian(sigma=3).tight_certificate()
 
 
 def test_noise_that_reaches_too_far_for_floats_has_its_closed_form():
-    mechanism = ss.ExponentialPolylog(1.02, p=1)
+    mechanism = ss.ExponentialPolylog(d=1.02, p=1)
     policy = mechanism.tight_policy
     sizes = np.geomspace(1e-3, 1e9, 20)
     assert policy(sizes) == pytest.approx(mechanism.policy(sizes))
@@ -195,8 +199,8 @@ def test_a_certificate_can_be_printed_and_verified():
 def test_the_gains_for_the_calibrations_of_the_paper():
     """For a median payroll the loss falls by a factor of 1.5 (polylog) and of 1.9 (generalized Gaussian)."""
     for noise, influence, gain in (
-        (ExponentialPolylogNoise(0.237872845582512), 106, 1.52),
-        (GeneralizedGaussianNoise(6.842, 0.5), 106, 1.93),
+        (ExponentialPolylogNoise(d=0.237872845582512), 106, 1.52),
+        (GeneralizedGaussianNoise(sigma=6.842, p=0.5), 106, 1.93),
     ):
         closed = np.tanh(noise._pure_loss(np.array([influence])) / 2) * noise._pure_loss(np.array([influence]))
         found = tight_loss(noise._standard(), influence / noise.sigma).upper
@@ -204,12 +208,12 @@ def test_the_gains_for_the_calibrations_of_the_paper():
 
 
 def test_noise_is_described_with_its_parameters():
-    noise = GaussianNoise(3)
+    noise = GaussianNoise(sigma=3)
     assert GaussianNoise.from_dict(noise.to_dict()) == noise
 
 
 @pytest.mark.parametrize("sigma", [1e-290, 1e290])
 def test_extreme_scales_do_not_overflow(sigma):
-    policy = tight(ss.ExponentialPolylog(0.5, sigma=sigma))
+    policy = tight(ss.ExponentialPolylog(d=0.5, sigma=sigma))
     assert policy(sigma) == pytest.approx(tight(MECHANISMS[0])(1.0))
     assert (np.diff(policy([1e-300, 1.0, 1e300])) >= 0).all()

@@ -20,7 +20,7 @@ def sixteen(_=None):
 
 
 def release(_=None):
-    return ss.Gaussian(1e12).release(np.zeros(20, np.int64)).units.tobytes()
+    return ss.Gaussian(sigma=1e12).release(np.zeros(20, np.int64)).units.tobytes()
 
 
 @pytest.mark.parametrize("draw", [sixteen, release])
@@ -71,7 +71,7 @@ def test_the_twin_a_source_that_forgets_nothing_repeats_itself(monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_child_forked_while_a_thread_draws_is_not_locked_out():
     stop = threading.Event()
-    mechanism = ss.Gaussian(5)
+    mechanism = ss.Gaussian(sigma=5)
     mechanism.release(5)  # a fork in the middle of a first import is beyond help
 
     def keep_drawing():

@@ -8,7 +8,7 @@ import pytest
 from helpers.bitsources import Crafted, Recorded, Stuck
 from scipy import stats
 
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 from slowscale.sampling.choice import Choice
 
 FALSE_ALARM = 1e-7

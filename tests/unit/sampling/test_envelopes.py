@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 from slowscale.sampling.samplers import Envelope, _shares, _where_dropped, build_envelope
 
 

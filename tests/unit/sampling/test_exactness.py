@@ -20,32 +20,34 @@ from slowscale.sampling.samplers import Sampler
 # A million for each with SLOWSCALE_FULL=1; what is checked is the same.
 DRAWS = 1_000_000 if os.environ.get("SLOWSCALE_FULL") else 10_000
 
-PROMISE = PowerPolicy(300, 0.5) + 2 * PolylogPolicy(0.3, 100, p=2.5) + PointsPolicy([(10, 0.01), (1e3, 0.5)])
+PROMISE = (
+    PowerPolicy(sigma=300, p=0.5) + 2 * PolylogPolicy(d=0.3, sigma=100, p=2.5) + PointsPolicy([(10, 0.01), (1e3, 0.5)])
+)
 MECHANISMS = {
-    "Gaussian": (ss.Gaussian(75), 0, "1"),
-    "Gaussian, fine unit": (ss.Gaussian(75), 0, "1e-9"),
-    "Laplace": (ss.GeneralizedGaussian(100, 1), 0, "1"),
-    "generalized Gaussian 1/2": (ss.GeneralizedGaussian(6.84, 0.5), 0, "1"),
-    "generalized Gaussian 0.3": (ss.GeneralizedGaussian(0.2, 0.3), 0, "1"),
-    "generalized Gaussian 0.75": (ss.GeneralizedGaussian(30, 0.75), 0, "1"),
-    "polylog 1": (ss.ExponentialPolylog(4, 30, p=1), 0, "1"),
-    "polylog 1.5": (ss.ExponentialPolylog(1, 30, p=1.5), 0, "1"),
-    "polylog 2": (ss.ExponentialPolylog(0.238), 0, "1"),
-    "polylog 2, cut": (ss.ExponentialPolylog(4, 100, a=3), 0, "0.01"),
-    "polylog 3": (ss.ExponentialPolylog(0.1, 10, p=3), 0, "1"),
-    "arsinh-normal": (ss.ArsinhNormal(4.95, 1.6), 0, "1"),
-    "arsinh-normal, heavy": (ss.ArsinhNormal(0.3, 4), 0, "0.01"),
-    "arsinh-normal, nearly normal": (ss.ArsinhNormal(750, 0.1), 0, "1e-6"),
+    "Gaussian": (ss.Gaussian(sigma=75), 0, "1"),
+    "Gaussian, fine unit": (ss.Gaussian(sigma=75), 0, "1e-9"),
+    "Laplace": (ss.GeneralizedGaussian(sigma=100, p=1), 0, "1"),
+    "generalized Gaussian 1/2": (ss.GeneralizedGaussian(sigma=6.84, p=0.5), 0, "1"),
+    "generalized Gaussian 0.3": (ss.GeneralizedGaussian(sigma=0.2, p=0.3), 0, "1"),
+    "generalized Gaussian 0.75": (ss.GeneralizedGaussian(sigma=30, p=0.75), 0, "1"),
+    "polylog 1": (ss.ExponentialPolylog(d=4, sigma=30, p=1), 0, "1"),
+    "polylog 1.5": (ss.ExponentialPolylog(d=1, sigma=30, p=1.5), 0, "1"),
+    "polylog 2": (ss.ExponentialPolylog(d=0.238), 0, "1"),
+    "polylog 2, cut": (ss.ExponentialPolylog(d=4, sigma=100, a=3), 0, "0.01"),
+    "polylog 3": (ss.ExponentialPolylog(d=0.1, sigma=10, p=3), 0, "1"),
+    "arsinh-normal": (ss.ArsinhNormal(scale=4.95, shape=1.6), 0, "1"),
+    "arsinh-normal, heavy": (ss.ArsinhNormal(scale=0.3, shape=4), 0, "0.01"),
+    "arsinh-normal, nearly normal": (ss.ArsinhNormal(scale=750, shape=0.1), 0, "1e-6"),
     "from points": (ss.FromPolicy([(10, 0.1), (100, 0.8), (1e4, 5)], sigma=0.7), 0, "1"),
     "from a sum of policies": (ss.FromPolicy(PROMISE), 0, "1"),
-    "from a polylog": (ss.FromPolicy(PolylogPolicy(0.3, 30), sigma=2.5), 0, "1"),
-    "fourth root": (ss.Root(4, 0.534), 106, "1"),
-    "cube root with offset": (ss.Root(3, 0.5, a=2), 1000, "0.1"),
-    "root of nothing": (ss.Root(3, 0.5), 0, "1"),
-    "fourth root, median": (ss.Root(4, 0.5, a=1, estimator="median"), 30, "1"),
-    "log": (ss.Log(0.632), 106, "1"),
-    "log, median": (ss.Log(0.632, estimator="median"), 3, "1"),
-    "off the grid": (ss.Gaussian(3), Fraction(1, 3), "1/7"),
+    "from a polylog": (ss.FromPolicy(PolylogPolicy(d=0.3, sigma=30), sigma=2.5), 0, "1"),
+    "fourth root": (ss.Root(k=4, sigma=0.534), 106, "1"),
+    "cube root with offset": (ss.Root(k=3, sigma=0.5, a=2), 1000, "0.1"),
+    "root of nothing": (ss.Root(k=3, sigma=0.5), 0, "1"),
+    "fourth root, median": (ss.Root(k=4, sigma=0.5, a=1, estimator="median"), 30, "1"),
+    "log": (ss.Log(sigma=0.632), 106, "1"),
+    "log, median": (ss.Log(sigma=0.632, estimator="median"), 3, "1"),
+    "off the grid": (ss.Gaussian(sigma=3), Fraction(1, 3), "1/7"),
 }
 
 
@@ -86,9 +88,9 @@ def test_arrays_agree_with_arb_alone(name):
 
 def test_rejections_agree_with_arb_alone():
     for m in (
-        ss.ExponentialPolylog(0.1, p=3),
-        ss.GeneralizedGaussian(1, 0.3),
-        ss.ExponentialPolylog(0.238),
+        ss.ExponentialPolylog(d=0.1, p=3),
+        ss.GeneralizedGaussian(sigma=1, p=0.3),
+        ss.ExponentialPolylog(d=0.238),
         ss.FromPolicy([(1, 0.1), (20, 1), (1e4, 6)]),
         ss.FromPolicy(PROMISE),
     ):
@@ -145,7 +147,7 @@ def boundary_words(m, boundary, angle=0.1):
 
 @pytest.mark.parametrize("boundary", [0.5, 17.5, 100.5])
 def test_draws_on_a_rounding_boundary_reach_tier_two_and_are_decided(boundary, monkeypatch):
-    m = ss.Gaussian(75)
+    m = ss.Gaussian(sigma=75)
     reached = []
     original = exact.exact_floors
 
@@ -173,4 +175,4 @@ def test_a_source_without_randomness_is_refused_not_waited_for():
     """A uniform all of whose bits are 0 stays possibly 0, and its logarithm unbounded."""
     for count in (1, 50):
         with pytest.raises(ss.SlowscaleError, match="does not appear to be random"):
-            ss.GeneralizedGaussian(1, 1).release(np.zeros(count, np.int64), bits=Stuck(0))
+            ss.GeneralizedGaussian(sigma=1, p=1).release(np.zeros(count, np.int64), bits=Stuck(0))

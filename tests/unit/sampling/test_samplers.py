@@ -24,12 +24,12 @@ from slowscale.sampling.samplers import (
 )
 
 SHAPES = [
-    *[ss.GeneralizedGaussian(1, p) for p in (0.05, 0.3, 0.75, 0.9, 0.99, 0.99684, 0.9999, 1 - 1e-12)],
-    *[ss.ExponentialPolylog(d, p=p) for p in (1.3, 1.5, 2, 2.5, 3, 6, 10) for d in (0.05, 0.5, 1, 5, 50, 1e6)],
-    ss.ExponentialPolylog(1e9),
-    ss.ExponentialPolylog(10, a=1000, p=1.0000001),
-    ss.ExponentialPolylog(1.06483, p=1.03),
-    ss.ExponentialPolylog(0.3, a=1e6, p=3),
+    *[ss.GeneralizedGaussian(sigma=1, p=p) for p in (0.05, 0.3, 0.75, 0.9, 0.99, 0.99684, 0.9999, 1 - 1e-12)],
+    *[ss.ExponentialPolylog(d=d, p=p) for p in (1.3, 1.5, 2, 2.5, 3, 6, 10) for d in (0.05, 0.5, 1, 5, 50, 1e6)],
+    ss.ExponentialPolylog(d=1e9),
+    ss.ExponentialPolylog(d=10, a=1000, p=1.0000001),
+    ss.ExponentialPolylog(d=1.06483, p=1.03),
+    ss.ExponentialPolylog(d=0.3, a=1e6, p=3),
 ]
 
 
@@ -73,7 +73,7 @@ def test_a_normal_of_zero_is_not_certain():
 
 
 def test_a_cut_that_hardly_cuts_is_still_made():
-    sampler = ss.ExponentialPolylog(0.006)._sampler
+    sampler = ss.ExponentialPolylog(d=0.006)._sampler
     assert isinstance(sampler, TruncatedNormal)
     assert sampler.acceptance < 1
 
@@ -82,7 +82,7 @@ def test_a_cut_that_hardly_cuts_is_still_made():
 def test_shapes_near_laplace_are_decided_by_arrays(p):
     """One thin piece of the envelope must not blur all others."""
     with np.errstate(all="ignore"):
-        drawn = _AcceptedDraws(ss.GeneralizedGaussian(1, p)._sampler, 2000, SECRET)
+        drawn = _AcceptedDraws(ss.GeneralizedGaussian(sigma=1, p=p)._sampler, 2000, SECRET)
     assert np.median(drawn.variate.rad / np.abs(drawn.variate.mid)) < 1e-12
 
 
@@ -152,9 +152,9 @@ def test_the_power_of_a_gamma_variable():
 
 
 REJECTED = {
-    "three pieces": ss.GeneralizedGaussian(1, 0.3),
-    "no left tail": ss.ExponentialPolylog(0.5, p=3),
-    "mode at 0": ss.ExponentialPolylog(5, p=2.5),
+    "three pieces": ss.GeneralizedGaussian(sigma=1, p=0.3),
+    "no left tail": ss.ExponentialPolylog(d=0.5, p=3),
+    "mode at 0": ss.ExponentialPolylog(d=5, p=2.5),
 }
 
 

@@ -29,7 +29,7 @@ POINTS = PointsPolicy([(10, 0.1), (100, 0.8), (1e4, 5)])
 @given(promise=PROMISES)
 @example(PointsPolicy([(1, 1), (math.e, math.e), (1096, 1096), (2980, 2980)]))  # kinks where the density is 1e-1000
 @example(PointsPolicy([(1, 1), (1e5, 1.8)]))
-@example(PolylogPolicy(1.01, p=1) + PowerPolicy(1e9, 0.1))
+@example(PolylogPolicy(d=1.01, p=1) + PowerPolicy(sigma=1e9, p=0.1))
 def test_it_lies_above_the_density(promise):
     m = ss.FromPolicy(promise)
     sampler = m._sampler

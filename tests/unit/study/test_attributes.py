@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from slowscale.errors import DataError, ParameterError
+from slowscale.core.errors import DataError, ParameterError
 from slowscale.study.attributes import PRINTED_SUMMARIES, given_attributes, paper_attributes
 
 

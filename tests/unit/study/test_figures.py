@@ -10,12 +10,12 @@ from itertools import combinations
 import pyarrow as pa
 import pytest
 
-from slowscale.errors import EngineError, ParameterError, ParameterTypeError
-from slowscale.figures import power_in_words
-from slowscale.report.charts import render
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError
+from slowscale.core.numbers import power_in_words
+from slowscale.publish.charts import render
 from slowscale.study import figures
+from slowscale.study.figures.chart_style import ALL_ADDITIVE, drawable, legend, log_axis, text_width
 from slowscale.study.figures.lines import apart
-from slowscale.study.figures.looks import ALL_ADDITIVE, drawable, legend, log_axis, text_width
 
 ADDITIVE = ("Gaussian", "generalized Gaussian 1/2", "exponential polylog 2")
 TRANSFORMATIONS = ("Gaussian", "fourth root", "log")
@@ -531,7 +531,7 @@ def test_save_says_what_it_takes(tmp_path):
 @pytest.mark.parametrize("package", ["altair", "vl_convert"])
 def test_a_missing_extra_is_reported(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(EngineError, match=r"pip install 'slowscale\[plots\]'"):
+    with pytest.raises(EngineError, match=r"pip install '\.\[plots\]'"):
         figures.policies(policies())
 
 

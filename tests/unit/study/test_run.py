@@ -8,7 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 from slowscale.study.attributes import given_attributes
 from slowscale.study.errors import Experiment
 from slowscale.study.run import _Output, run_study

@@ -284,7 +284,7 @@ class TestData:
         assert bench.plan.read_text() == ONE + "# more\n"
 
     def test_columns_are_read_once(self, bench, monkeypatch):
-        from slowscale.tables import sources
+        from slowscale.data import sources
 
         draft, calls = Draft(bench.plan, ONE), []
         opened = sources.open_table
@@ -363,6 +363,18 @@ class TestTables:
         assert tomllib.loads(text) == {name: value for name, value in tomllib.loads(ONE).items() if name != "count"}
         for words in ("# by hand", "# firms", "# the cells", "# parts", "# what it may cost", "# the sums", "# enough"):
             assert words in text
+
+    def test_comments_stay_when_the_first_margin_is_added_and_removed(self, client, bench):
+        write(bench, ONE)
+        assert saved(client, bench, {"margin0": "nation", "margin_by0": ""}).status_code == 303
+        text = bench.plan.read_text()
+        assert [one["name"] for one in tomllib.loads(text)["table"]] == ["cells", "nation"]
+        assert tomllib.loads(text)["table"][0]["keys"] == tomllib.loads(ONE)["keys"]
+        assert all(words in text for words in ("# the cells", "# parts", "# what it may cost", "# the sums"))
+        assert saved(client, bench, {"margin0": "", "margin_by0": ""}).status_code == 303
+        text = bench.plan.read_text()
+        assert tomllib.loads(text) == tomllib.loads(ONE)
+        assert all(words in text for words in ("# the cells", "# parts", "# what it may cost", "# the sums"))
 
     def test_key_columns_keep_their_order(self, client, bench):
         write(bench, ONE)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slowscale.errors import PlanError
+from slowscale.core.errors import PlanError
 from slowscale.workbench.draft import Draft
 
 PLANS = {

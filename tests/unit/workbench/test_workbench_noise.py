@@ -56,7 +56,7 @@ def quick(monkeypatch):
     class Row:
         name, mechanism, tight, typical, common, rare, efficient = (
             "a",
-            ArsinhNormal(8, 1.6),
+            ArsinhNormal(scale=8, shape=1.6),
             (1.0,),
             1.0,
             2.0,
@@ -112,6 +112,17 @@ def test_one_size_of_the_only_column_stays_for_all_columns(started):
     assert sizes_of(workbench) == [{"name": "small", "size": 2}, {"name": "largest", "size": 9e20}]
 
 
+def test_an_amount_is_no_number_of_records(started):
+    counted = "[count]\nmechanism = 'gaussian'\nsigma = 3\n"
+    report = f"protect = 'firm'\n{as_toml([{'name': 'largest', 'size': 9_000}])}"
+    workbench, client = started(report, ["emp"], counted)
+    assert fields(client.get("/noise", params={"column": "count"}))["size0"] == ""
+    assert sent(client, "count", size0="7").status_code == 200
+    assert sizes_of(workbench) == [{"name": "largest", "size": 9_000, "count": 7}]
+    assert sent(client, "emp", size0="8000").status_code == 200
+    assert sizes_of(workbench) == [{"name": "largest", "size": 8_000, "count": 7}]
+
+
 def test_names_are_shared_by_the_columns(started):
     workbench, client = started(as_toml([{"name": "median", "emp": 3}, {"name": "largest", "emp": 10}]))
     form = fields(client.get("/noise", params={"column": "pay"}))
@@ -144,7 +155,7 @@ def test_a_column_that_the_plan_lacks_is_refused(started, column):
     form = {
         "column": column,
         "version": workbench.draft.version,
-        "mechanism": json.dumps(ArsinhNormal(8, 1.6).to_dict()),
+        "mechanism": json.dumps(ArsinhNormal(scale=8, shape=1.6).to_dict()),
     }
     sizes = {"name0": "largest", "size0": "5", "interval": "150"}
     for answer in (
@@ -160,7 +171,7 @@ def test_a_column_that_the_plan_lacks_is_refused(started, column):
 @pytest.mark.parametrize("column", ["c#d", "a&b=c", "é %"])
 def test_names_of_columns_are_quoted_in_addresses(started, column):
     workbench, client = started(columns=["emp", column])
-    mechanism = json.dumps(ArsinhNormal(16, 1.6).to_dict())
+    mechanism = json.dumps(ArsinhNormal(scale=16, shape=1.6).to_dict())
     form = {"column": column, "version": workbench.draft.version, "mechanism": mechanism}
     answer = client.post("/noise/use", data=form)
     assert answer.status_code == 303
@@ -168,7 +179,7 @@ def test_names_of_columns_are_quoted_in_addresses(started, column):
     assert f"Chosen for {html.escape(column)}" in shown.text
     # The accuracy of the chosen noise is the wanted one.
     assert float(fields(shown)["interval"]) == pytest.approx(
-        ArsinhNormal(16, 1.6).prediction_interval(0.0)[1], rel=1e-5
+        ArsinhNormal(scale=16, shape=1.6).prediction_interval(0.0)[1], rel=1e-5
     )
 
 

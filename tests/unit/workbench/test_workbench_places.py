@@ -1,13 +1,13 @@
 """Files outside the folder are neither read nor written, however a plan or a page names them."""
 
 import os
-import sqlite3
 
+import duckdb
 import pandas as pd
 import pytest
 from helpers.workbench_client import READY, problem_of, workbench_in
 
-from slowscale.errors import ParameterError
+from slowscale.core.errors import ParameterError
 
 SECRET = "a_secret_column"
 
@@ -23,7 +23,7 @@ def folder(tmp_path):
         pd.DataFrame({SECRET if "secret" in name else "emp": [1, 2]}).to_parquet(place / f"{name}.parquet")
     (tmp_path / "secret.csv").write_text(f"emp,{SECRET}\n1,2\n")
     for file in (tmp_path / "secret.db", place / "own.db"):
-        with sqlite3.connect(file) as database:
+        with duckdb.connect(str(file)) as database:
             database.execute(f"CREATE TABLE t (emp INTEGER, {SECRET if 'secret' in file.name else 'county'} TEXT)")
     os.symlink(tmp_path / "secret.parquet", place / "parts" / "two.parquet")
     os.symlink(tmp_path / "secret.csv", place / "link.csv")
@@ -34,8 +34,8 @@ def folder(tmp_path):
 
 OUTSIDE = [
     "../secret.csv", "link.csv", "../*.csv", "l*.csv", "parts", "parts/*.parquet", "sqlite://../secret.db#t",
-    "SQLite://../secret.db#t", "duckdb://../secret.db#t", "sqlite://own.db@../secret.db#t",
-    "sqlite://own.db?x=@../secret.db#t", "x://../secret.csv",
+    "sqlite://own.db#t", "DuckDB://../secret.db#t", "duckdb://../secret.db#t", "duckdb://own.db@../secret.db#t",
+    "duckdb://own.db?x=@../secret.db#t", "x://../secret.csv",
 ]  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_data_elsewhere_is_not_read(folder, place, monkeypatch):
 @pytest.mark.parametrize("place", ["a.csv", "own.db", "parts/one.parquet", "a.*"])
 def test_data_in_the_folder_is_found_from_any_folder(folder, place):
     workbench, _ = workbench_in(folder)
-    address = f"sqlite://{place}#t" if place == "own.db" else place
+    address = f"duckdb://{place}#t" if place == "own.db" else place
     assert os.path.realpath(folder / place) in workbench.folder.inside_source(address)
 
 
@@ -68,8 +68,8 @@ READ_ELSEWHERE = [
     (DATA, 'path = "parts/*.parquet"'),
     (DATA, 'path = "parts/d*/../secret.parquet"'),
     ("[ledger]", '[keys]\nby = ["county"]\nfile = "parts/d*/../secret.csv"\n[ledger]'),
-    (DATA, 'database = "sqlite://../secret.db#t"'),
-    (DATA, 'database = "sqlite://own.db@../secret.db#t"'),
+    (DATA, 'database = "duckdb://../secret.db#t"'),
+    (DATA, 'database = "duckdb://own.db@../secret.db#t"'),
     ("[ledger]", '[keys]\nby = ["county"]\nfile = "../secret.csv"\n[ledger]'),
     ("[ledger]", '[keys]\nby = ["county"]\nfile = "parts"\n[ledger]'),
     ('parquet = "p', 'sign = "../secret.csv"\nparquet = "p'),

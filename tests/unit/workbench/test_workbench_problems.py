@@ -92,9 +92,9 @@ def test_values_of_another_kind_are_the_default(tmp_path):
 def test_a_confidential_look_ends_with_its_plan(folder):
     workbench, client = workbench_in(folder)
     assert client.post("/inspect").status_code == 303
-    assert "CONFIDENTIAL" in client.get("/inspect/result").text
+    assert "CONFIDENTIAL" in client.get("/inspect/result?table=table").text
     (folder / "plan.toml").write_text(READY + "# changed\n")
-    assert client.get("/inspect/result").status_code == 404
+    assert client.get("/inspect/result?table=table").status_code == 404
     assert workbench.inspection == ("", {})
     (folder / "plan.toml").write_text(READY)
-    assert client.get("/inspect/result").status_code == 404
+    assert client.get("/inspect/result?table=table").status_code == 404

@@ -6,7 +6,7 @@ imported when a chart is drawn.
 """
 
 from slowscale.study.figures.accuracy import gains, stds, transformation_stds, variances
-from slowscale.study.figures.looks import LOOKS, Look
+from slowscale.study.figures.chart_style import LOOKS, Look
 from slowscale.study.figures.losses import densities, loss_cdfs, neighbour_policies, policies
 from slowscale.study.figures.saving import save
 from slowscale.study.figures.spreads import distributions, histogram, relative_errors

@@ -5,9 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from slowscale.figures import figure
-from slowscale.study.figures.lines import by_height, line_panel, page, right_ends
-from slowscale.study.figures.looks import (
+from slowscale.core.numbers import figure
+from slowscale.study.figures.chart_style import (
     NARROW,
     PANEL,
     WIDE,
@@ -26,6 +25,7 @@ from slowscale.study.figures.looks import (
     unit_of,
     with_unit,
 )
+from slowscale.study.figures.lines import by_height, line_panel, page, right_ends
 
 
 def stds(

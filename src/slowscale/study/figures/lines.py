@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slowscale.figures import figure
-from slowscale.report.charts import tools
-from slowscale.study.figures.looks import (
+from slowscale.core.numbers import figure
+from slowscale.publish.charts import tools
+from slowscale.study.figures.chart_style import (
     LEGEND_WIDTH,
     LOOKS,
     PANEL,

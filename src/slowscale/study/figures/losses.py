@@ -7,11 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from slowscale.errors import ParameterError
-from slowscale.figures import figure
-from slowscale.parameters import as_number
-from slowscale.study.figures.lines import by_height, line_panel, listed, page, right_ends
-from slowscale.study.figures.looks import (
+from slowscale.core.errors import ParameterError
+from slowscale.core.numbers import figure
+from slowscale.core.parameters import as_number
+from slowscale.study.figures.chart_style import (
     KIND_NAMES,
     KIND_TITLES,
     PANEL,
@@ -31,6 +30,7 @@ from slowscale.study.figures.looks import (
     titled,
     with_unit,
 )
+from slowscale.study.figures.lines import by_height, line_panel, listed, page, right_ends
 
 MOST_RECORDS = 0.98  # the share of records in a chart whose horizontal axis has no given end
 

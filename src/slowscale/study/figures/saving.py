@@ -6,11 +6,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from slowscale.errors import ParameterTypeError
-from slowscale.files import free_target, write_files
-from slowscale.report.charts import render, tools
-
-PIXELS = 2  # per unit of length in a PNG, so that it is sharp on screens of high resolution
+from slowscale.core.errors import ParameterTypeError
+from slowscale.core.files import free_target, write_files
+from slowscale.publish.charts import render, to_png, tools
 
 
 def save(
@@ -39,7 +37,8 @@ def save(
     svg, png = (free_target(f"{os.fspath(stem)}{ending}", ending, overwrite) for ending in (".svg", ".png"))
     with alt.theme.enable("none"):  # independent of the theme that is enabled in the session
         described = chart.to_dict()
-    drawing, pixels = _svg(described), _png(described)
+    drawn = render(described)
+    drawing, pixels = _with_texts(drawn, described), to_png(drawn)
     write_files(
         {
             svg: lambda path: path.write_text(drawing, encoding="utf-8"),
@@ -51,9 +50,8 @@ def save(
     return svg, png
 
 
-def _svg(described: dict[str, Any]) -> str:
-    """Return the chart as SVG, with its title and description as elements that screen readers read."""
-    drawn = render(described)
+def _with_texts(drawn: str, described: dict[str, Any]) -> str:
+    """Return the SVG with its title and description as elements that screen readers read."""
     title = described.get("title", "")
     words = title.get("text", "") if isinstance(title, dict) else title
     opening = re.match(r"<svg[^>]*?>", drawn)
@@ -61,9 +59,3 @@ def _svg(described: dict[str, Any]) -> str:
     start = opening[0].removesuffix(">")
     about = f"<title>{escape(str(words))}</title><desc>{escape(described.get('description', ''))}</desc>"
     return f'{start} role="img">{about}{drawn[opening.end() :]}'
-
-
-def _png(described: dict[str, Any]) -> bytes:
-    alt, vl_convert = tools()
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    return bytes(vl_convert.vegalite_to_png(described, vl_version=version, scale=PIXELS, allowed_base_urls=[]))

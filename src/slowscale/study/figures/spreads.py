@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from slowscale.figures import figure
-from slowscale.report.charts import tools
-from slowscale.study.figures.looks import (
+from slowscale.core.numbers import figure
+from slowscale.publish.charts import tools
+from slowscale.study.figures.chart_style import (
     KIND_NAMES,
     KIND_TITLES,
     LOOKS,

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.errors import SlowscaleError
-from slowscale.figures import figure, share
+from slowscale.core.errors import SlowscaleError
+from slowscale.core.numbers import figure, share
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, workbench_of
@@ -39,8 +39,9 @@ async def table(request: Request) -> Response:
 
 def costs(plan: Any) -> dict[str, Any]:
     """Return what a plan costs at the named sizes, what was spent before, and whether a cap is in the way."""
-    from slowscale.columns import meaning, shown_sizes
+    from slowscale.accounting.sizes import assumed_count
     from slowscale.plan import check_plan
+    from slowscale.release.columns import meaning, shown_sizes
 
     checked = check_plan(plan, overwrite=True)
     columns = plan.columns
@@ -59,7 +60,7 @@ def costs(plan: Any) -> dict[str, Any]:
                 }
             )
     account = checked.account
-    preview = None if checked.preview is None else str(checked.preview)
+    preview = None if checked.preview is None else checked.preview.describe(plan.sizes)
     return {
         "preview": preview,
         "problem": None,
@@ -67,6 +68,8 @@ def costs(plan: Any) -> dict[str, Any]:
         "rows": rows,
         "columns": [{"name": c.name, "words": str(c.mechanism), "policy": str(c.policy)} for c in columns],
         "entity": plan.data.protect,
+        "assumed": assumed_count(plan.data.protect, [column.name for column in columns], sizes),
+        "ledger": plan.ledger is not None,
         "before": account.spent.describe(plan.sizes) if account.charges else None,
         "releases": len(account.charges),
         "caps": {name: str(cap) for name, cap in account.caps.items()},

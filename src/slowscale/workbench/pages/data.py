@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 from slowscale.plan import plan_for
 from slowscale.plan.starting import DATA_TABLE, TEMPLATE, proposed_name
 from slowscale.plan.wording import in_plan_words
@@ -18,7 +18,7 @@ from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import ChangedElsewhereError, Draft
 
 DATA_ENDINGS = (
-    *(".parquet", ".csv", ".tsv", ".txt", ".csv.gz", ".xlsx", ".xls", ".dta", ".sav", ".zsav", ".por", ".sas7bdat"),
+    *(".parquet", ".csv", ".tsv", ".txt", ".csv.gz", ".xlsx", ".dta", ".sav", ".zsav", ".por", ".sas7bdat"),
     ".xpt",
 )
 PROPOSED = ("path", "database", "name", "types", "csv")  # the fields of [data] that a new plan has
@@ -94,7 +94,7 @@ def read_columns(workbench: Workbench, draft: Draft) -> Columns:
 
 def _location(workbench: Workbench, data: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Return the paths, or the address, of the data, and its files."""
-    from slowscale.tables.sources import matching_files
+    from slowscale.data.sources import matching_files
 
     if "database" in data:
         return [workbench.folder.inside_source(str(data["database"]))], []
@@ -104,9 +104,9 @@ def _location(workbench: Workbench, data: dict[str, Any]) -> tuple[list[str], li
 
 
 def _read_columns(where: list[str], data: dict[str, Any]) -> Columns:
-    from slowscale.tables import rowwise
-    from slowscale.tables.conversion import check_types
-    from slowscale.tables.sources import open_table
+    from slowscale.data import rowwise
+    from slowscale.data.conversion import check_types
+    from slowscale.data.sources import open_table
 
     is_file, errors = "path" in data, {}
     declared = data.get("types") if isinstance(data.get("types"), dict) else {}

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench.app import Page, workbench_of
 from slowscale.workbench.security import DOCUMENT_POLICY
@@ -21,7 +21,7 @@ async def show(request: Request) -> Response:
 async def look(request: Request) -> Response:
     """Look at the records, and keep the result in memory only."""
     from slowscale.plan import inspect_tables
-    from slowscale.report.inspection import inspection_page
+    from slowscale.publish.report.confidential import inspection_page
 
     def looked() -> dict[str, str]:
         return {name: inspection_page(found) for name, found in inspect_tables(workbench.checked_plan(draft)).items()}

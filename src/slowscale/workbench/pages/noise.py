@@ -16,17 +16,17 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.accounting.record import COUNT
+from slowscale.accounting.sizes import LARGEST_SIZE, names_the_largest
 from slowscale.advice import advise
 from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, Accuracy, half_width
 from slowscale.advice.shapes import Shape
-from slowscale.errors import ParameterError, SlowscaleError
-from slowscale.figures import figure
+from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.numbers import figure
+from slowscale.core.parameters import tables
 from slowscale.mechanisms import ArsinhNormal, Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
-from slowscale.parameters import tables
-from slowscale.sizes import LARGEST_SIZE, names_the_largest
 from slowscale.workbench import charts, forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft, Place
@@ -84,7 +84,8 @@ def _plain_name(value: Any) -> str:
 def _value(entry: Mapping[str, Any], column: str) -> float | int | None:
     """Return the size of an entry in a column, or None if it is not stated or no size."""
     spelled = {name.strip().casefold(): value for name, value in entry.items() if name != "name"}
-    value = entry[column] if column in entry else spelled.get(column.strip().casefold(), entry.get("size"))
+    everywhere = None if column == COUNT else entry.get("size")
+    value = entry[column] if column in entry else spelled.get(column.strip().casefold(), everywhere)
     known = isinstance(value, int | float) and not isinstance(value, bool) and SMALLEST_SIZE <= value <= LARGEST_SIZE
     return value if known else None
 
@@ -161,8 +162,8 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
 
 def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechanism | None, list[dict[str, str]]]:
     """Return the mechanism that the plan has, or None, and what an attacker could do, by named size."""
-    from slowscale.attackers import EXAMPLE_ALARMS, attacker
-    from slowscale.attackers.words import detection
+    from slowscale.accounting.attackers import EXAMPLE_ALARMS, attacker
+    from slowscale.accounting.attackers.words import detection
 
     mechanism = mechanism_at(draft, place)
     if mechanism is None:
@@ -309,13 +310,16 @@ def with_sizes(draft: Draft, column: str, sizes: Mapping[str, float], before: Ma
     if same or is_single(draft, column):
         return draft
     known = {str(one.get("name", "")): one for one in stated}
-    others = [name for name in published(draft) if name != column and not is_single(draft, name)]
+    # A size in every column is no number of records.
+    others = [name for name in published(draft) if name not in (column, COUNT)]
     found = []
     for name, size in sizes.items():
         entry = {**known.get(before.get(name, name), {}), "name": name}
         if _value(entry, column) != size:
             value = forms.whole_if_possible(size)
-            if "size" in entry and not others:
+            if column == COUNT:
+                entry[_spelled(entry, column)] = value
+            elif "size" in entry and not others:
                 entry["size"] = value
             else:
                 everywhere = entry.pop("size", None)

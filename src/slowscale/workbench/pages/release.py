@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import ParameterError, SlowscaleError
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
@@ -37,9 +37,12 @@ async def question(request: Request) -> Response:
 
     workbench = workbench_of(request)
     draft = workbench.draft
-    found: dict[str, Any] = {"problem": None, "existing": (), "version": draft.version, "name": secrets.token_hex(16)}
+    found: dict[str, Any] = {
+        "problem": None, "existing": (), "version": draft.version, "name": secrets.token_hex(16), "ledger": True,
+    }  # fmt: skip
     try:
         plan = await run_in_threadpool(workbench.checked_plan, draft)
+        found["ledger"] = plan.ledger is not None
         checked = await run_in_threadpool(check_plan, plan, True)
         found["existing"] = [os.path.relpath(file, workbench.folder.root) for file in checked.existing]
         if checked.refusal is not None:
@@ -47,6 +50,24 @@ async def question(request: Request) -> Response:
     except (SlowscaleError, OSError) as error:
         found["problem"] = in_plan_words(str(error))
     return workbench.part("question.html", **found)
+
+
+async def check_data(request: Request) -> Response:
+    """Look whether records match the keys. CONFIDENTIAL: what is found is in this answer only, and kept nowhere."""
+    from slowscale.plan import describe_matches
+
+    workbench, form = workbench_of(request), await request.form()
+    draft = workbench.draft
+    if draft.version != forms.text(form, "version"):
+        return workbench.part("data_check.html", words="The plan was changed since you saw it. Load the page again.")
+
+    def looked() -> str:
+        try:
+            return describe_matches(workbench.checked_plan(draft))
+        except (SlowscaleError, OSError) as error:  # a file that the workbench may not use
+            return in_plan_words(str(error))
+
+    return workbench.part("data_check.html", words=await run_in_threadpool(looked))
 
 
 async def save(request: Request) -> Response:
@@ -115,6 +136,7 @@ page = Page(
         Route("/release", start, methods=["POST"]),
         Route("/release/report", save, methods=["POST"]),
         Route("/release/question", question, methods=["GET"]),
+        Route("/release/check", check_data, methods=["POST"]),
         Route("/release/{name}", follow, methods=["GET"]),
         Route("/release/{name}/part", part, methods=["GET"]),
         Route("/release/{name}/cancel", cancel, methods=["POST"]),

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from slowscale.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import ParameterError, SlowscaleError
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.security import DOCUMENT_POLICY
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import ParameterError, SlowscaleError
 from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
@@ -329,7 +329,7 @@ def _label_kind(name: str, types: dict[str, str]) -> str | None:
     """Return what the labels of a column are, or None if its type is not known; raise if it cannot have labels."""
     import ibis
 
-    from slowscale.tables.keys import label_kind
+    from slowscale.data.keys import label_kind
 
     try:
         dtype = ibis.dtype(types.get(name) or "string")
@@ -488,7 +488,9 @@ def _with_hierarchy(draft: Draft, hierarchy: list[dict[str, Any]]) -> Draft:
 
 def _as_set(draft: Draft, keys: dict[str, Any]) -> Draft:
     """Return a plan for one table as a plan for several: the table of the cells, and a folder for the files."""
-    draft = draft.put(("keys",), None).put(("table", 0), {"name": CELLS, **({"keys": keys} if keys else {})})
+    draft = draft.put(("keys",), keys or None).put(("table", 0), {"name": CELLS})
+    if keys:
+        draft = draft.moved(("keys",), ("table", 0, "keys"))
     formats = [kind for kind in ("parquet", "csv") if draft.get("output", kind)]
     for kind in formats:
         draft = draft.put(("output", kind), None)
@@ -503,7 +505,9 @@ def _as_single(draft: Draft, cells: dict[str, Any]) -> Draft:
     """Return a plan whose last margin was removed as a plan for one table, unless the table has parts of its own."""
     if cells.get("name") != CELLS or set(cells) - {"name", "keys"}:
         return draft
-    draft = draft.put(("table",), None).put(("hierarchy",), None).put(("keys",), cells.get("keys"))
+    if "keys" in cells:
+        draft = draft.moved(("table", 0, "keys"), ("keys",))
+    draft = draft.put(("table",), None).put(("hierarchy",), None)
     formats = draft.get("output", "formats") or ["parquet"]
     draft = draft.put(("output", "folder"), None).put(("output", "formats"), None)
     for kind in formats:

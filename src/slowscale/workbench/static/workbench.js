@@ -23,24 +23,37 @@ function startSliders() {
   if (!sliders) return;
   const position = document.getElementById("position");
   const half = document.getElementById("half");
+  const words = document.getElementById("slider-words");
+  const losses = document.querySelector("#slider-losses tbody");
+  const mechanism = document.getElementById("slider-mechanism");
+  const use = mechanism.form.querySelector("button");
   const wanted = Number(sliders.dataset.half);
   let views = null;
   let asked = 0;
 
   async function redraw() {
     const number = ++asked;
+    // The button must not use the noise of an earlier position.
+    use.disabled = true;
+    mechanism.value = "";
     const width = wanted * 10 ** Number(half.value);
     const query = new URLSearchParams({ sizes: sliders.dataset.sizes, half: String(width), position: position.value });
-    const answer = await fetch("/noise/preview?" + query);
-    const found = await answer.json();
+    let found;
+    try {
+      found = await (await fetch(`${sliders.dataset.preview}?${query}`)).json();
+    } catch {
+      found = { problem: "The workbench does not answer, so that this position cannot be used. Is it still running?" };
+    }
     if (number !== asked) return; // a later position was asked for meanwhile
-    if (!answer.ok) { document.getElementById("slider-words").textContent = found.problem; return; }
+    if (found.problem) {
+      words.textContent = found.problem;
+      losses.replaceChildren(); // those of an earlier position
+      return;
+    }
     document.getElementById("half-words").textContent = found.halves[1];
-    document.getElementById("slider-words").textContent =
+    words.textContent =
       `${found.words}: half of the numbers within ±${found.halves[0]}, 95 % within ±${found.halves[1]}, 99.9 % within ±${found.halves[2]}.`;
-    document.getElementById("slider-mechanism").value = JSON.stringify(found.mechanism);
-    const body = document.querySelector("#slider-losses tbody");
-    body.replaceChildren(...found.named.map((row) => {
+    losses.replaceChildren(...found.named.map((row) => {
       const line = document.createElement("tr");
       const name = document.createElement("th");
       name.scope = "row";
@@ -62,6 +75,9 @@ function startSliders() {
         views[1].change("errors", change().remove(() => true).insert(found.errors)).runAsync(),
       ]);
     }
+    if (number !== asked) return;
+    mechanism.value = JSON.stringify(found.mechanism);
+    use.disabled = false;
     sliders.dataset.drawn = String(number);
   }
 

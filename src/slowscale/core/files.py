@@ -1,0 +1,177 @@
+"""Files are written whole or not at all, and replace existing files only on request."""
+
+import errno
+import os
+import re
+import secrets
+import unicodedata
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError
+from slowscale.core.parameters import check_flag
+
+# The errors of os.link on a file system without hard links.
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+# Names that files can have on every system.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+# Files to write, each with a function that writes the content to a path.
+Writers = dict[Path, Callable[[Path], Any]]
+
+
+def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
+    """Return the path that a file can be written to, or raise an error that says why it cannot."""
+    check_flag("overwrite", overwrite)
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterTypeError(f"path must be text or os.PathLike, got {type(path).__name__}")
+    target = Path(path)
+    try:
+        os.stat(target.parent / target.name)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"path must be a valid path of a file, got {str(path)!r:.60}: {error}") from None
+    if not target.name.lower().endswith(ending):
+        raise ParameterError(f"path must end in {ending}, got {target}")
+    if not target.parent.is_dir():
+        raise ParameterError(f"path: there is no folder {target.parent}; make it first")
+    if target.is_dir():
+        raise ParameterError(f"path: {target} is a folder; give the path of a file")
+    if target.exists() and not overwrite:
+        raise _exists(target)
+    return target
+
+
+def comparable_name(name: str) -> str:
+    """Return a name as systems compare it that ignore case, or how an accent is written."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def made_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return a folder, which is made if its parent exists."""
+    if not isinstance(folder, str | os.PathLike):
+        raise ParameterTypeError(f"folder must be text or os.PathLike, got {type(folder).__name__}")
+    place = Path(folder)
+    if not place.is_dir():
+        if place.exists() or not place.parent.is_dir():
+            raise ParameterError(f"folder must be a folder, or a new one in an existing folder, got {place}")
+        place.mkdir()
+    return place
+
+
+def write_files(
+    files: Mapping[Path, Callable[[Path], Any]], *, overwrite: bool = False, confidential: bool = False
+) -> Path:
+    """Write temporary files beside their targets, move them there when all are complete, and return the first target.
+
+    Parameters
+    ----------
+    files
+        The targets, each with a function that writes the content to a path.
+    overwrite
+        Whether to replace existing files. If not, and a target exists or appears in the meantime, nothing is written.
+    confidential
+        Whether only the owner may read the files. Otherwise the umask of the process decides.
+    """
+    first = next(iter(files))
+    unfinished: dict[Path, Path] = {}
+    try:
+        for target, write in files.items():
+            unfinished[target] = new_file(target, 0o600 if confidential else 0o666)
+            write(unfinished[target])
+            with open(unfinished[target], "rb") as file:
+                os.fsync(file.fileno())
+        _move(unfinished, overwrite)
+        for folder in {target.parent for target in files}:
+            sync_folder(folder)
+    except OSError as error:
+        raise EngineError(f"{first} could not be written: {error.strerror or error}") from error
+    finally:
+        for path in unfinished.values():
+            path.unlink(missing_ok=True)
+    return first
+
+
+def _move(unfinished: dict[Path, Path], overwrite: bool) -> None:
+    """Move all files to their targets, or none: if one cannot be moved, files that were replaced are put back."""
+    moved: list[Path] = []
+    kept: dict[Path, Path] = {}  # the files that are replaced, under other names
+    try:
+        # The first file, the table, is moved last: whenever it exists, the file with its facts exists.
+        for target, path in reversed(unfinished.items()):
+            if overwrite:
+                if os.path.lexists(target):
+                    kept[target] = _keep(target)
+                os.replace(path, target)
+            else:
+                move_new(path, target)
+            moved.append(target)
+    except BaseException as error:
+        for target_done in moved:
+            if target_done not in kept:
+                target_done.unlink(missing_ok=True)
+        for replaced, copy in kept.items():
+            with suppress(OSError):  # a file that cannot be put back keeps its other name
+                os.replace(copy, replaced)
+                copy.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError) and not overwrite:
+            raise _exists(target) from None
+        raise
+    for copy in kept.values():
+        with suppress(OSError):
+            copy.unlink()
+
+
+def _keep(target: Path) -> Path:
+    """Give a file a second name, or another one where there are no hard links, and return it."""
+    name = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    try:
+        os.link(target, name, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        os.rename(target, name)
+    return name
+
+
+def new_file(target: Path, mode: int) -> Path:
+    """Create an empty temporary file beside a target and return its path. The umask applies to the mode."""
+    path = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    return path
+
+
+def move_new(path: Path, target: Path) -> None:
+    """Move a file to a target in the same folder, or raise FileExistsError if the target exists."""
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            os.replace(path, target)
+        except BaseException:
+            target.unlink()
+            raise
+    else:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder to disk, so that the names of the files made in it survive a power loss."""
+    if os.name != "posix":  # other systems cannot open a folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _exists(target: Path) -> ParameterError:
+    table = target.name.lower().endswith((".parquet", ".csv", ".csv.json"))
+    lost = "; a release in it would be lost, and a release cannot be drawn again" if table else ""
+    return ParameterError(f"path: {target} already exists; pass overwrite=True to replace it{lost}")

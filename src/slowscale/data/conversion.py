@@ -1,0 +1,245 @@
+"""Declared types: how each value of a column becomes a value of the type that was declared for it.
+
+Each value is converted by a rule that does not depend on other records. A value that does not follow the rule becomes
+NULL, and the column is reported as unreadable. As a label, such a value matches no key; in a column that is summed,
+filtered on or derived from, it is an error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.types as ir
+import numpy as np
+
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.data.engines import engine_errors, fresh_name
+from slowscale.data.private import literal, quoted
+from slowscale.data.types import Stored, is_read_as, is_supported
+
+EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
+ISO_DATE = "%Y-%m-%d"
+WHOLE_TEXT = r"[+-]?[0-9]+(\.0*)?"
+FLOAT_TEXT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+TIMESTAMP_TEXT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
+TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of records, and what is known about how it was read.
+
+    Attributes
+    ----------
+    table
+        The records.
+    unreadable
+        The columns in which some value is not of the declared type, with that type.
+    unusable
+        The columns that were left out because their type is not supported, with that type.
+    not_text
+        The columns of a pandas frame that are read as text, in which some value cannot be read as text and is NULL.
+    text_numbers
+        Whether numbers may be stored as text, as in CSV and Excel files.
+    view
+        Whether the table is a view, so that a record is a row of the result of a query.
+    filtered
+        Whether the records were filtered already, so that a change of value may move a record in or out.
+    stored
+        The columns that are unchanged columns of a stored table; None if that follows from the table's expression.
+    """
+
+    table: ir.Table
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    not_text: frozenset[str] = frozenset()
+    text_numbers: bool = False
+    view: bool = False
+    filtered: bool = False
+    stored: frozenset[str] | None = None
+
+
+def value_text(value: Any) -> str | None:
+    """Return a Python value as the text that a CSV file would have for it, or None if it is missing.
+
+    Whole numbers are written without a decimal point, dates and times in ISO format. A duration is text that is not a
+    number: its unit is not known.
+    """
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else str(value)
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return value.date().isoformat() if value.time() == time() and not value.tzinfo else value.isoformat(" ")
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} s"
+    return (value.isoformat() if isinstance(value, date | time) else str(value)) or None
+
+
+def check_types(types: Any) -> dict[str, dt.DataType]:
+    """Return declared types as Ibis types."""
+    if types is None:
+        return {}
+    if not isinstance(types, Mapping):
+        raise ParameterTypeError(f'types must be a mapping such as {{"county": "string"}}, got {types!r:.60}')
+    return {name: _check_type(name, given) for name, given in types.items()}
+
+
+def _check_type(name: Any, given: Any) -> dt.DataType:
+    try:
+        dtype = ibis.dtype(given)
+    except Exception:
+        dtype = None
+    known = dtype is not None and (
+        dtype.is_string() or dtype.is_integer() or dtype.is_floating() or dtype.is_boolean() or dtype.is_date()
+    )
+    decimal = dtype is not None and dtype.is_decimal() and dtype.scale is not None and is_supported(dtype)
+    naive = dtype is not None and dtype.is_timestamp() and dtype.timezone is None
+    if not isinstance(name, str) or not (known or decimal or naive):
+        raise ParameterError(f"types[{name!r}] must be a type such as {EXAMPLES}, got {given!r}")
+    return dtype
+
+
+def converted(
+    connection: Any,
+    relation: str,
+    types: Mapping[str, dt.DataType],
+    argument: str,
+    dates: str = ISO_DATE,
+    decimal: str = ".",
+    store: bool = False,
+    stored: Mapping[str, Stored] | None = None,
+) -> Source:
+    """Return a relation of the private DuckDB with declared types: as a view or, with `store`, as a table.
+
+    With `stored`, the types in the schema of the source, a column that DuckDB reads as another type is left out.
+    """
+    from ibis.backends.sql.datatypes import DuckDBType
+
+    with engine_errors(f"{argument} could not be read"):
+        described = connection.con.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+    have = {row[0]: row[1] for row in described}
+    unknown = [name for name in types if name not in have]
+    if unknown:
+        raise ParameterError(
+            f"types names {', '.join(unknown)}, which {argument} does not have; the columns are {', '.join(have)}"
+        )
+    columns, unusable = {}, {}
+    for name, sql_type in have.items():
+        found = DuckDBType.from_string(sql_type)
+        text, dtype = (sql_type, found) if stored is None else stored.get(name, (sql_type, None))
+        if is_read_as(dtype, found):
+            columns[name] = expression(name, sql_type, types.get(name), dates, decimal)
+        else:
+            unusable[name] = text
+    if not columns:
+        raise ParameterError(
+            f"{argument} has no column of a supported type; convert the columns to numbers, text or dates"
+        )
+    kept = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in columns.items())
+    place = fresh_name("records")
+    with engine_errors(f"{argument} could not be read", quote=False):
+        kind = "TABLE" if store else "VIEW"
+        connection.con.execute(f"CREATE {kind} {place} AS SELECT {kept} FROM {relation}")
+        unreadable = _unreadable(connection, relation, columns, types)
+        return Source(connection.table(place), unreadable, unusable)
+
+
+def _unreadable(
+    connection: Any, relation: str, columns: Mapping[str, str], types: Mapping[str, dt.DataType]
+) -> dict[str, str]:
+    changed = [name for name in types if columns.get(name, quoted(name)) != quoted(name)]
+    if not changed:
+        return {}
+    tests = ", ".join(
+        f"coalesce(bool_or({columns[name]} IS NULL AND trim(CAST({quoted(name)} AS VARCHAR)) <> ''), false)"
+        for name in changed
+    )
+    found = connection.con.execute(f"SELECT {tests} FROM {relation}").fetchone()
+    return {name: str(types[name]) for name, bad in zip(changed, found, strict=True) if bad}
+
+
+def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, decimal: str) -> str:
+    """Return the SQL that converts a column, record by record."""
+    column = quoted(name)
+    if dtype is None:
+        return column
+    if sql_type == "VARCHAR":
+        return _from_text(column, dtype, dates, decimal)
+    if dtype.is_string() and sql_type in ("BOOLEAN", "DATE", *INTEGERS):
+        return f"CAST({column} AS VARCHAR)"
+    if dtype.is_integer() and (sql_type in ("DOUBLE", "FLOAT") or sql_type.startswith("DECIMAL")):
+        return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS {_sql_type(dtype)}) END"
+    if _is_numeric_cast(sql_type, dtype):
+        return f"TRY_CAST({column} AS {_sql_type(dtype)})"
+    if dtype.is_date() and sql_type.startswith("TIMESTAMP"):
+        return f"CASE WHEN {column} = date_trunc('day', {column}) THEN CAST({column} AS DATE) END"
+    if _sql_type(dtype) == sql_type:
+        return column
+    raise ParameterError(
+        f"types[{name!r}] is {dtype}, but the column holds {sql_type}, which cannot be converted to it exactly; "
+        "declare another type, or leave it out"
+    )
+
+
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT")
+
+
+def _is_numeric_cast(sql_type: str, dtype: dt.DataType) -> bool:
+    """Whether a cast from one type of number to another keeps every value, as far as it fits."""
+    if sql_type in ("DOUBLE", "FLOAT"):
+        return bool(dtype.is_floating())
+    if sql_type not in INTEGERS and not sql_type.startswith("DECIMAL"):
+        return False
+    if dtype.is_decimal():
+        return bool(dtype.scale >= _scale(sql_type))
+    return bool(dtype.is_floating() or (dtype.is_integer() and sql_type in INTEGERS))
+
+
+def _scale(sql_type: str) -> int:
+    """Return the number of digits after the point of a type such as DECIMAL(18,2) or BIGINT."""
+    return int(sql_type.rstrip(")").rpartition(",")[2]) if sql_type.startswith("DECIMAL") else 0
+
+
+def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str:
+    if dtype.is_string():
+        return column
+    text = f"trim({column})"
+    if decimal != "." and (dtype.is_floating() or dtype.is_decimal() or dtype.is_integer()):
+        # With a decimal comma, a number must not contain a point.
+        text = f"CASE WHEN NOT contains({text}, '.') THEN replace({text}, {literal(decimal)}, '.') END"
+    if dtype.is_integer():
+        return _cast_if_matching(text, WHOLE_TEXT, f"split_part({text}, '.', 1)", dtype)
+    if dtype.is_floating():
+        return _cast_if_matching(text, FLOAT_TEXT, text, dtype)
+    if dtype.is_decimal():
+        digits = dtype.scale
+        pattern = rf"[+-]?([0-9]+(\.[0-9]{{0,{digits}}}0*)?" + (rf"|\.[0-9]{{1,{digits}}}0*)" if digits else ")")
+        return _cast_if_matching(text, pattern, text, dtype)
+    if dtype.is_boolean():
+        yes, no = (", ".join(map(literal, words)) for words in (TRUE, FALSE))
+        return f"CASE WHEN lower({text}) IN ({yes}) THEN true WHEN lower({text}) IN ({no}) THEN false END"
+    if dtype.is_date():
+        return f"CAST(try_strptime({text}, {literal(dates)}) AS DATE)"
+    return _cast_if_matching(text, TIMESTAMP_TEXT, text, dtype)
+
+
+def _cast_if_matching(text: str, pattern: str, value: str, dtype: dt.DataType) -> str:
+    return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN TRY_CAST({value} AS {_sql_type(dtype)}) END"
+
+
+def _sql_type(dtype: dt.DataType) -> str:
+    from ibis.backends.sql.datatypes import DuckDBType
+
+    return str(DuckDBType.to_string(dtype))

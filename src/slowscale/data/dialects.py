@@ -1,0 +1,187 @@
+"""The operations that engines spell or define differently, with one meaning on every engine.
+
+`DIALECTS` has one object per supported engine, whose methods take and return Ibis values. `Dialect` implements what
+most engines have in common, and a subclass overrides what its engine does differently.
+"""
+
+from functools import cache
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+
+from slowscale.core.errors import ParameterError
+from slowscale.data.regex import END, Pattern
+
+_SIGNATURES = (lambda: None, lambda a: None, lambda a, b: None, lambda a, b, c: None, lambda a, b, c, d: None)
+
+
+@cache
+def _builtin(name: str, types: tuple[str, ...], returns: str) -> Any:
+    return ibis.udf.scalar.builtin(_SIGNATURES[len(types)], name=name, signature=(types, returns))
+
+
+def call(name: str, returns: str, *arguments: Any) -> ir.Value:
+    """Call a function of the engine by its name."""
+    values = [value if isinstance(value, ir.Value) else ibis.literal(value) for value in arguments]
+    return _builtin(name, tuple(str(value.type()) for value in values), returns)(*values)
+
+
+def forced_cast(value: ir.Value, dtype: str) -> ir.Value:
+    """Cast a value on the engine, even if Ibis assumes that it has the type already."""
+    return ops.Cast(value, dt.dtype(dtype)).to_expr()
+
+
+def is_null(value: ir.Value) -> ir.Value:
+    """Return whether a value is NULL; Ibis alone would count NaN, too, on Spark."""
+    return (value == value).isnull() if value.type().is_floating() else value.isnull()
+
+
+class Dialect:
+    """The operations as DuckDB, PostgreSQL and Spark have them in common."""
+
+    name: str
+    # In the replacement of a regular expression: the special characters, and the reference to a group.
+    special, group = "\\", "\\{}"
+    # Whether a backslash in a LIKE pattern is an escape, so that it must be doubled.
+    like_escapes = False
+
+    def prepare(self, table: ir.Table) -> None:
+        """Raise if the settings of the table's connection would change the meaning of expressions."""
+
+    # Text.
+    def trim(self, text: ir.Value, characters: str, side: str) -> ir.Value:
+        """Remove characters of a set from the "BOTH", "LEADING" or "TRAILING" side."""
+        return call({"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side], "string", text, characters)
+
+    def matches(self, text: ir.Value, pattern: str) -> ir.Value:
+        """Return whether a pattern in the spelling of this engine is found in a text."""
+        return text.re_search(pattern)
+
+    def matches_all(self, text: ir.Value, pattern: str) -> ir.Value:
+        """Return whether a pattern matches a whole text."""
+        return self.matches(text, rf"\A(?:{pattern}){END[self.name]}")
+
+    def replace_groups(self, text: ir.Value, pattern: str, group: int) -> ir.Value:
+        """Return the text that one group of a pattern matched, for texts that match as a whole."""
+        return text.re_replace(rf"\A{pattern}{END[self.name]}", self.group.format(group))
+
+    def regexp_replace(self, text: ir.Value, pattern: Pattern, replacement: str, every: bool) -> ir.Value:
+        """Replace the first match of a pattern, or every match, by a literal text."""
+        literal = self.quoted(replacement)
+        if every:
+            return text.re_replace(pattern.spelled(self.name), literal)
+        return call("regexp_replace", "string", text, pattern.spelled(self.name), literal)
+
+    def quoted(self, replacement: str) -> str:
+        """Return a replacement in which the special characters are escaped."""
+        for char in self.special:
+            replacement = replacement.replace(char, f"\\{char}")
+        return replacement
+
+    def like(self, text: ir.Value, pattern: str) -> ir.Value:
+        """Compare with a pattern of % and _, in which a backslash is an ordinary character."""
+        return text.like(pattern.replace("\\", "\\\\") if self.like_escapes else pattern)
+
+    def split_part(self, text: ir.Value, separator: str, index: int) -> ir.Value:
+        """Return the part of a text at an index, counted from 1, or an empty text if there are fewer parts."""
+        return call("split_part", "string", text, separator, ibis.literal(index, "int32"))
+
+    def pad(self, text: ir.Value, length: int, fill: str, left: bool) -> ir.Value:
+        """Pad a text to a length, or truncate it to that length."""
+        return call("lpad" if left else "rpad", "string", text, ibis.literal(length, "int32"), fill)
+
+    def compare_text(self, left: ir.Value, right: ir.Value, sign: str) -> ir.Value:
+        """Compare texts by code point, independently of the collation; the sign is one of < <= > >=."""
+        return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign]
+
+    # Numbers.
+    def divide(self, left: ir.Value, right: ir.Value) -> ir.Value:
+        """Return the quotient truncated towards zero; NULL if the divisor is 0."""
+        return call("divide", "int64", left, right.nullif(ibis.literal(0, "int64")))
+
+    def modulo(self, left: ir.Value, right: ir.Value) -> ir.Value:
+        """Return the remainder of `divide`, with the sign of the dividend."""
+        # On some engines the smallest integer modulo -1 overflows. The remainder is 0 for both -1 and 1.
+        right = ibis.ifelse(right == -1, ibis.literal(1, "int64"), right)
+        return call("mod", "int64", left, right.nullif(ibis.literal(0, "int64")))
+
+    # Dates and times, without a time zone.
+    def without_zone(self, when: ir.Value) -> ir.Value:
+        """Return a timestamp with a time zone as a timestamp without one, in UTC."""
+        return call("timezone", "timestamp", "UTC", when)
+
+    def part(self, when: ir.Value, name: str) -> ir.Value:
+        """Return the year, month, day, hour, minute or second as an integer."""
+        return getattr(when, name)()
+
+
+class _DuckDB(Dialect):
+    name = "duckdb"
+
+
+class _Postgres(Dialect):
+    name = "postgres"
+    like_escapes = True
+
+    def matches(self, text: ir.Value, pattern: str) -> ir.Value:
+        return call(
+            "textregexeq", "boolean", text, pattern
+        )  # the function behind ~; regexp_like exists since version 15 only
+
+    def divide(self, left: ir.Value, right: ir.Value) -> ir.Value:
+        return call("int8div", "int64", left, right.nullif(ibis.literal(0, "int64")))
+
+    def compare_text(self, left: ir.Value, right: ir.Value, sign: str) -> ir.Value:
+        name = {"<": "text_pattern_lt", "<=": "text_pattern_le", ">": "text_pattern_gt", ">=": "text_pattern_ge"}[sign]
+        return call(name, "boolean", left, right)
+
+
+def check_spark(backend: Any) -> None:
+    """Raise if a Spark session has settings that change the meaning of expressions.
+
+    Without ANSI mode, overflows wrap around. Ibis sets the time zone to UTC when it connects.
+    """
+    settings = backend._session.conf
+    for name, needed in {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}.items():
+        if str(settings.get(name)).lower() != needed.lower():
+            raise ParameterError(
+                f"the Spark session has {name}={settings.get(name)}, but expressions mean the same as on other engines "
+                f'only with {needed}; call spark.conf.set("{name}", "{needed}")'
+            )
+
+
+class _Spark(Dialect):
+    name = "pyspark"
+    special, group = "\\$", "${}"
+    like_escapes = True
+
+    def prepare(self, table: ir.Table) -> None:
+        check_spark(table.get_backend())
+
+    def trim(self, text: ir.Value, characters: str, side: str) -> ir.Value:
+        if side == "BOTH":
+            return super().trim(text, characters, side)
+        # In Spark, the set of characters is the first argument.
+        return call({"LEADING": "ltrim", "TRAILING": "rtrim"}[side], "string", ibis.literal(characters), text)
+
+    def regexp_replace(self, text: ir.Value, pattern: Pattern, replacement: str, every: bool) -> ir.Value:
+        spelled, literal = pattern.spelled(self.name), self.quoted(replacement)
+        if every:
+            return text.re_replace(spelled, literal)
+        # Spark replaces every match, so match the whole text with the first match inside it.
+        return text.re_replace(rf"\A([\s\S]*?){spelled}([\s\S]*)\z", f"$1{literal}$2")
+
+    def divide(self, left: ir.Value, right: ir.Value) -> ir.Value:
+        return call("div", "int64", left, right.nullif(ibis.literal(0, "int64")))
+
+    def without_zone(self, when: ir.Value) -> ir.Value:
+        return forced_cast(when, "timestamp")  # Ibis sets the session's time zone to UTC
+
+    def part(self, when: ir.Value, name: str) -> ir.Value:
+        return call(name, "int32", when)  # Ibis gives the seconds as a decimal
+
+
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (_DuckDB(), _Postgres(), _Spark())}

@@ -1,0 +1,416 @@
+"""A look at the records before a release: missing values, labels outside the keys, duplicates. CONFIDENTIAL.
+
+One query groups the records by their labels, as a release does, but keeps the groups that are not public keys, and
+separates the records whose values are missing, negative or cannot be counted. A second query computes the losses of the
+records, and the hashes by which copies are counted. On engines that cannot hash rows, a third one counts the copies.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slowscale.accounting import RecordPolicy
+from slowscale.core.arrays import to_numpy
+from slowscale.core.errors import DataError, EngineError, ParameterError
+from slowscale.data.dialects import forced_cast
+from slowscale.data.engines import TEXT, engine_errors, engine_of, fetch
+from slowscale.data.keys import Keys
+from slowscale.data.losses import Losses, distribution, losses_of_records, record_losses
+from slowscale.data.sums import (
+    EXACT_SUM,
+    NO_ENTITY,
+    Column,
+    Run,
+    accumulated,
+    all_groups,
+    as_integers,
+    counted,
+    raw_number,
+    uncountable_words,
+)
+
+# How many of the most frequent labels outside the keys are compared with the keys.
+MOST_LABELS = 50_000
+# Up to this number of rows, their hashes and losses are fetched (400 MB) and counted here. The engine would take three
+# times as long to count the hashes.
+MOST_HASHES = 20_000_000
+# More hashes than these are divided into parts that are compared in parallel; few are sorted.
+FEW_HASHES = 50_000
+# What is the matter with a value, as three bits of the number by which the records are grouped.
+FINE, MISSING, NEGATIVE, UNCOUNTABLE, NEGATIVE_UNCOUNTABLE = range(5)
+STATE_BITS, STATES_PER_NUMBER = 3, 20
+# Shorter labels are not compared letter by letter: IA and GA are two states, not a misspelling.
+SHORTEST = 4
+
+
+class Confidential:
+    """A part of a look at the records, whose text says that it is confidential."""
+
+    def __repr__(self) -> str:
+        shown = [f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr]  # type: ignore[arg-type]
+        return f"CONFIDENTIAL {type(self).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, repr=False)
+class NearMiss(Confidential):
+    """A label that is not a public key but resembles one. CONFIDENTIAL.
+
+    Attributes
+    ----------
+    column, label, key
+        The key column, the label that records have there, and the public label that it resembles.
+    records
+        The number of records with this label that are outside the keys.
+    """
+
+    column: str
+    label: str
+    key: str
+    records: int
+
+
+@dataclass(frozen=True, repr=False)
+class Values(Confidential):
+    """What a look at a summed column found. CONFIDENTIAL.
+
+    Attributes
+    ----------
+    name
+        The column.
+    missing, negative, uncountable
+        The number of records, inside and outside the keys, whose value is missing, negative, or another value that
+        cannot be counted: not a number, infinite or too large.
+    outside, unlabelled
+        The share of the column's sum that is in records outside the keys, and in records without a label. It is the
+        share of the sum of absolute values, so that negative values do not cancel.
+    sums
+        The sums by key, as floats.
+    """
+
+    name: str
+    missing: int
+    negative: int
+    uncountable: int
+    outside: float
+    unlabelled: float
+    sums: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look at the records found. CONFIDENTIAL.
+
+    Attributes
+    ----------
+    records, outside, unlabelled
+        The number of records, of those whose labels are not a public key, and of those without a label.
+    rows
+        The number of records by key.
+    columns
+        The summed columns.
+    near
+        The labels outside the keys that resemble a key, the most frequent first.
+    refusals
+        What a release would refuse because of the records, in its own words.
+    """
+
+    records: int
+    outside: int
+    unlabelled: int
+    rows: Any
+    columns: tuple[Values, ...]
+    near: tuple[NearMiss, ...]
+    refusals: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "<a look at the records: confidential>"
+
+
+def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect: str | None, run: Run = fetch) -> Look:
+    """Look at the records of a table, in one scan."""
+    what = "the engine could not look at the table"
+    found, at = all_groups(table, _measures(table, columns, protect), keys, run, what, _states(table, columns))
+    inside, labelled, rows = at >= 0, np.ones(len(at), bool), _whole(found, "rows")
+    for i in range(len(keys.columns) if keys is not None else 0):
+        labelled &= np.array(found[f"by{i}"].is_valid().to_pylist(), bool)
+    size = len(keys) if keys is not None else 1
+    values, refusals = [], []
+    if protect is not None and (rows - _whole(found, "owned"))[inside].any():
+        refusals.append(NO_ENTITY.format(protect))
+    for i, column in enumerate(columns):
+        number, place = divmod(i, STATES_PER_NUMBER)
+        state = (_whole(found, f"states{number}") >> (STATE_BITS * place)) & (2**STATE_BITS - 1)
+        missing, negative, lost = (
+            rows * np.isin(state, some)
+            for some in ((MISSING,), (NEGATIVE, NEGATIVE_UNCOUNTABLE), (UNCOUNTABLE, NEGATIVE_UNCOUNTABLE))
+        )
+        # All values of a group have the same sign.
+        sums = np.where(np.isin(state, (FINE, NEGATIVE)), _numbers(found, f"sum{i}"), 0)
+        sizes = np.abs(sums.astype(float))
+        total = sizes.sum()
+        outside, unlabelled = (
+            float(sizes[some].sum() / total) if total else 0.0 for some in (labelled & ~inside, ~labelled)
+        )
+        values.append(
+            Values(
+                name=column.name,
+                missing=int(missing.sum()),
+                negative=int(negative.sum()),
+                uncountable=int(lost.sum()),
+                outside=outside,
+                unlabelled=unlabelled,
+                sums=accumulated(sums[inside], at[inside], size).astype(float),
+            )
+        )
+        seen = [
+            *["missing"] * bool(column.nulls == "error" and missing[inside].any()),
+            *["negative"] * bool(column.negatives == "error" and negative[inside].any()),
+        ]
+        if seen or lost[inside].any():
+            refusals.append(_refusal(column, seen, bool(lost[inside].any())))
+    near = () if keys is None else tuple(_near_misses(table, keys, found, labelled & ~inside, rows))
+    return Look(
+        records=int(rows.sum()),
+        outside=int(rows[labelled & ~inside].sum()),
+        unlabelled=int(rows[~labelled].sum()),
+        rows=accumulated(rows[inside], at[inside], size),
+        columns=tuple(values),
+        near=near,
+        refusals=tuple(refusals),
+    )
+
+
+def _measures(table: ir.Table, columns: Sequence[Column], protect: str | None) -> dict[str, ir.Value]:
+    """Return what is measured in each group."""
+    measures = {"rows": table.count()}
+    if protect is not None:
+        measures["owned"] = table[protect].count()
+    for i, column in enumerate(columns):
+        value = _value(table, column)
+        if not engine_of(table).wide_sums:
+            measures[f"sum{i}"] = value.cast("float64").sum()  # the sum of integers might overflow
+        elif value.type().is_integer():
+            # Exact, because the sums of positive and of negative values of a key are added here.
+            measures[f"sum{i}"] = forced_cast(value.sum(), EXACT_SUM)
+        else:
+            measures[f"sum{i}"] = value.sum().cast("float64")
+    return measures
+
+
+def _value(table: ir.Table, column: Column) -> ir.Value:
+    """Return the value of each record; NULL if it is missing, which a sum skips as it would skip a 0, or not countable.
+
+    Negative values remain, unless a release counts them as 0. On DuckDB, NaN may remain, too, because DuckDB leaves out
+    a comparison that always holds by the statistics of a Parquet file.
+    """
+    negatives = "zero" if column.negatives == "zero" else None
+    return counted(table, replace(column, nulls="error", negatives=negatives)).value
+
+
+def _states(table: ir.Table, columns: Sequence[Column]) -> dict[str, ir.Value]:
+    """Return what is the matter with the values of each record, as numbers: 0 if nothing is."""
+    states: dict[str, ir.Value] = {}
+    for start in range(0, len(columns), STATES_PER_NUMBER):
+        fine, number = [], ibis.literal(0, "int64")
+        for i, column in enumerate(columns[start : start + STATES_PER_NUMBER]):
+            value, (raw, missing) = _value(table, column), raw_number(table, column)
+            known, negative = value.notnull(), raw < 0
+            if value.type().is_floating():
+                known, negative = known & ~value.isnan(), negative & ~raw.isnan()
+                fine.append(~value.isnan())
+            fine.append(value >= 0)
+            if column.negatives == "zero":
+                fine.append(raw >= 0)
+            state = ibis.cases(
+                (missing, MISSING),
+                (known & negative, NEGATIVE),
+                (known, FINE),
+                (negative, NEGATIVE_UNCOUNTABLE),
+                else_=UNCOUNTABLE,
+            )
+            number = number + state.cast("int64") * 2 ** (STATE_BITS * i)
+        # Most records are fine, so the states of their columns are not computed one by one.
+        states[f"states{len(states)}"] = ibis.cases((reduce(and_, fine), ibis.literal(0, "int64")), else_=number)
+    return states
+
+
+def _whole(found: pa.Table, name: str) -> Any:
+    return as_integers(found[name]).astype(np.int64)
+
+
+def _numbers(found: pa.Table, name: str) -> Any:
+    """Return sums as floats, or as integers if they are exact."""
+    if pa.types.is_floating(found[name].type):
+        return to_numpy(pc.fill_null(found[name], 0.0)).astype(float)
+    return as_integers(found[name])
+
+
+def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
+    words = uncountable_words(column, seen)
+    if seen and others:
+        return f"{words}. It also has values that are not numbers, are infinite, or are too large"
+    if others:
+        return (
+            f"column {column.name!r} has values that are not numbers, are infinite, or are too large to be counted in "
+            f"units of {column.unit}; correct these records, or leave them out with where="
+        )
+    return words
+
+
+def losses_and_duplicates(
+    table: ir.Table,
+    policy: RecordPolicy,
+    columns: Mapping[str, Column],
+    keys: Keys | None,
+    protect: str | None,
+    names: Sequence[str] | None,
+    records: int,
+    run: Run = fetch,
+) -> tuple[Losses | None, int | None]:
+    """Return the losses of the records, and how many rows are copies of another one in the columns `names`.
+
+    The losses are None if there are no records, or if the engine cannot compute them; the number of copies is None if
+    `names` is None, or if the engine cannot compare rows. If possible, both are computed in one scan.
+    """
+    engine = engine_of(table)
+    if names is not None and protect is None and engine.hashes_rows and records <= MOST_HASHES:
+        try:
+            query = losses_of_records(table, policy, columns, keys, engine.row_identity(table, names))
+            with engine_errors("the engine could not look at the rows", quote=False):
+                found = run(query)
+        except (EngineError, ParameterError):
+            pass  # one of the two cannot be computed
+        else:
+            losses = distribution(found) if found["loss"].null_count < found.num_rows else None
+            return losses, _copies(to_numpy(found["c0"]))
+    try:
+        losses = record_losses(table, policy, columns, keys, protect, run)
+    except (DataError, ParameterError):  # no records, or a policy with a function that the engine does not have
+        losses = None
+    return losses, None if names is None else _count_duplicates(table, names, records, run)
+
+
+def _count_duplicates(table: ir.Table, names: Sequence[str], records: int, run: Run) -> int | None:
+    """Return how many rows are copies of another row in all these columns; None if the engine cannot compare them."""
+    engine = engine_of(table)
+    identity = table.select(**engine.row_identity(table, names))
+    try:
+        with engine_errors("the engine could not compare the rows", quote=False):
+            if engine.hashes_rows and records <= MOST_HASHES:
+                return _copies(to_numpy(run(identity)["c0"]))
+            different = identity.distinct()
+            found = run(different.aggregate(rows=different.count()))
+    except EngineError:
+        return None
+    return records - int(found["rows"][0].as_py())
+
+
+def _copies(hashes: Any) -> int:
+    """Return how many of the hashes are copies of another one."""
+    if len(hashes) <= FEW_HASHES:
+        return _copies_in(hashes, 0)
+    first = (hashes >> np.uint64(61)).astype(np.uint8)  # of eight parts
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        return sum(threads.map(lambda part: _copies_in(hashes[first == part], 3), range(8)))
+
+
+def _copies_in(hashes: Any, used: int) -> int:
+    """Return how many of the hashes are copies of another one. Their first `used` bits are the same or say nothing.
+
+    Each hash gets a place in a table by its next bits, and the last one there remains. The others are either copies of
+    it, or they are compared with each other, by further bits. This takes half as long as sorting.
+    """
+    copies = 0
+    while len(hashes) > FEW_HASHES and used < 40:
+        bits = len(hashes).bit_length()
+        place = ((hashes << np.uint64(used)) >> np.uint64(64 - bits)).astype(np.intp)
+        own, table = np.arange(len(hashes), dtype=np.uint32), np.empty(1 << bits, np.uint32)
+        table[place] = own
+        last = table[place]
+        others = np.flatnonzero(last != own)
+        same = hashes[others] == hashes[last[others]]
+        copies, hashes, used = copies + int(np.count_nonzero(same)), hashes[others[~same]], used + bits
+    hashes = np.sort(hashes)
+    return copies + int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+
+
+def _near_misses(table: ir.Table, keys: Keys, found: pa.Table, outside: Any, rows: Any) -> Iterator[NearMiss]:
+    """Yield the labels of records outside the keys that resemble a key, the most frequent first."""
+    misses = []
+    engine = engine_of(table)
+    for i, (name, kind) in enumerate(keys.kinds.items()):
+        if kind != TEXT or not outside.any():
+            continue
+        labels = engine.key_label(found[f"by{i}"].filter(pa.array(outside)), kind).to_pylist()
+        counts: dict[str, int] = {}
+        for label, count in zip(labels, rows[outside].tolist(), strict=True):
+            if label is not None:
+                counts[label] = counts.get(label, 0) + count
+        public = keys.table[name].unique().to_pylist()
+        for label in set(public) & counts.keys():
+            del counts[label]
+        often = sorted(counts, key=lambda label: -counts[label])[:MOST_LABELS]
+        misses += [NearMiss(name, label, key, counts[label]) for label, key in similar(often, public)]
+    return iter(sorted(misses, key=lambda miss: (-miss.records, miss.column, miss.label)))
+
+
+def similar(labels: Sequence[str], public: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each label that resembles a public one, with that one.
+
+    Two labels resemble each other if they differ in case, blanks, punctuation or leading zeros only; or, if they have
+    letters, in one letter: another one, one more, one less, or two that changed places.
+
+    >>> list(similar(["TEXSA", "texas ", "1001", "Nevada"], ["TEXAS", "IOWA", "01001"]))
+    [('TEXSA', 'TEXAS'), ('texas ', 'TEXAS'), ('1001', '01001')]
+    """
+    whole = {_folded(label): label for label in reversed(public)}
+    # Two texts that differ in one letter are equal once a letter of each, or of one of them, is left out.
+    shorter: dict[str, str] = {}
+    for text, label in whole.items():
+        for part in _without_one(text):
+            shorter.setdefault(part, label)
+    for label in labels:
+        text = _folded(label)
+        if text in whole:
+            yield label, whole[text]
+            continue
+        parts = list(_without_one(text))
+        near = (shorter.get(text) if parts else None) or next((whole[part] for part in parts if part in whole), None)
+        near = near or next((shorter[part] for part in parts if _one_apart(text, shorter.get(part))), None)
+        if near is not None:
+            yield label, near
+
+
+def _folded(label: str) -> str:
+    """Return a label without what often differs: case, blanks, punctuation and leading zeros."""
+    text = re.sub(r"[\W_]+", "", label.casefold())
+    return text.lstrip("0") or text
+
+
+def _without_one(text: str) -> Iterator[str]:
+    """Yield the texts with one letter left out; none for codes, and for texts that are too short to be compared."""
+    if len(text) >= SHORTEST and any(letter.isalpha() for letter in text):
+        yield from dict.fromkeys(text[:i] + text[i + 1 :] for i in range(len(text)))
+
+
+def _one_apart(text: str, label: str | None) -> bool:
+    """Whether a text differs from a label in one letter, or in two neighbours that changed places."""
+    if label is None:
+        return False
+    other = _folded(label)
+    different = [i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b]
+    if len(different) <= 1:
+        return True
+    first, last = different[0], different[-1]
+    return len(different) == 2 and last == first + 1 and text[first] == other[last] and text[last] == other[first]

@@ -1,0 +1,415 @@
+"""Public keys: the group labels of a released table, fixed before the records are read.
+
+Every key appears in the release, even if no record has it; a record whose labels are not among the keys is left out.
+The keys must therefore be public. Taking them from the data must be requested explicitly (`Keys.public_in`), and the
+release states that it was done.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ibis.expr.datatypes as dt
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slowscale.core.arrays import first_rows, from_list, to_arrow
+from slowscale.core.errors import DataError, ParameterError, ParameterTypeError
+from slowscale.core.markup import html_table
+from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
+from slowscale.data import rowwise
+from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
+from slowscale.data.sources import as_arrow, open_source, open_table
+
+GIVEN = "The keys were given as public."
+KEYS_SHOWN = 10  # the number of keys that a notebook shows
+TAKEN = "The keys were taken from the data, on the curator's word that they are public."
+
+ARROW_TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), BOOLEAN: pa.bool_(), DATE: pa.date32()}
+
+
+def label_kind(dtype: Any) -> str | None:
+    """Return the kind of labels that an Arrow or Ibis type holds, or None if it cannot hold labels."""
+    if isinstance(dtype, dt.DataType):
+        tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), BOOLEAN: dtype.is_boolean(), DATE: dtype.is_date()}
+    else:
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+        whole, truth = pa.types.is_integer(dtype), pa.types.is_boolean(dtype)
+        tests = {TEXT: text, WHOLE: whole, BOOLEAN: truth, DATE: pa.types.is_date(dtype)}
+    return next((kind for kind, is_it in tests.items() if is_it), None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Keys:
+    """The public labels of a release: a small table of distinct rows, in the order of publication.
+
+    >>> counties = Keys.cross({"county": ["01001", "01003"]})
+    >>> keys = counties * Keys.cross({"naics3": [111, 112, 113]})
+    >>> len(keys), keys.columns
+    (6, ('county', 'naics3'))
+    >>> print(keys.filter(lambda county, naics3: naics3 > 111).project("county"))
+    Keys: 2 of county (text). The keys were given as public.
+    """
+
+    table: pa.Table
+    assumption: str = GIVEN
+
+    @property
+    def from_data(self) -> bool:
+        """Whether the labels were taken from the data."""
+        return self.assumption == TAKEN
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, pa.Table):
+            raise ParameterTypeError(
+                "Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly from "
+                f"{type(self.table).__name__}"
+            )
+        if self.assumption not in (GIVEN, TAKEN):
+            raise ParameterError("Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly")
+        if not self.table.num_columns:
+            raise ParameterError("keys must have at least one column, got a table without columns")
+        if len(set(self.table.column_names)) < self.table.num_columns:
+            raise ParameterError(f"keys must have columns of different names, got {', '.join(self.table.column_names)}")
+        object.__setattr__(self, "table", _normalized(self.table))
+
+    @staticmethod
+    def from_frame(frame: TableLike | Mapping[str, Iterable[Label]]) -> "Keys":
+        """Return the rows of a pandas, polars or pyarrow frame, or of a mapping of columns, as keys."""
+        if isinstance(frame, Mapping):
+            columns = {_check_name(name): _label_array(name, values) for name, values in frame.items()}
+            if len({len(column) for column in columns.values()}) > 1:
+                lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+                raise ParameterError(f"keys must have columns of the same length, got {lengths}")
+            return Keys(pa.table(columns))
+        read = as_arrow(frame, "keys")
+        if read is None:
+            raise ParameterTypeError(
+                f"keys must be a pandas, polars or pyarrow table or a mapping, got {type(frame).__name__}"
+            )
+        wrong = [*read.unusable, *sorted(read.not_text)]
+        if wrong:
+            names = ", ".join(wrong)
+            raise ParameterTypeError(
+                f"keys {names} must hold text, whole numbers, booleans or dates, and one type per column; convert them"
+            )
+        return Keys(read.table)
+
+    @staticmethod
+    def cross(*factors: "Mapping[str, Iterable[Label]] | Keys") -> "Keys":
+        """Return all combinations of the values of several columns or of several keys; the last one varies fastest."""
+        parts = [
+            part
+            for factor in factors
+            for part in (
+                [factor]
+                if isinstance(factor, Keys)
+                else [
+                    Keys(pa.table({_check_name(name): _label_array(name, values)}))
+                    for name, values in _check_mapping(factor).items()
+                ]
+            )
+        ]
+        if not parts:
+            raise ParameterError("Keys.cross must be given at least one column with its values")
+        product = parts[0]
+        for part in parts[1:]:
+            product = product * part
+        return product
+
+    @staticmethod
+    def from_file(
+        path: PathLike,
+        columns: Sequence[str] | None = None,
+        types: Mapping[str, str] | None = None,
+        csv: Mapping[str, Any] | None = None,
+    ) -> "Keys":
+        """Return the rows of a file as keys.
+
+        Parameters
+        ----------
+        path
+            The file, of any kind that a session reads.
+        columns
+            The columns to read; all by default.
+        types
+            The types of columns, such as {"naics3": "int64"}. A CSV column without a type is text.
+        csv
+            The settings of a CSV file, such as {"delimiter": ";"}.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ParameterTypeError(f"path must be the path of a file, got {type(path).__name__}")
+        source = open_source(path, types, csv, "keys")
+        chosen = _check_columns(source.table.columns, columns, "columns")
+        for name in chosen:
+            if name in source.unreadable:
+                raise ParameterError(
+                    f"keys {name} must be {source.unreadable[name]}, but {path} has other labels; correct the file, or "
+                    "the declared type"
+                )
+        with engine_errors(f"keys could not be read ({os.fspath(path)})"):
+            return Keys(fetch(source.table.select(*chosen)))
+
+    @staticmethod
+    def public_in(
+        data: DataLike | HasTable,
+        by: str | Sequence[str],
+        types: Mapping[str, str] | None = None,
+        csv: Mapping[str, Any] | None = None,
+        derive: Mapping[str, str] | None = None,
+    ) -> "Keys":
+        """Return the labels that occur in the data, on your assurance that they are public.
+
+        A label that occurs reveals that a record exists. Use this only if that is public already, for instance if the
+        list of non-empty cells is published. The release states the choice.
+
+        Parameters
+        ----------
+        data
+            A session, or data in any form that `ss.Session` takes.
+        by
+            The key columns.
+        types, csv
+            As in `ss.Session`.
+        derive
+            Derived columns, which may be key columns, as in `session.sum`.
+        """
+        if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
+            data = data.table  # type: ignore[union-attr]
+        if by is None:
+            raise ParameterTypeError("by must name the key columns, got None")
+        table = rowwise.derive(open_table(data, types, csv), derive)
+        names = _check_columns(table.columns, by, "by")
+        kinds = {name: _check_kind(name, table[name].type()) for name in names}
+        labelled = table.filter([table[name].notnull() for name in names])
+        with engine_errors("the keys could not be taken from the data", quote=False):
+            found = fetch(grouped(labelled, kinds, {"records": labelled.count()}))
+        engine = engine_of(table)
+        labels = {
+            name: engine.key_label(found[f"by{i}"], kind).cast(ARROW_TYPES[kind])
+            for i, (name, kind) in enumerate(kinds.items())
+        }
+        taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
+        if not taken.num_rows:
+            raise DataError(
+                "keys must not be empty, but no record has a label in every key column; check by and the types"
+            )
+        return Keys(taken, TAKEN)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return tuple(self.table.column_names)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of the labels of each column: text, whole numbers, booleans or dates."""
+        return {field.name: label_kind(field.type) or "" for field in self.table.schema}
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return zip(*(column.to_pylist() for column in self.table.columns), strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keys) and self.assumption == other.assumption and self.table.equals(other.table)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        names = " × ".join(f"{name} ({kind})" for name, kind in self.kinds.items())
+        return f"Keys: {len(self)} of {names}. {self.assumption}"
+
+    def _repr_html_(self) -> str:
+        rows = list(zip(*(column.to_pylist() for column in self.table.slice(0, KEYS_SHOWN).columns), strict=True))
+        more = f"The first {KEYS_SHOWN} of {len(self):,} keys" if len(self) > KEYS_SHOWN else f"{len(self):,} keys"
+        return html_table(more, self.columns, rows, self.assumption)
+
+    def __mul__(self, other: "Keys") -> "Keys":
+        """Return every combination of a key of the first with a key of the second."""
+        if not isinstance(other, Keys):
+            return NotImplemented
+        shared = set(self.columns) & set(other.columns)
+        if shared:
+            raise ParameterError(
+                f"keys that are crossed must have different columns, but both have {', '.join(shared)}; use project to "
+                "remove them from one side"
+            )
+        left = to_arrow(np.repeat(np.arange(len(self)), len(other)))
+        right = to_arrow(np.tile(np.arange(len(other)), len(self)))
+        columns = {name: self.table[name].take(left) for name in self.columns}
+        columns |= {name: other.table[name].take(right) for name in other.columns}
+        return Keys(pa.table(columns), _combined_assumption(self, other))
+
+    def __or__(self, other: "Keys") -> "Keys":
+        """Return the keys that are in either of the two, those of the first one first."""
+        if not isinstance(other, Keys):
+            return NotImplemented
+        return Keys(_distinct(pa.concat_tables([self.table, self._aligned(other)])), _combined_assumption(self, other))
+
+    def __sub__(self, other: "Keys") -> "Keys":
+        """Return the keys that are not among the other keys."""
+        if not isinstance(other, Keys):
+            return NotImplemented
+        gone = set(zip(*(column.to_pylist() for column in self._aligned(other).columns), strict=True))
+        return Keys(self.table.filter(pa.array(key not in gone for key in self)), _combined_assumption(self, other))
+
+    def filter(self, condition: Callable[..., Any] | None = None, /, **equal: Label | Iterable[Label]) -> "Keys":
+        """Return the keys that meet a condition.
+
+        Parameters
+        ----------
+        condition
+            A function of the key's columns by name, such as `lambda county, naics3: county.startswith("01")`.
+        equal
+            The value, or the list of values, that a column must have, such as `county="01001"`.
+        """
+        kept = pa.array([True] * len(self))
+        for name, wanted in equal.items():
+            _check_columns(self.columns, [name], "filter")
+            values = list(wanted) if hasattr(wanted, "__iter__") and not isinstance(wanted, str | bytes) else [wanted]
+            kept = pc.and_(kept, pc.is_in(self.table[name], _labels_of_kind(name, values, self.kinds[name])))
+        if condition is not None:
+            if not callable(condition):
+                raise ParameterTypeError(f"condition must be a function of the key's columns, got {condition!r}")
+            rows = (dict(zip(self.columns, key, strict=True)) for key in self)
+            try:
+                kept = pc.and_(kept, pa.array(bool(condition(**row)) for row in rows))
+            except Exception as error:
+                names = ", ".join(self.columns)
+                raise ParameterTypeError(f"condition must be a function of {names}, got an error: {error}") from error
+        return Keys(self.table.filter(kept), self.assumption)
+
+    def project(self, *columns: str) -> "Keys":
+        """Return the distinct values of some of the columns, in the order of their first occurrence."""
+        names = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
+        chosen = self.table.select(_check_columns(self.columns, names, "columns"))
+        return Keys(_distinct(chosen), self.assumption)
+
+    def _aligned(self, other: "Keys") -> pa.Table:
+        """Return the table of the other keys, with its columns in the order of these keys."""
+        if set(self.columns) != set(other.columns):
+            raise ParameterError(
+                f"keys must have the same columns, got {', '.join(self.columns)} and {', '.join(other.columns)}"
+            )
+        for name in self.columns:
+            if self.kinds[name] != other.kinds[name]:
+                raise ParameterTypeError(
+                    f"keys {name} must be of one type, got {self.kinds[name]} and {other.kinds[name]}"
+                )
+        return other.table.select(self.columns)
+
+
+def _combined_assumption(one: Keys, other: Keys) -> str:
+    return TAKEN if TAKEN in (one.assumption, other.assumption) else GIVEN
+
+
+def _check_mapping(factor: Any) -> Mapping[str, Any]:
+    if not isinstance(factor, Mapping):
+        raise ParameterTypeError(f"Keys.cross must be given mappings of columns to values, or keys, got {factor!r:.60}")
+    return factor
+
+
+def _check_name(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise ParameterTypeError(f"a key column must have a non-empty text as its name, got {name!r}")
+    return name
+
+
+def _label_array(name: str, values: Any) -> pa.Array:
+    allowed = "text, whole numbers of at most 64 bits, booleans or dates"
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise ParameterTypeError(f"keys {name} must be a list of labels, got {values!r}")
+    try:
+        items = values if getattr(values, "dtype", None) is not None or isinstance(values, pa.Array) else list(values)
+        kinds = {type(item) for item in items} if isinstance(items, list) else set()
+        if any(issubclass(kind, float | np.floating) for kind in kinds):
+            raise ParameterTypeError(
+                f"keys {name} must be {allowed}, got floats, which cannot be labels; write whole numbers without a "
+                "decimal point, and use text for other labels (a missing label turns whole numbers of pandas into "
+                "floats: remove it, or use Int64)"
+            )
+        if len(kinds) > 1:
+            got = " and ".join(sorted(kind.__name__ for kind in kinds))
+            raise ParameterTypeError(f"keys {name} must be labels of one type, got {got}")
+        return from_list(items) if isinstance(items, list) else pa.array(items)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+        if isinstance(error, ParameterTypeError):
+            raise
+        raise ParameterTypeError(f"keys {name} must be {allowed}: {error}") from None
+
+
+def _labels_of_kind(name: str, values: list[Any], kind: str) -> pa.Array:
+    array = _label_array(name, values)
+    if values and label_kind(array.type) != kind:
+        raise ParameterTypeError(f"keys {name} must be compared with {kind}, got {values[0]!r}")
+    return array.cast(ARROW_TYPES[kind])
+
+
+def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argument: str) -> list[str]:
+    if wanted is None:
+        return list(have)
+    try:
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+    except TypeError:
+        names = [wanted]  # type: ignore[list-item]
+    if not all(isinstance(name, str) for name in names):
+        raise ParameterTypeError(f"{argument} must be the names of columns, as text, got {wanted!r:.60}")
+    if not names:
+        raise ParameterError(f"{argument} must name at least one column")
+    for name in names:
+        if name not in have:
+            raise ParameterError(f"{argument} names {name!r}, which is not a column; the columns are {', '.join(have)}")
+        if names.count(name) > 1:
+            raise ParameterError(f"{argument} must name each column once, got {name!r} twice")
+    return names
+
+
+def _check_kind(name: str, dtype: Any) -> str:
+    kind = label_kind(dtype)
+    if kind is None:
+        why = (
+            "; convert the labels to whole numbers or text (in pandas, a missing label turns whole numbers into "
+            "floats: fill it in, or use Int64)"
+            if str(dtype) in ("double", "float64")
+            else "; every label is missing: give the labels"
+            if str(dtype) == "null"
+            else "; convert the labels to text"
+        )
+        raise ParameterTypeError(f"keys {name} must be text, whole numbers, booleans or dates, got {dtype}{why}")
+    return kind
+
+
+def _normalized(table: pa.Table) -> pa.Table:
+    """Return keys in the Arrow type of their kind; raise for missing labels, duplicates and an empty table."""
+    if not table.num_rows:
+        raise ParameterError("keys must not be empty; give at least one row")
+    columns = {}
+    for field in table.schema:
+        kind = _check_kind(field.name, field.type)
+        try:
+            columns[field.name] = table[field.name].cast(ARROW_TYPES[kind]).combine_chunks()
+        except pa.ArrowInvalid as error:
+            raise ParameterError(f"keys {field.name}: {error}") from None
+        if columns[field.name].null_count:
+            raise ParameterError(
+                f"keys {field.name} must not have missing labels; remove those rows, or give them a label"
+            )
+    checked = pa.table(columns)
+    first = first_rows(checked.columns)
+    if len(first) < len(checked):
+        again = np.setdiff1d(np.arange(len(checked)), first)[:1]
+        raise ParameterError(
+            f"keys must be distinct, but {checked.take(again).to_pylist()[0]} occurs more than once; remove it"
+        )
+    return checked
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    return table.take(to_arrow(first_rows(table.columns)))

@@ -1,0 +1,259 @@
+"""Filters and derived columns, which must be computed row by row, and checks of the table that they are on.
+
+A policy bounds the loss by what one record contributes to a sum. A filter or a derived column that uses other rows (an
+aggregate, a window, a subquery, a join) would let one record change what another contributes, and with a random one the
+contribution would not be a function of the record: the policy would no longer hold. Expressions are therefore SQL text
+with the syntax that is known to use its own row. Anything else is refused; a table that is itself a query over several
+rows is reported.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+from ibis.common.exceptions import IbisError
+
+from slowscale.accounting.record import folded
+from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.data import functions, sql
+from slowscale.data.meanings import CACHED, Meanings, sql_form
+from slowscale.data.values import RefusedError
+
+REASON = "it would let one record change what another contributes, and the policy would no longer hold"
+NONDETERMINISTIC = (
+    "a function whose result is not determined by the record, such as a random number, the clock or a user-defined "
+    "function"
+)
+
+NONDETERMINISTIC_OPERATIONS = (
+    ops.Impure, ops.RowID, ops.Sample, ops.Arbitrary, ops.ElementWiseVectorizedUDF, ops.ReductionVectorizedUDF,
+    ops.AnalyticVectorizedUDF,
+)  # fmt: skip
+
+# Tables of records: stored tables, and operations that return one row for each record that they keep.
+STORED = (ops.DatabaseTable, ops.InMemoryTable)
+KEEPS_ROWS = (
+    *STORED, ops.Project, ops.Filter, ops.Sort, ops.DropColumns, ops.DropNull, ops.FillNull, ops.SelfReference,
+    ops.AliasedRelation,
+)  # fmt: skip
+# Other tables: a row depends on several records, or one record gives several rows.
+COMBINES_ROWS = (
+    ops.Aggregate, ops.Distinct, ops.JoinChain, ops.JoinLink, ops.JoinReference, ops.Limit, ops.Set,
+    ops.TableUnnest, ops.Unnest, ops.Reduction, ops.Analytic, ops.WindowFunction, ops.WindowBoundary, ops.Subquery,
+)  # fmt: skip
+# Operations on one row that are deterministic, although their result depends on the engine.
+ONE_ROW = (
+    ops.Field, ops.Literal, ops.Alias, ops.And, ops.Or, ops.Not, ops.Xor, ops.IsNull, ops.NotNull, ops.StringLength,
+    ops.StringConcat, ops.Equals, ops.NotEquals, ops.Less, ops.LessEqual, ops.Greater, ops.GreaterEqual, ops.Between,
+    ops.InValues, ops.IfElse, ops.SearchedCase, ops.SimpleCase, ops.Coalesce, ops.NullIf, ops.Greatest, ops.Least,
+    ops.Add, ops.Subtract, ops.Multiply, ops.Divide, ops.Modulus, ops.Negate, ops.Abs, ops.Floor, ops.Ceil, ops.Round,
+    ops.Sqrt, ops.Cast, ops.Substring, ops.StrRight, ops.StringReplace, ops.Uppercase, ops.Lowercase, ops.StartsWith,
+    ops.StringSQLLike, ops.StringSQLILike, ops.ExtractYear, ops.ExtractMonth, ops.ExtractDay, ops.ExtractQuarter,
+    ops.Date, ops.SortKey, ops.TryCast, ops.FloorDivide, ops.Power, ops.Exp, ops.Ln, ops.Log, ops.Log2, ops.Log10,
+    ops.Sign, ops.Clip, ops.IsNan, ops.IsInf, ops.IdenticalTo, ops.BitwiseAnd, ops.BitwiseOr, ops.BitwiseXor,
+    ops.BitwiseNot, ops.BitwiseLeftShift, ops.BitwiseRightShift, ops.Bucket, ops.Strip, ops.LStrip, ops.RStrip,
+    ops.Capitalize, ops.Reverse, ops.Repeat, ops.LPad, ops.RPad, ops.StringSlice, ops.StringFind, ops.StringContains,
+    ops.EndsWith, ops.StringJoin, ops.StringSplit, ops.StringAscii, ops.Translate, ops.FindInSet, ops.RegexSearch,
+    ops.RegexReplace, ops.RegexExtract, ops.ArrayIndex, ops.ArrayLength, ops.StructField, ops.Strftime,
+    ops.StringToDate, ops.StringToTimestamp, ops.DateTruncate, ops.TimestampTruncate, ops.DateFromYMD,
+    ops.TimestampFromYMDHMS, ops.TimestampFromUNIX, ops.DateAdd, ops.DateSub, ops.DateDiff, ops.TimestampAdd,
+    ops.TimestampSub, ops.TimestampDiff, ops.DateDelta, ops.TimestampDelta, ops.IntervalFromInteger, ops.Time,
+    ops.DayOfWeekIndex, ops.DayOfWeekName, ops.ExtractDayOfYear, ops.ExtractWeekOfYear, ops.ExtractIsoYear,
+    ops.ExtractHour, ops.ExtractMinute, ops.ExtractSecond, ops.ExtractMicrosecond, ops.ExtractMillisecond,
+    ops.ExtractEpochSeconds,
+)  # fmt: skip
+
+
+def derive(table: ir.Table, columns: Mapping[str, Any] | None, argument: str = "derive") -> ir.Table:
+    """Add columns that are computed row by row; each may use the ones before it."""
+    if columns is None:
+        return table
+    if not isinstance(columns, Mapping):
+        raise ParameterTypeError(f"{argument} must be a mapping of new columns to expressions, got {columns!r:.60}")
+    for name, expression in columns.items():
+        if not isinstance(name, str) or not name:
+            raise ParameterTypeError(f"{argument} must have non-empty texts as names of the new columns, got {name!r}")
+        # Some engines and the ledger take such names for one.
+        taken = next((column for column in table.columns if folded(column) == folded(name)), None)
+        if taken is not None or name != name.strip():
+            problem = (
+                f"there is a column {taken!r} already" if taken is not None else f"{name!r} has surrounding blanks"
+            )
+            raise ParameterError(f"{argument}: {problem}; choose another name")
+        table = table.mutate(**{name: bind(table, expression, f"{argument}[{name!r}]")})
+    return table
+
+
+def keep(table: ir.Table, condition: str | None, argument: str = "where") -> ir.Table:
+    """Keep the rows that meet a condition."""
+    if condition is None:
+        return table
+    bound = bind(table, condition, argument)
+    if not isinstance(bound, ir.BooleanValue):
+        raise ParameterTypeError(
+            f"{argument} must be a boolean for each record, got {bound.type()}; write a comparison"
+        )
+    return table.filter(bound)
+
+
+class Described(NamedTuple):
+    """A filter and derived columns as text for the facts of a release.
+
+    `meanings` has the normal forms of all columns that are not stored: what a ledger recognizes them by.
+    """
+
+    where: str | None
+    derived: dict[str, str]
+    meanings: Meanings
+
+
+def described(where: str | None, derive: Mapping[str, str] | None, computed: Meanings) -> Described:
+    """Return the filter and the derived columns as text; `computed` has the other columns that are not stored."""
+    derived = dict(derive or {})
+    return Described(where, derived, meanings(derived, computed))
+
+
+def meanings(derive: Mapping[str, str], computed: Meanings) -> Meanings:
+    """Return the normal forms of derived columns and of other computed ones."""
+    found = dict(computed)
+    for name, expression in derive.items():
+        found[folded(name)] = sql_form(expression, found)
+    return found
+
+
+def used_columns(table: ir.Table, expression: str) -> set[str]:
+    """Return the table's columns that an expression reads."""
+    nodes = _nodes(bind(table, expression, "expression").op(), table.op())
+    return {node.name for node in nodes if isinstance(node, ops.Field) and node.rel == table.op()}
+
+
+def check_text(expression: Any, argument: str) -> None:
+    """Raise unless a filter or a derived column is text."""
+    if not isinstance(expression, str):
+        raise ParameterTypeError(
+            f'{argument} must be SQL text such as "emp > 0", got {type(expression).__name__}; to use Ibis expressions, '
+            "prepare the table first, with table.mutate(...) and table.filter(...), and open the session on the result"
+        )
+
+
+def bind(table: ir.Table, expression: str, argument: str) -> ir.Value:
+    """Return SQL text as a checked expression on the table."""
+    check_text(expression, argument)
+    try:
+        return sql.parse(table, expression, argument)
+    except RefusedError as refusal:
+        raise ParameterError(_refusal(argument, str(refusal), refusal.kind)) from None
+    except IbisError as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ParameterError(f"{argument} is not an expression on the table's columns: {why}") from error
+    except RecursionError:
+        raise ParameterError(
+            f"{argument} is nested too deeply; derive a part of it as a column, and use that column in it"
+        ) from None
+
+
+def check_source(table: ir.Table) -> bool:
+    """Return whether a table is a query that combines rows; raise if that is unknown, or if it is nondeterministic."""
+    nodes = _nodes(table.op(), None)
+    for node in nodes:
+        if isinstance(node, ops.SQLQueryResult | ops.SQLStringView):
+            raise ParameterError(
+                "data must be a table whose rows are known to be records, got the result of a SQL query, which cannot "
+                "be checked; use Ibis expressions, or store the result as a table first"
+            )
+        if _is_nondeterministic(node) and not _is_ours(node):
+            raise ParameterError(_refusal("data", "", "nondeterministic"))
+        if not isinstance(node, (*KEEPS_ROWS, *COMBINES_ROWS, *ONE_ROW)) and not _is_ours(node):
+            raise ParameterError(
+                f"data uses {type(node).__name__}, which is not known to use one record at a time; leave it out, or "
+                "store the result as a table first"
+            )
+    return any(isinstance(node, COMBINES_ROWS) for node in nodes)
+
+
+def _is_nondeterministic(node: Any) -> bool:
+    """Return whether an operation may have a different result when it is computed again."""
+    if isinstance(node, ops.Limit):
+        return not isinstance(node.parent, ops.Sort)
+    if isinstance(node, ops.First | ops.Last):
+        return not node.order_by
+    return isinstance(node, NONDETERMINISTIC_OPERATIONS) or _reads_the_clock(node)
+
+
+def _is_ours(node: Any) -> bool:
+    """Return whether a function call was generated by this package, which calls functions of the engine by name."""
+    return isinstance(node, ops.ScalarUDF) and str(node.__func__.__module__).startswith("slowscale.")
+
+
+def _reads_the_clock(node: Any) -> bool:
+    """Return whether text other than a strict ISO literal becomes a time: for PostgreSQL 'now' is the clock."""
+    if isinstance(node, ops.Cast | ops.TryCast):
+        return bool(node.to.is_temporal()) and node.arg.dtype.is_string() and not _is_iso(node.arg)
+    if not isinstance(node, ops.Value):
+        return False
+    parts = [part for part in node.__children__ if isinstance(part, ops.Value)]
+    if not any(part.dtype.is_date() or part.dtype.is_timestamp() for part in parts):
+        return False
+    compares = isinstance(node, ops.Comparison | ops.Between | ops.InValues | ops.SimpleCase)
+    return compares and any(part.dtype.is_string() and not _is_iso(part) for part in parts)
+
+
+def _is_iso(node: Any) -> bool:
+    return isinstance(node, ops.Literal) and functions.iso_literal(str(node.value)) is not None
+
+
+def filters(table: ir.Table) -> bool:
+    """Return whether a table filters a stored one, so that a change of value may move a record in or out."""
+    return bool(table.op().find((ops.Filter, ops.DropNull)))
+
+
+def plain_columns(table: ir.Table) -> dict[str, str]:
+    """Return the columns that are unchanged columns of one stored table, with their names there.
+
+    Computed columns are not included, nor are the columns of a query that combines rows or that Ibis has cached.
+    """
+    return _plain(table.op())
+
+
+def _plain(node: Any) -> dict[str, str]:
+    if isinstance(node, STORED):
+        return {} if CACHED in node.name else {name: name for name in node.schema.names}
+    if not isinstance(node, KEEPS_ROWS):
+        return {}
+    below = _plain(node.parent)
+    if isinstance(node, ops.Project):
+        fields = {name: value.arg if isinstance(value, ops.Alias) else value for name, value in node.values.items()}
+        return {
+            name: below[value.name]
+            for name, value in fields.items()
+            if isinstance(value, ops.Field) and value.name in below
+        }
+    if isinstance(node, ops.DropColumns):
+        return {name: stored for name, stored in below.items() if name not in node.columns_to_drop}
+    if isinstance(node, ops.FillNull):
+        filled = node.replacements.keys() if isinstance(node.replacements, Mapping) else below.keys()
+        return {name: stored for name, stored in below.items() if name not in filled}
+    return below
+
+
+def _refusal(argument: str, what: str, kind: str | None) -> str:
+    if kind == "many rows":
+        return f"{argument} must use one record at a time, got {what}: {REASON}"
+    if kind == "nondeterministic":
+        return f"{argument} must be the same each time it is computed, got {NONDETERMINISTIC}"
+    return f"{argument} {what}"
+
+
+def _nodes(root: Any, source: Any) -> list[Any]:
+    """Return the operations of an expression, down to its source table."""
+    found: list[Any] = []
+    todo, seen = [root], set()
+    while todo:
+        node = todo.pop()
+        if node in seen or node == source:
+            continue
+        seen.add(node)
+        found.append(node)
+        todo.extend(node.__children__)
+    return found

@@ -1,0 +1,549 @@
+"""Sources: data in any supported form becomes one Ibis table, on the engine where the data already is.
+
+Files and frames are read by a private DuckDB in this process; a database table or a Spark DataFrame stays where it is.
+Types come from the schema of the source or are declared; they are never inferred from the records.
+"""
+
+import glob
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+import duckdb
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+import pyarrow as pa
+import pyarrow.parquet
+
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.data import foreign, textfiles
+from slowscale.data.conversion import Source, check_types, converted, value_text
+from slowscale.data.engines import ENGINES, engine_errors, engine_of, first_line, fresh_name, locked
+from slowscale.data.private import literal, private_duckdb, quoted
+from slowscale.data.textfiles import CsvFormat
+from slowscale.data.types import Stored, arrow_types, check_names, is_supported, parquet_types, type_name
+
+ALLOWED = (
+    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a "
+    'Spark DataFrame, or a database address such as "postgresql://host/database#table"'
+)
+PARQUET = (".parquet", ".pq")
+NO_COLUMN = "{} has no column of a supported type; convert the columns to numbers, text or dates"
+
+
+def open_table(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> ir.Table:
+    """Return data of any supported kind as an Ibis table; see `open_source`."""
+    return open_source(data, types, csv, argument).table
+
+
+def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> Source:
+    """Return data of any supported kind as a source.
+
+    Parameters
+    ----------
+    data
+        The records.
+    types
+        For files and frames: the types of columns, such as {"county": "string"}. Columns of a CSV or Excel file
+        without a type are text.
+    csv
+        For CSV files: their settings, such as {"delimiter": ";", "encoding": "latin-1"}.
+    argument
+        The name of the data in errors.
+    """
+    declared, form = check_types(types), CsvFormat.of(csv)
+    if isinstance(data, str | os.PathLike):
+        data = [data]
+    if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
+        paths = [os.fsdecode(item) for item in data]
+        if any(re.match(r"\w+:/|.*\bpassw", path) and not os.path.exists(path) for path in paths):
+            _refuse_types_and_csv(declared, csv)
+            if len(paths) > 1:
+                raise ParameterError(
+                    f"{argument} must be one database address or paths of files, got several addresses"
+                )
+            return _open_address(paths[0], argument)
+        return _open_files(paths, declared, form, csv is not None, argument)
+    if csv is not None:
+        raise ParameterError("csv must be given for CSV files only; leave it out")
+    if isinstance(data, ir.Table):
+        _refuse_types_and_csv(declared, csv)
+        engine, backend = engine_of(data), data.get_backend()
+        with locked(backend), engine_errors("the settings of the engine could not be read"):
+            engine.check(backend)
+            if engine.name == "pyspark":
+                frame = backend._session.sql(backend.compile(data))
+                unusable = _unusable_spark(frame)
+                return replace(_inspect_spark(frame, data.drop(*unusable)), unusable=unusable)
+            views = [engine.is_view(backend, table) for table in data.op().find(ops.DatabaseTable)]
+            engine.check_files(backend, data)
+        return replace(_usable(data, argument), view=any(views))
+    if type(data).__module__.startswith("pyspark.sql"):
+        _refuse_types_and_csv(declared, csv)
+        return _open_spark(data)
+    return _open_frame(data, declared, argument)
+
+
+def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
+    if types or csv is not None:
+        raise ParameterError(
+            "types and csv must be given for files and frames only, because a database table declares its types "
+            "itself; cast its columns with derive="
+        )
+
+
+def _usable(table: ir.Table, argument: str) -> Source:
+    """Return a table of a database without the columns whose type is not supported."""
+    unusable = {name: type_name(dtype) for name, dtype in table.schema().items() if not is_supported(dtype)}
+    if len(unusable) == len(table.columns):
+        raise ParameterError(NO_COLUMN.format(argument))
+    return Source(table.drop(*unusable) if unusable else table, unusable=unusable)
+
+
+# Frames
+
+
+def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> Source:
+    read = as_arrow(data, argument)
+    if read is None:
+        raise ParameterTypeError(f"{argument} must be {ALLOWED}, got {type(data).__name__}")
+    return _register(read, types, argument)
+
+
+class Frame(NamedTuple):
+    """A data frame as an Arrow table, with the columns of which something is left out.
+
+    Attributes
+    ----------
+    table
+        The columns that Arrow can represent.
+    unusable
+        The other columns, with their types.
+    not_text
+        The columns of text in which some value has no text, and is NULL.
+    """
+
+    table: pa.Table
+    unusable: Mapping[str, str] = {}
+    not_text: frozenset[str] = frozenset()
+
+
+def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text: bool = False) -> Source:
+    connection, stored = private_duckdb(), arrow_types(read.table.schema)
+    frame = read.table.select([name for name, column in stored.items() if column.dtype is not None])
+    if not frame.num_columns:
+        raise ParameterError(NO_COLUMN.format(argument))
+    name = fresh_name("frame")
+    with engine_errors(f"{argument} could not be read"):
+        connection.con.register(name, frame)
+        made = converted(connection, name, types, argument, stored=stored)
+    left_out = {name: column.text for name, column in stored.items() if column.dtype is None}
+    unusable = {**read.unusable, **left_out, **made.unusable}
+    return replace(made, unusable=unusable, not_text=read.not_text, text_numbers=text)
+
+
+def as_arrow(data: Any, argument: str) -> Frame | None:
+    """Return a pandas, polars or pyarrow frame as an Arrow table; None for other data."""
+    module = type(data).__module__.split(".")[0]
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid:  # its message may quote a record
+            raise DataError(
+                f"{argument} has values that are not valid for their Arrow type, such as text that is not UTF-8; "
+                "correct them"
+            ) from None
+        read = Frame(table)
+    elif module == "pandas" and hasattr(data, "columns"):
+        read = _from_pandas(data, argument)
+    elif module == "polars" and hasattr(data, "collect_schema"):
+        read = _from_polars(data, argument)
+    else:
+        return None
+    check_names(read.table.column_names, argument)
+    return read._replace(table=read.table.replace_schema_metadata(None))
+
+
+def _from_pandas(data: Any, argument: str) -> Frame:
+    names = list(data.columns)
+    if not all(isinstance(name, str) for name in names):
+        raise ParameterTypeError(f"{argument} must have text as the names of its columns; rename them")
+    if len(set(names)) < len(names):
+        raise ParameterError(f"{argument} must have columns of different names, but some are equal; rename them")
+    arrays: dict[str, pa.Array] = {}
+    unusable: dict[str, str] = {}
+    not_text: set[str] = set()
+    for name in names:
+        column = data[name]
+        try:
+            if column.dtype == object:
+                # Arrow would infer the type of such a column from its records, so every value is read as text.
+                arrays[name] = pa.array(map(value_text, column), pa.string())
+            else:
+                arrays[name] = pa.array(column, from_pandas=True)
+        except Exception:  # its message may quote a record
+            if not _holds_text(column.dtype):
+                unusable[name] = str(column.dtype)
+                continue
+            # One value must not decide whether the column exists, so each value is read alone.
+            arrays[name], complete = _texts(column)
+            if not complete:
+                not_text.add(name)
+    return Frame(pa.table(arrays), unusable, frozenset(not_text))
+
+
+def _texts(column: Any) -> tuple[pa.Array, bool]:
+    """Return the values of a pandas column as text, NULL where a value has none, and whether every value has one."""
+    texts: list[str | None] = []
+    complete = True
+    for value in column:
+        try:
+            # Of these columns, only those of objects take empty text for a missing value.
+            text = value if isinstance(value, str) and column.dtype != object else value_text(value)
+            if text is not None:
+                text.encode()  # raises for an isolated surrogate such as "\ud800"
+        except Exception:  # str() runs code of the value's class
+            text, complete = None, False
+        texts.append(text)
+    return pa.array(texts, pa.string()), complete
+
+
+def _holds_text(dtype: Any) -> bool:
+    """Whether a dtype of pandas is read as text: objects, text, or categories of them."""
+    categories = getattr(dtype, "categories", None)
+    return (dtype if categories is None else categories.dtype).name in ("object", "string", "str")
+
+
+def _from_polars(data: Any, argument: str) -> Frame:
+    frame = data
+    if hasattr(data, "collect"):
+        try:
+            data.collect_schema()
+        except Exception as error:
+            raise ParameterTypeError(
+                f"{argument} cannot be read: the query of the polars LazyFrame is not valid, for example because a "
+                "column does not exist; correct it"
+            ) from error
+        try:
+            frame = data.collect()
+        except Exception as error:  # its message may quote a record
+            raise DataError(
+                f"{argument} cannot be read: collecting the polars LazyFrame raises an error, for example because a "
+                "value cannot be cast; correct its query, or cast with strict=False"
+            ) from error
+    arrays, unusable = {}, {}
+    for name in frame.columns:
+        try:
+            arrays[name] = frame.get_column(name).to_arrow()
+        except Exception:
+            unusable[name] = str(frame.schema[name])
+    return Frame(pa.table(arrays), unusable)
+
+
+# Files
+
+
+def _open_files(
+    paths: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, has_form: bool, argument: str
+) -> Source:
+    files, kind = files_of_one_kind(paths, has_form, argument)
+    if kind == "CSV":
+        return textfiles.read_text_files(files, types, form, argument)
+    if kind != "Parquet":
+        frame, text = foreign.read_foreign(files[0], argument)
+        return _register(Frame(frame), types, argument, text)
+    with engine_errors(f"{argument} could not be read ({', '.join(paths)})"):
+        connection, reading, stored = parquet_relation(paths, files, argument)
+        return converted(connection, reading, types, argument, stored=stored)
+
+
+def parquet_relation(paths: Sequence[str], files: Sequence[str], argument: str) -> tuple[Any, str, dict[str, Stored]]:
+    """Return a private DuckDB, the SQL with which it reads Parquet files, and the types in the schema of the files."""
+    connection, stored = private_duckdb(files), _common_types(files, argument)
+    hive = hive_columns(paths, files)
+    stored |= dict.fromkeys(hive, Stored("string", dt.string))
+    check_names(stored, argument)
+    listed = ", ".join(literal(glob.escape(file)) for file in files)
+    reading = f"read_parquet([{listed}], hive_partitioning = {bool(hive)}, hive_types_autocast = false)"
+    return connection, f"(SELECT {', '.join(map(quoted, stored))} FROM {reading})", stored
+
+
+def files_of_one_kind(paths: Sequence[str], has_form: bool, argument: str) -> tuple[list[str], str]:
+    """Return the files that paths stand for, and their kind; raise unless they can be read as one table."""
+    files = [file for path in paths for file in matching_files(path, argument)]
+    kinds = {file_kind(file, argument) for file in files}
+    if len(kinds) > 1:
+        raise ParameterError(
+            f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}; convert them to one kind"
+        )
+    (kind,) = kinds
+    if has_form and kind != "CSV":
+        raise ParameterError(f"csv must be given for CSV files only, got {kind} files; leave it out")
+    if kind not in ("CSV", "Parquet") and len(files) > 1:
+        raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}; combine them into one")
+    return files, kind
+
+
+def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Return the columns that subfolders such as state=TX stand for: they are text unless declared otherwise."""
+    folders = [os.path.abspath(path) for path in paths if os.path.isdir(path)]
+    found: list[list[str]] = []
+    for file in files:
+        for folder in folders:
+            if os.path.commonpath([folder, os.path.abspath(file)]) == folder:
+                parts = os.path.relpath(os.path.dirname(os.path.abspath(file)), folder).split(os.sep)
+                found.append([part.partition("=")[0] for part in parts if "=" in part])
+    if found and any(names != found[0] for names in found):
+        raise ParameterError(
+            "data: all folders of a partitioned table must have the same levels, such as state=TX; move the files"
+        )
+    return found[0] if found else []
+
+
+def _common_types(files: Sequence[str], argument: str) -> dict[str, Stored]:
+    """Return the types of Parquet files, or raise if they differ: those of the first would be applied to the others."""
+    first = parquet_types(files[0], argument)
+    for file in files[1:]:
+        if list(parquet_types(file, argument).items()) != list(first.items()):
+            raise ParameterError(
+                f"{files[0]} and {file} must have the same columns, of the same types, but differ; convert one of them"
+            )
+    return first
+
+
+def matching_files(path: str, argument: str) -> list[str]:
+    """Return the files of a path, of a glob or of a folder of Parquet files, in order."""
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        found = sorted(
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(path)
+            for name in names
+            if name.lower().endswith(PARQUET)
+            and not any(
+                part.startswith(("_", ".")) for part in os.path.relpath(os.path.join(folder, name), path).split(os.sep)
+            )
+        )
+        if not found:
+            raise ParameterError(
+                f"{argument}: the folder {path} has no Parquet files; for files of another kind, give their paths"
+            )
+        return found
+    found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+    if not found:
+        raise ParameterError(f"{argument}: no file matches {path}; check the path")
+    return found
+
+
+def file_kind(path: str, argument: str) -> str:
+    """Return the kind of a file, by the ending of its path."""
+    lowered = path.lower()
+    if lowered.endswith(PARQUET):
+        return "Parquet"
+    if textfiles.is_text_file(path):
+        return "CSV"
+    if foreign.is_foreign(path):
+        return "Excel" if lowered.endswith(foreign.EXCEL) else "Stata, SPSS or SAS"
+    endings = ", ".join((*PARQUET, *textfiles.TEXT_ENDINGS, *foreign.FOREIGN_ENDINGS))
+    raise ParameterError(
+        f"{argument} must be a file that ends in {endings} (text files also in .gz or .zst), got {path}"
+    )
+
+
+# Databases
+
+
+@dataclass(frozen=True)
+class Address:
+    """The parts of a database address, so that errors can show it without its secrets."""
+
+    scheme: str
+    user: str | None
+    password: str | None
+    place: str
+    options: Mapping[str, str]
+
+    @staticmethod
+    def of(text: str) -> "Address":
+        """Parse an address; the password may contain any character."""
+        scheme, _, rest = text.partition("://")
+        before, _, after = rest.partition("?")
+        # A question mark before the host, whose "@" comes later, belongs to the password.
+        owned = "@" in after.partition("=")[0] or ("@" in after and "/" not in before and "@" not in before)
+        rest, query = (rest, "") if owned else (before, after)
+        owner, at, place = rest.rpartition("@")
+        user, _, password = owner.partition(":")
+        secret = unquote(password) if password else None
+        return Address(scheme, unquote(user) if at else None, secret, place, dict(parse_qsl(query)))
+
+    def __str__(self) -> str:
+        """Return the address without its password, or only its scheme if a part of it may be a misplaced secret."""
+        if self.scheme == "duckdb":
+            return f"{self.scheme}://{self.place}"
+        plain = re.fullmatch(r"[\w.%+@-]*", self.user or "")
+        if not plain or not re.fullmatch(r"[\w.%-]*(:\d+)?(/[\w.%-]*)*", self.place):
+            return f"{self.scheme}://…"
+        return f"{self.scheme}://{self.user}@{self.place}" if self.user else f"{self.scheme}://{self.place}"
+
+    def explain(self, error: Exception) -> str:
+        """Return the message of an engine, or only the type of the error if the message may contain a secret."""
+        words = first_line(error)
+        secrets = [secret for secret in (self.password, *self.options.values()) if secret]
+        hidden = str(self).endswith("…") or any(secret in words for secret in secrets)
+        return type(error).__name__ if hidden else words
+
+
+def address_scheme(text: str, argument: str) -> str:
+    """Return the scheme of a database address in lower case, or raise if it is not supported."""
+    scheme = text.partition("://")[0].lower()
+    if scheme == "sqlite":
+        raise ParameterError(
+            f"{argument} is a SQLite file, which is not a supported source; export the table to Parquet or CSV"
+        )
+    if scheme not in CONNECT:
+        got = f"{scheme}://" if re.fullmatch(r"\w+", scheme) else "another scheme"
+        raise ParameterError(
+            f"{argument} must be a local file, or an address that starts with postgresql:// or duckdb://, got {got}"
+        )
+    return scheme
+
+
+def _open_address(text: str, argument: str) -> Source:
+    scheme, (place, _, name) = address_scheme(text, argument), text.rpartition("#")
+    if not re.fullmatch(r"[\w.]+", name):
+        raise ParameterError(
+            f'{argument} must be an address with the name of a table at its end, as in "postgresql://host/database#table"'
+        )
+    address = Address.of(place)
+    schema, _, table = name.rpartition(".")
+    if scheme == "duckdb" and not os.path.isfile(address.place):
+        raise ParameterError(f"{argument}: the file {address.place} does not exist; check the path")
+    try:
+        connection, database = CONNECT[scheme](address, schema)
+    except ImportError:
+        raise EngineError(f"{argument} could not be reached ({address}): {install_hint('postgres')}") from None
+    except Exception as error:
+        raise EngineError(f"{argument} could not be reached ({address}): {address.explain(error)}") from None
+    try:
+        found = connection.table(table, database=database)
+    except Exception as error:
+        if isinstance(error, ImportError):
+            raise
+        if isinstance(error, duckdb.PermissionException):
+            raise ParameterError(
+                f"{argument}: {name} in {address} is a view that reads other files, which is not allowed; give the "
+                "paths of these files instead, or store the view as a table"
+            ) from None
+        raise EngineError(
+            f"{argument}: the table {name} in {address} does not exist or cannot be read; check its name and access, "
+            "and the types of its columns"
+        ) from None
+    with engine_errors(f"{argument} could not be read", quote=False):
+        engine_of(found).check(connection)
+        return replace(_usable(found, argument), view=engine_of(found).is_view(connection, found.op()))
+
+
+def _connect_duckdb(address: Address, schema: str) -> tuple[Any, Any]:
+    connection = private_duckdb(database=address.place)
+    connection.is_private = False  # the file's columns may have collations
+    return connection, ("data", schema or "main")
+
+
+def _connect_postgres(address: Address, schema: str) -> tuple[Any, Any]:
+    server, _, database = address.place.partition("/")
+    host, _, port = server.rpartition(":") if re.search(r":\d+$", server) else (server, "", "")
+    options: dict[str, Any] = dict(address.options)
+    if address.password is not None:
+        options["password"] = address.password
+    if address.user:
+        options["user"] = address.user
+    if port:
+        options["port"] = int(port)
+    if host:
+        options["host"] = unquote(host)
+    return ibis.postgres.connect(database=unquote(database) or None, **options), schema or None
+
+
+CONNECT = {
+    "duckdb": _connect_duckdb,
+    "postgresql": _connect_postgres,
+    "postgres": _connect_postgres,
+}
+
+
+# Spark
+
+# The operators of a DataFrame that keep the rows of one stored table.
+ROW_BY_ROW = {
+    "LogicalRelation", "LogicalRDD", "LocalRelation", "HiveTableRelation", "DataSourceV2Relation", "InMemoryRelation",
+    "Project", "Filter", "SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
+}  # fmt: skip
+
+
+def _open_spark(frame: Any) -> Source:
+    if not hasattr(frame, "createOrReplaceTempView"):
+        raise ParameterTypeError(f"data must be {ALLOWED}, got {type(frame).__name__}")
+    with engine_errors("the Spark DataFrame could not be read"):
+        connection = ibis.pyspark.connect(frame.sparkSession)
+        ENGINES["pyspark"].check(connection)
+        unusable = _unusable_spark(frame)
+        if unusable:
+            kept = ["`" + name.replace("`", "``") + "`" for name in frame.columns if name not in unusable]
+            frame = frame.select(*kept)
+        name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
+        frame.createOrReplaceTempView(name)
+        return replace(_inspect_spark(frame, connection.table(name)), unusable=unusable)
+
+
+def _unusable_spark(frame: Any) -> dict[str, str]:
+    """Return the columns of a DataFrame whose type is not supported, with that type."""
+    return {
+        column.name: column.dataType.simpleString()
+        for column in frame.schema.fields
+        if not _is_supported_by_spark(column.dataType)
+    }
+
+
+def _is_supported_by_spark(dtype: Any) -> bool:
+    from ibis.backends.pyspark.datatypes import PySparkType
+
+    try:
+        return is_supported(PySparkType.to_ibis(dtype))
+    except Exception:  # Ibis does not have the type
+        return False
+
+
+def _inspect_spark(frame: Any, table: ir.Table) -> Source:
+    """Return a Spark table with what its plan shows: whether it combines or filters rows, and its stored columns."""
+    plan = frame._jdf.queryExecution().analyzed()
+    names: set[str] = set()
+    stored: dict[int, str] = {}
+    todo = [plan]
+    while todo:
+        node = todo.pop()
+        names.add(node.getClass().getSimpleName())
+        children = _elements(node.children())
+        todo += children
+        if not children:
+            stored |= {column.exprId().id(): column.name() for column in _elements(node.output())}
+    if not plan.deterministic() or "Sample" in names:
+        raise ParameterError(
+            "data must be the same each time it is computed, got a random or sampled Spark DataFrame; store it as a "
+            "table first"
+        )
+    combines = not names <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
+    # A column is a stored one if its id and its name are those of a column that the plan reads.
+    columns = {c.name() for c in _elements(plan.output()) if stored.get(c.exprId().id()) == c.name()}
+    return Source(table, view=combines, filtered="Filter" in names, stored=frozenset(columns))
+
+
+def _elements(sequence: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
+    return [sequence.apply(i) for i in range(sequence.size())]

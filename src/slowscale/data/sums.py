@@ -1,0 +1,507 @@
+"""Exact sums by public key, in one scan.
+
+Floating-point sums depend on the order of the records, so a record could change a sum by more than its own value, and
+two engines would disagree. Therefore the value of every record is converted to a whole number of grains, and the whole
+numbers are summed. Integers and decimals have their own grain (1, 0.01…). The grain of a float is 2⁻³⁰·U, where U is
+the largest power of two that is at most the unit. A float is truncated towards zero, so that the influence of a record
+is never more than its value. Scaling by a power of two and truncation are exact in IEEE arithmetic, so all engines
+agree. Rounding to the unit happens once, after the noise is added.
+
+The engine groups labels by their exact bytes or values and drops records without a label. Groups that belong to the
+same key are added here.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import ibis
+import ibis.expr.datatypes as dt
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+
+from slowscale.core.arrays import key_positions, to_arrow, to_numpy
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.data.dialects import forced_cast, is_null
+from slowscale.data.engines import Engine, engine_errors, engine_of, fetch, grouped
+from slowscale.data.keys import Keys, label_kind
+
+Integers = Any  # an array of int64, or of Python integers if some do not fit
+Run = Callable[[ir.Table], pa.Table]
+
+# The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
+# hundred million records by at most a tenth of a unit, and a record of up to 8·10⁹ units fits in one 64-bit number of
+# grains.
+GRAIN_BITS, MOST_FLOAT_BITS = 30, 55
+GRAINS_PER_POWER = 2**GRAIN_BITS
+# Digits after the point that are kept of a decimal without a fixed scale, and of a number in a text.
+DECIMAL_PLACES = 12
+NUMBER_TEXT = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DECIMAL_PLACES}}}0*)?|\.[0-9]{{1,{DECIMAL_PLACES}}}0*)[ \t]*$"
+BELOW_ZERO = "-.*[1-9]"
+EXACT_SUM = dt.Decimal(38, 0)
+NO_ENTITY = (
+    "column {!r}, which identifies the protected entities, has missing values; fill them in, or leave the records out "
+    "with where="
+)
+# Why a record cannot be counted.
+REASONS = {
+    "missing": 'missing values (pass nulls="zero" to count them as 0)',
+    "unreadable": "values that are not numbers",
+    "nan": "values that are NaN",
+    "infinite": "infinite values",
+    "digits": "values that are too large to be counted exactly (convert them to floats with derive=)",
+    "negative": 'negative values, which a transformation mechanism does not allow (pass negatives="zero" to count them '
+    "as 0, or choose an additive mechanism)",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to be summed or ranked, and the treatment of missing and negative values."""
+
+    name: str
+    unit: Fraction
+    nulls: str = "error"
+    negatives: str | None = None  # None: negative values are allowed
+    text: bool = False  # whether text in the column is read as exact decimals
+    use: str = "summed"  # or "ranked": what errors say
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The expressions with which the engine counts a column, record by record.
+
+    Attributes
+    ----------
+    value
+        The value that is counted for a record.
+    limbs
+        The same value in grains: whole numbers, each with its weight.
+    grain
+        The value of one grain.
+    exact
+        Whether every value is a whole number of grains; floats are truncated.
+    valid
+        NULL for a record that cannot be counted.
+    """
+
+    value: ir.Value
+    limbs: tuple[tuple[ir.Value, int], ...]
+    grain: Fraction
+    exact: bool
+    valid: ir.Value
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The exact sums of a column by key: (counts + rest/parts)·grain with 0 <= rest < parts. Confidential."""
+
+    counts: Integers
+    grain: Fraction
+    rest: Integers | None = None
+    parts: int = 1
+
+    def floats(self) -> Any:
+        """Return the sums as floats."""
+        counts = self.counts.astype(float)
+        return (counts if self.rest is None else counts + self.rest.astype(float) / self.parts) * float(self.grain)
+
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
+
+
+@dataclass(frozen=True)
+class ExactSums:
+    """The number of records, and the sum of each column, by key. Confidential."""
+
+    rows: Integers
+    sums: dict[str, Sum]
+
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
+
+
+def counted(table: ir.Table, column: Column, null_if_uncountable: bool = True) -> Counted:
+    """Return the expressions that count a column, record by record.
+
+    A float that is NaN, infinite or too large for 64 bits cannot be counted. It becomes NULL if `null_if_uncountable`;
+    otherwise it makes the query fail, which is faster.
+    """
+    engine, raw = engine_of(table), table[column.name]
+    value, missing = raw_number(table, column)
+    if raw.type().is_string():
+        return _counted_text(engine, column, raw, value, missing)
+    value, checks = _with_nulls_treated(column, value, missing), []
+    if column.negatives == "zero":
+        value = ibis.cases((value < 0, ibis.literal(0).cast(value.type())), else_=value)
+    elif column.negatives == "error":
+        checks.append(value >= 0)
+    if not value.type().is_floating():
+        fits = _fits_38_digits(engine, value)
+        checks += [] if fits is None else [fits]
+        value = _null_unless(value, checks)
+        limbs, grain = _exact_limbs(engine, value)
+        return Counted(value, limbs, grain, exact=True, valid=limbs[0][0])
+    exponent = _unit_exponent(column)
+    if null_if_uncountable:
+        most = _float_literal(2.0 ** (MOST_FLOAT_BITS + exponent))
+        checks.append((value < most) & (value > -most))  # false for NaN
+    value = engine.without_underflow(_null_unless(value, checks), 2.0 ** (exponent - GRAIN_BITS))
+    limbs = _float_limbs(engine, value, exponent, null_if_uncountable)
+    # Otherwise a float that cannot be counted stops the query.
+    valid = limbs[0][0] if null_if_uncountable else value
+    return Counted(value, limbs, Fraction(2) ** exponent / GRAINS_PER_POWER, exact=False, valid=valid)
+
+
+def _with_nulls_treated(column: Column, value: ir.Value, missing: ir.Value) -> ir.Value:
+    """Return the number of each record, with missing values treated."""
+    if column.nulls == "zero":
+        return ibis.cases((missing, ibis.literal(0).cast(value.type())), else_=value)
+    return value
+
+
+def finite_floats(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
+    """Return the values of a column of floats, and whether each is there and finite, however large or small it is."""
+    value = _with_nulls_treated(column, *raw_number(table, column))
+    most = _float_literal(np.finfo(float).max)
+    finite = (value <= most) & (value >= -most)  # false for NaN
+    return value, finite & ~is_null(value)
+
+
+def _counted_text(engine: Engine, column: Column, text: ir.Value, value: ir.Value, missing: ir.Value) -> Counted:
+    """Count numbers in a column of text. The limbs are meaningful only for text that is a number."""
+    limbs, readable = engine.text_limbs(text, DECIMAL_PLACES), text.re_search(NUMBER_TEXT)
+    if column.negatives == "zero":
+        limbs = tuple(ibis.cases((~text.contains("-"), limb)) for limb in limbs)
+        value = ibis.ifelse(value < 0, 0.0, value)
+    elif column.negatives == "error":
+        readable, value = readable & ~text.re_search(BELOW_ZERO), ibis.cases((value >= 0, value))
+    if column.nulls == "zero":
+        readable, value = readable | missing, ibis.ifelse(missing, 0.0, value)
+    weighed = tuple(zip(limbs, (10**DECIMAL_PLACES, 1), strict=True))
+    return Counted(value, weighed, Fraction(1, 10**DECIMAL_PLACES), exact=True, valid=readable.ifelse(1, None))
+
+
+def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
+    """Return the number of each record as it is stored, NULL if there is none, and whether the value is missing."""
+    raw = table[column.name]
+    dtype = raw.type()
+    if dtype.is_string() and column.text:
+        return ibis.cases((raw.re_search(NUMBER_TEXT), raw.try_cast("float64"))), raw.isnull() | (raw.strip() == "")
+    if dtype.is_floating():
+        return forced_cast(raw, dt.float64), is_null(raw)
+    if dtype.is_integer() or dtype.is_decimal():
+        return raw, raw.isnull()
+    hint = "declare its type with types=, or convert it with derive=" if dtype.is_string() else "choose another column"
+    found = dtype.raw_type if dtype.is_unknown() else dtype
+    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be {column.use}, got {found}; {hint}")
+
+
+def _fits_38_digits(engine: Engine, value: ir.Value) -> ir.Value | None:
+    """Return whether a decimal has at most 38 digits; None if that is always so, or if the number is not a decimal."""
+    if not value.type().is_decimal():
+        return None
+    scale = value.type().scale
+    return engine.fits_38_digits(value, 20 if scale is None else scale)
+
+
+def _null_unless(value: ir.Value, checks: Sequence[ir.Value]) -> ir.Value:
+    """Return a value, or NULL if a check fails."""
+    return ibis.cases((reduce(and_, checks), value)) if checks else value
+
+
+def _exact_limbs(engine: Engine, value: ir.Value) -> tuple[tuple[tuple[ir.Value, int], ...], Fraction]:
+    """Return integers and decimals as whole numbers of grains, and the grain."""
+    dtype = value.type()
+    if dtype.is_decimal():
+        digits = DECIMAL_PLACES if dtype.scale is None else dtype.scale
+        number = (
+            engine.truncated_decimal(value, digits)
+            if dtype.scale is None
+            else forced_cast(value, dt.Decimal(38, digits))
+        )
+        return ((number, 1),), Fraction(1, 10**digits)
+    if engine.wide_sums:
+        return ((value, 1),), Fraction(1)
+    number = forced_cast(value, dt.int64)
+    return ((number >> 32, 2**32), (number & (2**32 - 1), 1)), Fraction(1)
+
+
+def _float_limbs(
+    engine: Engine, value: ir.Value, exponent: int, null_if_uncountable: bool
+) -> tuple[tuple[ir.Value, int], ...]:
+    """Return floats as whole numbers of grains; 2**exponent is U, the power of two of the unit."""
+    if not null_if_uncountable:
+        return ((engine.truncated(value * _float_literal(2.0 ** (GRAIN_BITS - exponent)), null_if_uncountable), 1),)
+    # Each limb holds what the limbs before it leave over; all products and differences are exact. If sums have only 64
+    # bits, limbs have 32, so that the sum of two billion records of one key does not overflow.
+    bits = (0, GRAIN_BITS) if engine.wide_sums else (-24, 8, GRAIN_BITS)
+    limbs, rest = [], value * _float_literal(2.0**-exponent)
+    for place in bits:
+        number = engine.truncated(rest * _float_literal(2.0**place), null_if_uncountable)
+        limbs.append((number, 2 ** (GRAIN_BITS - place)))
+        rest = rest - forced_cast(number, dt.float64) * _float_literal(2.0**-place)
+    return tuple(limbs)
+
+
+def _unit_exponent(column: Column) -> int:
+    """Return the exponent of the largest power of two that is at most the unit."""
+    unit = column.unit
+    exponent = unit.numerator.bit_length() - unit.denominator.bit_length()
+    exponent -= Fraction(2) ** exponent > unit
+    if not -900 < exponent < 900:
+        raise ParameterError(
+            f"unit of the float column {column.name!r} must be between 2⁻⁹⁰⁰ and 2⁹⁰⁰, got {unit}; choose one near 1"
+        )
+    return exponent
+
+
+def _float_literal(number: float) -> Any:
+    return ibis.literal(float(number), "float64")
+
+
+def exact_sums(
+    table: ir.Table,
+    columns: Sequence[Column],
+    keys: Keys | None,
+    run: Run = fetch,
+    protect: str | None = None,
+) -> ExactSums:
+    """Sum columns by key in one scan of the table.
+
+    Parameters
+    ----------
+    table
+        The records.
+    columns
+        The columns to sum.
+    keys
+        The public keys, or None for the total of all records.
+    run
+        The function that runs the query, for instance with a progress bar.
+    protect
+        The column that identifies the entity of a record; it must not have missing values.
+    """
+    if keys is not None:
+        check_labels(table, keys)
+    null_if_uncountable = not engine_of(table).strict_casts
+    try:
+        return _exact_sums(table, columns, keys, run, protect, null_if_uncountable)
+    except EngineError:
+        # Some float needs more than 64 bits or cannot be counted, perhaps in a record that has none of the keys.
+        if null_if_uncountable or not any(table[column.name].type().is_floating() for column in columns):
+            raise
+        return _exact_sums(table, columns, keys, run, protect, null_if_uncountable=True)
+
+
+def _exact_sums(
+    table: ir.Table,
+    columns: Sequence[Column],
+    keys: Keys | None,
+    run: Run,
+    protect: str | None,
+    null_if_uncountable: bool,
+) -> ExactSums:
+    kinds = keys.kinds if keys is not None else {}
+    table = _with_labels(table, kinds)
+    numbers = [counted(table, column, null_if_uncountable) for column in columns]
+    measures = {"rows": table.count()}
+    if protect is not None:
+        measures["owned"] = table[protect].count()
+    for i, number in enumerate(numbers):
+        measures[f"valid{i}"] = number.valid.count()
+        for j, (limb, _) in enumerate(number.limbs):
+            measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
+    found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
+    size = len(keys) if keys is not None else 1
+    rows = accumulated(as_integers(found["rows"]), at, size)
+    if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
+        raise DataError(NO_ENTITY.format(protect))
+    sums = {}
+    for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
+        if (accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
+            raise DataError(explain_uncountable(table, column, keys, run))
+        for j in range(len(number.limbs)):
+            if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
+                raise DataError(
+                    f"the sum of column {column.name!r} has more digits than the engine can represent; round the "
+                    "column with derive="
+                )
+        limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
+        sums[column.name] = _join_limbs(limbs, at, size, number)
+    return ExactSums(rows, sums)
+
+
+def _sum(engine: Engine, limb: ir.Value) -> ir.Value:
+    if limb.type().is_decimal():
+        return forced_cast(limb.sum(), dt.Decimal(38, limb.type().scale))
+    return forced_cast(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()
+
+
+def _with_labels(table: ir.Table, kinds: Mapping[str, str]) -> ir.Table:
+    """Return the records that have a label in every key column."""
+    return table.filter([table[name].notnull() for name in kinds]) if kinds else table
+
+
+def check_labels(table: ir.Table, keys: Keys) -> None:
+    """Raise unless the table has the key columns, with labels of the same type as the keys."""
+    for name, kind in keys.kinds.items():
+        if name not in table.columns:
+            raise ParameterError(
+                f"by names {name!r}, which is not a column; the columns are {', '.join(table.columns)}"
+            )
+        have = label_kind(table[name].type())
+        if have is None:
+            raise ParameterTypeError(
+                f"by: column {name!r} must hold text, whole numbers, booleans or dates, got {table[name].type()}"
+                f"{_label_hint(name, table[name].type())}"
+            )
+        if have != kind:
+            raise ParameterTypeError(
+                f"by: column {name!r} holds {have}, but the keys hold {kind}; give keys of the column's type, or "
+                "declare the column's type (types=)"
+            )
+
+
+def _label_hint(name: str, dtype: dt.DataType) -> str:
+    """Return what to do with a column whose type cannot hold labels."""
+    quoted = name.replace('"', '""')
+    if dtype.is_timestamp():
+        return f"""; use derive={{"day": 'cast("{quoted}" as date)'}}, and day as the key column"""
+    if dtype.is_floating() or dtype.is_decimal():
+        return (
+            f"""; if it holds whole numbers, use derive={{"code": 'cast(round("{quoted}") as bigint)'}}, and code as """
+            "the key column"
+        )
+    return "; use another key column, or derive one from it with derive="
+
+
+def _by_key(
+    table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
+) -> tuple[pa.Table, Integers]:
+    """Return measures by group for the groups that are among the keys, and the index of the key of each group."""
+    found, at = all_groups(table, measures, keys, run, what)
+    rows = np.flatnonzero(at >= 0)
+    return (found, at) if len(rows) == len(at) else (found.take(to_arrow(rows)), at[rows])
+
+
+def all_groups(
+    table: ir.Table,
+    measures: Mapping[str, ir.Value],
+    keys: Keys | None,
+    run: Run,
+    what: str,
+    further: Mapping[str, ir.Value] | None = None,
+) -> tuple[pa.Table, Integers]:
+    """Return measures by group, and the index of the key of each group: −1 for a group that is not a key.
+
+    Records are grouped by their labels, and by further values.
+    """
+    query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
+    with engine_errors(what, quote=False):
+        found = run(query)
+    if keys is None:
+        return found, np.zeros(found.num_rows, np.int64)
+    engine = engine_of(table)
+    kinds = keys.kinds.items()
+    wanted = {f"by{i}": engine.key(keys.table[column], kind) for i, (column, kind) in enumerate(kinds)}
+    for name in wanted:
+        labels = found[name].cast(wanted[name].type)
+        found = found.set_column(found.column_names.index(name), name, labels)
+    return found, key_positions([found[name] for name in wanted], list(wanted.values()))
+
+
+def _has_repeats(at: Integers) -> bool:
+    """Return whether several groups belong to one key."""
+    return bool(len(at) and np.bincount(at).max() > 1)
+
+
+def accumulated(numbers: Integers, at: Integers, size: int) -> Integers:
+    """Return the sums of numbers by key; 0 for a key without numbers."""
+    if numbers.dtype.kind != "f" and _has_repeats(at):  # the sum of several groups of one key may need more bits
+        numbers = numbers.astype(object)
+    total = np.zeros(size, numbers.dtype)
+    np.add.at(total, at, numbers)
+    return narrowed(total) if total.dtype == object else total
+
+
+def _join_limbs(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int, number: Counted) -> Sum:
+    """Return the sums of a column from the sums of its limbs."""
+    if number.exact:
+        return Sum(_weighted_total(limbs, at, size), number.grain)
+    halves = _halves(limbs[0][0]) if len(limbs) == 1 and not _has_repeats(at) else None
+    if halves is not None and np.abs(halves[0]).max(initial=0) < 2 ** (62 - 64 + GRAIN_BITS):
+        high, low = halves
+        counts = (high << (64 - GRAIN_BITS)) + (low >> np.uint64(GRAIN_BITS)).astype(np.int64)
+        rest = (low & np.uint64(GRAINS_PER_POWER - 1)).astype(np.int64)
+        counts, rest = accumulated(counts, at, size), accumulated(rest, at, size)
+    else:
+        total = _weighted_total(limbs, at, size).astype(object)
+        counts, rest = narrowed(total >> GRAIN_BITS), (total & (GRAINS_PER_POWER - 1)).astype(np.int64)
+    return Sum(counts, number.grain * GRAINS_PER_POWER, rest, GRAINS_PER_POWER)
+
+
+def _weighted_total(limbs: Sequence[tuple[pa.ChunkedArray, int]], at: Integers, size: int) -> Integers:
+    parts = [accumulated(as_integers(column), at, size) for column, _ in limbs]
+    if len(limbs) == 1:
+        return parts[0]
+    pairs = zip(parts, limbs, strict=True)
+    return narrowed(np.asarray(sum(part.astype(object) * weight for part, (_, weight) in pairs), object))
+
+
+def _halves(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    """Return the upper (signed) and lower (unsigned) 64 bits of integers or of decimals' unscaled integers."""
+    array = column.combine_chunks()
+    array = array.fill_null(0) if array.null_count else array
+    if not pa.types.is_decimal(array.type):
+        low = to_numpy(array).astype(np.int64)
+        return low >> 63, low.view(np.uint64)
+    if not pa.types.is_decimal128(array.type):
+        array = array.cast(pa.decimal128(38, array.type.scale))
+    halves = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    return halves[1::2], halves[0::2].view(np.uint64)
+
+
+def as_integers(column: pa.ChunkedArray) -> Integers:
+    """Return integers, or the unscaled integers of decimals, as int64 if all fit, else as Python integers."""
+    high, low = _halves(column)
+    signed = low.astype(np.int64)
+    if (high == signed >> 63).all():
+        return signed
+    return high.astype(object) * 2**64 + low.astype(object)
+
+
+def narrowed(numbers: Integers) -> Integers:
+    """Return Python integers as int64 if all fit."""
+    fits = all(-(2**63) <= number < 2**63 for number in numbers)
+    return numbers.astype(np.int64) if fits else numbers
+
+
+def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
+    """Return the reason why records of a column could not be counted, but not which records or how many."""
+    value, missing = raw_number(table, column)
+    facts = {"missing": missing} if column.nulls == "error" else {}
+    facts["unreadable"] = is_null(value) & ~missing
+    if value.type().is_floating():
+        is_infinite = value.abs() > ibis.literal(np.finfo(float).max, "float64")
+        facts |= {"nan": value.isnan(), "infinite": ~value.isnan() & is_infinite}
+    elif (fits := _fits_38_digits(engine_of(table), value)) is not None:
+        facts["digits"] = ~fits
+    if column.negatives == "error":
+        facts["negative"] = value < 0
+    measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
+    found, _ = _by_key(table, measures, keys, run, "the engine could not check the table")
+    seen = {name for name in facts if any(found[name].to_pylist())}
+    return uncountable_words(column, seen)
+
+
+def uncountable_words(column: Column, seen: Collection[str]) -> str:
+    """Return why records of a column cannot be counted; `seen` has names of `REASONS`."""
+    reasons = [text for name, text in REASONS.items() if name in seen]
+    if not reasons:
+        reasons = [f"values that are too large to be counted in units of {column.unit} (give a larger unit)"]
+    return f"column {column.name!r} has {'; and '.join(reasons)}; correct these records, or leave them out with where="

@@ -1,0 +1,308 @@
+"""CSV files, which are read by declared rules only.
+
+The format and the types of a file are declared; a column without a type is text. A record is one line: a line break
+inside quotes is refused, because one stray quote could otherwise absorb the records after it. Formats and types are
+inferred only when a plan is written (`guess_types`), where a person reads them.
+"""
+
+import codecs
+import csv
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from typing import Any, BinaryIO
+
+import ibis.expr.datatypes as dt
+import numpy as np
+import pyarrow as pa
+
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.data.conversion import ISO_DATE, Source, converted
+from slowscale.data.engines import engine_errors, fresh_name, is_interrupt
+from slowscale.data.private import literal, private_duckdb, quoted
+from slowscale.data.progress import query_progress
+
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
+READ_BYTES = 1 << 23
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """The format of a CSV file.
+
+    Attributes
+    ----------
+    delimiter
+        The separator of fields. The default is a comma, or a tab in .tsv files.
+    quote
+        The character that fields may be enclosed in, and that is doubled inside them; "" for none.
+    encoding
+        The encoding, such as "utf-8" or "latin-1".
+    dates
+        The format of dates, such as "%d/%m/%Y".
+    decimal
+        The decimal separator of numbers, "." or ",".
+    header
+        The names of the columns, if the first line does not have them.
+    """
+
+    delimiter: str | None = None
+    quote: str = '"'
+    encoding: str = "utf-8"
+    dates: str = ISO_DATE
+    decimal: str = "."
+    header: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and not _is_one_character(self.delimiter):
+            raise ParameterError(f"csv delimiter must be one character such as ',' or ';', got {self.delimiter!r}")
+        if self.quote != "" and not _is_one_character(self.quote):
+            raise ParameterError(f"csv quote must be one character, or empty for none, got {self.quote!r}")
+        if self.decimal not in (".", ","):
+            raise ParameterError(f"csv decimal must be '.' or ',', got {self.decimal!r}")
+        if not isinstance(self.dates, str) or "%" not in self.dates:
+            raise ParameterError(f'csv dates must be a format such as "%d/%m/%Y", got {self.dates!r}')
+        try:
+            codecs.lookup(self.encoding)
+        except (LookupError, TypeError):
+            raise ParameterError(
+                f'csv encoding must be one that Python knows, such as "utf-8" or "latin-1", got {self.encoding!r}'
+            ) from None
+        if self.header is not None:
+            object.__setattr__(self, "header", tuple(self.header))
+
+    @staticmethod
+    def of(given: Any) -> "CsvFormat":
+        """Return a format from a mapping such as {"delimiter": ";"}."""
+        if given is None:
+            return CsvFormat()
+        if isinstance(given, CsvFormat):
+            return given
+        known = [field.name for field in fields(CsvFormat)]
+        if not isinstance(given, Mapping):
+            raise ParameterTypeError(f'csv must be a mapping such as {{"delimiter": ";"}}, got {given!r:.60}')
+        for name in given:
+            if name not in known:
+                raise ParameterError(f"csv must have only the settings {', '.join(known)}, got {name!r}")
+        return CsvFormat(**given)
+
+    def separator(self, path: str) -> str:
+        """Return the separator of the fields of a file."""
+        return self.delimiter or ("\t" if ".tsv" in os.path.basename(path).lower() else ",")
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether files can be read without transcoding."""
+        return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
+
+
+def _is_one_character(text: Any) -> bool:
+    return isinstance(text, str) and len(text) == 1 and ord(text) < 128 and text not in "\r\n"
+
+
+def is_text_file(path: str) -> bool:
+    """Return whether this module reads a file, by its name."""
+    return path.lower().endswith(tuple(ending + packed for ending in TEXT_ENDINGS for packed in COMPRESSED))
+
+
+def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form: CsvFormat, argument: str) -> Source:
+    """Read CSV files, once, into a table of the private DuckDB."""
+    connection = private_duckdb(files)
+    raw = fresh_name("lines")
+    with ExitStack() as stack:
+        names: tuple[str, ...] = ()
+        for file in files:
+            plain = _checked_copy(file, form, connection.folder, stack, argument)
+            header = header_of(file, form, argument)
+            if names and header != names:
+                raise ParameterError(
+                    f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
+                )
+            sql = _read_csv_sql(plain, header, form, form.separator(file))
+            with query_progress(connection, f"Reading {os.path.basename(file)}"):
+                create = f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
+                _load(connection, create, file, argument)
+            names = header
+    _check_records(connection, raw, names, argument)
+    # Only declared types can have a decimal comma.
+    text_numbers = form.decimal == "."
+    if not types:
+        return Source(connection.table(raw), text_numbers=text_numbers)
+    made = converted(connection, raw, types, argument, form.dates, form.decimal, store=True)
+    connection.con.execute(f"DROP TABLE {raw}")
+    return replace(made, text_numbers=text_numbers)
+
+
+def _check_records(connection: Any, raw: str, names: Sequence[str], argument: str) -> None:
+    """Raise if a field contains a line break, because misplaced quotes have joined several lines into one record."""
+    broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
+    if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
+        raise DataError(
+            f"{argument} has a quote in the middle of a field, which joins a record with the next line; correct it, or "
+            'give csv={"quote": ""} if quotes are ordinary characters'
+        )
+
+
+def _read_csv_sql(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
+    packing = COMPRESSED[_ending(file)] or "none"
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"SELECT * FROM read_csv({literal(_escaped(file))}, auto_detect = false, header = {form.header is None}, "
+        f"delim = {literal(separator)}, quote = {literal(form.quote)}, escape = {literal(form.quote)}, "
+        f"columns = {{{columns}}}, strict_mode = true, null_padding = false, hive_partitioning = false, "
+        f"max_line_size = 16777216, compression = {literal(packing)})"
+    )
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _load(connection: Any, sql: str, file: str, argument: str) -> None:
+    import duckdb
+
+    try:
+        connection.con.execute(sql)
+    except duckdb.InvalidInputException as error:
+        line = re.search(r"CSV Error on Line: (\d+)", str(error))
+        where = f"line {line[1]}" if line else "a line"
+        raise DataError(
+            f"{argument}: {where} of {file} must have as many fields as the header; correct the line, or declare the "
+            'format of the file: csv={"delimiter": …, "quote": …}'
+        ) from None
+    except (duckdb.Error, RuntimeError) as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise EngineError(f"{argument} could not be read ({file}): {type(error).__name__}") from error
+
+
+def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
+    """Return the names of the columns: the declared ones, or those in the first line."""
+    if form.header is not None:
+        names = form.header
+    else:
+        with opened(file) as stream:
+            text = first_line_of(stream, form, file, argument)
+        options: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
+        names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
+    if not names or any(not name.strip() for name in names):
+        raise ParameterError(
+            f"{argument}: the first line of {file} must name every column; if the file has no header, give the names: "
+            'csv={"header": [...]}'
+        )
+    if len({name.casefold() for name in names}) < len(names):
+        raise ParameterError(
+            f"{argument}: the header of {file} must have different names, but some are equal or differ in case only; "
+            "rename them"
+        )
+    return names
+
+
+def opened(file: str) -> Any:
+    """Open a file for reading bytes; its ending decides how it is decompressed."""
+    return pa.input_stream(file, compression=COMPRESSED[_ending(file)])
+
+
+def _ending(file: str) -> str:
+    ending = os.path.splitext(file)[1].lower()
+    return ending if ending in COMPRESSED else ""
+
+
+def first_line_of(stream: BinaryIO, form: CsvFormat, file: str, argument: str) -> str:
+    """Return the first line of a stream."""
+    # Decoded byte by byte, because the bytes after the first line are records and must make no difference.
+    decode = codecs.getincrementaldecoder(form.encoding)()
+    text: list[str] = []
+    try:
+        while "\n" not in text[-1:] and (chunk := stream.read(1 << 12)):
+            for byte in chunk:
+                letters = decode.decode(bytes([byte]))
+                if letters:
+                    text.append(letters)
+                if "\n" in letters:
+                    break
+    except UnicodeError:
+        raise _wrong_encoding(file, form, argument) from None
+    return "".join(text).removeprefix("\ufeff").split("\n", 1)[0]
+
+
+def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
+    """Check that every line is one record, and return the path of the file, or of a copy in UTF-8."""
+    with engine_errors(f"{argument} could not be read ({file})"), opened(file) as stream:
+        if form.is_utf8:
+            _check_lines(chunks_of(stream), form, file, argument)
+            return file
+        copy = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder, suffix=".csv"))  # noqa: SIM115
+        decode = codecs.getincrementaldecoder(form.encoding)()
+
+        def transcoded() -> Iterator[bytes]:
+            try:
+                for chunk in chunks_of(stream):
+                    yield decode.decode(chunk).encode()
+                yield decode.decode(b"", final=True).encode()
+            except UnicodeError:
+                raise _wrong_encoding(file, form, argument) from None
+
+        _check_lines(_copied(transcoded(), copy), form, file, argument)
+        copy.flush()
+        return str(copy.name)
+
+
+def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a stream in chunks."""
+    while chunk := stream.read(READ_BYTES):
+        yield chunk
+
+
+def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
+    for chunk in chunks:
+        copy.write(chunk)
+        yield chunk
+
+
+def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
+    return DataError(
+        f"{argument}: {file} is not encoded in {form.encoding}; declare its encoding, such as "
+        'csv={"encoding": "latin-1"}'
+    )
+
+
+def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: str) -> None:
+    """Raise unless every line has an even number of quotes, all line ends are of one kind, and the text is UTF-8.
+
+    Every line then starts outside quotes, and no record extends into the next line.
+    """
+    quote = ord(form.quote) if form.quote else None
+    line, inside, last, ends = 1, 0, b"", set()
+    decode = codecs.getincrementaldecoder("utf-8")()
+    for chunk in chunks:
+        try:
+            decode.decode(chunk)
+        except UnicodeError:
+            raise _wrong_encoding(file, form, argument) from None
+        data = np.frombuffer(last + chunk, np.uint8)
+        new = data[len(last) :]
+        breaks = np.flatnonzero(new == ord("\n"))
+        if quote is not None and (inside or (new == quote).any()):
+            parity = np.cumsum(new == quote)[breaks] + inside
+            odd = np.flatnonzero(parity % 2)
+            if odd.size:
+                raise DataError(
+                    f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line; a "
+                    'record must be one line: correct it, or give csv={"quote": ""} if quotes are ordinary characters'
+                )
+            inside = (inside + int((new == quote).sum())) % 2
+        before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]
+        ends |= set(np.unique(before == ord("\r")).tolist())
+        returns = np.flatnonzero(data == ord("\r"))
+        alone = returns[(returns + 1 < data.size)]
+        if (data[alone + 1] != ord("\n")).any() or len(ends) > 1:
+            raise DataError(f"{argument}: {file} must have line ends of one kind, but has several; convert them")
+        line += breaks.size
+        last = bytes(chunk[-1:])
+    if inside:
+        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed; correct it")

@@ -1,0 +1,270 @@
+"""The guarantee: the policy of each column, what an attacker can learn, and the total loss by all releases."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from markupsafe import Markup
+
+from slowscale.accounting import RecordPolicy
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, worst_case
+from slowscale.accounting.semantics import DELTA_WRITTEN, Exceptions, explain
+from slowscale.accounting.sizes import COUNT, counted, sizes_in
+from slowscale.accounting.spent import total_losses
+from slowscale.core.numbers import figure, percent, share
+from slowscale.policy import Policy
+from slowscale.publish.charts import Axis, LineChart, Mark, points
+from slowscale.publish.report.mathml import policy_equation
+from slowscale.publish.report.pages import Cell, Row, listed, upper
+from slowscale.publish.report.scope import Scope
+from slowscale.release.columns import ColumnPolicy, Meaning, meaning, on_one_axis, size_span
+
+T = TypeVar("T")
+MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
+LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
+DETECTED = f"Detected, with {alarms(EXAMPLE_ALARMS)}"
+GUESSED = f"Best guess right, starting from {percent(EVEN)}"
+WORST_CASE = "Highest certainty in the worst case"
+NOT_STATED = "not stated"
+
+# The rows of a part of a table, with its heading; "" if it has none.
+Group = tuple[str, list[Row]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The policy of a column: as a formula, as the text of that formula, and in words."""
+
+    title: str
+    formula: Markup
+    text: str
+    words: str
+
+
+def rules(tables: Mapping[str, tuple[ColumnPolicy, ...]], scope: Scope) -> list[Rule]:
+    """Return the policy of each column of each drawn table; "" is the name of the only one."""
+    found = []
+    for table, columns in tables.items():
+        own = replace(scope, columns=columns)
+        for column in columns:
+            title = scope.labels.with_unit(column.name)
+            name = None if column.single else column.name
+            text = str(RecordPolicy(((name, column.policy),)))
+            formula = policy_equation(column.policy, name)
+            found.append(Rule(f"{table}: {title}" if table else title, formula, text, _in_words(column, own)))
+    return found
+
+
+def _in_words(column: ColumnPolicy, scope: Scope) -> str:
+    """Return how a column's loss grows, its values at the smallest and largest size, and the gain of tight accounting.
+
+    The gain is how much smaller the loss is than by the closed form, if that is not what is charged.
+    """
+    if column.single:
+        text = f"Every record counts as 1, and has a loss of {figure(column.policy(0))}."
+        gains = _times(column.gain(0)) if column.closed is not None else ""
+        return f"{text} By the closed form of the policy it would be {gains}." if gains else text
+    sizes = sizes_in(column.name, scope.sizes)
+    stated = sorted({(value, size.words(column.name)) for size in sizes if (value := size.value(column.name))})
+    # The sizes are those of the chart, except for numbers of records.
+    text = growth(column.policy, *size_span([column] if column.counts_records else scope.columns, sizes))
+    text = f"Here the size is a number of records. {text}" if column.counts_records else text
+    at = "at" if column.counts_records else "at size"
+    if stated:
+        ends = dict.fromkeys([stated[0], stated[-1]])
+        text += f" The loss is {listed([f'{figure(column.policy(value))} {at} {words}' for value, words in ends])}."
+    if stated and column.closed is not None:
+        gains = listed([f"{_times(column.gain(value))} {at} {words}" for value, words in stated])
+        text += f" By the closed form of the policy the loss would be {gains}."
+    return text.strip()
+
+
+def _times(gain: float) -> str:
+    written = f"{gain:.3g}"
+    return "the same" if written == "1" else f"{written} times as large"
+
+
+def growth(policy: Policy, low: float, high: float) -> str:
+    """Return a sentence on how the loss grows between two sizes, with numbers computed from the policy itself."""
+    last = max(high / 10, low)
+    starts = np.geomspace(low, last, 25)
+    with np.errstate(all="ignore"):
+        before, after = np.asarray(policy(starts)), np.asarray(policy(10 * starts))
+        factors = after / before
+    if np.isinf(before).any():
+        text = "The loss is too large for a number."
+    elif (before == before[0]).all() and (after == before[0]).all():
+        text = f"The loss is the same from size {figure(low)} to {figure(10 * last)}."
+    elif np.isfinite(factors).all() and factors.max() <= 1.004 * factors.min():
+        text = f"Ten times the size means {figure(factors[0])} times the loss, at every size shown."
+    else:
+        known = [(starts[i], figure(factors[i])) for i in (0, -1) if np.isfinite(factors[i])]
+        parts = [
+            f"from size {figure(start)} to {figure(10 * start)} the loss "
+            + ("stays the same" if factor == "1" else f"grows {factor}-fold")
+            for start, factor in known
+        ]
+        text = f"{upper('; '.join(dict.fromkeys(parts)))}." if parts else ""
+    if policy.step is not None:
+        text = f"The loss is the same up to size {figure(policy.step)}, and then grows in steps. {text}"
+    return text.strip()
+
+
+def whole_columns(columns: Sequence[ColumnPolicy], policy: RecordPolicy) -> tuple[ColumnPolicy, ...]:
+    """Return one column for each name, with the loss of a record through it by all drawn tables."""
+    return tuple(
+        ColumnPolicy(
+            one.name,
+            policy.column(None if one.single else one.name),
+            None,
+            None,
+            one.unit,
+            one.single,
+            one.on_grid,
+        )
+        for one in {column.name: column for column in columns}.values()
+    )
+
+
+def policy_chart(scope: Scope, title: str) -> LineChart:
+    """Return a chart of the losses through each column, by size."""
+    drawn = on_one_axis(scope.columns)
+    sized = [column for column in drawn if not column.single]
+    left_out = [scope.labels.title(column.name) for column in scope.columns if column not in drawn]
+    values = {value for size in scope.sizes for column in sized if (value := size.value(column.name))}
+    low, high = size_span(scope.columns, scope.sizes)
+    sizes = np.union1d(np.geomspace(low, high, 141), sorted(values))
+    with np.errstate(all="ignore"):
+        lines, like = {}, {}
+        for column in drawn:
+            name = scope.labels.with_unit(column.name)
+            lines[name] = points(sizes, column.policy(sizes))
+            if column.closed is not None:
+                lines[closed := f"{name}, closed form"] = points(sizes, column.closed(sizes))
+                like[closed] = name
+        marks = [
+            Mark(scope.labels.with_unit(column.name), value, float(column.policy(value)), size.name)
+            for size in scope.sizes
+            for column in sized
+            if size.named and (value := size.value(column.name))
+        ]
+    most = max(loss for line in lines.values() for _, loss in line)
+    if len(marks) > MOST_NAMED_MARKS:
+        marks = [replace(mark, name="") for mark in marks]
+    return LineChart(
+        "figure-policy",
+        title,
+        "Both axes are logarithmic."
+        + (f" The loss by {listed(left_out)} depends on the number of records and is stated above." if left_out else "")
+        + " The points are the stated sizes." * bool(marks)
+        + " The closed forms are larger bounds on the same losses, for comparison." * scope.tight,
+        Axis("Number of records" if drawn[0].counts_records else f"Size of the {scope.noun}"),
+        Axis("PRzCDP loss"),
+        lines,
+        sorted(values or sizes[:: len(sizes) // 3]),
+        tuple(marks),
+        min([LEAST_DRAWN, *(mark.y for mark in marks if mark.y > 0)]) if most > LEAST_DRAWN else 0.0,
+        like,
+    )
+
+
+def learned_by_column(scope: Scope) -> list[Group]:
+    """Return what can be learned about records of several sizes, by each column and by all together."""
+    groups = []
+    for column in scope.columns:
+        title = scope.labels.with_unit(column.name)
+        sizes = scope.sizes[:1] if column.single else scope.sizes
+        values = [0.0 if column.single else size.value(column.name) for size in sizes]
+        rows: list[Row] = []
+        if column.single:
+            title += " (every record counts as 1)"
+        elif scope.named or column.counts_records:
+            head = "Number of records" if column.counts_records else "Value in this column"
+            rows.append([head, *_stated(values, figure)])
+        closed = [] if column.closed is None else [["PRzCDP loss by the closed form", *_stated(values, column.closed)]]
+        groups.append((title, [*rows, *_meaning_rows([meaning([column], size) for size in sizes], closed)]))
+    if len(scope.columns) > 1:
+        groups.append(("All columns together", _meaning_rows([meaning(scope.columns, size) for size in scope.sizes])))
+    return groups
+
+
+def _meaning_rows(found: Sequence[Meaning | None], closed: Sequence[Row] = ()) -> list[Row]:
+    return [
+        ["PRzCDP loss", *_stated(found, lambda one: one.loss)],
+        *closed,
+        [f"ε, with δ = {DELTA_WRITTEN}", *_stated(found, lambda one: one.epsilon)],
+        *_learned(found),
+        [WORST_CASE, *_stated(found, lambda one: worst_case(one.most))],
+    ]
+
+
+def _learned(found: Sequence[Meaning | None]) -> list[Row]:
+    """Return the rows on how often records are detected, and how often the best guess is right."""
+
+    def shown(probability: float | None) -> str:
+        return "not known" if probability is None else share(probability)
+
+    return [
+        [DETECTED, *_stated(found, lambda one: shown(one.detected))],
+        [GUESSED, *_stated(found, lambda one: shown(one.guessed))],
+    ]
+
+
+def _stated(found: Sequence[T | None], write: Callable[[T], str | float]) -> list[str]:
+    """Return what is known for each size, as text."""
+    texts = [NOT_STATED if one is None else write(one) for one in found]
+    return [text if isinstance(text, str) else figure(text) for text in texts]
+
+
+def losses_by_table(policies: Mapping[str, RecordPolicy], whole: RecordPolicy, scope: Scope) -> list[Group]:
+    """Return the losses of example records by each drawn table, if given, and by all, with what can be learned then."""
+    rows = [_losses_row(f"{name} (drawn)", policy, scope) for name, policy in policies.items()]
+    last = [_losses_row("all tables together", whole, scope)]
+    if policies:
+        last += _learned([meaning(scope.columns, size) for size in scope.sizes])
+    return [("", part) for part in (rows, last) if part]
+
+
+def _losses_row(name: str, policy: RecordPolicy, scope: Scope) -> Row:
+    losses = [total_losses(policy, size) for size in scope.sizes]
+    return [name, *_stated(losses, lambda loss: math.fsum(one.rho for one in loss))]
+
+
+def losses_by_all(spent: RecordPolicy, released: RecordPolicy, scope: Scope) -> tuple[list[Group], str]:
+    """Return the losses of example records by everything released so far, and a note on what can be learned from it."""
+    if spent.terms == released.terms and not spent.parallel:  # this release alone, of which more is known
+        found = [meaning(scope.columns, size) for size in scope.sizes]
+        told, known, note = _stated(found, lambda one: one.loss), _learned(found), ""
+    else:
+        totals = [None if (lost := total_losses(spent, size)) is None else explain(lost) for size in scope.sizes]
+        bounds = [None if total is None else total.certainty for total in totals]
+        used = Exceptions([bound for bound in bounds if bound is not None])
+        told = _stated(totals, lambda total: total.loss)
+        sure = _stated(bounds, lambda bound: share(bound.value) + used.mark(bound))
+        known = [["Highest certainty of an attacker", *sure]]
+        note = (
+            f"Certainties start from {percent(EVEN)}. They follow from the losses alone, and hold {used}."
+            if any(bounds)
+            else "No example has a value in every column, so totals are not stated."
+        )
+    return [("", _spent_rows(spent, scope)), ("", [["All columns together", *told], *known])], note
+
+
+def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Row]:
+    """Return one row per column with the losses of the example records, and one for being counted."""
+    rows: list[Row] = []
+    for name in spent.columns:
+        policy = spent.column(name)
+        cells = []
+        for value in (size.value(name) for size in scope.sizes):
+            words = NOT_STATED if value is None else counted(value) if name == COUNT else figure(value)
+            small = f"at {words}" if (scope.named or name == COUNT) and value is not None else ""
+            cells.append(Cell(NOT_STATED if value is None else figure(float(policy(value))), small=small))
+        rows.append([scope.labels.with_unit(name), *cells])
+    counts = float(spent.column(None)(0))
+    if counts:
+        how = "being counted or ranked" if spent.column(None).by_rank else "being counted"
+        rows.append([how, figure(counts)])
+    return rows

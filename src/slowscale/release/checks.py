@@ -1,0 +1,164 @@
+"""Checks of a session and of its queries: each raises an error that says what to do, or warns."""
+
+import difflib
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import ibis.expr.types as ir
+
+from slowscale.accounting import Accountant
+from slowscale.accounting.account import check_caps
+from slowscale.accounting.record import ANY, COUNT, folded
+from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
+from slowscale.data.conversion import Source
+from slowscale.policy import Policy
+from slowscale.release.records import Records
+from slowscale.release.request import Request, Sums
+
+
+def check_column_names(table: ir.Table) -> None:
+    """Raise if two columns have names that a ledger or an engine takes for the same."""
+    for one, other in pairwise(sorted(table.columns, key=folded)):
+        if folded(one) == folded(other):
+            raise ParameterError(
+                f"data has the columns {one!r} and {other!r}, which the ledger and some engines take for one; "
+                "rename one of them"
+            )
+
+
+def check_protect(protect: str | None, table: ir.Table) -> None:
+    """Raise unless the argument `protect` is a column or None."""
+    if protect is not None and protect not in table.columns:
+        raise ParameterError(f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}")
+
+
+def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) -> None:
+    """Raise if a cap is on something other than a column, "count" or "*"."""
+    known = {"*", COUNT, *map(folded, table.columns)}
+    for name in check_caps(caps):
+        if folded(name) not in known:
+            raise ParameterError(
+                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}. For a "
+                "derived column, make the ledger first, with all caps: ss.Session(data, ss.Ledger(path, caps))"
+            )
+
+
+def check_column(argument: str, name: str, table: ir.Table, source: Source) -> None:
+    """Raise unless the table has a column that an argument names; suggest a column with a similar name."""
+    if name in table.columns:
+        return
+    if name in source.unusable:
+        raise ParameterError(
+            f"{argument}: column {name!r} has the type {source.unusable[name]}, which cannot be computed with; "
+            "convert it before to text, a date, or numbers of at most 38 digits"
+        )
+    near = difflib.get_close_matches(name, table.columns, n=1)
+    suggestion = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(table.columns)}"
+    raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
+
+
+def check_partition(request: Request, records: Records) -> None:
+    """Raise unless a partition is a key column that is stored in the data.
+
+    A derived column may be computed differently in each release, so that one record could be in several parts.
+    """
+    name = request.partition
+    derived = any(name in (table.derive or {}) for table in request.drawn.values())
+    if name is not None and (derived or not records.is_stored(name)):
+        raise ParameterError(
+            f"partition must be a column of the data as it is stored, but {name!r} may be derived; name a stored key "
+            "column, or leave out the partition, and the losses of the releases add up"
+        )
+
+
+def check_derived_columns(sums: Sums, records: Records, accountant: Accountant) -> None:
+    """Raise if a derived or renamed column would evade the caps, by a new name or by the name of a stored column."""
+    caps, derived = accountant.caps, sums.derive or {}
+    if not caps:
+        return
+    capped, stored = {folded(name) for name in caps}, records.stored_names
+    for name in sums.columns:
+        if name not in derived and records.is_stored(name):
+            continue
+        # Renaming a stored column frees its name for a derived one, but its cap is not for that.
+        if folded(name) not in capped or folded(name) in stored:
+            raise ParameterError(
+                f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
+                "the caps of what it is made from. Give it its own cap when the ledger is created, "
+                "ss.Ledger(path, caps); the name must differ from every stored column"
+            )
+
+
+def check_readable(
+    columns: Iterable[str], records: Records, derive: Mapping[str, str] | None, where: str | None
+) -> None:
+    """Raise if a query reads a column with values that are not text, or not of the column's declared type."""
+    unreadable, not_text = records.source.unreadable, records.source.not_text
+    if not unreadable and not not_text:
+        return
+    used = {*columns, *records.used_columns(derive or {}, where)}
+    for name in sorted(not_text & used):
+        raise DataError(
+            f"column {name!r} has values that cannot be read as text, such as half of a surrogate pair; correct them"
+        )
+    for name, dtype in unreadable.items():
+        if name in used:
+            raise DataError(
+                f"column {name!r} has values that are not {dtype}, its declared type; correct them, or declare the "
+                "column as string and convert it with derive="
+            )
+
+
+def warn_if_empty(rows: Any, where: object, level: int) -> None:
+    """Warn the caller of the session, at a stack level, if no record has any of the keys.
+
+    A filter may leave none on purpose.
+
+    The release was charged already. Where warnings are errors, it must not be lost, nor an exit code depend on the
+    records: the warning is then printed.
+    """
+    if where is not None or rows.any():
+        return
+    words = (
+        "no record has any of the keys: what is released is noise on zeros. Do the labels of the keys look "
+        "like those of the data? (confidential: do not publish this warning)"
+    )
+    try:
+        warnings.warn(words, ConfidentialWarning, stacklevel=level + 1)
+    except ConfidentialWarning:
+        print(f"{ConfidentialWarning.__name__}: {words}", file=sys.stderr)
+
+
+def warn_if_ranks_are_not_capped(caps: Mapping[str, Policy], durable: bool, level: int) -> None:
+    """Warn if no cap limits the loss by ranks, which is charged like that of a count.
+
+    This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is, and a cap
+    cannot be added to a ledger that exists. An account that lasts as long as the session, and has no caps, promises
+    nothing that a warning could be about.
+
+    Parameters
+    ----------
+    caps
+        The caps of the account.
+    durable
+        Whether the account is kept in a ledger.
+    level
+        The stack level of the session's caller, seen from the session.
+    """
+    if any(folded(name) in (folded(COUNT), folded(ANY)) for name in caps) or not (caps or durable):
+        return
+    if caps:
+        missing = f"no cap limits counts (there are caps on {', '.join(caps)})"
+        missed, remedy = "the caps do not bound what it costs", f'give a cap on "{COUNT}"'
+    else:
+        missing, missed = "the ledger has no caps", "nothing bounds in advance what it and choices by it cost"
+        remedy = f'give caps on "{COUNT}" and "{ANY}" before the first release'
+    warnings.warn(
+        f"quantiles are charged like a count, and {missing}. This release is charged, but {missed}, so fix the "
+        f"quantiles and losses that you will ask for before you see any. For a new ledger, {remedy}",
+        CapWarning,
+        stacklevel=level + 1,
+    )

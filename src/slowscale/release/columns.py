@@ -1,0 +1,310 @@
+"""The columns of a release or plan, each with the loss of a record through it and with its standard error.
+
+They hold public facts only: mechanisms, policies and units. Reports and the command compute here what a record of a
+given size loses, through one column and through all of them, by the best guarantee that holds.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slowscale.accounting import Loss, RecordPolicy
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, Attacker, attacker
+from slowscale.accounting.semantics import DELTA, best_epsilon
+from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
+from slowscale.core.errors import ParameterError
+from slowscale.core.parameters import lazy
+from slowscale.core.typing import ArrayLike, Scalar
+from slowscale.mechanisms import Gaussian, Mechanism
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import closed_form
+from slowscale.policy import PURE, ConstantPolicy, Policy
+from slowscale.policy.transforming import TransformingPolicy
+from slowscale.release.facts import Facts
+
+if TYPE_CHECKING:
+    from slowscale.release.release import Release
+
+EXAMPLE_SUMS = 5  # the largest number of true sums for which errors are shown
+SUM_TO_RECORD = 100.0  # the largest such sum, relative to the largest record
+
+
+@dataclass(frozen=True)
+class ColumnPolicy:
+    """One released column.
+
+    Attributes
+    ----------
+    name
+        The column; "count" for the number of records.
+    policy
+        The PRzCDP loss of a record through the column, by its size.
+    pure
+        The PRDP loss, or None if there is no such guarantee.
+    mechanism
+        The mechanism, or None if it uses a function of which only the name is known.
+    unit
+        The grid of the results.
+    single
+        Whether every record counts as 1, so that all records lose the same.
+    on_grid
+        Whether the true sums are known to be multiples of the unit. None if nothing is published yet: errors are then
+        those of the ideal output, before rounding.
+    closed
+        The closed form of the policy, if a smaller one is charged (tight accounting). None otherwise.
+    """
+
+    name: str
+    policy: Policy
+    pure: Policy | None
+    mechanism: Mechanism | None
+    unit: Fraction
+    single: bool
+    on_grid: bool | None
+    closed: Policy | None = None
+
+    @property
+    def counts_records(self) -> bool:
+        """Whether the size of an entity in this column is its number of records, and not an amount."""
+        return self.name == COUNT and not self.single
+
+    def errors(self, sums: Scalar | ArrayLike) -> Any:
+        """Return the standard errors for true sums, rounding included, or None if the mechanism is not known."""
+        if self.mechanism is None:
+            return None
+        with np.errstate(all="ignore"):
+            if self.on_grid is None:
+                return self.mechanism.std(sums)
+            return self.mechanism._error_at(sums, self.unit, self.on_grid)
+
+    def loss(self, value: float) -> Loss:
+        """Return the loss of a record of this size."""
+        with np.errstate(all="ignore"):
+            return Loss(float(self.policy(value)), None if self.pure is None else float(self.pure(value)))
+
+    def at(self, size: RecordSize) -> Loss | None:
+        """Return the loss of an example record, or None if it has no value in this column."""
+        value = 0.0 if self.single else size.value(self.name)
+        return None if value is None else self.loss(value)
+
+    def gain(self, value: float) -> float:
+        """Return how many times smaller the charged loss of a record of this size is than its closed form."""
+        with np.errstate(all="ignore"):
+            loss, closed = float(self.policy(value)), math.nan if self.closed is None else float(self.closed(value))
+        return closed / loss if 0 < loss < closed < math.inf else 1.0
+
+    def faced(self, value: float) -> tuple[Mechanism, float] | None:
+        """Return a mechanism and an influence that an attacker on a record of this size faces, or None if not known.
+
+        Every transformation is to an attacker what Gaussian noise with the same PRzCDP loss is. So its function need
+        not be known.
+        """
+        if self.mechanism is not None:
+            return self.mechanism, 1.0 if self.single else value
+        if isinstance(self.policy, TransformingPolicy):
+            return Gaussian(sigma=1.0), math.sqrt(2 * self.loss(value).rho)
+        return None
+
+
+def record_policy(policies: Mapping[str, Policy], single: str | None, filtered: bool) -> RecordPolicy:
+    """Return the total loss of a record through columns with these policies.
+
+    In the column `single` every record counts as 1, whatever its values are, so that all records lose the same.
+    """
+    terms = [
+        (None, ConstantPolicy(policy(1), policy.notion)) if name == single else (name, policy)
+        for name, policy in policies.items()
+    ]
+    return RecordPolicy(tuple(terms), filtered=filtered)
+
+
+def column_policies(
+    policy: RecordPolicy,
+    mechanisms: Mapping[str, Mechanism | None],
+    units: Mapping[str, Any],
+    on_grid: Mapping[str, bool | None] | None = None,
+    accounting: str = CLOSED,
+) -> tuple[ColumnPolicy, ...]:
+    """Return the columns of a release with this policy, one for each mechanism."""
+    found = []
+    for name, mechanism in mechanisms.items():
+        single = name not in policy.columns
+        pure = None if mechanism is None else mechanism.pure_policy
+        closed = closed_form(mechanism, accounting)
+        if single:  # every record counts as 1
+            pure = None if pure is None else ConstantPolicy(float(pure(1)), PURE)
+            closed = None if closed is None else ConstantPolicy(float(closed(1)))
+        zcdp = policy.column(None if single else name)
+        known = single if on_grid is None else on_grid.get(name, single)
+        found.append(ColumnPolicy(name, zcdp, pure, mechanism, Fraction(units.get(name, 1)), single, known, closed))
+    return tuple(found)
+
+
+def released_columns(policy: RecordPolicy, facts: Facts, table: str | None = None) -> tuple[ColumnPolicy, ...]:
+    """Return the columns of a table, or of all drawn tables, that the facts of a release describe."""
+    columns = facts.columns if table is None else facts.tables[table].columns
+    mechanisms = {name: mechanism_of(column.mechanism) for name, column in columns.items()}
+    units = {name: column.unit for name, column in columns.items()}
+    on_grid = {name: column.on_grid for name, column in columns.items()}
+    return column_policies(policy, mechanisms, units, on_grid, facts.accounting)
+
+
+def table_policies(release: "Release") -> dict[str, RecordPolicy]:
+    """Return the loss of a record by each drawn table of a release, also by one that is in another file."""
+    facts = release.facts
+    if len(facts.drawn) == 1:
+        return {facts.drawn[0]: release.policy}
+    known = {name: table.policy for name, table in release.sums.items() if name in facts.drawn}
+    described = {name: facts.tables[name].policy for name in facts.drawn if name not in known}
+    read = {name: RecordPolicy.from_dict(policy) for name, policy in described.items() if policy is not None}
+    return {name: (known | read)[name] for name in facts.drawn if name in known or name in read}
+
+
+def table_columns(release: "Release") -> dict[str, tuple[ColumnPolicy, ...]]:
+    """Return the columns of each drawn table of a release; quantiles count as one column with the table's name."""
+    found, facts = {}, release.facts
+    for name, policy in table_policies(release).items():
+        found[name] = released_columns(policy, facts, name)
+        if facts.tables[name].quantiles is not None:
+            pure = RecordPolicy.from_dict(facts.tables[name].pure_policy or facts.pure_policy or ())
+            found[name] = (ColumnPolicy(name, policy.column(None), pure.column(None), None, Fraction(1), True, None),)
+    return found
+
+
+def drawn_columns(release: "Release") -> tuple[ColumnPolicy, ...]:
+    """Return the columns of all drawn tables of a release."""
+    return tuple(column for columns in table_columns(release).values() for column in columns)
+
+
+def mechanism_of(description: Any) -> Mechanism | None:
+    """Return the mechanism that facts describe, or None if it uses a function of which only the name is known."""
+    try:
+        return Mechanism.from_dict(description)
+    except ParameterError:
+        return None
+
+
+def shown_sizes(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[RecordSize, ...]:
+    """Return the given sizes or, if there are none, sizes that follow from the policies and units of the columns."""
+    if sizes:
+        return tuple(sizes)
+    if all(column.single for column in columns):
+        return (RecordSize("every record", everywhere=1.0, named=False),)
+    if all(column.counts_records for column in columns):
+        return NUMBERS_OF_RECORDS
+    return default_sizes(_policies_by_size(columns))
+
+
+def on_one_axis(columns: Sequence[ColumnPolicy]) -> tuple[ColumnPolicy, ...]:
+    """Return the columns that one axis of sizes can show: those with amounts or, if there are none, all of them.
+
+    An entity has an amount and a number of records, of which the amount says nothing.
+    """
+    return tuple(column for column in columns if not column.counts_records) or tuple(columns)
+
+
+def losses(columns: Sequence[ColumnPolicy], size: RecordSize) -> list[Loss] | None:
+    """Return the loss of an example record through each column, or None if it lacks a value for one of them."""
+    found = [loss for column in columns if (loss := column.at(size)) is not None]
+    return found if len(found) == len(columns) else None
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a record of some size loses through one or several columns, and what an attacker makes of it.
+
+    Attributes
+    ----------
+    losses
+        The loss through each column.
+    attacker
+        The best possible attacker, or None if a mechanism uses a function of which only the name is known.
+    """
+
+    losses: tuple[Loss, ...]
+    attacker: Attacker | None
+
+    @property
+    def loss(self) -> float:
+        """The total loss, as PRzCDP (ρ)."""
+        return sum(loss.rho for loss in self.losses)
+
+    @lazy
+    def epsilon(self) -> float:
+        """The smallest ε of (ε, δ)-differential privacy with δ = 10⁻⁶; a bound by the losses without an attacker."""
+        return best_epsilon(self.losses, DELTA).value if self.attacker is None else self.attacker.epsilon(DELTA)
+
+    @lazy
+    def detected(self) -> float | None:
+        """How often the record is detected at most, with one false alarm in twenty; None if it is not known."""
+        return None if self.attacker is None else self.attacker.power(EXAMPLE_ALARMS)
+
+    @lazy
+    def guessed(self) -> float | None:
+        """How often the best guess is right at most, starting from 50 %; None if it is not known."""
+        return None if self.attacker is None else EVEN + EVEN * self.attacker.delta(0.0)
+
+    @property
+    def most(self) -> float:
+        """The largest possible privacy loss, which decides the worst case. It may be infinite."""
+        if self.attacker is not None:
+            return self.attacker.loss
+        return math.fsum(math.inf if loss.pure is None else loss.pure for loss in self.losses)
+
+
+def meaning(columns: Sequence[ColumnPolicy], size: RecordSize) -> Meaning | None:
+    """Return what an example record loses and what that means, or None if it lacks a value for one of the columns.
+
+    The command and the reports explain losses by this function, so that they agree.
+    """
+    found = losses(columns, size)
+    if found is None:
+        return None
+    faced = [column.faced(size.value(column.name) or 0.0) for column in columns]
+    known = [one for one in faced if one is not None]
+    if len(known) < len(columns) or not all(math.isfinite(influence) for _, influence in known):
+        return Meaning(tuple(found), None)
+    return Meaning(tuple(found), attacker([one for one, _ in known], [influence for _, influence in known]))
+
+
+def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[float, float]:
+    """Return the range of sizes of a policy chart: from a size with a small loss to the largest given size."""
+    columns = on_one_axis(columns)
+    low, high = (10.0**power for power in default_span(_policies_by_size(columns)))
+    stated = [value for size in sizes for column in columns if (value := size.value(column.name)) and not column.single]
+    if stated:
+        low, high = min(low, *stated), max(stated)
+    # The axis starts and ends at powers of ten.
+    low, high = 10.0 ** math.floor(math.log10(low) + 1e-9), 10.0 ** math.ceil(math.log10(high) - 1e-9)
+    return low, max(high, 1000 * low)
+
+
+def _policies_by_size(columns: Sequence[ColumnPolicy]) -> list[tuple[Policy, float | None]]:
+    return [(column.policy, float(column.unit)) for column in on_one_axis(columns) if not column.single]
+
+
+def sum_powers(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> tuple[int, int]:
+    """Return the smallest and largest power of ten of the true sums for which errors are shown.
+
+    They range from about the unit or the noise, whichever is larger, to well above the largest record.
+    """
+    unit = float(column.unit)
+    with np.errstate(all="ignore"):
+        noise = math.nan if column.mechanism is None else float(column.mechanism.std(0.0))
+    start = max(unit, noise / 10) if math.isfinite(noise) else unit
+    largest = max((value for size in sizes if (value := size.value(column.name))), default=unit)
+    if column.name == COUNT:
+        largest = 1e4  # of a number of records
+    low = math.floor(math.log10(start) + 1e-9)
+    return low, max(math.ceil(math.log10(SUM_TO_RECORD * largest) - 1e-9), low + 4)
+
+
+def example_sums(column: ColumnPolicy, sizes: Sequence[RecordSize]) -> list[float]:
+    """Return a few true sums for which the error of a column is shown."""
+    low, high = sum_powers(column, sizes)
+    step = math.ceil((high - low) / (EXAMPLE_SUMS - 1))
+    return [10.0**power for power in range(low, high + 1, step)]

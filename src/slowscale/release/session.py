@@ -1,0 +1,466 @@
+"""The session itself: it reads the records, charges the ledger, and then draws the noise."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Unpack
+
+import ibis.expr.types as ir
+
+from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
+from slowscale.accounting.account import check_caps
+from slowscale.accounting.ledger import dataset_name
+from slowscale.accounting.refusals import explained
+from slowscale.core.errors import (
+    CapError,
+    DataError,
+    EngineError,
+    LedgerError,
+    ParameterError,
+    ParameterTypeError,
+    UnitWarning,
+)
+from slowscale.core.parameters import check_flag
+from slowscale.core.typing import DataLike, Scalar
+from slowscale.data.engines import engine_of
+from slowscale.data.keys import Keys
+from slowscale.data.losses import Losses, TableOfSet, record_losses, set_losses
+from slowscale.data.sources import open_source
+from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.charged import check_accounting
+from slowscale.policy import Policy
+from slowscale.release.bound import BoundRequest, BoundSums, bind
+from slowscale.release.checks import (
+    check_caps_name_columns,
+    check_column_names,
+    check_protect,
+    check_readable,
+    warn_if_empty,
+    warn_if_ranks_are_not_capped,
+)
+from slowscale.release.facts import LedgerHead
+from slowscale.release.inspection import Inspection, SizeClass, errors_by_size, inspected
+from slowscale.release.preview import Preview, preview_of
+from slowscale.release.quantiles import ReleasedQuantiles
+from slowscale.release.records import Records
+from slowscale.release.release import Release
+from slowscale.release.repeating import ANOTHER, check_repeated, request_of
+from slowscale.release.request import ONLY, Quantiles, Request, Sums, SumsOptions, Table, as_request, checked_options
+from slowscale.sampling import BitSource, are_secret
+
+# How a user can change a cap that is not a ledger's.
+CHANGE_CAPS = "open the session with a higher cap, Session(data, caps=…)"
+
+
+class Session:
+    """Releases from one table of records.
+
+    Parameters
+    ----------
+    data
+        The records: a path of Parquet, CSV, Excel, Stata, SPSS or SAS files (globs and folders of Parquet too), a
+        pandas, polars or pyarrow table, an Ibis table, a Spark DataFrame, or a database address such as
+        "postgresql://host/database#table". A record is a row, or a line of a CSV file.
+    ledger
+        The ledger file, or an `ss.Ledger`. Every release is charged to it before noise is drawn. Without a ledger the
+        account lasts as long as the session.
+    caps
+        The largest total loss that a record may have, by column, for a new ledger: {"payann": policy, "*": policy}.
+    dataset
+        The name of the data set, such as "cbp-2024". A new ledger keeps it. A ledger with a name refuses records of a
+        data set with another name or without one. Blanks around the name are ignored.
+    accounting
+        Which policy of a mechanism m a release is charged: "closed" for the formula `m.policy`, or "tight" for
+        `m.tight_policy`, the smallest policy that is known. The tight policy is never larger, and the noise is the
+        same. The first release with a new shape of noise takes longer, because a table is computed.
+    protect
+        A column that tells which records belong to one entity, such as a firm. Entities are then protected instead of
+        single records: the policy applies to the entity's total in a cell, and the losses add over cells.
+    types
+        For files and frames: declared types such as {"emp": "int64", "opened": "date"}. Nothing is guessed: a column of
+        a CSV or Excel file without a declared type is text, which is read as exact decimals if it is summed.
+        `ss.guess_types(path)` proposes types.
+    csv
+        The format of CSV files, if it differs from commas, double quotes, a header, UTF-8 and ISO dates:
+        {"delimiter": ";", "encoding": "latin-1", "dates": "%d/%m/%Y", "decimal": ","}.
+    bits
+        A source of bits for tests. A release drawn from bits that are not secret says NOT PRIVATE.
+
+    Examples
+    --------
+    >>> import pandas as pd, slowscale as ss
+    >>> farms = pd.DataFrame({"state": ["IA", "IA", "TX"], "cattle": [120, 4_000, 31_000]})
+    >>> session = ss.Session(farms)
+    >>> release = session.sum({"cattle": ss.Root(k=4, sigma=0.5)}, keys=ss.Keys.cross({"state": ["IA", "NV", "TX"]}))
+    >>> release.table.column_names
+    ['state', 'cattle', 'cattle_se', 'cattle_low', 'cattle_high', 'cattle_transformed']
+    >>> print(release)
+    Release of 3 groups by state
+      cattle: Root(k=4, sigma=0.5, a=0, estimator=mean), unit 1
+      A record may lose (PRzCDP), added up:
+        cattle^(1/2) / (2·0.5²)
+    >>> round(release.policy({"cattle": 31_000}), 1)
+    352.1
+    """
+
+    table: ir.Table
+    _accountant: Accountant
+
+    def __init__(
+        self,
+        data: DataLike,
+        ledger: str | os.PathLike[str] | Ledger | None = None,
+        caps: Mapping[str, Policy] | None = None,
+        *,
+        dataset: str | None = None,
+        accounting: str = CLOSED,
+        protect: str | None = None,
+        types: Mapping[str, str] | None = None,
+        csv: Mapping[str, Any] | None = None,
+        bits: BitSource | None = None,
+    ) -> None:
+        charged = _accountant(ledger, caps, dataset_name(dataset))
+        self._open(
+            charged, data, dataset=dataset, accounting=accounting, protect=protect, types=types, csv=csv, bits=bits
+        )
+        check_caps_name_columns(caps, self.table)
+        # A new ledger is written only now: the records could be opened, and its caps name columns.
+        if isinstance(charged, DeferredLedger):
+            self._accountant = charged.make()
+
+    @classmethod
+    def _charging(cls, accountant: Accountant, data: DataLike, **options: Any) -> "Session":
+        """Return a session that charges an accountant: for plans, whose ledger is created by the first charge.
+
+        The options are those of a session, without `ledger` and `caps`.
+        """
+        session = cls.__new__(cls)
+        session._open(accountant, data, **options)
+        return session
+
+    def _open(
+        self,
+        accountant: Accountant,
+        data: DataLike,
+        *,
+        dataset: str | None = None,
+        accounting: str = CLOSED,
+        protect: str | None = None,
+        types: Mapping[str, str] | None = None,
+        csv: Mapping[str, Any] | None = None,
+        bits: BitSource | None = None,
+    ) -> None:
+        """Open the records. The data set is checked first, so that records of the wrong one are never opened."""
+        if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
+            raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
+        self.dataset = dataset_name(dataset)
+        self.accounting = check_accounting(accounting)
+        self._accountant = accountant
+        accountant.check_dataset(self.dataset)
+        with self._recording_failures({"policy": None}):
+            source = open_source(data, types, csv)
+        self.table = source.table
+        self.engine = engine_of(self.table).title
+        check_column_names(self.table)
+        self._records = Records.of(source, protect)
+        check_protect(protect, self.table)
+        self.protect = protect
+        self._bits = bits
+        # What this session released, by identifier: what was bound, and the exact sums. CONFIDENTIAL.
+        self._known: dict[str, tuple[BoundRequest, dict[str, Any]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
+
+    @property
+    def spent(self) -> Spent:
+        """The total loss of a record by everything released so far: call it on a record, or print it."""
+        return self._accountant.spent
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger that releases are charged to, or None if there is none."""
+        found = self._accountant
+        return found.ledger if isinstance(found, DeferredLedger) else found if isinstance(found, Ledger) else None
+
+    def sum(
+        self,
+        columns: Mapping[str, Mechanism],
+        keys: Keys | None = None,
+        *,
+        level: float = 0.95,
+        partition: str | None = None,
+        **options: Unpack[SumsOptions],
+    ) -> Release:
+        """Release the sums of columns, by public key or in total: one table, `ss.Sums(columns, keys, **options)`.
+
+        Parameters
+        ----------
+        columns, keys, options
+            As for `ss.Sums`: `count`, `unit`, `where`, `derive`, `nulls`, `negatives`, `nonnegative`.
+        level, partition
+            As for `ss.Request`.
+        """
+        table = Sums(columns, keys, **checked_options(Sums, options))
+        return self.release(Request({ONLY: table}, level=level, partition=partition))
+
+    def count(self, keys: Keys | None = None, *, mechanism: Mechanism, **options: Any) -> Release:
+        """Release the number of records, by public key or in total; see `sum` for the options.
+
+        Every record counts as 1, so its loss is the mechanism's policy at 1, whatever its values are.
+        """
+        if not isinstance(mechanism, Mechanism):
+            raise ParameterTypeError(f"mechanism must be one such as ss.Gaussian(sigma=10), got {mechanism!r:.60}")
+        return self.sum({}, keys, count=mechanism, **options)
+
+    def mean(
+        self,
+        columns: Mapping[str, Mechanism],
+        keys: Keys | None = None,
+        *,
+        count: Mechanism,
+        means: str = "box",
+        **options: Any,
+    ) -> Release:
+        """Release sums and counts, and the means as their ratios `x_mean`; see `sum` for the options.
+
+        `means` is the kind of interval: see `ReleasedSums.ratio`.
+        """
+        return self.sum(columns, keys, count=count, means=means, **options)
+
+    def quantiles(
+        self,
+        column: str,
+        at: Sequence[Scalar] = (0.1, 0.5, 0.9),
+        *,
+        loss: float,
+        level: float = 0.95,
+        **options: Any,
+    ) -> ReleasedQuantiles:
+        """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
+
+        The size of a record is its absolute value. A record moves ranks by one whatever its size, so every record loses
+        the same, and little. What is returned may be published, and choices that depend on it are safe if caps that
+        were fixed before limit all that is charged. Caps treat it as a count. If there are caps, but none for "count"
+        or "*", or a ledger without caps, an `ss.CapWarning` says so.
+
+        Parameters
+        ----------
+        column, at, loss, options
+            As for `ss.Quantiles`: `grid`, `where`, `derive`, `nulls`.
+        level
+            The probability with which `rank_error` holds.
+
+        Notes
+        -----
+        Each quantile is drawn by the exponential mechanism, exactly; `slowscale.release.quantiles` proves the loss.
+        Sizes of the grid between two neighbouring values of the records have the same rank. Which of them is drawn is
+        arbitrary, so with few different values a quantile may be far from all of them. `ss.advise` takes at most 8.
+        If entities with several records are protected, an entity may move a rank by more than one: this is refused.
+
+        Examples
+        --------
+        >>> import slowscale as ss
+        >>> session = ss.Session(ss.datasets.establishments(2_000))
+        >>> found = session.quantiles("emp", [0.5, 0.9], loss=0.1)
+        >>> list(found), found["p50"] in found.about.grid
+        (['p50', 'p90'], True)
+        """
+        table = Quantiles(column, at, loss=loss, **checked_options(Quantiles, options))
+        found: ReleasedQuantiles = self.release(Request({"quantiles": table}, level=level))["quantiles"]
+        return found
+
+    def release(self, request: Request | Table | Mapping[str, Table]) -> Release:
+        """Carry out a request: charge the ledger, then draw the noise and return what may be published.
+
+        A request is charged as a whole: all of its tables are released, or none.
+        """
+        bound = self._bind(request)
+        for warning in bound.warnings:
+            warnings.warn(warning, UnitWarning, stacklevel=_caller())
+        if bound.rank_loss is not None:
+            durable = not isinstance(self._accountant, Account)
+            warn_if_ranks_are_not_capped(self._accountant.account.caps, durable, _caller())
+        with self._recording_failures(bound.charge):
+            # Caps are checked before the records are read: once a cap is used up, no error depends on the records.
+            with self._explained(bound):
+                self._accountant.check(bound.charge)
+                self._accountant.ready()  # records are read only if the charge can be written
+            read = bound.read()
+            # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
+            with self._explained(bound):
+                charged = self._accountant.charge(bound.charge)
+        head = None if charged is None else LedgerHead(**charged)
+        release = bound.draw(read, head, self._bits)
+        self._known[release.facts.id] = bound, read
+        for name, table in bound.request.drawn.items():
+            # The warning comes after the charge, so that a request for it is not free.
+            if isinstance(table, Sums):
+                warn_if_empty(read[name].rows, table.where, _caller())
+        return release
+
+    def preview(self, request: Request | Table | Mapping[str, Table]) -> Preview:
+        """Return the cost and the accuracy of a request. No record is read, nothing is charged."""
+        bound = self._bind(request)
+        refusal = None
+        try:
+            with self._explained(bound):
+                self._accountant.check(bound.charge)
+        except CapError as error:
+            refusal = error
+        return preview_of(bound, refusal, self.spent)
+
+    def inspect(
+        self, request: Request | Table | Mapping[str, Table], *, duplicates: bool = True
+    ) -> Inspection | dict[str, Inspection]:
+        """Look at the records before a release: what is missing, outside the keys or twice, what records would lose,
+        and which errors to expect. CONFIDENTIAL: for the curator only.
+
+        Nothing is drawn, charged or written to the ledger. What you choose after this look depends on the records, and
+        the guarantee does not cover that choice, unless it was fixed or public before.
+
+        Parameters
+        ----------
+        request
+            What would be released. If several tables of sums are drawn, there is one inspection for each, by name,
+            whose losses are those by this table alone.
+        duplicates
+            Whether to count exact copies of records, which reads all columns. They are counted once.
+
+        Examples
+        --------
+        >>> import pandas as pd, slowscale as ss
+        >>> farms = pd.DataFrame({"state": ["IOWA", "IOWA", "TEXAS", "TEXSA"], "cattle": [120, 120, 31_000, 900]})
+        >>> sums = ss.Sums({"cattle": ss.Gaussian(sigma=75)}, keys=ss.Keys.cross({"state": ["IOWA", "TEXAS"]}))
+        >>> found = ss.Session(farms).inspect(sums)
+        >>> found.records, found.duplicates, found.outside
+        (4, 1, 1)
+        >>> found.near_misses[0].label, found.near_misses[0].key
+        ('TEXSA', 'TEXAS')
+        """
+        check_flag("duplicates", duplicates)
+        bound = self._bind(request)
+        found: dict[str, Inspection] = {}
+        for name, table in bound.tables.items():
+            if not isinstance(table, BoundSums):
+                continue
+            refusals: tuple[str, ...] = ()
+            try:
+                check_readable(table.used, self._records, table.sums.derive, table.sums.where)
+            except DataError as error:
+                refusals = (str(error),)
+            stored = list(self.table.columns) if duplicates and not found else None
+            found[name] = inspected(table, stored, self.protect, refusals)
+        return found if len(found) != 1 else next(iter(found.values()))
+
+    def losses(self, release: Release) -> Losses:
+        """Return the distribution of the losses of the records by a release. CONFIDENTIAL: for the curator only.
+
+        It is computed in the engine, to which the policy is passed as an expression. No record leaves the engine. The
+        release may be one of this session, or one that `ss.read_release` read: it must be one of these records. A
+        record's losses by the drawn tables are added up.
+
+        What the facts of such a release say must fit: the data set, the protected entities, the columns, keys and their
+        types, the filter, the policy and, if both have one, the ledger. Whether these are the same records is not
+        known, because a release holds nothing of them.
+        """
+        bound = self._bound(release)
+        tables = [table for table in bound.tables.values() if isinstance(table, BoundSums)]
+        if len(tables) == 1 and len(bound.tables) == 1:
+            one = tables[0]
+            return record_losses(one.table, release.policy, one.columns, one.keys, self.protect)
+        if len(tables) < len(bound.tables):
+            raise ParameterError("release must have tables of sums only: by quantiles every record loses the same")
+        parts = [
+            TableOfSet(one.table, one.policy, one.columns, one.keys, one.sums.derive, one.sums.where) for one in tables
+        ]
+        return set_losses(self.table, parts, self.protect)
+
+    def errors(self, release: Release) -> dict[str, tuple[SizeClass, ...]]:
+        """Return the errors of each drawn table of sums, by size of the true sums. CONFIDENTIAL: for the curator only.
+
+        For a release that was read from a file, the records are summed again. It must be one of these records.
+        """
+        bound = self._bound(release)
+        _, read = self._known.get(release.facts.id, (bound, None))
+        read = bound.read() if read is None else read
+        return {
+            name: errors_by_size(table, read[name], release[name])
+            for name, table in bound.tables.items()
+            if isinstance(table, BoundSums)
+        }
+
+    def _bound(self, release: Release) -> BoundRequest:
+        """Return the request of a release that this session made, or that was read from a file."""
+        if not isinstance(release, Release):
+            raise ParameterError("release must be one that this session made, or one read with ss.read_release")
+        if release.facts.id in self._known:
+            bound = self._known[release.facts.id][0]
+        else:
+            request = request_of(release, self.dataset, self.protect)
+            try:
+                bound = bind(request, self._records, Account(), accounting=release.facts.accounting)
+            except (ParameterError, ParameterTypeError) as error:
+                raise ParameterError(f"{ANOTHER}: {error}") from None
+        check_repeated(release, bound, self.ledger)
+        return bound
+
+    def _bind(self, request: Any) -> BoundRequest:
+        """Return a request bound to the records, after all of its tables were tried on zeros."""
+        return bind(
+            as_request(request),
+            self._records,
+            self._accountant,
+            accounting=self.accounting,
+            dataset=self.dataset,
+            private=are_secret(self._bits),
+        )
+
+    def _explained(self, bound: BoundRequest) -> AbstractContextManager[None]:
+        """Add to a refusal what would still fit."""
+        return explained(self._accountant, bound.charge, bound.mechanisms, self.accounting, bound.rank_loss)
+
+    @contextmanager
+    def _recording_failures(self, asked: Charge | Mapping[str, Any]) -> Iterator[None]:
+        """Record in the ledger that a release was refused or failed, because such an error can depend on the records.
+
+        If it cannot be recorded, raise the ledger's error instead of the one that depends on the records.
+        """
+        try:
+            yield
+        except (CapError, DataError, EngineError) as error:
+            try:
+                self._accountant.attempt(asked, error)
+            except LedgerError as unwritten:
+                raise unwritten from None
+            raise
+
+
+def _caller() -> int:
+    """Return the stack level of the first caller outside this module, for warnings."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _accountant(
+    ledger: str | os.PathLike[str] | Ledger | None, caps: Mapping[str, Policy] | None, dataset: str | None
+) -> Accountant:
+    """Return the accountant that a session charges."""
+    if ledger is None:
+        return Account(check_caps(caps), CHANGE_CAPS)
+    if isinstance(ledger, str | os.PathLike):
+        return DeferredLedger(ledger, caps, dataset=dataset)
+    if not isinstance(ledger, Ledger):
+        # An account is a copy: what is charged to it would not reach the ledger.
+        raise ParameterTypeError(
+            f"ledger must be the path of a file, an ss.Ledger or None, got {type(ledger).__name__}; to charge a "
+            "ledger, give the ledger itself"
+        )
+    if caps is not None:
+        raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
+    return ledger

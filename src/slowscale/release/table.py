@@ -1,0 +1,400 @@
+"""One published table: its numbers with what is public about them, intervals, ratios and roll-ups."""
+
+import math
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from slowscale.accounting import RecordPolicy
+from slowscale.core.arrays import to_numpy
+from slowscale.core.errors import ParameterError, UnitWarning
+from slowscale.core.markup import html_table, html_text
+from slowscale.core.numbers import published
+from slowscale.core.parameters import Array, level_quantile
+from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
+from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.mechanisms.grid import EXACT, ceilings, directed, floors, shift
+from slowscale.mechanisms.sum_intervals import sum_variances
+from slowscale.release.facts import ColumnFacts, Facts, RatioFacts, RollupFacts, TableFacts
+from slowscale.release.files import with_facts, write_csv, write_parquet
+from slowscale.release.numbers import NumberColumn, number_column, whole_units
+from slowscale.release.ratios import (
+    RATIO_SUFFIXES,
+    Estimates,
+    Ratios,
+    box_level,
+    box_ratios,
+    check_interval,
+    normal_ratios,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from slowscale.data.hierarchies import Hierarchy
+    from slowscale.publish.charts import ReleasePlot
+    from slowscale.release.rollup import Margin
+
+SHOWN_ROWS = 10  # in a notebook
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReleasedTable:
+    """A published table.
+
+    Attributes
+    ----------
+    name
+        Its name in the release.
+    table
+        The numbers, as an Arrow table.
+    whole
+        What is public about the release that the table belongs to.
+    """
+
+    name: str
+    table: pa.Table
+    whole: Facts
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def facts(self) -> TableFacts:
+        """What is public about the table: its keys, columns, units, filters and mechanisms."""
+        return self.whole.tables[self.name]
+
+    @property
+    def file_facts(self) -> Facts:
+        """What is written to a file beside the numbers: the facts of the release, and which of its tables this is."""
+        facts: Facts = self.whole.with_(table=self.name)
+        return facts
+
+    def to_arrow(self) -> pa.Table:
+        """Return an Arrow table with the facts in the metadata of its schema."""
+        return with_facts(self.table, self.file_facts)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the table as an Arrow stream: `polars.DataFrame(table)`, `pyarrow.table(table)`, DuckDB."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a pandas frame with the facts in its `attrs`."""
+        frame = self.table.to_pandas()
+        frame.attrs["slowscale"] = self.file_facts.to_dict()
+        return frame
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return a polars frame."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write a Parquet file with the facts in its schema, whole or not at all, and return its path."""
+        return write_parquet(self.table, self.file_facts, path, overwrite)
+
+    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write a CSV file and, beside it, the facts in a JSON file: table.csv and table.csv.json.
+
+        Labels that a spreadsheet would run as a formula, such as =1+1, are written with an apostrophe in front. The
+        JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes. The
+        names of columns are treated like labels.
+        """
+        return write_csv(self.table, self.file_facts, path, overwrite)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReleasedSums(ReleasedTable):
+    """A published table of sums.
+
+    The table has the key columns, then for each column `x` the estimate `x`, its standard error `x_se`, the ends
+    `x_low` and `x_high` of an interval for the true sum and, for a transformation, `x_transformed`.
+
+    Attributes
+    ----------
+    policy
+        The PRzCDP loss of a record by this table alone. A roll-up has the loss of the table with its cells.
+    pure_policy
+        The PRDP loss of a record, or None if a mechanism has no such guarantee.
+    mechanisms
+        The mechanism of each column. One with a user-given function is missing if the table was read from a file.
+    """
+
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None
+    mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
+    # The cells that a roll-up was made of, and the groups, while they are in memory.
+    _added: "tuple[ReleasedSums, Margin] | None" = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        groups = f"{len(self):,} groups by {', '.join(self.facts.by)}" if self.facts.by else "totals"
+        lines = [f"{self.name}: {groups}"]
+        if self.facts.rollup:
+            lines.append(f"  {rollup_in_words(self.facts.rollup)}")
+        for name, column in self.facts.columns.items():
+            bias = ", clipped at 0 and so biased upwards" if column.nonnegative else ""
+            lines.append(f"  {name}: {column.described}, unit {column.unit}{bias}")
+        for name, ratio in self.facts.ratios.items():
+            approximate = ", with an approximate interval" if ratio.approximate else ""
+            lines.append(f"  {name}: {ratio.numerator} / {ratio.denominator}{approximate}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        shown: dict[str, Fraction | None] = {name: column.grid for name, column in self.facts.columns.items()}
+        shown |= dict.fromkeys(self.facts.ratios)  # ratios have no grid
+        rows = []
+        for values in self.table.slice(0, SHOWN_ROWS).to_pylist():
+            cells = [
+                f"{published(values[name], unit)} ({published(values[f'{name}_low'], unit, -1)} to "
+                f"{published(values[f'{name}_high'], unit, 1)})"
+                for name, unit in shown.items()
+            ]
+            rows.append([*(values[name] for name in self.facts.by), *cells])
+        more = f"The first {SHOWN_ROWS} of {len(self):,} rows. " if len(self) > SHOWN_ROWS else ""
+        heads = [*self.facts.by, *shown]
+        return html_table(f"{more}Estimates with their intervals", heads, rows) + html_text(repr(self))
+
+    def plot(self, column: str, *, top: int = 50) -> "ReleasePlot":
+        """Return a chart of a column: cells with their intervals, sorted by estimate.
+
+        Notebooks show it. Its method `save` writes it as an interactive page that opens offline (.html), or as a
+        picture (.svg, .png).
+
+        Parameters
+        ----------
+        column
+            A released column, or a ratio.
+        top
+            How many cells to show: those with the largest estimates.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import slowscale as ss
+        >>> session = ss.Session(pd.DataFrame({"state": ["IA", "TX"], "cattle": [4120, 31000]}))
+        >>> release = session.sum({"cattle": ss.Gaussian(sigma=50)}, keys=ss.Keys.cross({"state": ["IA", "TX"]}))
+        >>> release.plot("cattle")
+        <ReleasePlot cattle: all 2 cells>
+        """
+        from slowscale.publish.charts import plot_release
+
+        return plot_release(self, column, top)
+
+    def interval(self, column: str, level: float = 0.95) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the lower and upper ends of intervals for the true sums of a column, at any level.
+
+        They are computed from what was published, and are never narrower than the published intervals. They are numbers
+        as in the table: integers where the unit is an integer (`Decimal` beyond 64 bits), otherwise floats. Ends that
+        are infinite are floats.
+
+        Parameters
+        ----------
+        column
+            A released column that is not a ratio.
+        level
+            The probability with which an interval holds the true sum.
+        """
+        low, high = self._interval(column, level)
+        return to_numpy(low), to_numpy(high)
+
+    def _interval(self, column: str, level: float) -> tuple[NumberColumn, NumberColumn]:
+        """Return the ends of intervals as columns of a table."""
+        level_quantile(level)
+        facts, mechanism = self._column_facts("column", column), self._known_mechanism(column)
+        low, high = self.table[f"{column}_low"], self.table[f"{column}_high"]
+        if level <= facts.level:
+            return low, high
+        if self.facts.rollup:
+            from slowscale.release.rollup import rollup_interval
+
+            return rollup_interval(self, column, level)
+        unit = facts.grid
+        if isinstance(mechanism, TransformationMechanism):
+            return end_columns(*mechanism._ends(self._as_floats(f"{column}_transformed"), level, unit), facts)
+        assert isinstance(mechanism, AdditiveMechanism)
+        narrow, wide = (mechanism._half_steps(unit, one, facts.on_grid) for one in (facts.level, level))
+        if narrow is None or wide is None:
+            return end_columns(np.full(len(self), -math.inf), np.full(len(self), math.inf), facts)
+        more = wide - narrow
+        return end_columns(shift(whole_units(low, unit), -more), shift(whole_units(high, unit), more), facts)
+
+    def unbiased_variance(self, column: str) -> Array:
+        """Return unbiased estimates of the variances of a column's numbers.
+
+        They may be added up over cells. For roots and logarithms a single estimate may be far from the variance, or
+        negative; to judge a single number, use its interval. Additive noise has one variance for all numbers, rounding
+        included. A column with a median estimator has no such estimates, because its numbers are biased.
+        """
+        facts, mechanism = self._column_facts("column", column), self._known_mechanism(column)
+        if facts.estimator != "mean":
+            raise ParameterError(
+                f"column must have an unbiased estimate, but {column!r} is released with the estimator "
+                f"{facts.estimator!r}; use its intervals"
+            )
+        if self.facts.rollup and mechanism._error_grows:
+            raise ParameterError(
+                f"the table must be one of cells for the variances of {column!r}, but this one is a roll-up; add up "
+                f"the estimates of the table {self.facts.rollup.of!r}, or use {column}_se"
+            )
+        transformed = self._as_floats(f"{column}_transformed") if mechanism._error_grows else None
+        found = mechanism._variance_from(transformed, facts.grid, facts.on_grid)
+        if self.facts.rollup:
+            cells = to_numpy(self.table[self.facts.rollup.number])
+            return sum_variances(mechanism, None, None, cells, facts.grid, facts.on_grid)
+        return np.broadcast_to(found, len(self)).copy()
+
+    def ratio(
+        self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "box"
+    ) -> "ReleasedSums":
+        """Return the release with one more column: the ratio of two released columns, such as pay per employee.
+
+        The ratio is computed from what was released, so no record loses more by it. With the interval "box", both
+        numbers are first clipped to their intervals, so that the ratio lies within its own interval. The denominator is
+        also raised to at least one unit if it is 0 or at least one unit, as a count is: where it is 0, there is no
+        ratio. For small denominators the ratio is biased and its standard error (delta method) is approximate; use the
+        interval.
+
+        Parameters
+        ----------
+        numerator, denominator
+            Two released columns.
+        name
+            The name of the new column. The default for pay and emp is "pay_per_emp".
+        level
+            The level of the interval.
+        interval
+            "box": all ratios of a value in an interval for the numerator to a value in an interval for the denominator,
+            each at the level (1 + level)/2. It holds the true ratio with probability `level` or more. "fieller" and
+            "delta" are approximate: they treat the noise as normal, and may hold the true ratio much less often.
+        """
+        name = f"{numerator}_per_{denominator}" if name is None else name
+        for argument, column in (("numerator", numerator), ("denominator", denominator)):
+            self._column_facts(argument, column)
+        if numerator == denominator:
+            raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
+        taken = set(self.table.column_names)
+        if not isinstance(name, str) or not name or {name + suffix for suffix in RATIO_SUFFIXES} & taken:
+            raise ParameterError(f"name must be text that is not a column's name, got {name!r}")
+        check_interval(interval)
+        level_quantile(level)
+        table = self.table
+        columns = self._ratios(numerator, denominator, level, interval).columns()
+        for suffix, numbers in zip(RATIO_SUFFIXES, columns, strict=True):
+            table = table.append_column(name + suffix, pa.array(numbers, from_pandas=True))
+        facts = RatioFacts(
+            numerator=numerator,
+            denominator=denominator,
+            level=float(level),
+            interval=interval,
+            approximate=interval != "box",
+        )
+        return self.with_facts(self.facts.with_(ratios={**self.facts.ratios, name: facts}), table=table)
+
+    def with_facts(self, facts: TableFacts, name: str = "", **changes: Any) -> "ReleasedSums":
+        """Return the table with other facts and, if given, under another name and with other attributes."""
+        name = name or self.name
+        return replace(self, name=name, whole=self.whole.with_(tables={**self.whole.tables, name: facts}), **changes)
+
+    def rollup(
+        self, by: str | Sequence[str] = (), *, hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None
+    ) -> "ReleasedSums":
+        """Return the sums of the published cells over all key columns but some, such as states from counties.
+
+        Estimates are added exactly. No record loses more by it, because the sums are computed from what was released.
+        The intervals hold the true sums with the level of the cells' intervals; `facts.rollup.rules` says how they are
+        computed. A sum is that of the published cells: records in cells that are not published are not in it. A
+        `UnitWarning` is given if the cells were rounded so coarsely that their sums are biased.
+
+        Parameters
+        ----------
+        by
+            The key columns to keep, or levels of the hierarchy. Without any, the result is one row with the totals.
+        hierarchy
+            An `ss.Hierarchy` of a key column, or a list of them.
+        """
+        from slowscale.release.rollup import biased_sums, roll_up
+
+        rolled = roll_up(self, by, hierarchy)
+        for words in biased_sums(rolled):
+            warnings.warn(words, UnitWarning, stacklevel=2)
+        return rolled
+
+    def _ratios(self, numerator: str, denominator: str, level: float, interval: str) -> Ratios:
+        x, y = (
+            Estimates(self._as_floats(column), self._as_floats(f"{column}_se")) for column in (numerator, denominator)
+        )
+        if interval != "box":
+            return normal_ratios(x, y, level, interval)
+        x_ends, (y_low, y_high) = (
+            (as_floats(low, -1), as_floats(high, 1))
+            for low, high in (self._interval(column, box_level(level)) for column in (numerator, denominator))
+        )
+        return box_ratios(x, y, x_ends, (np.maximum(y_low, self._smallest_denominator(denominator)), y_high))
+
+    def _column_facts(self, argument: str, column: object) -> ColumnFacts:
+        """Return the facts of a released column, or raise an error that names the argument."""
+        known = self.facts.columns
+        if not isinstance(column, str) or column not in known:
+            raise ParameterError(f"{argument} must be one of {', '.join(known)}, got {column!r}")
+        return known[column]
+
+    def _known_mechanism(self, column: str) -> Mechanism:
+        if column not in self.mechanisms:
+            raise ParameterError(
+                f"the mechanism of {column!r} has a user-given function, which cannot be read from a file; use the "
+                "release in the process that made it"
+            )
+        return self.mechanisms[column]
+
+    def _smallest_denominator(self, column: str) -> float:
+        """Return the smallest value that a denominator can have where the ratio exists."""
+        facts = self.facts.columns[column]
+        if facts.at_least is None:
+            return -math.inf
+        return float(facts.grid) if facts.on_grid else 0.0
+
+    def _as_floats(self, column: str, side: int = 0) -> Array:
+        """Return a column as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
+        return as_floats(self.table[column], side)
+
+
+def end_columns(low: Any, high: Any, facts: ColumnFacts) -> tuple[NumberColumn, NumberColumn]:
+    """Return the ends of intervals, in units, as columns of a table. Floats are rounded to whole units outwards."""
+    if facts.at_least is not None:
+        low = np.maximum(low, 0)
+    low = floors(low) if low.dtype.kind == "f" else low
+    high = ceilings(high) if high.dtype.kind == "f" else high
+    return number_column(low, facts.grid, -1), number_column(high, facts.grid, 1)
+
+
+def as_floats(column: NumberColumn, side: int = 0) -> Array:
+    """Return a column of numbers as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
+    nearest: Array = to_numpy(column.cast(pa.float64(), safe=False))
+    if not side or pa.types.is_floating(column.type) or (np.abs(nearest) < EXACT).all():
+        return nearest
+    return np.array([directed(Fraction(number), side) for number in column.to_pylist()])
+
+
+def released_by(facts: ColumnFacts) -> type[Mechanism] | None:
+    """Return the class of the mechanism that a column's facts describe, or None if they describe none."""
+    name = (facts.mechanism or {}).get("type")
+    return next((cls for cls in REGISTRY.values() if cls.__name__ == name), None)
+
+
+def rollup_in_words(facts: RollupFacts) -> str:
+    """Return what the numbers of a roll-up are sums of."""
+    over = f", added over {', '.join(facts.over)}" if facts.over else ""
+    some = "" if facts.complete is not False else " (not all combinations of their labels are cells)"
+    return f"Sums of the published cells of {facts.of}{over}{some}; records in other cells are not in them."

@@ -1,0 +1,252 @@
+"""Faults that the grid must find: each is put into the library, and a few combinations are run.
+
+Besides the adapter, only this file knows names of the library: inner ones, where the faults are put in.
+"""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.bitsources import Recorded
+
+import slowscale as ss
+from grid import adapter
+from grid.cases import Case
+from grid.checks import check_pair, check_run
+from grid.records import NEIGHBOURS, base
+from slowscale.accounting import Account
+from slowscale.accounting.sizes import RecordSize
+from slowscale.data import sums as sums_module
+from slowscale.mechanisms import drawing
+from slowscale.release import repeating
+from slowscale.release import session as session_module
+
+ONE = Case("one", "none", "records", "closed", "stored", "additive", "parquet", "zero")
+ROOT = replace(ONE, statistic="root", odd="error", source="csv")
+COUNTED = replace(ONE, statistic="count", protected="entities")
+SET = replace(ONE, tables="set", ledger="open", statistic="count")
+
+
+def search(case, folder, *kinds, depth=adapter.BRIEF):
+    """Run a combination and its neighbours of these kinds, and check them as the grid does."""
+    before = base(case)
+    outcomes = []
+    for number, rows in enumerate([before, *(NEIGHBOURS[kind](case, before) for kind in kinds)]):
+        place = folder / str(number)
+        place.mkdir()
+        outcomes.append(adapter.run(case, rows, place, depth if not number else adapter.BRIEF))
+        check_run(case, rows, outcomes[-1])
+        check_pair(case, before, rows, outcomes[0], outcomes[-1], whole=False)
+
+
+def change_sums(patch, change):
+    """Change the exact sums of every release: `change` takes the numbers of records, or the sums of a column."""
+    real = session_module.exact_sums
+
+    def changed(*given):
+        found = real(*given)
+        sums = {name: replace(one, counts=change(one.counts)) for name, one in found.sums.items()}
+        return replace(found, rows=change(found.rows), sums=sums)
+
+    patch.setattr(session_module, "exact_sums", changed)
+
+
+def change_table(patch, change):
+    """Change every published table: `change` takes the table and the true numbers of records."""
+    draw, release, rows = session_module.draw, session_module.Session._draw, {}
+
+    def noted(query, sums, facts, bits):
+        rows[facts.id] = sums.rows
+        return draw(query, sums, facts, bits)
+
+    def changed(self, *given):
+        found, head = release(self, *given)
+        return {name: replace(one, table=change(one.table, rows[one.facts.id])) for name, one in found.items()}, head
+
+    patch.setattr(session_module, "draw", noted)
+    patch.setattr(session_module.Session, "_draw", changed)
+
+
+def change_draws(patch, change):
+    """Change every draw of noise for cells: `change` takes the function that draws, and its arguments."""
+    real = drawing.draw
+    patch.setattr(drawing, "draw", lambda *given: change(real, *given) if given[1] > 1 else real(*given))
+
+
+# Noise
+
+
+def noise_reused_between_cells(patch):
+    def twice(draw, task, count, source):
+        return [np.repeat(floors[::2], 2)[:count] for floors in draw(task, count, source)]
+
+    change_draws(patch, twice)
+
+
+def noise_reused_between_columns(patch):
+    calls = []
+
+    def same(draw, task, count, source):
+        calls.append(1)
+        return draw(task, count, Recorded(100 + (len(calls) - 1) // 2))  # there are two columns
+
+    change_draws(patch, same)
+
+
+def noise_reused_between_releases(patch):
+    calls = []
+
+    def same(draw, task, count, source):
+        calls.append(1)
+        return draw(task, count, Recorded(100 + len(calls) % 2))
+
+    change_draws(patch, same)
+
+
+# Losses and charges
+
+
+def loss_of_half_the_influence(patch):
+    from slowscale import publishing
+
+    real = publishing.charged_policy
+    patch.setattr(publishing, "charged_policy", lambda m, accounting: real(replace(m, sigma=2 * m.sigma), accounting))
+
+
+def twice_the_influence(patch):
+    change_sums(patch, lambda sums: 2 * sums)
+
+
+def second_charge_skipped(patch):
+    real, charged = Account.charge, []
+
+    def once(self, charge):
+        if str(charge.policy) not in charged:
+            charged.append(str(charge.policy))
+            real(self, charge)
+
+    patch.setattr(Account, "charge", once)
+
+
+def second_charge_not_written(patch):
+    real = ss.Ledger.charge
+
+    def once(self, charge):
+        written = [entry for entry in self.history() if entry["kind"] == "charge"]
+        return self.head if written else real(self, charge)
+
+    patch.setattr(ss.Ledger, "charge", once)
+
+
+# What is published
+
+
+def keys_from_the_data(patch):
+    change_table(patch, lambda table, rows: table.filter(pa.array(rows > 0)))
+
+
+def types_from_the_data(patch):
+    def typed(table, rows):
+        place = table.schema.get_field_index("pay")
+        return table.set_column(place, "pay", table["pay"].cast(pa.float64(), safe=False)) if rows.sum() % 2 else table
+
+    change_table(patch, typed)
+
+
+def order_from_the_data(patch):
+    def ordered(table, rows):
+        return table.take(pa.array(np.argsort(-rows, kind="stable")))
+
+    change_table(patch, ordered)
+
+
+def float_sums(patch):
+    change_sums(patch, lambda sums: np.array([int(float(one)) for one in sums]))
+
+
+def one_cell_moves_another(patch):
+    change_sums(patch, lambda sums: sums + np.roll(sums, 1) % 2)
+
+
+def facts_from_the_data(patch):
+    real = session_module.draw
+
+    def told(query, sums, facts, bits):
+        return real(query, sums, replace(facts, dataset=f"grid of {sums.rows.sum()} records"), bits)
+
+    patch.setattr(session_module, "draw", told)
+
+
+# What is said
+
+
+def error_that_quotes_a_value(patch):
+    real = sums_module.explain_uncountable
+
+    def quoted(table, column, keys, run):
+        return f"{real(table, column, keys, run)}, such as {table[column.name].min().execute()}"
+
+    patch.setattr(sums_module, "explain_uncountable", quoted)
+
+
+def warning_from_the_data(patch):
+    def told(rows, where):
+        warnings.warn(f"the largest cell has {rows.max()} records", UserWarning, stacklevel=2)
+
+    patch.setattr(session_module, "warn_if_empty", told)
+
+
+# Combinations that failed once
+
+
+def sets_not_found_in_the_ledger(patch):
+    def alone(ledger, identifier):
+        charged = [entry["facts"] for entry in ledger.history() if entry["kind"] == "charge"]
+        return next((found for found in charged if found.get("id") == identifier), None)
+
+    patch.setattr(repeating, "_charged_facts", alone)
+
+
+def amounts_for_numbers_of_records(patch):
+    real = RecordSize.value
+
+    def amount(self, column):
+        return self.everywhere if self.everywhere is not None else real(self, column)
+
+    patch.setattr(RecordSize, "value", amount)
+
+
+# Each fault: a combination, neighbours, how much is run, and with which words the grid finds it.
+FAULTS = {
+    noise_reused_between_cells: (ONE, [], adapter.BRIEF, "noise is used for several cells"),
+    noise_reused_between_columns: (ONE, [], adapter.BRIEF, "the noise of .* follows that of"),
+    noise_reused_between_releases: (ONE, [], adapter.BRIEF, "have the same noise"),
+    loss_of_half_the_influence: (ONE, [], adapter.BRIEF, "is stated for"),
+    twice_the_influence: (ONE, ["gone"], adapter.BRIEF, "its influence is"),
+    second_charge_skipped: (ONE, [], adapter.BRIEF, "spent after two: .* is stated for"),
+    second_charge_not_written: (replace(ONE, ledger="open"), [], adapter.BRIEF, "charges and attempts"),
+    keys_from_the_data: (ONE, [], adapter.BRIEF, "the cells of"),
+    types_from_the_data: (ONE, ["gone"], adapter.BRIEF, "types of"),
+    order_from_the_data: (ONE, [], adapter.BRIEF, "the cells of"),
+    float_sums: (ONE, ["gone beside a giant"], adapter.BRIEF, "its influence is"),
+    one_cell_moves_another: (ONE, ["other value"], adapter.BRIEF, "of .* moved"),
+    facts_from_the_data: (ONE, ["gone"], adapter.BRIEF, "differs"),
+    error_that_quotes_a_value: (ROOT, ["negative"], adapter.BRIEF, "has the value of a record"),
+    warning_from_the_data: (ONE, ["gone beside a giant"], adapter.BRIEF, "the largest cell"),
+    sets_not_found_in_the_ledger: (SET, [], adapter.WHOLE, "charged to another ledger"),
+    amounts_for_numbers_of_records: (COUNTED, [], adapter.PUBLIC, "is stated for"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_the_grid_finds(fault, monkeypatch, tmp_path):
+    case, kinds, depth, words = FAULTS[fault]
+    fault(monkeypatch)
+    with pytest.raises((AssertionError, ss.SlowscaleError), match=words):
+        search(case, tmp_path, *kinds, depth=depth)
+
+
+def test_without_a_fault_nothing_is_found(tmp_path):
+    search(ONE, tmp_path, *dict.fromkeys(kind for case, kinds, *_ in FAULTS.values() if case is ONE for kind in kinds))

@@ -1,0 +1,262 @@
+"""Keys: made from public data of any kind, combined, typed, and never changed silently."""
+
+import ast
+import dataclasses
+import re
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from helpers.bitsources import Recorded
+from hypothesis import given
+from hypothesis import strategies as st
+
+import slowscale as ss
+from slowscale import DataError, Keys, ParameterError, ParameterTypeError
+from slowscale.data.keys import GIVEN, TAKEN
+
+PAIRS = Keys.cross({"county": ["01001", "01003"], "naics3": [111, 112, 113]})
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"county": ["01001", "01003"], "size": [1, 2]},
+        pd.DataFrame({"county": ["01001", "01003"], "size": [1, 2]}),
+        pd.DataFrame({"county": pd.Categorical(["01001", "01003"]), "size": np.array([1, 2], np.int8)}, index=[7, 9]),
+        pl.DataFrame({"county": ["01001", "01003"], "size": [1, 2]}),
+        pl.LazyFrame({"county": ["01001", "01003"], "size": [1, 2]}),
+        pa.table({"county": pa.array(["01001", "01003"]).dictionary_encode(), "size": pa.array([1, 2], pa.uint16())}),
+        pa.table({"county": pa.array(["01001", "01003"], pa.large_string()), "size": [1, 2]}),
+    ],
+    ids=lambda frame: type(frame).__module__,
+)
+def test_any_frame_gives_the_same_keys(frame):
+    keys = Keys.from_frame(frame)
+    assert list(keys) == [("01001", 1), ("01003", 2)]
+    assert keys == Keys.from_frame({"county": ["01001", "01003"], "size": [1, 2]})
+    assert keys.kinds == {"county": "text", "size": "whole numbers"}
+
+
+def test_cross_varies_the_last_column_fastest():
+    assert list(PAIRS) == [(county, naics) for county in ("01001", "01003") for naics in (111, 112, 113)]
+    assert Keys.cross({"county": ["01001", "01003"]}, Keys.cross({"naics3": [111, 112, 113]})) == PAIRS
+
+
+def test_files_keep_leading_zeros(tmp_path):
+    path = tmp_path / "keys.csv"
+    path.write_text("county,naics3\n" + "".join(f"{48000 + i},111\n" for i in range(30_000)) + "01001,112\n")
+    keys = Keys.from_file(path)
+    assert keys.kinds == {"county": "text", "naics3": "text"}
+    assert list(keys)[-1] == ("01001", "112")
+    typed = Keys.from_file(path, types={"naics3": "int64"})
+    assert typed.kinds == {"county": "text", "naics3": "whole numbers"}
+    assert list(typed)[-1] == ("01001", 112)
+    assert Keys.from_file(path, columns=["county"]).columns == ("county",)
+    parquet = tmp_path / "keys.parquet"
+    pa.parquet.write_table(PAIRS.table, parquet)
+    assert Keys.from_file(parquet) == PAIRS
+
+
+def test_keys_of_the_data_say_so_and_leave_out_missing_labels():
+    data = pd.DataFrame({"county": ["b", None, "a", "b"], "x": [1, 2, 3, 4]})
+    keys = Keys.public_in(data, "county")
+    assert list(keys) == [("a",), ("b",)]
+    assert keys.assumption == TAKEN
+    other = Keys.cross({"county": ["c"]})
+    assert other.assumption == GIVEN
+    for mixed in (keys | other, other - keys, keys.filter(county="a"), keys.project("county")):
+        assert mixed.assumption == TAKEN
+    assert (other * Keys.public_in(data, "x")).assumption == TAKEN
+
+
+def test_algebra():
+    texas = Keys.from_frame({"naics3": [113, 999], "county": ["01001", "48001"]})
+    assert list(PAIRS | texas) == [*PAIRS, ("48001", 999)]
+    assert list(PAIRS - texas) == [key for key in PAIRS if key != ("01001", 113)]
+    assert list(PAIRS.project("naics3")) == [(111,), (112,), (113,)]
+    assert list(PAIRS.filter(county="01003", naics3=[111, 113])) == [("01003", 111), ("01003", 113)]
+    assert list(PAIRS.filter(lambda county, naics3: county.endswith("1") and naics3 > 112)) == [("01001", 113)]
+
+
+labels = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), min_size=1, max_size=12, unique=True)
+
+
+@given(labels, labels)
+def test_algebra_is_that_of_sets(left, right):
+    one, other = (Keys.from_frame({"n": [n for n, _ in pairs], "t": [t for _, t in pairs]}) for pairs in (left, right))
+    assert set(one | other) == {*left, *right}
+    assert len(one | other) == len({*left, *right})
+    rest = {*left} - {*right}
+    if rest:
+        assert set(one - other) == rest
+    assert set(one.project("t")) == {(t,) for _, t in left}
+
+
+def _with_a_missing_word():
+    return pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["x", None]))})
+
+
+def test_columns_may_have_any_name():
+    names = ["__row", "__row_min", "count_all", "row", "row_min", "0", "condition", "self", "at", "rows"]
+    keys = Keys.from_frame({name: [1, 2] for name in names})
+    assert list(keys | keys) == list(keys)
+    assert keys.project(names[:2]) == keys.project(*names[:2])
+    assert len(keys.filter(condition=np.array([1]))) == 1
+    data = pa.table({**{name: [1, 1, 2] for name in names}, "x": [1, 10, 100]})
+    release = ss.Session(data, bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=1e-9)}, keys=keys)
+    assert release.table["x"].to_pylist() == [11, 100]
+
+
+def test_keys_of_a_session():
+    session = ss.Session(pd.DataFrame({"county": ["b", "a"], "x": [1, 2]}))
+    assert list(Keys.public_in(session, "county")) == [("a",), ("b",)]
+
+
+def test_every_kind_of_label():
+    keys = Keys.from_frame({"day": [date(2022, 1, 1)], "open": [True]})
+    assert keys.kinds == {"day": "dates", "open": "booleans"}
+    assert list(keys) == [(date(2022, 1, 1), True)]
+
+
+def test_keys_are_equal_only_with_the_same_labels_and_assumption():
+    given, taken = Keys.cross({"a": ["x", "y"]}), Keys.public_in(pa.table({"a": ["y", "x"]}), "a")
+    assert given == Keys.cross({"a": ["x", "y"]})
+    assert given != taken
+    assert given != Keys.cross({"a": ["x", "z"]})
+    assert given != Keys.cross({"a": ["y", "x"]})
+    assert given != [("x",), ("y",)]
+    assert (given.from_data, taken.from_data) == (False, True)
+
+
+@pytest.mark.parametrize("labels", [["b", "a"], [2, 1], [True, False], [date(2020, 2, 29), date(1, 1, 1)]], ids=str)
+def test_labels_may_be_given_in_any_collection(labels):
+    forms = [tuple(labels), iter(labels), dict.fromkeys(labels), pa.array(labels), pd.Series(labels)]
+    forms += [] if isinstance(labels[0], date) else [np.array(labels)]
+    for form in forms:
+        assert Keys.cross({"k": form}) == Keys.cross({"k": labels})
+    assert list(Keys.cross({"k": labels})) == [(label,) for label in labels]
+
+
+@pytest.mark.parametrize("collect", [list, tuple, iter])
+def test_labels_of_several_types_are_refused_in_any_collection(collect):
+    for labels, words in (([1, "a"], "must be labels of one type, got int and str"), ([1.0, 2.0], "got floats")):
+        with pytest.raises(ss.ParameterTypeError, match=words):
+            Keys.cross({"k": collect(labels)})
+    with pytest.raises(ss.ParameterTypeError, match="must be labels of one type, got bool and int"):
+        Keys.cross({"k": collect([1, True])})
+
+
+def test_keys_neither_change_nor_are_hashed():
+    keys = Keys.cross({"k": ["a"]})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        keys.table = keys.table
+    with pytest.raises(TypeError, match="unhashable type: 'Keys'"):
+        hash(keys)
+
+
+def test_a_notebook_shows_the_first_ten_keys():
+    ten, eleven = (Keys.cross({"a": [f"<{i}>" for i in range(size)]}) for size in (10, 11))
+    assert "10 keys" in ten._repr_html_()
+    assert "The first" not in ten._repr_html_()
+    assert "The first 10 of 11 keys" in eleven._repr_html_()
+    for html in (ten._repr_html_(), eleven._repr_html_()):
+        assert [f"&lt;{i}&gt;" in html for i in range(11)] == [True] * 10 + [False]
+
+
+def test_a_file_of_keys_with_labels_of_another_type_is_refused(tmp_path):
+    path = tmp_path / "keys.csv"
+    path.write_text("a,b\n1,x\n2,3\n")
+    with pytest.raises(ParameterError, match=r"^keys b must be .*but .*keys\.csv has other labels; correct the file"):
+        Keys.from_file(path, types={"b": "int64"})
+    assert list(Keys.from_file(path, columns=["a"], types={"b": "int64"})) == [("1",), ("2",)]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Keys.from_frame({"a": []}), "empty"),
+        (lambda: Keys.from_frame({}), "column"),
+        (lambda: Keys.from_frame({"a": [1, 1]}), r"distinct, but {'a': 1} occurs more than once"),
+        (lambda: Keys.from_frame({"a": ["x", None]}), "a must be labels of one type|missing labels"),
+        (lambda: Keys.from_frame(pa.table({"a": pa.array(["x", None])})), "keys a must not have missing labels"),
+        (lambda: Keys.from_frame({"a": [1, 2], "b": [1]}), "the same length"),
+        (
+            lambda: Keys.from_frame({"a": [1.5]}),
+            "must be text, whole numbers .* booleans or dates, got floats, which cannot be labels",
+        ),
+        (lambda: Keys.from_frame(pd.DataFrame({"a": [1, None]})), "missing label turns whole numbers into floats"),
+        (lambda: Keys.cross({"pay": [1.5, 2]}), "pay must be .* got floats, which cannot be labels; write whole"),
+        (lambda: Keys.cross({"a": [None]}), "every label is missing: give the labels"),
+        (lambda: Keys.from_frame({"a": ["x", 1]}), "one type, got int and str"),
+        (lambda: Keys.from_frame({"a": "abc"}), "a list of labels, got 'abc'"),
+        (lambda: Keys.from_frame({"a": 5}), "a list of labels, got 5"),
+        (lambda: Keys.from_frame({"a": [2**70]}), "keys a"),
+        (lambda: Keys.from_frame({"a": np.array([1, 2], "datetime64[ns]")}), "keys a must be text"),
+        (lambda: Keys.from_frame({"a": np.array(5)}), "keys a must be"),
+        (lambda: Keys.from_frame({"a": ["\ud800"]}), "keys a must be"),
+        (lambda: Keys.from_frame(pd.DataFrame({"a": ["x", "\ud800"]}, dtype=object)), "keys a must hold text"),
+        (lambda: Keys.from_frame(_with_a_missing_word()), "keys a must not have missing labels"),
+        (lambda: Keys(pa.table([[1], [2]], ["a", "a"])), "different names"),
+        (lambda: Keys(pa.table({"a": [1]}), "words of mine"), r"made by Keys\.from_frame"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), None), "by must name the key columns"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), 5), "by must be the names of columns, as text, got 5"),
+        (lambda: PAIRS.filter(lambda wrong: True), "condition must be a function of county, naics3, got an error"),
+        (lambda: Keys.from_frame({3: ["x"]}), "must have a non-empty text as its name, got 3"),
+        (lambda: Keys.from_frame([1, 2]), "got list"),
+        (lambda: Keys("county"), r"made by Keys\.from_frame"),
+        (lambda: Keys.cross(), "at least one column"),
+        (lambda: Keys.cross(["a"]), r"mappings of columns to values, or keys, got \['a'\]"),
+        (lambda: Keys.from_file(7), "path must be the path"),
+        (lambda: Keys.from_file("no/such/file.csv"), "keys: no file matches"),
+        (lambda: Keys.public_in(pd.DataFrame({"a": [1.5]}), "a"), "keys a must be text"),
+        (
+            lambda: Keys.public_in(pd.DataFrame({"a": [1]}), "b"),
+            "by names 'b', which is not a column; the columns are a",
+        ),
+        (lambda: PAIRS * PAIRS, "different columns"),
+        (lambda: PAIRS | Keys.cross({"county": ["x"]}), "same columns"),
+        (
+            lambda: PAIRS | Keys.cross({"county": ["x"], "naics3": ["1"]}),
+            "must be of one type, got whole numbers and text",
+        ),
+        (lambda: PAIRS.filter(county=1), "keys county must be compared with text, got 1"),
+        (lambda: PAIRS.filter(naics3=["x", "y"]), "keys naics3 must be compared with whole numbers, got 'x'"),
+        (lambda: PAIRS.filter(state="x"), "filter names 'state', which is not a column"),
+        (lambda: PAIRS.filter(county="x"), "empty"),
+        (lambda: PAIRS.filter("county"), "condition must be a function"),
+        (lambda: PAIRS.project("county", "county"), "twice"),
+        (lambda: PAIRS.project(), "at least one"),
+    ],
+)
+def test_mistakes_raise_clear_errors(make, words):
+    with pytest.raises((ParameterError, ParameterTypeError), match=words):
+        make()
+
+
+def test_that_no_record_has_a_label_is_an_error_of_the_data():
+    with pytest.raises(DataError, match="keys must not be empty, but no record has a label"):
+        Keys.public_in(pd.DataFrame({"a": [None, None]}, dtype="str"), "a")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "labels"),
+    [
+        ('odd "name"', pd.to_datetime(["2024-01-01", "2024-01-02"]), [date(2024, 1, 2)]),
+        ("when", pd.to_datetime(["2024-01-01", "2024-01-02"]), [date(2024, 1, 2)]),
+        ("a b", [1.0, 2.0], [2]),
+    ],
+)
+def test_the_advice_on_key_columns_works(column, values, labels):
+    session = ss.Session(pd.DataFrame({column: values, "x": [3, 4]}))
+    with pytest.raises(ss.ParameterTypeError) as refused:
+        session.sum({"x": ss.Gaussian(sigma=1e-6)}, keys=Keys.from_frame({column: labels}))
+    derive = ast.literal_eval(re.search(r"derive=({.*})", str(refused.value)).group(1))
+    (name,) = derive
+    assert f"{name} as the key column" in str(refused.value)
+    release = session.sum({"x": ss.Gaussian(sigma=1e-6)}, keys=Keys.from_frame({name: labels}), derive=derive)
+    assert release.table["x"].to_pylist() == [4]

@@ -1,0 +1,95 @@
+"""An outline has the columns and the types of the data, and no record is read for it."""
+
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pyreadstat
+import pytest
+
+import slowscale as ss
+from slowscale.data.outlines import outline
+
+
+@pytest.fixture
+def stata(tmp_path):
+    path = tmp_path / "a.dta"
+    pyreadstat.write_dta(pd.DataFrame({"county": ["01001"], "emp": [3.0]}), path)
+    return str(path)
+
+
+def test_two_files_with_different_headers(tmp_path):
+    for name, header in (("a.csv", "x,y"), ("b.csv", "y,x")):
+        (tmp_path / name).write_text(f"{header}\n1,2\n")
+    first, second = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    with pytest.raises(ss.ParameterError) as caught, outline([first, second]):
+        pass
+    assert f"data: {first} and {second} have different headers" in str(caught.value)
+
+
+def test_settings_of_csv_are_refused_for_other_kinds(tmp_path, stata):
+    pa.parquet.write_table(pa.table({"emp": [1]}), tmp_path / "a.parquet")
+    for path, kind in ((str(tmp_path / "a.parquet"), "Parquet"), (stata, "Stata, SPSS or SAS")):
+        with (
+            pytest.raises(ss.ParameterError, match=f"for CSV files only, got {kind} files"),
+            outline(path, csv={"delimiter": ";"}),
+        ):
+            pass
+
+
+def test_an_excel_file_has_the_columns_of_its_first_row(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["county", " emp "])
+    book.active.append(["01001", 3])
+    book.save(tmp_path / "a.xlsx")
+    with outline(str(tmp_path / "a.xlsx"), {"emp": "int64"}) as given:
+        session = ss.Session(**given)
+        assert {name: str(dtype) for name, dtype in session.table.schema().items()} == {
+            "county": "string",
+            "emp": "int64",
+        }
+        assert session.table.count().execute() == 0
+    openpyxl.Workbook().save(tmp_path / "b.xlsx")
+    with pytest.raises(ss.ParameterError, match=r"the first row of .* must have"), outline(str(tmp_path / "b.xlsx")):
+        pass
+    (tmp_path / "c.xlsx").write_text("not a workbook")
+    with pytest.raises(ss.EngineError, match="data could not be read"), outline(str(tmp_path / "c.xlsx")):
+        pass
+
+
+def test_files_that_a_session_refuses_have_no_outline(tmp_path, stata):
+    (tmp_path / "a.csv").write_text("x\n")
+    for paths, words in (([stata, stata], "got 2; combine"), ([stata, str(tmp_path / "a.csv")], "files of one kind")):
+        with pytest.raises(ss.ParameterError, match=words) as caught, outline(paths):
+            pass
+        with pytest.raises(ss.ParameterError) as refused:
+            ss.Session(paths)
+        assert str(caught.value) == str(refused.value)
+
+
+def test_no_record_of_a_stata_file_is_read(stata, monkeypatch):
+    rows, real = [], pyreadstat.read_dta
+
+    def read(*given, **options):
+        frame, meta = real(*given, **options)
+        rows.append(len(frame))
+        return frame, meta
+
+    monkeypatch.setattr(pyreadstat, "read_dta", read)
+    with outline(stata) as given:
+        assert given["data"].schema == pa.schema({"county": pa.string(), "emp": pa.float64()})
+        assert given["data"].num_rows == 0
+    assert rows == [0]
+
+
+def test_a_failed_reading_quotes_no_record(stata, monkeypatch):
+    def read(*given, **options):
+        raise RuntimeError("a confidential value")
+
+    monkeypatch.setattr(pyreadstat, "read_dta", read)
+    with (
+        pytest.raises(ss.EngineError, match=r"data could not be read \(.*a\.dta\): RuntimeError") as caught,
+        outline(stata),
+    ):
+        pass
+    assert "confidential" not in str(caught.value)

@@ -1,0 +1,852 @@
+"""Plan files: read, checked with line and field, and never the cause of a traceback."""
+
+import gzip
+import json
+import random
+import tomllib
+from datetime import date
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pyreadstat
+import pytest
+
+import slowscale as ss
+from slowscale.core.errors import PlanError
+from slowscale.core.numbers import figure
+from slowscale.data.guessing import Guess
+from slowscale.mechanisms import calibration
+from slowscale.plan import (
+    EXAMPLE,
+    MECHANISMS,
+    CapPlan,
+    MechanismPlan,
+    Plan,
+    check_columns,
+    check_outputs,
+    check_room,
+    locate,
+    open_account,
+    plan_address,
+    read_plan,
+    run_plan,
+    starting_plan,
+)
+from slowscale.plan.starting import DATA_TABLE, TEMPLATE
+from slowscale.policy import ConstantPolicy
+
+PLAN = """
+[data]
+path = "x.parquet"
+
+[keys]
+by = ["k"]
+cross = { k = ["a", "b"] }
+
+[[sums]]
+column = "x"
+mechanism = "gaussian"
+std = 5
+
+[[sums]]
+column = "y"
+unit = "0.01"
+mechanism = "root"
+k = 4
+loss = 1
+at = 106
+
+[count]
+mechanism = "gaussian"
+sigma = 2
+
+[output]
+parquet = "out.parquet"
+"""
+
+
+def written(tmp_path, text):
+    path = tmp_path / "plan.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_mechanisms_by_parameters_or_by_intent(tmp_path):
+    plan = read_plan(written(tmp_path, PLAN))
+    assert plan.mechanisms == {
+        "x": ss.Gaussian.calibrate(std=5),
+        "y": ss.Root.calibrate(loss=1, at=106, k=4),
+        "count": ss.Gaussian(sigma=2),
+    }
+    assert plan.policy({"x": 5, "y": 106}) == pytest.approx(0.5 + 1 + 1 / 8)
+    assert plan.data.path == str(tmp_path / "x.parquet")
+    assert plan.output.parquet == str(tmp_path / "out.parquet")
+
+
+def test_the_example_is_a_plan(tmp_path):
+    plan = read_plan(written(tmp_path, EXAMPLE))
+    assert set(plan.mechanisms) == {"emp", "payann"}
+    assert plan.caps["payann"](106) == pytest.approx(10)
+
+
+def test_a_promise_is_a_table_of_points(tmp_path):
+    text = PLAN.replace('mechanism = "gaussian"\nstd = 5', 'mechanism = "from-policy"\npoints = [[10, 0.5], [1e3, 5]]')
+    assert read_plan(written(tmp_path, text)).mechanisms["x"] == ss.FromPolicy([(10, 0.5), (1000, 5)])
+    solved = read_plan(written(tmp_path, text.replace("points", "std = 5\npoints"))).mechanisms["x"]
+    assert solved.std() == pytest.approx(5)
+    assert solved.promise == ss.FromPolicy([(10, 0.5), (1000, 5)]).promise
+    for points, words in (
+        ("points = 3", r"line 12, sums.0.points: must be pairs of numbers such as \[\[100, 0.5\], .*, got 3$"),
+        ("points = [[1, 2], [3]]", r"sums.0.points: must be pairs of numbers .*, got a list$"),
+        ('points = [["a", 2]]', r"sums.0.points: must be pairs of numbers .*, got a list$"),
+        ("points = [[1, 2], [2, 5]]", r"sums.0: .* at size 2 the loss may be at most 4$"),
+        ("sigma = 3", r"sums.0: from-policy needs points\. The promise: pairs of a record size"),
+        ("std = 3", r"sums.0: from-policy needs points\."),
+        ("points = [[1, 2]]\np = 1", r"sums.0: mechanism from-policy has no parameter p; it has points, sigma$"),
+    ):
+        with pytest.raises(ss.PlanError, match=words):
+            read_plan(written(tmp_path, text.replace("points = [[10, 0.5], [1e3, 5]]", points)))
+
+
+def test_the_example_lists_every_mechanism():
+    assert all(kind in EXAMPLE for kind in MECHANISMS)
+
+
+def test_the_template_is_toml_with_one_place_for_the_data():
+    """The line that the table [data] replaces is a comment, so editors read the template as TOML."""
+    assert tomllib.loads(TEMPLATE)["sums"] == [{"column": "", "mechanism": ""}]
+    assert TEMPLATE.splitlines().count(DATA_TABLE) == 1
+    text = starting_plan("x.parquet", {"x": "int64"})
+    assert DATA_TABLE not in text
+    assert list(tomllib.loads(text)) == ["data", "keys", "ledger", "sums", "output"]
+
+
+def test_targets_and_policies_of_mechanisms():
+    given = {"mechanism": "generalized-gaussian", "p": 1.0}
+    half = MechanismPlan(**given, interval=30.0, level=0.9).build()
+    assert half == ss.GeneralizedGaussian.calibrate(interval=30, level=0.9, p=1)
+    assert MechanismPlan(**given, interval=30.0).build() == ss.GeneralizedGaussian.calibrate(interval=30, p=1)
+    tight = {"loss": 1.0, "at": 106.0, "policy": "tight"}
+    m = ss.GeneralizedGaussian.calibrate(**tight, p=1)
+    assert MechanismPlan(**given, **tight).build() == m
+    assert CapPlan(**given, **tight).build() == m
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"std": 2e4, "at": 5e3}, "sigma = 5,000, from at"),
+        ({"std": 20.0}, "sigma = 1, the default"),
+        ({"std": 20.0, "at": 0.0}, "sigma = 1, the default"),
+        ({"loss": 1.0, "at": 50.0}, "sigma = 1, the default"),
+        ({"d": 0.5}, "sigma = 1, the default"),
+        ({"interval": 2e4, "sigma": 300.0}, "sigma = 300, as given"),
+    ],
+)
+def test_the_scale_of_a_polylog_is_stated_with_its_source(given, words):
+    part = MechanismPlan(mechanism="exponential-polylog", **given)
+    assert part.scale_words == words
+    assert part.build().sigma == float(words.split()[2].strip(",").replace(",", ""))
+
+
+def test_a_scale_that_is_solved_for():
+    part = MechanismPlan(mechanism="exponential-polylog", std=1e6, d=0.5)
+    assert part.scale_words == f"sigma = {figure(part.build().sigma)}, solved for"
+    assert MechanismPlan(mechanism="gaussian", std=1e6).scale_words is None
+
+
+def test_a_wide_polylog_without_a_scale_is_refused(tmp_path):
+    """Reading a plan refuses it, so that `check` and `release` do with the same words."""
+    text = PLAN.replace('mechanism = "gaussian"\nstd = 5', 'mechanism = "exponential-polylog"\nstd = 20_000')
+    with pytest.raises(ss.PlanError, match=r"sums\.0: std = 20,000 is too large for the default scale sigma = 1"):
+        read_plan(written(tmp_path, text))
+    plan = read_plan(written(tmp_path, text.replace("20_000", "20_000\nat = 5_000")))
+    assert plan.scales == {"x": "sigma = 5,000, from at"}
+
+
+def test_a_cap_can_be_a_tight_policy(monkeypatch):
+    other = ConstantPolicy(3.0)
+    monkeypatch.setattr(ss.GeneralizedGaussian, "tight_policy", other)
+    given = {"mechanism": "generalized-gaussian", "p": 1.0, "sigma": 2.0, "times": 2}
+    assert CapPlan(**given, policy="tight").cap() == 2 * other
+    assert (
+        CapPlan(**given, policy="closed").cap()
+        == CapPlan(**given).cap()
+        == 2 * ss.GeneralizedGaussian(sigma=2, p=1).policy
+    )
+    del given["sigma"]
+    assert CapPlan(**given, std=5.0, policy="tight").cap() == 2 * other  # the target is not a loss
+
+
+def test_the_schema_is_published():
+    schema = Plan.model_json_schema()
+    assert {"data", "keys", "ledger", "sums", "output"} <= set(schema["properties"])
+    published = Path(__file__).parents[3] / "docs" / "plan.schema.json"
+    assert json.loads(published.read_text(encoding="utf-8")) == schema, "run: slowscale schema > docs/plan.schema.json"
+    parts = [schema, *schema["$defs"].values()]
+    assert all(
+        "description" in field or "$ref" in str(field) for part in parts for field in part["properties"].values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            ('mechanism = "gaussian"', 'mechanism = "gausian"'),
+            r"line 11, sums.0.mechanism: must be 'gaussian', .*got 'gausian'; did you mean 'gaussian'\?",
+        ),
+        (("std = 5", "std = -5"), r"line 12, sums.0.std: must be greater than 0, got -5"),
+        (("std = 5", "stdd = 5"), r"line 12, sums.0.stdd: there is no such field; did you mean std\?"),
+        (("std = 5", ""), r"line 9, sums.0: gaussian needs sigma, or std, interval or loss to solve for one"),
+        (
+            ("std = 5", "std = 5\ninterval = 5"),
+            r"line 9, sums.0: give one target, .*, not std and interval$",
+        ),
+        (("std = 5", "interval = 5\nlevel = 1"), r"line 13, sums.0.level: must be less than 1, got 1"),
+        (("std = 5", "std = 5\nlevel = 0.9"), r"line 9, sums.0: level is used only with interval; give interval, or"),
+        (("std = 5", "std = 5\npolicy = 'tight'"), r"line 9, sums.0: policy is used only with loss; give loss, or rem"),
+        (("std = 5", "sigma = 5\nat = 3"), r"line 9, sums.0: at is used only with std, interval or loss; give one of"),
+        (
+            ("std = 5", "loss = 5\nat = 3\npolicy = 'best'"),
+            r"line 14, sums.0.policy: must be 'closed' or 'tight', got text",
+        ),
+        (("k = 4\n", "p = 4\n"), r"sums.1: mechanism root has no parameter p; it has k, sigma, a, estimator"),
+        (("at = 106", ""), r"sums.1: "),
+        (('path = "x.parquet"', ""), r"line 2, data: give either path or database"),
+        (('cross = { k = ["a", "b"] }', ""), r"line 5, keys: give one of file, cross or public_in_data"),
+        (
+            ('cross = { k = ["a", "b"] }', "cross = { k = [1.5] }"),
+            r"^\S*, line 7, keys.cross: the labels of k must be .*, got floats[^\n]*$",
+        ),
+        (('["a", "b"]', "[[1]]"), r"^\S*, line 7, keys.cross: the labels of k must be .*, got list;[^\n]*$"),
+        (('parquet = "out.parquet"', ""), r"output: give parquet or csv"),
+        (('column = "y"', 'column = "x"'), r"line 15, sums.1.column: column 'x' is summed twice"),
+        (('column = "y"', 'column = "k"'), r"line 15, sums.1.column: column 'k' is a key column"),
+        (('column = "y"', 'column = "count"'), r"a column 'count' cannot be summed"),
+        (('unit = "0.01"', "unit = 0.1"), r'^\S*, line 16, sums.1.unit: must be .* text .*; write unit = "0.1"$'),
+        (
+            ('unit = "0.01"', "unit = 0"),
+            r'line 16, sums.1.unit: must be a whole number > 0 such as 1, or text such as "0.01", got 0$',
+        ),
+        (('unit = "0.01"', 'unit = "cents"'), r"line 16, sums.1.unit: must be a whole number .*, got 'cents'$"),
+        (('unit = "0.01"', "unit = true"), r"line 16, sums.1.unit: must be a whole number .*, got true$"),
+        (('unit = "0.01"', "unit = inf"), r"line 16, sums.1.unit: must be a whole number .*; write unit = "),
+        (("sigma = 2", "sigma = inf"), r"line 24, count.sigma: .*finite"),
+        (('by = ["k"]', 'by = ["q"]'), r"keys: by must name the columns of cross"),
+        (('by = ["k"]', 'partition = "q"'), r"keys: partition must be a key column"),
+        (('{ k = ["a", "b"] }', "{ k = [] }"), r"keys: "),
+        (('{ k = ["a", "b"] }', '{ k = ["a", 3] }'), r"keys: keys k must be labels of one type"),
+        (('parquet = "out.parquet"', 'parquet = "out.txt"'), r"line 27, output.parquet: must end in .parquet"),
+        (('path = "x.parquet"', 'database = "x.csv"'), r"data: database must be an address"),
+        (('column = "x"', ""), r"line 9, sums.0.column: is missing: add a line column = …$"),
+        (("[data]", "[dataa]"), r"line 2, dataa: there is no such field; did you mean data\?"),
+        (
+            ("[data]", "[data]\nbackup = 3"),
+            r"data.backup: there is no such field; there are path, database, name, types, csv",
+        ),
+        (("[data]", '[data]\ntypes = { x = "number" }'), r"line 3, data.types: types\['x'\] must be a type such as"),
+        (("[data]", '[data]\ncsv = { delimiter = ";;" }'), r"line 3, data.csv: csv delimiter must be one character"),
+        (("[data]", '[data]\ncsv = { delimeter = ";" }'), r"data.csv.delimeter: .* did you mean delimiter\?"),
+        (('by = ["k"]', 'types = { k = "string" }'), r"keys: types and csv go with file"),
+        (('column = "y"', 'column = ""'), r"line 15, sums.1.column: still to be chosen"),
+        (('mechanism = "root"', 'mechanism = ""'), r"line 17, sums.1.mechanism: still to be chosen: .*'root'"),
+        (("sigma = 2", "sigma = 'two'"), r"count.sigma: must be a number, got text$"),
+        (("std = 5", "std = [5]"), r"sums.0.std: must be a number, got a list$"),
+        (("std = 5", "std = { x = 5 }"), r"sums.0.std: must be a number, got a table$"),
+        (("k = 4\n", "k = 4.5\n"), r"sums.1.k: must be a whole number, got 4.5$"),
+        (("k = 4\n", 'k = "four"\n'), r"sums.1.k: must be a whole number, got text$"),
+        (("k = 4\n", "k = 0\n"), r"sums.1.k: must be greater than or equal to 1, got 0$"),
+        (('column = "x"', "column = 3"), r"sums.0.column: must be text, got 3$"),
+        (('by = ["k"]', "by = 2020-01-31"), r"keys.by: must be a list, got 2020-01-31$"),
+        (('by = ["k"]', 'public_in_data = "maybe"'), r"keys.public_in_data: must be true or false, got text$"),
+        (
+            ('path = "x.parquet"', 'path = "postgresql://h/d#t"'),
+            r"^\S*, line 3, data.path: must be .* use database = \S+$",
+        ),
+        (('path = "x.parquet"', "path = [1]"), r"data.path: .* a list of paths, got a list with 1 in it$"),
+        (('path = "x.parquet"', "path = 3"), r"^\S*, line 3, data.path: must be a path, or a list of paths, got 3$"),
+        (('path = "x.parquet"', "path = true"), r"data.path: must be a path, or a list of paths, got true$"),
+        (('path = "x.parquet"', 'path = ""'), r"line 3, data.path: must be a path such as .*, got an empty path$"),
+        (('path = "x.parquet"', 'path = ["x.csv", " "]'), r"line 3, data.path: must be .*, got an empty path$"),
+        (('path = "x.parquet"', "path = []"), r"line 3, data.path: must be .*, got an empty list$"),
+        (("[output]", '[ledger]\npath = ""\n[output]'), r"ledger.path: must be the path of a file, got an empty text$"),
+        (("[output]", "[outputs]"), r"line 1, output: is missing: add the table \[output\]\n.*did you mean output\?$"),
+        (('mechanism = "gaussian"', 'mechanism = "polylog"'), r"got 'polylog'; did you mean 'exponential-polylog'\?$"),
+        (('mechanism = "gaussian"', 'mechanism = "splitting"'), r"; did you mean 'unit-splitting'\?$"),
+        (('mechanism = "gaussian"', 'mechanism = "quux"'), r"got 'quux'$"),
+        (
+            ("[data]", '[data]\ncsv = "semicolon"'),
+            r"line 3, data.csv: must be a table such as csv = \{ … \}, got text$",
+        ),
+    ],
+)
+def test_mistakes_name_line_and_field(tmp_path, change, words):
+    with pytest.raises(PlanError, match=words):
+        read_plan(written(tmp_path, PLAN.replace(*change, 1)))
+
+
+def test_all_mistakes_are_reported_in_the_order_of_lines(tmp_path):
+    text = PLAN.replace('"out.parquet"', '"out.txt"').replace("std = 5", "stdd = 5").replace("sigma = 2", "sigma = -2")
+    with pytest.raises(PlanError) as caught:
+        read_plan(written(tmp_path, text))
+    found = [line.partition("line ")[2].partition(": ")[0] for line in str(caught.value).splitlines()]
+    assert found == ["12, sums.0.stdd", "24, count.sigma", "27, output.parquet"]
+
+
+SIZES = """
+[report]
+sizes = [
+  { name = "median firm", x = 12, y = 400_000 },
+  { name = "largest firm", x = 150_000, y = 4e10 },
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("largest firm", "big firm"), r"line 30, report.sizes: sizes must have exactly one size .* 'largest'"),
+        (("y = 400_000", "y = 5e10"), r"line 30, report.sizes: .* 'median firm' is larger in y: 50,000,000,000, not"),
+        ((", y = 400_000", ""), r"line 30, report.sizes: sizes: 'median firm' must have a value .* y is missing$"),
+        (("y = 400_000", "yy = 3"), r"y is missing, and 'yy' is not released$"),
+        (("y = 400_000", "y = 'much'"), r"line 30, report.sizes: sizes: 'median firm', y must be a number .* 'much'"),
+        (("x = 12", "x = -12"), r"line 30, report.sizes: .* without its sign, got -12"),
+        (("x = 12", "x = 12, count = 3"), r"no number of records is released; leave it out"),
+        (("x = 12", "x = 12, size = 3"), r"has size, which is the value in every column"),
+        (("sizes = [", "sizez = ["), r"report.sizez: there is no such field; did you mean sizes\?"),
+        ((SIZES, "[report]\nsizes = 12"), r"line 29, report.sizes: must be a list such as"),
+        ((SIZES, "[report]"), r"line 28, report.sizes: is missing: add a line sizes = …$"),
+    ],
+)
+def test_mistakes_in_sizes(tmp_path, change, words):
+    with pytest.raises(PlanError, match=words) as caught:
+        read_plan(written(tmp_path, (PLAN + SIZES).replace(*change, 1)))
+    assert len(str(caught.value).splitlines()) == 1 or "sizez" in change[1]
+
+
+def test_sizes_of_a_plan(tmp_path):
+    plan = read_plan(written(tmp_path, PLAN + SIZES))
+    assert [(size.name, size.value("y")) for size in plan.sizes] == [("median firm", 4e5), ("largest firm", 4e10)]
+    for text in (
+        '[report]\nsizes = [{ name = "largest firm", size = 4e10 }]',
+        '[report.sizes]\n"largest firm" = 4e10',
+        '[[report.sizes]]\nname = "largest firm"\nx = 1\ny = 4e10',
+        '[report.sizes."largest firm"]\nx = 1\ny = 4e10',
+    ):
+        (size,) = read_plan(written(tmp_path, f"{PLAN}\n{text}\n")).sizes
+        assert (size.name, size.value("y")) == ("largest firm", 4e10)
+    assert read_plan(written(tmp_path, PLAN)).sizes == ()
+
+
+def test_sizes_of_entities(tmp_path):
+    text = (PLAN + SIZES).replace("[data]", '[data]\nprotect = "firm"')
+    with pytest.raises(PlanError, match="count is missing"):
+        read_plan(written(tmp_path, text))
+    text = text.replace("x = 12,", "x = 12, count = 1,").replace("x = 150_000,", "x = 150_000, count = 30,")
+    assert read_plan(written(tmp_path, text)).sizes[1].value("count") == 30
+
+
+def test_sizes_come_into_the_report(tmp_path):
+    """Also with values for columns that only the ledger knows, or nobody: what was read is not refused once charged."""
+    pd.DataFrame({"k": ["a"], "x": [1], "y": [2.5]}).to_parquet(tmp_path / "x.parquet")
+    text = PLAN.replace("[output]", '[output]\nreport = "r.html"') + '[ledger]\npath = "l"\n'
+    text += SIZES.replace("x = 12", "x = 12, earlier = 3")
+    run_plan(read_plan(written(tmp_path, text)))
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "at size 40,000,000,000 (largest firm)" in page
+    assert "stated by the curator" in page
+
+
+def test_a_derived_column_without_a_cap(tmp_path):
+    text = PLAN.replace("[keys]", 'derive = { y = "x" }\n[keys]')
+    text += '[ledger]\npath = "l"\n[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 1\n'
+    words = r"line 31, ledger.caps: column 'y' is derived .* add a table \[ledger.caps.y\]$"
+    with pytest.raises(PlanError, match=words):
+        read_plan(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('path = "x.parquet"', 'databse = "postgresql://me:hunter2@host/db#t"'),
+        ('path = "x.parquet"', 'path = "postgresql://me:hunter2@host/db#t"'),
+        ('path = "x.parquet"', 'path = ["postgresql://me:hunter2@host/db#t"]'),
+        ('path = "x.parquet"', 'database = { password = "hunter2" }'),
+        ('path = "x.parquet"', 'database = "hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\npassword = "hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\n"postgresql://me:hunter2@host" = 1'),
+        ('unit = "0.01"', 'unit = "postgresql://me:hunter2@host/db#t"'),
+        ("std = 5", 'std = "postgresql://me:hunter2@host/db#t"'),
+        ('parquet = "out.parquet"', 'parquet = "https://me:hunter2@host/out.parquet"'),
+        ('parquet = "out.parquet"', 'parquet = "hunter2"'),
+        ('[data]\npath = "x.parquet"', 'data = "host=db password=hunter2"'),
+        ('path = "x.parquet"', 'path = ["x.parquet", ["hunter2"]]'),
+        ('path = "x.parquet"', 'path = { password = "hunter2" }'),
+        ('path = "x.parquet"', 'database = ["hunter2"]'),
+        ('path = "x.parquet"', 'database = "host=db password=hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\ncsv = "hunter2"'),
+        ('path = "x.parquet"', 'path = "x.parquet"\nwhere = ["hunter2"]'),
+        ("sigma = 2", 'sigma = "hunter2"'),
+    ],
+)
+def test_passwords_are_not_shown(tmp_path, change):
+    assert change[0] in PLAN
+    with pytest.raises(PlanError, match="line") as caught:
+        read_plan(written(tmp_path, PLAN.replace(*change, 1)))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_database_files_are_relative_to_the_plan(tmp_path):
+    plan = read_plan(written(tmp_path, PLAN.replace('path = "x.parquet"', 'database = "duckdb://census.duckdb#t"')))
+    assert plan.data.database == f"duckdb://{tmp_path}/census.duckdb#t"
+    plan = read_plan(written(tmp_path, PLAN.replace('path = "x.parquet"', 'database = "postgresql://host/db#t"')))
+    assert plan.data.database == "postgresql://host/db#t"
+
+
+@pytest.mark.parametrize(
+    ("address", "written"),
+    [
+        ("postgresql://bob:hunter2@h:5432/db#s.t", ("postgresql://bob@h:5432/db#s.t", True)),
+        ("postgresql://b%40b:hun@ter2@h/db#t", ("postgresql://b%40b@h/db#t", True)),
+        ("postgresql://h/db?password=hunter2&sslmode=require#t", ("postgresql://h/db?sslmode=require#t", True)),
+        ("postgresql://bob@h/db?sslmode=require#t", ("postgresql://bob@h/db?sslmode=require#t", False)),
+        ("postgresql://%2Frun%2Fpostgresql/db#t", ("postgresql://%2Frun%2Fpostgresql/db#t", False)),
+        ("duckdb://data/census.duckdb#t", ("duckdb://../data/census.duckdb#t", False)),
+    ],
+)
+def test_plans_are_written_without_passwords(address, written):
+    place, has_password = plan_address(address, Path("plans"))
+    assert (place, has_password) == written
+    text = starting_plan(place, {}, has_password=has_password)
+    assert tomllib.loads(text)["data"]["database"] == place
+    assert ("PGPASSWORD" in text) == has_password
+    assert "hunter2" not in text
+
+
+def test_addresses_that_cannot_be_written_without_their_password():
+    with pytest.raises(ss.ParameterError, match="must be an address") as caught:
+        plan_address("postgresql://h/hunter2#x/db#t", Path())
+    assert "hunter2" not in str(caught.value)
+
+
+RECORDS = "county,opened,emp\n1,31/01/2020,10\n3,29/02/2020,20\n"
+FARMS = """
+[data]
+path = "records.csv"
+csv = { dates = "%d/%m/%Y" }
+types = { TYPES }
+
+[keys]
+by = ["county"]
+file = "cells.csv"
+
+[ledger]
+path = "farms.ledger"
+
+[ledger.caps." EMP"]
+mechanism = "gaussian"
+sigma = 1e-6
+times = 2
+
+[[sums]]
+column = "emp"
+mechanism = "gaussian"
+sigma = 1e-6
+
+[output]
+parquet = "out.parquet"
+"""
+
+
+def farms(tmp_path, types="", records=RECORDS, cells="county\n1\n3\n4\n", **changes):
+    (tmp_path / "records.csv").write_text(records)
+    (tmp_path / "cells.csv").write_text(cells)
+    text = FARMS.replace("TYPES", types)
+    for old, new in changes.values():
+        assert old in text
+        text = text.replace(old, new)
+    return read_plan(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(("types", "kind"), [("", pa.string()), ('county = "int64"', pa.int64())])
+def test_the_published_key_type_does_not_follow_the_records(tmp_path, types, kind):
+    schemas = []
+    for records in (RECORDS, RECORDS + "ZZ,01/03/2020,30\n"):
+        plan = farms(tmp_path, types, records)
+        run_plan(plan, overwrite=True)
+        table = pa.parquet.read_table(plan.output.parquet)
+        assert table["emp"].to_pylist() == [10, 20, 0]
+        schemas.append(table.schema.remove_metadata())
+    assert schemas[0] == schemas[1]
+    assert schemas[0].field("county").type == kind
+
+
+def test_key_files_are_read_as_they_are_written(tmp_path):
+    plan = farms(
+        tmp_path,
+        'opened = "date"',
+        cells="opened;emp\n31.01.2020;x\n01.03.2020;y\n",
+        by=('by = ["county"]', 'by = ["opened"]\ncsv = { delimiter = ";", dates = "%d.%m.%Y" }'),
+    )
+    release, _ = run_plan(plan)
+    assert release.table.select(["opened", "emp"]).to_pylist() == [
+        {"opened": date(2020, 1, 31), "emp": 10},
+        {"opened": date(2020, 3, 1), "emp": 0},
+    ]
+
+
+@pytest.mark.parametrize("keys", ['file = "cells.csv"', "public_in_data = true"])
+def test_derived_columns_can_be_keys(tmp_path, keys):
+    plan = farms(
+        tmp_path,
+        'opened = "date"',
+        cells="month\n1\n2\n",
+        derive=("[keys]", 'derive = { month = "month(opened)" }\n[keys]'),
+        by=('by = ["county"]\nfile = "cells.csv"', f'by = ["month"]\n{keys}'),
+    )
+    assert check_columns(plan, open_account(plan))
+    release, _ = run_plan(plan)
+    assert release.table.select(["month", "emp"]).to_pylist() == [{"month": 1, "emp": 10}, {"month": 2, "emp": 20}]
+
+
+@pytest.mark.parametrize("path", ["records.csv", "r*.csv"])
+@pytest.mark.parametrize("keys", ["./records.csv", "linked.csv", "hard.csv"])
+def test_the_data_itself_is_not_a_public_list_of_labels(tmp_path, path, keys):
+    """Labels that are taken from the records must be declared public, with public_in_data."""
+    farms(tmp_path)
+    (tmp_path / "linked.csv").symlink_to(tmp_path / "records.csv")
+    (tmp_path / "hard.csv").hardlink_to(tmp_path / "records.csv")
+    plan = farms(tmp_path, path=('path = "records.csv"', f'path = "{path}"'), keys=('"cells.csv"', f'"{keys}"'))
+    for use in (lambda: check_columns(plan, open_account(plan)), lambda: run_plan(plan)):
+        with pytest.raises(ss.ParameterError, match=r"keys\.file is a file of the data"):
+            use()
+
+
+def test_unreadable_data_is_recorded_in_a_ledger_that_exists(tmp_path):
+    plan = farms(tmp_path)
+    run_plan(plan)
+    farms(tmp_path, records=RECORDS + '"3,1,1\n')
+    with pytest.raises(ss.DataError, match="quote"):
+        run_plan(plan, overwrite=True)
+    assert [entry["kind"] for entry in ss.Ledger(plan.ledger.path).history()] == ["created", "charge", "attempt"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("../data/cbp 2024.csv.gz", "cbp 2024"),
+        ("cbp.2024.parquet", "cbp.2024"),
+        ("2024-*.csv", "2024"),
+        ("*.csv", "data"),
+        ("postgresql://host/db#public.firms", "public.firms"),
+    ],
+)
+def test_a_plan_for_some_data_names_the_data_set(place, name):
+    assert tomllib.loads(starting_plan(place, {"x": "int64"}))["data"]["name"] == name
+
+
+def test_a_data_set_has_a_name(tmp_path):
+    with pytest.raises(PlanError, match=r'line 3, data.name: must be a name such as "cbp-2024"'):
+        farms(tmp_path, change=("[data]", '[data]\nname = " "'))
+
+
+def test_a_ledger_is_made_last(tmp_path):
+    plan = farms(tmp_path, records=RECORDS + '"3,1,1\n')
+    with pytest.raises(ss.DataError, match="quote"):
+        run_plan(plan)
+    assert not Path(plan.ledger.path).exists()
+
+
+def test_a_release_that_fails_on_the_records_makes_no_ledger(tmp_path):
+    plan = farms(tmp_path, records=RECORDS + "3,01/03/2020,\n")
+    with pytest.raises(ss.DataError, match="missing"):
+        run_plan(plan)
+    assert not Path(plan.ledger.path).exists()
+    farms(tmp_path)
+    run_plan(plan)
+    ledger = ss.Ledger(plan.ledger.path)
+    assert [entry["kind"] for entry in ledger.history()] == ["created", "charge"]
+    assert set(ledger.caps) == {" EMP"}
+
+
+def test_the_caps_of_a_new_ledger_come_before_the_records(tmp_path, monkeypatch):
+    """Also where nothing can be tried without the records, as with Excel."""
+    plan = farms(tmp_path, records=RECORDS + "3,01/03/2020,\n", change=("sigma = 1e-6\ntimes = 2", "sigma = 1e-5"))
+    monkeypatch.setattr("slowscale.plan.running.check_columns", lambda *_: False)
+    with pytest.raises(ss.CapError):
+        run_plan(plan)
+    assert not Path(plan.ledger.path).exists()
+
+
+@pytest.mark.parametrize("refuse", [check_room, lambda plan: run_plan(plan, overwrite=True)])
+def test_what_a_cap_refuses_is_recorded(tmp_path, refuse):
+    plan = farms(tmp_path)
+    for _ in range(2):
+        run_plan(plan, overwrite=True)
+    with pytest.raises(ss.CapError):
+        check_columns(plan, open_account(plan))
+    with pytest.raises(ss.CapError):
+        refuse(plan)
+    history = ss.Ledger(plan.ledger.path).history()
+    assert [entry["kind"] for entry in history] == ["created", "charge", "charge", "attempt"]
+    assert history[-1]["error"]["type"] == "CapError"
+    assert ss.Ledger(plan.ledger.path).verify() == []
+
+
+def test_check_sees_that_a_ledger_cannot_be_made(tmp_path):
+    plan = farms(tmp_path)
+    ledger = Path(plan.ledger.path)
+    left = Path(f"{ledger}-journal")
+    left.touch()
+    with pytest.raises(ss.LedgerError, match="was left behind by a ledger that no longer exists"):
+        check_outputs(plan)
+    left.unlink()
+    check_outputs(plan)
+    ledger.symlink_to("nowhere")
+    with pytest.raises(ss.LedgerError, match="is not a file"):
+        open_account(plan)
+    ledger.unlink()
+    long = plan.model_copy(update={"ledger": plan.ledger.model_copy(update={"path": str(tmp_path / ("x" * 250))})})
+    with pytest.raises(ss.ParameterError, match=r"ledger.path: the ledger cannot be created \(File name too long\)"):
+        check_outputs(long)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["cells.csv", "plan.toml", "records.csv"]
+
+
+def test_check_sees_a_header_of_several_lines(tmp_path):
+    plan = farms(tmp_path, records='county,opened,emp,"two\nlines"\n1,31/01/2020,10,a\n')
+    with pytest.raises(ss.DataError, match=r"line 1 of .* has a quote that is not closed"):
+        check_columns(plan, open_account(plan))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('column = "emp"', 'column = "empp"', "sums: 'empp' is not a column"),
+        ('" EMP"', "empp", "ledger.caps: 'empp' is not a column"),
+        ('by = ["county"]', 'by = ["state"]', "names 'state', which is not a column"),
+        ("types = {  }", 'types = { emp = "date" }', "column 'emp' must hold numbers"),
+        (
+            "types = {  }",
+            'types = { county = "float64" }',
+            "column 'county' must hold text, whole numbers, booleans or dates",
+        ),
+        ("types = {  }", 'types = { size = "int64" }', "types names size"),
+        ("[keys]", 'where = "emp >"\n[keys]', "where"),
+        ("[keys]", 'where = "employees > 3"\n[keys]', "employees"),
+        ("[keys]", 'derive = { share = "1 / count(*)" }\n[keys]', "an aggregate"),
+        ("[keys]", 'protect = "firm"\n[keys]', "protect: there is no column 'firm'"),
+        ('"cells.csv"', '"none.csv"', "no file matches"),
+        ('"records.csv"', '"none.csv"', "no file matches"),
+        ('"records.csv"', '"plan.toml"', "must be a file that ends in"),
+        ('"out.parquet"', '"records.csv/out.parquet"', "output.parquet"),
+        ('"farms.ledger"', '"none/farms.ledger"', "ledger.path: there is no folder"),
+    ],
+)
+def test_what_check_passes_release_does_not_refuse(tmp_path, old, new, words):
+    """Without the records: `check` raises what the release would raise."""
+    plan = farms(tmp_path, change=(old, new))
+    with pytest.raises(ss.SlowscaleError) as checked:  # noqa: PT012
+        check_outputs(plan)
+        check_columns(plan, open_account(plan))
+    with pytest.raises(ss.SlowscaleError) as refused:
+        run_plan(plan)
+    assert words in str(checked.value)
+    assert str(checked.value) == str(refused.value)
+    assert not Path(plan.ledger.path).exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "folder", "dta", "duckdb"])
+def test_check_reads_no_records(tmp_path, kind, monkeypatch):
+    plan = farms(tmp_path, change=('path = "records.csv"\ncsv = { dates = "%d/%m/%Y" }', SOURCES[kind][0]))
+    SOURCES[kind][1](tmp_path)
+    account = open_account(plan)
+    assert check_columns(plan, account)
+    assert not account.charges
+    assert not Path(plan.ledger.path).exists()
+    wrong = plan.model_copy(update={"keys": plan.keys.model_copy(update={"by": ["town"]})})
+    with pytest.raises(ss.ParameterError, match="names 'town', which is not a column"):
+        check_columns(wrong, account)
+
+
+def broken_csv(folder):
+    (folder / "records.csv").write_text(RECORDS + '"')
+
+
+def broken_gzip(folder):
+    with gzip.open(folder / "records.csv.gz", "wt") as file:
+        file.write(RECORDS + '"')
+
+
+def parquet_with_odd_records(folder, name="records.parquet"):
+    table = pa.table({"county": ["1"], "emp": pa.array([None], pa.int64())})
+    pa.parquet.write_table(table, folder / name)
+
+
+def partitioned(folder):
+    (folder / "records" / "county=1").mkdir(parents=True)
+    pa.parquet.write_table(pa.table({"emp": [1]}), folder / "records" / "county=1" / "a.parquet")
+
+
+def stata(folder):
+    pyreadstat.write_dta(pd.DataFrame({"county": ["1"], "emp": [1.5]}), folder / "records.dta")
+
+
+def duckdb_file(folder):
+    with duckdb.connect(str(folder / "r.duckdb")) as file:
+        file.execute("CREATE TABLE t AS SELECT '1' AS county, NULL::BIGINT AS emp")
+
+
+SOURCES = {
+    "csv": ('path = "records.csv"', broken_csv),
+    "csv.gz": ('path = "records.csv.gz"', broken_gzip),
+    "parquet": ('path = "records.parquet"', parquet_with_odd_records),
+    "folder": ('path = "records"', partitioned),
+    "dta": ('path = "records.dta"', stata),
+    "duckdb": ('database = "duckdb://r.duckdb#t"', duckdb_file),
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "output"),
+    [("*.csv", "published.csv"), ("20??.csv", "2024.csv"), ("**/*.csv", "sub/out.csv"), ("sub", "sub/out.parquet")],
+)
+def test_outputs_do_not_become_data(tmp_path, path, output):
+    (tmp_path / "sub").mkdir()
+    kind = output.rpartition(".")[2]
+    changes = {"path": ('"records.csv"', f'"{path}"'), "output": ('parquet = "out.parquet"', f'{kind} = "{output}"')}
+    with pytest.raises(ss.ParameterError, match=rf"output.{kind} would be one of the files that data.path names"):
+        check_outputs(farms(tmp_path, **changes))
+    changes["output"] = (changes["output"][0], f'{kind} = "other/x.{kind}"')
+    (tmp_path / "other").mkdir()
+    if "**" not in path:
+        check_outputs(farms(tmp_path, **changes))
+
+
+def test_check_takes_the_types_of_parquet_as_a_release_does(tmp_path):
+    with duckdb.connect() as connection:
+        connection.execute(
+            "COPY (SELECT '1'::ENUM('1', '2') AS county, 5::UBIGINT AS emp, uuid() AS id, '1'::BLOB AS b) "
+            f"TO '{tmp_path / 'records.parquet'}' (FORMAT parquet)"
+        )
+    plan = farms(tmp_path, change=('path = "records.csv"\ncsv = { dates = "%d/%m/%Y" }', 'path = "records.parquet"'))
+    assert check_columns(plan, open_account(plan))
+    release, _ = run_plan(plan)
+    assert release.table["emp"].to_pylist() == [5, 0, 0]
+
+
+def test_caps_are_checked_with_the_keys_of_a_file(tmp_path):
+    plan = farms(tmp_path, part=('by = ["county"]', 'partition = "county"'))
+    for _ in range(2):
+        assert check_columns(plan, open_account(plan))
+        run_plan(plan, overwrite=True)
+    with pytest.raises(ss.CapError):
+        check_columns(plan, open_account(plan))
+    (tmp_path / "cells.csv").write_text("county\n5\n")
+    assert check_columns(plan, open_account(plan))
+
+
+def test_files_that_are_no_plans(tmp_path):
+    with pytest.raises(PlanError, match="cannot be read: No such file"):
+        read_plan(tmp_path / "none.toml")
+    with pytest.raises(PlanError, match=r"is not TOML: .*line 2"):
+        read_plan(written(tmp_path, "[data]\npath = = 3"))
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PlanError, match="cannot be read"):
+        read_plan(tmp_path / "bytes.toml")
+
+
+def test_lines():
+    assert locate(PLAN, ["sums", 1, "unit"]) == 16
+    assert locate(PLAN, ["sums", 1, "none"]) == 14
+    assert locate(PLAN, ["keys", "cross", "k", 0]) == 7
+    assert locate(PLAN, ["nowhere"]) == 1
+
+
+def mutated(text, generator):
+    """Return a plan with a few random changes: letters, lines, values."""
+    lines = text.splitlines()
+    for _ in range(generator.choice([1, 1, 2, 5])):
+        kind = generator.randrange(6)
+        at = generator.randrange(len(lines))
+        if kind == 0:
+            lines.pop(at)
+        elif kind == 1:
+            lines.insert(at, generator.choice(lines))
+        elif kind == 2 and "=" in lines[at]:
+            values = ["-1", "0", "1e999", "nan", '"x"', "[]", "{}", "true", '""', "[[1]]", "2020-01-01", "1_000", "inf"]
+            lines[at] = f"{lines[at].split('=')[0]}= {generator.choice(values)}"
+        elif kind == 3 and lines[at]:
+            place = generator.randrange(len(lines[at]))
+            lines[at] = lines[at][:place] + generator.choice('xyz="[]{}#.\\\x00é') + lines[at][place + 1 :]
+        elif kind == 4:
+            other = generator.randrange(len(lines))
+            lines[at], lines[other] = lines[other], lines[at]
+        else:
+            lines[at] = lines[at].replace("=", ".sub =", 1)
+        if not lines:
+            lines = [""]
+    return "\n".join(lines)
+
+
+def mistake(path):
+    try:
+        read_plan(path)
+    except PlanError as error:
+        return str(error)
+    return None
+
+
+def remember_calibrations(monkeypatch):
+    """Carry out each calibration once: most mutations leave the targets of a plan as they are."""
+    real, known = calibration.calibrate, {}
+
+    def calibrate(*given):
+        asked = repr(given)
+        if asked not in known:
+            known[asked] = real(*given)  # an error is not kept, and is raised anew
+        return known[asked]
+
+    monkeypatch.setattr(calibration, "calibrate", calibrate)
+
+
+def test_two_thousand_mutated_plans(tmp_path, monkeypatch):
+    """A mutated plan is read, or refused with a PlanError that names a line; nothing else is raised."""
+    remember_calibrations(monkeypatch)
+    generator = random.Random(9)
+    refused = 0
+    for _ in range(2_000):
+        text = mutated(generator.choice([PLAN, EXAMPLE]), generator)
+        words = mistake(written(tmp_path, text))
+        refused += words is not None
+        if words is None:
+            tomllib.loads(text)
+        else:
+            assert "line" in words or "is not TOML" in words, words
+    assert refused > 1_000
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_the_types_of_a_new_plan_can_be_uncommented(tmp_path, lines):
+    """For data with types, the header of the table and the first lines under it."""
+    pd.DataFrame({"state": ["IA"], "x": [1.5], "when": pd.to_datetime(["2024-01-01"])}).to_parquet(
+        tmp_path / "w.parquet"
+    )
+    columns = {"state": "string", "x": "float64", "when": "timestamp(6)"}
+    before, header, after = starting_plan("w.parquet", columns, Guess({})).partition("# [data.types]\n")
+    assert header
+    assert "\n# when is a timestamp(6)\n" in after
+    below = after.split("\n")
+    text = "\n".join([before, "[data.types]", *(line[2:] for line in below[: lines - 1]), *below[lines - 1 :]])
+    types = tomllib.loads(text)["data"]["types"]
+    assert types == dict(list(columns.items())[: lines - 1])
+    assert ss.Session(tmp_path / "w.parquet", types=types).table.columns == ("state", "x", "when")
+
+
+def test_a_new_plan_for_a_database_offers_no_types():
+    text = starting_plan("duckdb://a.duckdb#t", {"state": "string"})
+    assert "[data.types]" not in text
+    assert "# The columns of the table have these types:\n# state = " in text

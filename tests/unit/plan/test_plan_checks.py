@@ -1,0 +1,224 @@
+"""What passes `check` is refused by `release` only because of what the records hold: mutated plans show it."""
+
+import random
+import shutil
+import warnings
+
+import duckdb
+import openpyxl
+import pandas as pd
+import pytest
+
+import slowscale as ss
+from slowscale.core.errors import PlanError, SlowscaleError
+from slowscale.plan import check_outputs, check_plan, check_room, inspect_plan, read_plan, run_plan
+
+DATA = ['path = "x.parquet"', 'path = "x.csv"', 'path = "x.xlsx"', 'path = "x.dta"', 'database = "duckdb://x.duckdb#t"']
+WRONG_DATA = [
+    'path = ["x.csv", "x.parquet"]', 'path = ["x.dta", "x.dta"]', 'path = "*.csv"', 'path = "none.csv"',
+    'path = "folder"', 'path = "nope.parquet"', 'path = "two.xlsx"', 'database = "duckdb://x.duckdb#nope"',
+]  # fmt: skip
+READING = [
+    "", 'types = { x = "int64", j = "int64", y = "float64" }', 'types = { x = "date" }', 'types = { nope = "int64" }',
+    'where = "x > 0"', 'where = "x"', 'where = "nope > 0"', 'derive = { z = "y / 2" }', 'derive = { z = "sum(x)" }',
+    'protect = "firm"', 'protect = "nope"', 'name = "other"', 'csv = { delimiter = ";" }',
+    'derive = { k = "upper(k)" }', 'derive = { z = "1 / (x - 1)" }', 'derive = { z = "x * 2", Z = "x" }',
+    'where = "cast(k as bigint) > 1"',
+]  # fmt: skip
+KEYS = [
+    "", 'cross = { k = ["a", "b"] }', "cross = { k = [1, 2] }", 'cross = { nope = ["a"] }', 'file = "keys.csv"',
+    'file = "x.xlsx"\nby = ["k"]', 'file = "twice.csv"', 'file = "none.csv"', 'by = ["k"]\npublic_in_data = true',
+    'by = ["nope"]\npublic_in_data = true', 'cross = { k = ["a", "b"] }\npartition = "k"', 'file = "floats.parquet"',
+    'file = "keys.csv"\npartition = "k"', 'by = ["y"]\npublic_in_data = true',
+    'file = "keys.csv"\ntypes = { k = "date" }',
+]  # fmt: skip
+LEDGER = [
+    "", 'path = "new.ledger"', 'path = "old.ledger"', 'path = "named.ledger"', 'path = "capped.ledger"',
+    'path = "firms.ledger"', 'path = "linked.ledger"', 'path = "broken.ledger"', 'path = "part.ledger"',
+    'path = "full.ledger"', 'path = "out.parquet"', 'path = "linkfolder/l.ledger"',
+    'path = "nofolder/l.ledger"', 'path = "x.parquet"', 'path = "folder"',
+    'path = "new.ledger"\n[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 5',
+    'path = "new.ledger"\n[ledger.caps.nope]\nmechanism = "gaussian"\nsigma = 5',
+]  # fmt: skip
+SUMS = [
+    'column = "x"\nmechanism = "gaussian"\nsigma = 5', 'column = "y"\nmechanism = "gaussian"\nsigma = 5\nunit = "0.01"',
+    'column = "z"\nmechanism = "gaussian"\nsigma = 5', 'column = "k"\nmechanism = "gaussian"\nsigma = 5',
+    'column = "x"\nmechanism = "root"\nk = 4\nsigma = 2', 'column = "x"\nmechanism = "gaussian"\nsigma = 1e300',
+    'column = "y"\nmechanism = "gaussian"\nsigma = 5\nunit = "1e-300"',
+    'column = "firm"\nmechanism = "gaussian"\nsigma = 5',
+    'column = "x"\nmechanism = "arsinh-normal"\nsigma = 9\nshape = 1\n[options]\naccounting = "tight"',
+    'column = "x"\nmechanism = "gaussian"\nsigma = 5\n[count]\nmechanism = "gaussian"\nsigma = 9',
+]  # fmt: skip
+OUTPUT = [
+    'parquet = "out.parquet"', 'csv = "folder/out.csv"', 'parquet = "exists.parquet"', 'csv = "beside.csv"',
+    'parquet = "broken.parquet"', 'parquet = "linkfolder/out.parquet"', 'parquet = "out.parquet"\ncsv = "out.csv"',
+    'parquet = "nofolder/out.parquet"', 'parquet = "x.parquet"', 'csv = "keys.csv"', 'csv = "other.csv"',
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Return a folder with data in several formats, keys, outputs that exist, and ledgers with one release each."""
+    folder = tmp_path_factory.mktemp("plans") / "base"
+    (folder / "folder").mkdir(parents=True)
+    records = pd.DataFrame(
+        {"k": ["a", "b", "a"], "j": [1, 2, 1], "x": [1, 2, 3], "y": [1.5, 2.5, 3.5], "firm": ["p", "p", "q"]}
+    )
+    records.to_parquet(folder / "x.parquet")
+    records.to_csv(folder / "x.csv", index=False)
+    records.to_stata(folder / "x.dta", write_index=False)
+    book = openpyxl.Workbook()
+    for row in (list(records), *records.itertuples(index=False)):
+        book.active.append(list(row))
+    book.save(folder / "x.xlsx")
+    book.create_sheet("second")
+    book.save(folder / "two.xlsx")
+    with duckdb.connect(str(folder / "x.duckdb")) as file:
+        file.execute("CREATE TABLE t AS SELECT * FROM records")
+    for name, text in (("keys", "k\na\nb\n"), ("twice", "k\na\na\n"), ("none", ""), ("beside.csv", "{}")):
+        (folder / f"{name}.{'json' if '.' in name else 'csv'}").write_text(text)
+    (folder / "exists.parquet").write_text("")
+    pd.DataFrame({"k": [1.5]}).to_parquet(folder / "floats.parquet")
+    for name, target in (
+        ("linked.ledger", "old.ledger"), ("broken.ledger", "nothing"), ("broken.parquet", "nothing"),
+        ("linkfolder", "folder"),
+    ):  # fmt: skip
+        (folder / name).symlink_to(target)
+    for name, options in (
+        ("old", {}), ("named", {"dataset": "farms"}), ("firms", {"protect": "firm"}),
+        ("capped", {"caps": {"x": ss.Gaussian(sigma=5).policy}}),
+    ):  # fmt: skip
+        ss.Session(records, folder / f"{name}.ledger", **options).sum({"x": ss.Gaussian(sigma=8)})
+    caps = {"x": ss.Gaussian(sigma=5).policy}
+    ss.Session(records, folder / "full.ledger", caps).sum({"x": ss.Gaussian(sigma=5)})
+    parts = ss.Session(records, folder / "part.ledger", caps)
+    parts.sum({"x": ss.Gaussian(sigma=6)}, keys=ss.Keys.cross({"k": ["a"]}), partition="k")
+    return folder
+
+
+def plan_in(base, folder, data=DATA[0], reading="", keys="", ledger="", sums=SUMS[0], output=OUTPUT[0]):
+    """Copy the files to a folder, write a plan there, and return its path."""
+    shutil.copytree(base, folder, symlinks=True)
+    tables = {"[data]": f"{data}\n{reading}", "[keys]": keys, "[ledger]": ledger, "[[sums]]": sums, "[output]": output}
+    text = "\n".join(f"{head}\n{body}" for head, body in tables.items() if body)
+    (folder / "plan.toml").write_text(text, encoding="utf-8")
+    return folder / "plan.toml"
+
+
+def check_refusal(plan):
+    try:
+        refusal = check_plan(plan).refusal
+    except SlowscaleError as error:
+        return error
+    return refusal
+
+
+def release_refusal(plan):
+    try:
+        check_outputs(plan)
+        check_room(plan)
+        run_plan(plan)
+    except SlowscaleError as error:
+        return error
+    return None
+
+
+def test_mutated_plans(base, tmp_path):
+    """Each plan differs from a good one in one or two tables. A `DataError` is about what the records hold."""
+    generator = random.Random(15)
+    menus = {
+        "data": [*DATA, *WRONG_DATA], "reading": READING, "keys": KEYS, "ledger": LEDGER, "sums": SUMS, "output": OUTPUT
+    }  # fmt: skip
+    passed = refused = 0
+    for number in range(80):
+        chosen = {
+            name: generator.choice(menus[name]) for name in generator.sample(list(menus), generator.choice([1, 2]))
+        }
+        try:
+            plan = read_plan(plan_in(base, tmp_path / str(number), **chosen))
+        except PlanError:
+            continue
+        first, second = check_refusal(plan), release_refusal(plan)
+        if first is None:
+            passed += 1
+            assert second is None or isinstance(second, ss.DataError), chosen
+        else:
+            refused += 1
+            # An output that exists is reported last by `check`, and first by `release`.
+            same = type(first) is type(second) and str(first) == str(second)
+            assert same or "already exists" in str(second), chosen
+    assert passed >= 10
+    assert refused >= 20
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"data": 'path = ["x.csv", "x.parquet"]'}, "files of one kind, got CSV and Parquet"),
+        ({"data": 'path = ["x.dta", "x.dta"]'}, "must be one Stata, SPSS or SAS file, got 2"),
+        ({"data": 'path = "two.xlsx"'}, "must be an Excel file with one sheet"),
+        ({"data": 'path = "x.xlsx"', "sums": SUMS[2]}, "sums: 'z' is not a column"),
+        ({"data": 'path = "x.xlsx"', "keys": 'file = "none.csv"'}, "must name every column"),
+        ({"ledger": 'path = "named.ledger"'}, "belongs to the data set 'farms', and no data set was named"),
+        ({"ledger": 'path = "firms.ledger"'}, "protect must be the same in all releases"),
+        ({"keys": 'file = "keys.csv"\npartition = "k"', "ledger": 'path = "part.ledger"'}, "the cap on 'x' would be"),
+        ({"ledger": 'path = "firms.ledger"', "output": 'parquet = "nofolder/out.parquet"'}, "there is no folder"),
+        ({"output": 'parquet = "exists.parquet"'}, "exists.parquet already exists; choose another path, or pass"),
+        ({"output": 'csv = "beside.csv"'}, "the facts beside output.csv: .*beside.csv.json already exists"),
+    ],
+)
+def test_both_refuse_with_the_same_words(base, tmp_path, tables, words):
+    plan = read_plan(plan_in(base, tmp_path / "plan", **tables))
+    first, second = check_refusal(plan), release_refusal(plan)
+    assert type(first) is type(second)
+    assert str(first) == str(second)
+    with pytest.raises(type(first), match=words):
+        raise first
+
+
+def test_whether_caps_could_be_checked(base, tmp_path):
+    """Labels in a file are read by `check`; labels in the records are not, and a release may still be refused."""
+    for number, (keys, known) in enumerate(
+        [
+            ('cross = { k = ["b"] }\npartition = "k"', True), ('file = "keys.csv"\npartition = "k"', True),
+            ('by = ["k"]\npublic_in_data = true', True), ('by = ["k"]\npublic_in_data = true\npartition = "k"', False),
+        ]
+    ):  # fmt: skip
+        plan = read_plan(plan_in(base, tmp_path / str(number), keys=keys, ledger='path = "new.ledger"'))
+        assert check_plan(plan).caps_checked == known, keys
+    plan = read_plan(plan_in(base, tmp_path / "part", keys=keys, ledger='path = "part.ledger"'))
+    assert check_plan(plan).refusal is None
+    assert isinstance(release_refusal(plan), ss.CapError)
+
+
+def test_a_file_that_is_not_a_ledger_is_refused(base, tmp_path):
+    plan = read_plan(plan_in(base, tmp_path / "plan", ledger='path = "old.ledger"'))
+    (tmp_path / "plan" / "old.ledger").write_text("not a ledger")
+    assert isinstance(check_refusal(plan), ss.LedgerError)
+    assert isinstance(release_refusal(plan), ss.LedgerError)
+
+
+def test_existing_outputs_are_no_obstacle_with_overwrite(base, tmp_path):
+    plan = read_plan(plan_in(base, tmp_path / "plan", output='parquet = "exists.parquet"'))
+    assert check_plan(plan, overwrite=True).refusal is None
+    assert [path.rsplit("/", 1)[1] for path in check_plan(plan).existing] == ["exists.parquet"]
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_a_plan_is_inspected(base, tmp_path, data):
+    """The ledger and all other files keep their bytes, and no file is made."""
+    reading = 'types = { x = "int64" }' if "csv" in data or "xlsx" in data else ""
+    plan = read_plan(
+        plan_in(base, tmp_path / "plan", data, reading, 'cross = { k = ["a", "c"] }', 'path = "old.ledger"')
+    )
+
+    def contents():
+        return {path: path.read_bytes() for path in sorted((tmp_path / "plan").rglob("*")) if path.is_file()}
+
+    before = contents()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = inspect_plan(plan)
+    assert (found.records, found.outside, found.empty, found.duplicates) == (3, 1, 1, 0)
+    assert found.losses.records == 2
+    assert contents() == before

@@ -1,0 +1,404 @@
+"""Private quantiles: the loss against brute-force divergences, accuracy, the ledger, caps, and what is refused."""
+
+import itertools
+import json
+import math
+import re
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+
+import ibis
+import mpmath
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.bitsources import Recorded
+from scipy import stats
+
+import slowscale as ss
+from slowscale.accounting import Charge
+from slowscale.policy import ConstantPolicy, Policy, RankPolicy
+from slowscale.release.facts import Facts
+from slowscale.release.quantiles import PrivateQuantiles, QuantilesQuery, size_grid
+
+GRID = [1, 2, 3]
+ORDERS = (1.0001, 1.5, 2, 4, 16, 128)
+SHARES = (0.05, 0.3, 0.5, 0.9)
+TABLE = pa.table({"x": [1, 5, 5, 20, 300, -4000, 7, 8, 9, 10]})
+
+
+def query(share, loss, grid=GRID):
+    return QuantilesQuery.of("x", [share], loss, grid)
+
+
+def log_probabilities(asked, cells):
+    """ln P of each size, computed independently of the sampler: `cells` has the records between the sizes."""
+    below, rows = np.cumsum(cells)[:-1], sum(cells)
+    logs = -asked.rates[0] * np.abs(below - float(asked.at[0]) * rows)
+    return logs - np.logaddexp.reduce(logs)
+
+
+def renyi(p, q, order):
+    return float(np.logaddexp.reduce(order * p - (order - 1) * q) / (order - 1))
+
+
+def tables(most=4, cells=4):
+    return itertools.product(range(most), repeat=cells)
+
+
+def worst_ratio(asked, changes="add"):
+    """The largest D/(order·loss) and |log ratio|/pure loss over small tables, all records, both directions."""
+    zcdp = pure = 0.0
+    for cells in tables():
+        before = log_probabilities(asked, cells)
+        others = []
+        for i in range(len(cells)):
+            added = list(cells)
+            added[i] += 1
+            if changes == "add":
+                others.append(added)
+            elif cells[i]:
+                for j in range(len(cells)):
+                    moved = list(cells)
+                    moved[i] -= 1
+                    moved[j] += 1
+                    others.append(moved)
+        for other in others:
+            after = log_probabilities(asked, other)
+            pure = max(pure, float(np.abs(before - after).max()))
+            for order in ORDERS:
+                divergence = max(renyi(before, after, order), renyi(after, before, order))
+                zcdp = max(zcdp, divergence / order / asked.loss)
+    return zcdp, pure / asked.pure_policy({})
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("loss", [0.003, 0.3, 3])
+def test_the_loss_against_brute_force(share, loss):
+    zcdp, pure = worst_ratio(query(share, loss))
+    assert zcdp <= 1 + 1e-9
+    assert pure <= 1 + 1e-9
+
+
+def test_the_loss_is_nearly_tight():
+    """With a rate that is 5 % larger, the same tables exceed the loss: the check can fail."""
+    for share in (0.5, 0.9):
+        zcdp, _ = worst_ratio(query(share, 0.003))
+        assert zcdp > 0.95, share
+        assert 1.05**2 * zcdp > 1
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_change_of_value_against_brute_force(share):
+    asked = query(share, 0.01)
+    zcdp, pure = worst_ratio(asked, changes="move")
+    policy, other = asked.policy, asked.pure_policy
+    assert zcdp * asked.loss <= policy.bounded({}, {}) * (1 + 1e-9)
+    assert policy.bounded({}, {}) == policy.bounded({}, {}, same_cell=False) == 4 * asked.loss
+    assert pure <= other.bounded({}, {}) / other({}) == 2
+    if share == 0.5:
+        assert zcdp > 3.8  # the factor 4 is needed
+
+
+def test_a_count_still_costs_nothing_if_the_record_stays():
+    both = ss.RecordPolicy(((None, ConstantPolicy(0.5)), (None, RankPolicy(0.1))))
+    assert both.bounded({}, {}, same_cell=True) == 0.4
+    assert math.isclose(both.bounded({}, {}, same_cell=False), 1 + 0.4)
+    assert math.isclose((both | both).bounded({}, {}, same_cell=False), 1 + 0.4)
+    twice = ss.RecordPolicy(((None, 2 * RankPolicy(0.1) + ConstantPolicy(0)),))
+    assert math.isclose(twice.bounded({}, {}), 0.8)
+    assert Policy.from_dict(RankPolicy(0.1).to_dict()) == RankPolicy(0.1) != ConstantPolicy(0.1)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 1 / 3, 0.9])
+def test_the_rate_is_never_too_large(share):
+    for loss in np.geomspace(1e-12, 1e4, 60):
+        asked = QuantilesQuery.of("x", [share, 0.95], loss, GRID)
+        for rate, at in zip(asked.rates, asked.at, strict=True):
+            most = max(at, 1 - at)
+            assert (Fraction(rate) * most) ** 2 / 2 <= Fraction(loss) / 2
+            assert math.isclose(rate, math.sqrt(loss) / float(most), rel_tol=1e-14)
+        assert Fraction(asked.pure_policy({})) >= sum(
+            2 * Fraction(rate) * max(at, 1 - at) for rate, at in zip(asked.rates, asked.at, strict=True)
+        )
+        assert math.isclose(asked.pure_policy({}), 2 * math.sqrt(4 * loss), rel_tol=1e-12)
+
+
+def test_the_shares_are_exact():
+    assert QuantilesQuery.of("x", [0.1, Decimal("0.7")], 1, GRID).at == (Fraction(1, 10), Fraction(7, 10))
+
+
+CELLS = (3, 1, 0, 6, 2)  # the records between the sizes of a grid of four
+
+
+def test_drawn_quantiles_have_the_computed_probabilities():
+    asked = query(0.3, 0.05, [1, 2, 3, 4])
+    below, rows = np.cumsum(CELLS)[:-1].tolist(), sum(CELLS)
+    with mpmath.workdps(30):
+        weights = [mpmath.exp(-asked.rates[0] * abs(b - mpmath.mpf(3) / 10 * rows)) for b in below]
+        expected = np.array([float(weight / sum(weights)) for weight in weights])
+    np.testing.assert_allclose(np.exp(log_probabilities(asked, CELLS)), expected, rtol=1e-12)
+    source = Recorded(11)
+    drawn = [int(asked.draw(below, rows, source)[0]) for _ in range(10_000)]
+    counts = np.bincount(drawn, minlength=5)[1:]
+    assert stats.chisquare(counts, expected * len(drawn)).pvalue > 1e-7
+    one_more = np.exp(log_probabilities(asked, (3, 1, 0, 6, 4)))  # the twin: two more records
+    assert stats.chisquare(counts, one_more * len(drawn)).pvalue < 1e-7
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_error_of_rank_holds_for_every_table(share, level):
+    asked = query(share, 0.5)
+    most = asked.rank_error(level)
+    for cells in tables(5):
+        misses = np.abs(np.cumsum(cells)[:-1] - share * sum(cells))
+        chance = np.exp(log_probabilities(asked, cells))[misses > misses.min() + most].sum()
+        assert chance <= 1 - level + 1e-12
+
+
+def test_the_error_of_rank_is_reached():
+    """One size at the wanted rank, and all others just beyond the error: they have the rest of the probability."""
+    asked = query(0.5, 0.5, list(range(1, 12)))
+    most = asked.rank_error(0.9)
+    weights = [1.0] + [math.exp(-asked.rates[0] * most)] * 10
+    assert math.isclose(1 / sum(weights), 0.9)
+
+
+def test_several_quantiles_are_sorted_and_share_the_loss():
+    asked = QuantilesQuery.of("x", [0.4, 0.5, 0.6], 1e-6, range(1, 50))
+    for seed in range(5):
+        drawn = asked.draw(list(range(49)), 49, Recorded(seed))
+        assert list(drawn) == sorted(drawn)
+    assert asked.policy({}) == 1e-6
+    assert asked.rank_error() > QuantilesQuery.of("x", [0.5], 1e-6, range(1, 50)).rank_error()
+
+
+def test_a_grid_of_sizes():
+    grid = size_grid()
+    assert grid[0] == 1
+    assert grid[-1] == 10**12
+    assert len(grid) == 241
+    assert max(b / a for a, b in itertools.pairwise(grid)) < 1.13
+    assert all(type(size) is int for size in grid if size == int(size))
+    assert size_grid(0.5, 3, 1) == (0.5, 3)
+    assert list(size_grid(7, 1e9, 100)) == sorted(set(size_grid(7, 1e9, 100)))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"low": 0}, "low and high must be finite numbers with 0 < low < high"),
+        ({"low": 5, "high": 5}, "low and high"),
+        ({"high": math.inf}, "low and high"),
+        ({"per_decade": 0}, "per_decade must be a whole number from 1 to 100, got 0"),
+        ({"per_decade": 100}, "at most 1000 sizes, but this one has 1,201"),
+    ],
+)
+def test_a_wrong_grid_of_sizes(given, words):
+    with pytest.raises(ss.ParameterError, match=words):
+        size_grid(**given)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"at": []}, "at must be 1 to 99 increasing numbers between 0 and 1"),
+        ({"at": [0.5, 0.1]}, "increasing"),
+        ({"at": [0, 0.5]}, "between 0 and 1"),
+        ({"at": [1]}, "between 0 and 1"),
+        ({"at": "0.5"}, "at must be a list of numbers"),
+        ({"at": [math.nan]}, "at must be finite"),
+        ({"loss": 0}, "loss must be a number from 1e-12 to 10000, got 0; it is the PRzCDP loss of all"),
+        ({"loss": "1"}, "loss must be"),
+        ({"grid": [1]}, "grid must be 2 to 1000 increasing numbers > 0, got 1 numbers; ss.size_grid"),
+        ({"grid": [0, 1]}, "that do not increase from above 0"),
+        ({"grid": [1, 1]}, "that do not increase"),
+        ({"grid": range(1, 1002)}, "got 1,001 numbers"),
+        ({"grid": 5}, "grid must be a list"),
+        ({"column": "y"}, "there is no column 'y'"),
+        ({"column": 3}, "column must be the name of a column"),
+        ({"level": 1}, "level must be a number between 0 and 1"),
+        ({"nulls": "skip"}, 'nulls must be "error" or "zero"'),
+    ],
+)
+def test_wrong_arguments(changed, words):
+    session = ss.Session(TABLE)
+    given = {"column": "x", "at": [0.5], "loss": 1.0, **changed}
+    with pytest.raises((ss.ParameterError, ss.ParameterTypeError), match=words):
+        session.quantiles(given.pop("column"), given.pop("at"), **given)
+    assert not session.spent.releases
+
+
+def test_entities_are_refused():
+    session = ss.Session(TABLE.append_column("firm", pa.array(range(10))), protect="firm")
+    with pytest.raises(ss.ParameterError, match=r"the session protects each firm.*one row per firm, without protect="):
+        session.quantiles("x", [0.5], loss=1)
+
+
+def test_a_text_column_without_numbers_is_refused():
+    with pytest.raises(ss.ParameterTypeError, match="must hold numbers"):
+        ss.Session(pa.table({"x": ["a"]})).quantiles("x", loss=1)
+
+
+def test_the_result():
+    session = ss.Session(TABLE)
+    found = session.quantiles("x", [0.25, 0.5, 0.999], loss=4000, grid=[1, Decimal("5.5"), 8, 100, 1000, 5000])
+    assert isinstance(found, PrivateQuantiles)
+    assert dict(found) == {"p25": 5.5, "p50": 8, "p99.9": 5000}  # 3 of 10 are below 5.5; 4000 is the size of -4000
+    assert found.sizes == (5.5, 8, 5000)
+    assert len(found) == 3
+    assert found.loss == 4000
+    assert math.isclose(found.pure_loss, 3 * math.sqrt(8 * 4000 / 3))
+    assert found.rank_error == QuantilesQuery.of("x", found.at, 4000, found.grid).rank_error()
+    shown = repr(found)
+    assert "p99.9: 5,000" in shown
+    assert "With probability 95 %, every size misses its rank by at most 1 record more" in shown
+    assert "Every record loses 4,000 (PRzCDP)" in shown
+    assert "<td>p25</td><td>5.5</td>" in found._repr_html_()
+    assert "NOT PRIVATE" not in shown
+    written = json.loads(json.dumps(found.to_dict()))
+    assert written["quantiles"] == dict(found)
+    facts = Facts.from_dict(written["facts"])
+    assert facts.quantiles.grid == (1, 5.5, 8, 100, 1000, 5000)
+    assert facts.quantiles.at == (0.25, 0.5, 0.999)
+    assert facts.to_dict() == found.facts.to_dict()
+    assert "NOT PRIVATE" in repr(ss.Session(TABLE, bits=Recorded(1)).quantiles("x", loss=1))
+
+
+def test_filters_derived_columns_and_missing_values():
+    table = pa.table({"x": [1, None, 50, 60, 70], "keep": [True, True, True, True, False]})
+    session = ss.Session(table)
+    with pytest.raises(ss.DataError, match="missing values"):
+        session.quantiles("x", loss=1)
+    found = session.quantiles(
+        "y", [0.4, 0.9], loss=2000, grid=[1, 30, 200], where="keep", derive={"y": "x * 2"}, nulls="zero"
+    )
+    assert dict(found) == {"p40": 30, "p90": 200}
+    assert found.facts.tables["table"].where is not None
+    assert "y" in found.facts.derived
+    assert session.spent.filtered
+    assert session.spent.bounded({}, {}) == 8000
+
+
+def test_the_ledger_records_the_charge_first(tmp_path):
+    path = tmp_path / "l.ledger"
+    caps = {"x": ss.Root(k=4, sigma=1).policy, "count": ConstantPolicy(0.5)}
+    session = ss.Session(TABLE, path, caps)
+    session.count(mechanism=ss.Gaussian(sigma=2))  # 1/8
+    found = session.quantiles("x", [0.1, 0.9], loss=0.3)
+    assert found.facts.ledger.entry == 3
+    with pytest.raises(ss.CapError, match=r"cap on 'count' .*for every record.*A loss of 0\.075 would still fit"):
+        session.quantiles("x", loss=0.1)
+    session.quantiles("x", loss=0.075)
+    again = ss.Ledger(path)
+    assert again.spent.releases == 3
+    assert math.isclose(again.spent({}), 0.5)
+    assert again.spent.column(None).by_rank
+    assert math.isclose(again.spent.bounded({}, {}, same_cell=True), 4 * 0.375)
+    assert "being counted or ranked: 0.5 for every record" in str(again.spent)
+    charged = [entry["facts"] for entry in again.history() if entry["kind"] == "charge"]
+    assert charged[1]["quantiles"]["at"] == [0.1, 0.9]
+    assert Charge.from_facts(charged[1]).policy == QuantilesQuery.of("x", [0.1, 0.9], 0.3).policy
+    assert [entry["kind"] for entry in again.history()].count("attempt") == 1
+    assert not again.verify()
+
+
+def test_a_failure_after_the_scan_costs_nothing_and_a_crash_while_drawing_is_charged(tmp_path):
+    class Broken:
+        private = False
+
+        def words(self, count):
+            raise RuntimeError("no bits")
+
+    session = ss.Session(TABLE, tmp_path / "l.ledger", {"*": ss.Gaussian(sigma=1).policy}, bits=Broken())
+    with pytest.raises(RuntimeError):
+        session.quantiles("x", loss=0.1)
+    assert session.spent({}) == 0.1
+    odd = ss.Session(pa.table({"x": [1.0, math.nan]}), tmp_path / "l.ledger")
+    with pytest.raises(ss.DataError, match="NaN"):
+        odd.quantiles("x", loss=0.1)
+    assert odd.spent({}) == 0.1
+    assert [entry["kind"] for entry in ss.Ledger(tmp_path / "l.ledger").history()][-1] == "attempt"
+
+
+def test_the_cap_of_all_columns_holds_too():
+    session = ss.Session(TABLE, caps={"*": ss.Gaussian(sigma=10).policy})  # 1/200 at size 1
+    with pytest.raises(ss.CapError, match="cap on 'count'"):
+        session.quantiles("x", loss=0.006)
+    session.quantiles("x", loss=0.005)
+
+
+def test_accuracy_on_the_simulated_establishments():
+    """The medians of a table of 20,000 are within the stated ranks; a false alarm has probability below 1e-6."""
+    frame = ss.datasets.establishments(20_000)
+    session = ss.Session(frame)
+    shares = [0.1, 0.5, 0.9, 0.99]
+    found = session.quantiles("payann", shares, loss=0.01, level=1 - 1e-6)
+    values = np.sort(np.abs(np.asarray(frame["payann"], float)))
+    wanted = np.array(shares) * values.size
+    misses = np.abs(np.searchsorted(values, found.sizes) - wanted)
+    needed = np.abs(np.searchsorted(values, found.grid)[:, None] - wanted).min(axis=0)
+    assert misses.max() <= found.rank_error + needed.max()
+    assert found.rank_error < 0.02 * values.size
+
+
+def test_a_warning_if_caps_do_not_limit_quantiles():
+    frame = pa.table({"x": [1, 2, 3]})
+    session = ss.Session(frame, caps={"x": ss.Gaussian(sigma=1).policy})
+    words = r'no cap limits counts \(there are caps on x\)\. This release is charged.* give a cap on "count"'
+    with pytest.warns(ss.CapWarning, match=words) as caught:
+        session.quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    assert caught[0].filename == __file__
+    assert session.spent({}) == 0.01
+    for name in ("*", "count", " COUNT"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ss.Session(frame, caps={name: ss.Gaussian(sigma=1).policy}).quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ss.Session(frame).quantiles("x", [0.5], loss=0.01, grid=[1, 2])  # no caps, no promise
+
+
+def test_one_record_is_not_called_records():
+    found = ss.Session(TABLE).quantiles("x", [0.5], loss=50, grid=[1, 2])
+    assert math.ceil(found.rank_error) == 1
+    assert "misses its rank by at most 1 record more than" in repr(found)
+    more = ss.Session(TABLE).quantiles("x", [0.5], loss=1e-6, grid=[1, 2])
+    assert re.search(r"at most [\d,]+ records more than", repr(more))
+
+
+def test_a_warning_if_a_ledger_has_no_caps(tmp_path):
+    session = ss.Session(pa.table({"x": [1, 2, 3]}), tmp_path / "l")
+    with pytest.warns(ss.CapWarning, match=r"the ledger has no caps\. This .* charged, .* on \"count\" and"):
+        session.quantiles("x", [0.5], loss=0.01, grid=[1, 2])
+    assert session.spent({}) == 0.01
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "words"),
+    [
+        ("true", ss.ParameterTypeError, "column 'x' must hold numbers to be ranked, got boolean; choose another"),
+        ("'a'", ss.ParameterTypeError, "must hold numbers to be ranked, got string; .* convert it with derive="),
+        ("1::uhugeint", ss.ParameterError, "column 'x' has the type UINT128, which cannot be computed with"),
+        ("date '2020-01-01'", ss.ParameterTypeError, "must hold numbers to be ranked, got date"),
+        (f"{10**38}::hugeint", ss.DataError, "'x' has values that are too large to be counted exactly .convert"),
+    ],
+)
+def test_words_about_wrong_columns(tmp_path, sql, error, words):
+    """They speak neither of units nor of sums, and a wrong type is refused before the ledger hears of it."""
+    table = ibis.duckdb.connect()
+    table.raw_sql(f"CREATE TABLE t AS SELECT {sql} AS x, 1 AS y")
+    session = ss.Session(table.table("t"), tmp_path / "l.ledger", {"*": ss.Gaussian(sigma=1).policy})
+    with pytest.raises(error, match=words) as caught:
+        session.quantiles("x", [0.5], loss=0.1)
+    assert "unit" not in str(caught.value)
+    assert "sum" not in str(caught.value)
+    assert len(session.ledger.history()) == 1 + (error is ss.DataError)
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5000000000000001], [1 - 1e-16]])
+def test_shares_with_the_same_name_are_refused(shares):
+    with pytest.raises(ss.ParameterError, match="at must"):
+        ss.Session(pa.table({"x": [1, 2]})).quantiles("x", shares, loss=0.01, grid=[1, 2])

@@ -1,0 +1,226 @@
+"""The README, docs/study.md and the errata say what `slowscale study` measures; it gives everybody the same numbers."""
+
+import re
+import runpy
+from collections import Counter
+
+import pytest
+from helpers.pages import BLOCK, ROOT, one_line, path_of, unaccounted
+
+import slowscale as ss
+from slowscale.core.numbers import figure
+from slowscale.study.attributes import paper_attributes
+from slowscale.study.checking import check_claims
+from slowscale.study.claims import CLAIMS
+from slowscale.study.claims_about_loss import last_ahead
+from slowscale.study.errors import Store
+from slowscale.study.gains import CLIPPED, MATCHED
+from slowscale.study.results import carry_out, plan_experiments
+from slowscale.study.run import REPETITIONS
+
+GAUSS, POWER, POLYLOG, FOURTH, LOG = (
+    "Gaussian", "generalized Gaussian 1/2", "exponential polylog 2", "fourth root", "log"
+)  # fmt: skip
+LOSSES = {"PAYANN": (10.0, 50.0), "Cattle": (50.0,)}
+README_ROWS = {
+    "exponential polylog, scale matched to the data": MATCHED,
+    "generalized Gaussian ½": POWER,
+    "fourth root": FOURTH,
+    "Gaussian noise": GAUSS,
+    "unit splitting": "unit splitting",
+    "clipping with hindsight, then Gaussian noise": CLIPPED,
+}
+STUDY_ROWS = {
+    "exponential polylog, scale matched": MATCHED,
+    "exponential polylog, σ = 1": POLYLOG,
+    "generalized Gaussian ½": POWER,
+    "fourth root": FOURTH,
+    "log": LOG,
+    "Gaussian": GAUSS,
+    "unit splitting": "unit splitting",
+    "clipping at 32,878, then Gaussian": CLIPPED,
+}
+# The claims in the tables of docs/study.md, and how they start in the study.
+CLAIM_OF = {
+    "errors of additive noise are lower on cattle than on CBP": "Cattle: errors of additive mechanisms",
+    "because the sums of cattle are larger": "Cattle: the reason is that its sums",
+    "log and polylog with d = 1/(2σ²) have asymptotically the same policy": "Log and polylog with d = 1/(2σ²) and the "
+    "same a achieve",
+    "the cattle data have 35,556 values": "The cattle data have",
+    "the printed parameters follow from the stated rule": "The printed parameters",
+    "on CBP, slowly scaling additive noise has the higher loss CDF except near 0": "CBP: generalized Gaussian and",
+    "on CBP, the identity is ahead up to losses of 50 (PAYANN) and 30 (PAYQTR1)": "CBP: the identity has",
+    "on cattle, the slowest policies catch up in the end": "Cattle: polylog and log catch up",
+    "on CBP, all additive mechanisms have comparable errors": "CBP: all additive mechanisms",
+    "on cattle, generalized Gaussian noise follows the polylog closely": "Cattle: the polylog mostly",
+    "on cattle, the errors of additive noise are almost all below 10 %": "Cattle: in each quintile almost",
+    "the region where transformations are better is large for cattle": "That is a large space",
+    "on sparse data transformations could be better": "On very sparse data",
+    "the two examples with standard deviations of 1,000": "Transformations with a standard deviation of 1,000",
+    "additive noise is unbiased": "Additive mechanisms are unbiased",
+    "a variance can be estimated by inserting the published value": "Users can estimate the variance",
+    "the threshold of log against polylog": "Log and polylog with d = 1/(2σ²) and the same a: the log has",
+}
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("parts"))
+    plans = [plan_experiments(one, REPETITIONS, LOSSES.get(one.name, ())) for one in paper_attributes()]
+    return {plan.attribute.name: carry_out(plan, store, lambda draws: None) for plan in plans}
+
+
+@pytest.fixture(scope="module")
+def measured(subjects):
+    """What was measured for each claim, by the claim's words."""
+    return {claim.text: finding for claim, finding in check_claims(list(subjects.values()))}
+
+
+def percent(x):
+    """Write a measured error: its first two digits are known, the third changes with the random numbers."""
+    return f"{figure(float(f'{100 * x:.2g}'))} %"
+
+
+def row(words, errors, bias, loss=None):
+    shown = "0" if bias == 0 else bias if isinstance(bias, str) else f"{figure(100 * bias)} %"
+    return f"| {words} | {' | '.join(map(percent, errors))} | {shown} | " + (
+        "|" if loss is None else f"{figure(loss)} |"
+    )
+
+
+def rows(gains, names, first):
+    """Return the rows of a table of errors by size of cell, from a class of cells on."""
+    start = [one.words for one in gains.classes].index(first)
+    found = {one.name: one for one in gains.contenders}
+    for words, name in names.items():
+        yield row(words, gains.medians[name][start:], found[name].total_bias, found[name].median_loss)
+    words = (
+        "the same, best threshold for each column"
+        if names is README_ROWS
+        else "clipping, best threshold for each column"
+    )
+    yield row(words, gains.clipped_by_size[start:], "not one release")
+
+
+def test_the_readme(subjects, capsys):
+    payroll = subjects["PAYANN"]
+    ten, fifty = payroll.gains
+    records, cells = len(payroll.attribute.values), len(payroll.attribute.sums)
+    smaller = sum(one.cells for one in fifty.classes if one.low < 1000)
+    runpy.run_path(str(ROOT / "examples/compare_mechanisms.py"), run_name="__main__")
+    printed = {line.rstrip() for line in capsys.readouterr().out.splitlines()}
+    text = path_of("README.md").read_text(encoding="utf-8")
+    block = next(BLOCK.finditer(text))["text"]
+    assert set(block.splitlines()) <= printed
+    tight = path_of("tight.md").read_text(encoding="utf-8")
+    gains = [one for one in re.findall(r"[\d.]+ → [\d.]+ \([\d.]+\)", text) if one in tight]
+    assert len(gains) == 40
+    noises = re.findall(r"\| ((?:polylog|arsinh-normal), charged .*) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", text)
+    assert len(noises) == 3
+    for name, *figures in noises:
+        assert re.search(name.partition(",")[0] + ".* " + r"\s+".join(map(re.escape, figures)), tight)
+    noise = ss.GeneralizedGaussian(sigma=1, p=0.5)
+    computed = [
+        *block.splitlines(),
+        *gains,
+        *(f"| {' | '.join(one)} |" for one in noises),
+        *rows(fifty, README_ROWS, "1,000 to 10,000"),
+        f"the largest establishment (payroll {payroll.attribute.largest:,.0f}) lose 50 under every method",
+        f"on {records:,} simulated establishments in {cells:,} cells. {smaller} cells are smaller",
+        f"a total that is {-100 * clipping(ten).total_bias:.0f} % too small",
+        f"It simulates {records:,} establishments and publishes employment and payroll for {cells:,} cells",
+        f"(±0.963 σ) covers {100 * (2 * noise.noise.cdf(0.963) - 1):.0f} %, and the correct one is "
+        f"±{noise.prediction_interval(0)[1]:.3f} σ",
+        f"31425 {ss.ExponentialPolylog.calibrate(std=500).policy(31_000):.2f}",
+    ]
+    given = (
+        "Python 3.11",
+        "AES-256",
+        "at 60 to 160 ns per value",  # make bench
+        # The noise of the example is secret.
+        "0 IA 3968 500.0 3539 4397",
+        "1 NV -82 500.0 -511 347",
+        "2 TX 30996 500.0 30567 31425",
+    )
+    assert unaccounted("README.md", computed, given) == []
+    # At a loss of 10, clipping is ahead below 100,000, and the polylog above a million.
+    ahead = [clipped < matched for clipped, matched in zip(ten.medians[CLIPPED], ten.medians[MATCHED], strict=True)]
+    assert ahead[:4] == [True] * 4
+    assert not ahead[-1]
+
+
+def test_the_page_of_the_study(subjects, measured):
+    payroll, cattle = subjects["PAYANN"], subjects["Cattle"]
+    verdicts = Counter(finding.verdict for finding in measured.values())
+    ten, fifty = payroll.gains
+    first = [one.words for one in ten.classes].index("1,000 to 10,000")
+    errors = {name: list(map(percent, ten.medians[name][first:])) for name in (MATCHED, CLIPPED)}
+    ten_clipped, fifty_clipped = (
+        next(one for one in gains.contenders if one.name == CLIPPED) for gains in (ten, fifty)
+    )
+    losses = {one.name: one.median_loss for one in fifty.contenders}
+    ratio = fifty.medians[POWER][first:] / fifty.medians[MATCHED][first:]
+    assert ((ratio > 6.5) & (ratio < 7.5)).all()  # "a seventh"
+    assert losses[MATCHED] == pytest.approx(losses[POWER], rel=0.1)  # "about as much"
+    (herds,) = cattle.gains
+    typical = [one.words for one in herds.classes].index("1 million to 10 million")
+    computed = [
+        f"Of {len(CLAIMS)} claims, {verdicts['holds']} hold, {verdicts['holds in part']} hold in part, "
+        f"{verdicts['does not hold']} do not hold, and {verdicts['not measured']} are judgements",
+        *rows(fifty, STUDY_ROWS, "100 to 1,000"),
+        f"Here the largest establishment (payroll {payroll.attribute.largest:,.0f}) loses 50",
+        f"the median record loses {figure(losses[POLYLOG])}. With the matched scale it loses {losses[MATCHED]:.2g}",
+        f"under the paper's polylog ({payroll.losses[POLYLOG].largest:.0f})",
+        f"the matched polylog is off by {', '.join(errors[MATCHED][:-1])} and {errors[MATCHED][-1]} in cells from",
+        f"Clipping at {threshold(ten_clipped, 10)} is off by {', '.join(errors[CLIPPED][:-1])} and "
+        f"{errors[CLIPPED][-1]}, with a total that is {-100 * ten_clipped.total_bias:.1f} % too small",
+        f"clipping at {threshold(fifty_clipped, 50)}, then Gaussian",
+        f"even Gaussian noise is off by only {100 * fifty.medians[GAUSS][-1]:.0f} %",
+        f"the largest record is {cattle.attribute.largest / cattle.attribute.median:.0f} times the median",
+        f"Gaussian noise at a loss of 50 is off by {100 * herds.medians[GAUSS][typical]:.0f} % in a typical state, and "
+        f"clipping by {100 * herds.medians[CLIPPED][typical]:.0f} %",
+        f"{len(payroll.attribute.values):,} | {len(payroll.attribute.sums):,} (county × NAICS3)",
+        f"{len(cattle.attribute.values):,} | {len(cattle.attribute.sums):,} (states)",
+    ]
+    text = path_of("study.md").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if re.match(r"\| (6\.\d|A\.)", line):
+            check_measured(line, measured)
+            computed.append(line)
+    real = text.partition("## On real data")[2]  # facts about other data, with their source
+    limits = ["about is within 15 %"]  # that verdicts use
+    given = [part for part in re.split(r"\n\n|\n(?=- )", BLOCK.sub("", real)) if part.strip()]
+    assert unaccounted("study.md", computed, limits + given) == []
+
+
+def check_measured(line, measured):
+    """Check that every number in the last column was measured for the claim, up to rounding."""
+    claim, words = line.split(" | ")[1:3]
+    start = CLAIM_OF[claim]
+    found = " ".join(text + finding.measured for text, finding in measured.items() if text.startswith(start))
+    assert found, start
+    known = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", found)]
+    for number in re.findall(r"(?<![\wE])\d[\d,]*(?:\.\d+)?", re.sub(r"\(E.*?\)|p = 1|d ≤ 2|1/\(2d\)|10⁶", "", words)):
+        places = len(number.partition(".")[2])
+        assert any(round(one, places) == float(number.replace(",", "")) for one in known), (claim, number, found)
+
+
+def clipping(gains):
+    return next(one for one in gains.contenders if one.name == CLIPPED)
+
+
+def threshold(contender, loss):
+    """Return the threshold of clipping, at which its Gaussian noise has this loss."""
+    return figure(contender.mechanism.sigma * (2 * loss) ** 0.5)
+
+
+def test_the_errata_that_the_study_judges(subjects):
+    """E26: how far Gaussian noise is ahead, and from which loss on the fourth root is."""
+    shares = []
+    for name in ("EMP", "PAYQTR1", "PAYANN"):
+        losses = subjects[name].losses
+        shares.append(round(100 * losses[GAUSS].share_at(last_ahead(losses[GAUSS], losses[POLYLOG]))))
+    losses = subjects["PAYQTR1"].losses
+    text = one_line(path_of("paper.md").read_text(encoding="utf-8"))
+    assert f"ahead for {min(shares)} to {max(shares)} % of the records" in text
+    assert f"from a loss of {figure(last_ahead(losses[GAUSS], losses[FOURTH]))} on" in text
