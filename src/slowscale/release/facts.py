@@ -34,8 +34,8 @@ class _Facts(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
     def with_(self, **changes: Any) -> Any:
-        """Return a copy of the facts with other values."""
-        return self.model_copy(update=changes)
+        """Return a copy of the facts with other values, which are checked."""
+        return type(self)(**{**dict(iter(self)), **changes})  # a field `keys` would mislead dict(self)
 
 
 class LedgerHead(_Facts):
