@@ -7,7 +7,7 @@ interface; `storage` reads and writes the file, and `entries` defines its conten
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from slowscale.accounting.account import Account, check_caps
 from slowscale.accounting.charge import Charge, Functions
@@ -18,6 +18,14 @@ from slowscale.accounting.storage import LedgerFile
 from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError
 from slowscale.core.markup import terminal_text
 from slowscale.policy import Policy
+
+
+@runtime_checkable
+class Described(Protocol):
+    """Facts with a form that JSON can hold, such as the `facts.ledger` of a release."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as a dictionary."""
 
 
 class Ledger:
@@ -176,7 +184,7 @@ class Ledger:
         # A name or a reason with a line break must not look like another line.
         return "\n".join([*first, str(spent), *(terminal_text(line, "") for line in lines)])
 
-    def verify(self, head: Any = None) -> list[str]:
+    def verify(self, head: Mapping[str, Any] | Described | None = None) -> list[str]:
         """Return the problems of the file: an empty list if there are none.
 
         Parameters
@@ -184,7 +192,7 @@ class Ledger:
         head
             An earlier `head`, or the `facts.ledger` of a release. It must still be in the chain.
         """
-        head = head.to_dict() if hasattr(head, "to_dict") else head
+        head = head.to_dict() if isinstance(head, Described) else head
         if head is not None and not (isinstance(head, Mapping) and {"entry", "hash"} <= set(head)):
             raise ParameterTypeError(f'head must be a mapping with "entry" and "hash", got {head!r:.60}')
         return self._file.verify(head)

@@ -258,7 +258,7 @@ class BoundSums:
         drawn = replace(self, sums=replace(self.sums, keys=None)).draw(name, sums, whole, KnownBits())
         if self.keys is None:
             return drawn
-        numbers = drawn.table.take(pa.array(np.zeros(len(self.keys), np.int64)))
+        numbers = drawn.table.take(to_arrow(np.zeros(len(self.keys), np.int64)))
         columns = {key: self.keys.table[key] for key in self.keys.columns}
         table = pa.table(columns | {column: numbers[column] for column in numbers.column_names})
         return replace(drawn, table=table)

@@ -6,7 +6,7 @@ units.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -102,7 +102,7 @@ def roll_up(
             biases=biases,
         ),
     )
-    rolled = cells.with_facts(facts, name, table=pa.table(columns), _added=(cells, margin))
+    rolled = replace(cells.with_facts(facts, name, pa.table(columns)), _added=(cells, margin))
     for ratio, one in cells.facts.ratios.items():
         rolled = rolled.ratio(one.numerator, one.denominator, ratio, one.level, one.interval)
     return rolled

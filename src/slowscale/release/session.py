@@ -48,7 +48,17 @@ from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.records import Records
 from slowscale.release.release import Release
 from slowscale.release.repeating import ANOTHER, check_repeated, request_of
-from slowscale.release.request import ONLY, Quantiles, Request, Sums, SumsOptions, Table, as_request, checked_options
+from slowscale.release.request import (
+    ONLY,
+    Quantiles,
+    Request,
+    Sums,
+    SumsOptions,
+    Table,
+    TableOptions,
+    as_request,
+    checked_options,
+)
 from slowscale.sampling import BitSource, are_secret
 
 # How a user can change a cap that is not a ledger's.
@@ -191,30 +201,47 @@ class Session:
         columns: Mapping[str, Mechanism],
         keys: Keys | None = None,
         *,
+        count: Mechanism | None = None,
+        means: str | None = None,
         level: float = 0.95,
         partition: str | None = None,
         **options: Unpack[SumsOptions],
     ) -> Release:
-        """Release the sums of columns, by public key or in total: one table, `ss.Sums(columns, keys, **options)`.
+        """Release the sums of columns, by public key or in total: one table, `ss.Sums(columns, keys, …)`.
 
         Parameters
         ----------
-        columns, keys, options
-            As for `ss.Sums`: `count`, `unit`, `where`, `derive`, `nulls`, `negatives`, `nonnegative`.
+        columns, keys, count, means, options
+            As for `ss.Sums`. The options are `unit`, `where`, `derive`, `nulls`, `negatives` and `nonnegative`.
         level, partition
             As for `ss.Request`.
         """
-        table = Sums(columns, keys, **checked_options(Sums, options))
+        table = Sums(columns, keys, count=count, means=means, **checked_options(Sums, options))
         return self.release(Request({ONLY: table}, level=level, partition=partition))
 
-    def count(self, keys: Keys | None = None, *, mechanism: Mechanism, **options: Any) -> Release:
-        """Release the number of records, by public key or in total; see `sum` for the options.
+    def count(
+        self,
+        keys: Keys | None = None,
+        *,
+        mechanism: Mechanism,
+        level: float = 0.95,
+        partition: str | None = None,
+        **options: Unpack[SumsOptions],
+    ) -> Release:
+        """Release the number of records, by public key or in total.
 
         Every record counts as 1, so its loss is the mechanism's policy at 1, whatever its values are.
+
+        Parameters
+        ----------
+        keys, level, partition, options
+            As for `sum`.
+        mechanism
+            The mechanism for the number of records.
         """
         if not isinstance(mechanism, Mechanism):
             raise ParameterTypeError(f"mechanism must be one such as ss.Gaussian(sigma=10), got {mechanism!r:.60}")
-        return self.sum({}, keys, count=mechanism, **options)
+        return self.sum({}, keys, count=mechanism, level=level, partition=partition, **options)
 
     def mean(
         self,
@@ -223,13 +250,20 @@ class Session:
         *,
         count: Mechanism,
         means: str = "box",
-        **options: Any,
+        level: float = 0.95,
+        partition: str | None = None,
+        **options: Unpack[SumsOptions],
     ) -> Release:
-        """Release sums and counts, and the means as their ratios `x_mean`; see `sum` for the options.
+        """Release sums and counts, and the means as their ratios `x_mean`.
 
-        `means` is the kind of interval: see `ReleasedSums.ratio`.
+        Parameters
+        ----------
+        columns, keys, count, level, partition, options
+            As for `sum`.
+        means
+            The kind of interval for the means: see `ReleasedSums.ratio`.
         """
-        return self.sum(columns, keys, count=count, means=means, **options)
+        return self.sum(columns, keys, count=count, means=means, level=level, partition=partition, **options)
 
     def quantiles(
         self,
@@ -237,8 +271,9 @@ class Session:
         at: Sequence[Scalar] = (0.1, 0.5, 0.9),
         *,
         loss: float,
+        grid: Sequence[Scalar] | None = None,
         level: float = 0.95,
-        **options: Any,
+        **options: Unpack[TableOptions],
     ) -> ReleasedQuantiles:
         """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
 
@@ -249,8 +284,8 @@ class Session:
 
         Parameters
         ----------
-        column, at, loss, options
-            As for `ss.Quantiles`: `grid`, `where`, `derive`, `nulls`.
+        column, at, loss, grid, options
+            As for `ss.Quantiles`. The options are `where`, `derive` and `nulls`.
         level
             The probability with which `rank_error` holds.
 
@@ -269,7 +304,7 @@ class Session:
         >>> list(found), found["p50"] in found.about.grid
         (['p50', 'p90'], True)
         """
-        table = Quantiles(column, at, loss=loss, **checked_options(Quantiles, options))
+        table = Quantiles(column, at, loss=loss, grid=grid, **checked_options(Quantiles, options))
         found: ReleasedQuantiles = self.release(Request({"quantiles": table}, level=level))["quantiles"]
         return found
 

@@ -302,10 +302,10 @@ class ReleasedSums(ReleasedTable):
         )
         return self.with_facts(self.facts.with_(ratios={**self.facts.ratios, name: facts}), table=table)
 
-    def with_facts(self, facts: TableFacts, name: str = "", **changes: Any) -> "ReleasedSums":
-        """Return the table with other facts and, if given, under another name and with other attributes."""
-        name = name or self.name
-        return replace(self, name=name, whole=self.whole.with_(tables={**self.whole.tables, name: facts}), **changes)
+    def with_facts(self, facts: TableFacts, name: str | None = None, table: pa.Table | None = None) -> "ReleasedSums":
+        """Return the table with other facts and, if given, under another name and with other numbers."""
+        name, table = self.name if name is None else name, self.table if table is None else table
+        return replace(self, name=name, table=table, whole=self.whole.with_(tables={**self.whole.tables, name: facts}))
 
     def rollup(
         self, by: str | Sequence[str] = (), *, hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None
