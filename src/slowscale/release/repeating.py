@@ -35,23 +35,27 @@ COLUMN_DIFFERENCES = {
 }
 
 
+def check_complete(release: Release) -> None:
+    """Raise unless a release has all of its drawn tables: a file or a roll-up of it may have some of them only."""
+    missing = [name for name in release.facts.drawn if name not in release]
+    if missing:
+        raise ParameterError(
+            f"release must have all drawn tables, but {', '.join(missing)} is not in it; read the folder with all of "
+            "them, or use the release that a roll-up was made from"
+        )
+
+
 def request_of(release: Release, dataset: str | None, protect: str | None) -> Request:
     """Return the request for the drawn tables that a release came from, made from its public facts.
 
     Parameters
     ----------
     release
-        The release, which may have been read from a file.
+        The release with all drawn tables, which may have been read from a file.
     dataset, protect
         The name of the data set and the column of protected entities, which must be those of the release.
     """
     facts = release.facts
-    missing = [name for name in facts.drawn if name not in release]
-    if missing:
-        raise ParameterError(
-            f"release must have all drawn tables, but {', '.join(missing)} is not in it; read the folder with all of "
-            "them, or use the release that a roll-up was made from"
-        )
     for argument, here, there in (("dataset", dataset, facts.dataset), ("protect", protect, facts.protect)):
         if here != there:
             raise ParameterError(

@@ -47,7 +47,7 @@ from slowscale.release.preview import Preview, preview_of
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.records import Records
 from slowscale.release.release import Release
-from slowscale.release.repeating import ANOTHER, check_repeated, request_of
+from slowscale.release.repeating import ANOTHER, check_complete, check_repeated, request_of
 from slowscale.release.request import (
     ONLY,
     Quantiles,
@@ -432,6 +432,7 @@ class Session:
         """Return the request of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
             raise ParameterError("release must be one that this session made, or one read with ss.read_release")
+        check_complete(release)
         if release.facts.id in self._known:
             bound = self._known[release.facts.id][0]
         else:
