@@ -95,7 +95,10 @@ def change_table(*path):
         (change_table("columns", "x", "negatives", "zero"), "column 'x' was released with negatives=\"zero\""),
         (change_table("columns", "x", "at_least", 0), "column 'x' has true sums of at least 0"),
         (change_table("columns", "x", "unit", "3"), "column 'x' has another type"),
-        (change_table("columns", "count", "on_grid", False), "column 'count' is a count, which is always a multiple of its"),
+        (
+            change_table("columns", "count", "on_grid", False),
+            "column 'count' is a count, which is always a multiple of",
+        ),
         (change("accounting", "loose"), "accounting must be \"closed\".*got 'loose'"),
         (change("accounting", "tight"), "its policy is not that of its mechanisms"),
         (change("policy", 3, {"filtered": False}), '"filtered" must be true where it is written, got False'),
@@ -114,10 +117,8 @@ def test_changed_facts(tmp_path, changed, words):
 
 @pytest.mark.parametrize("unit", ["1x", "0", "1/0", "-1", "", None, 1])
 def test_a_changed_unit(tmp_path, unit):
-    with pytest.raises(
-        ss.EngineError,
-        match=r"is damaged: tables\.table\.columns\.x\.unit: .*(must be a number > 0, as text|should be a valid string)",
-    ):
+    wrong = r"must be a number > 0, as text|should be a valid string"
+    with pytest.raises(ss.EngineError, match=rf"is damaged: tables\.table\.columns\.x\.unit: .*({wrong})"):
         read_back(tmp_path, change_table("columns", "x", "unit", unit))
 
 
