@@ -97,7 +97,7 @@ def change_table(*path):
         (change_table("columns", "x", "unit", "3"), "column 'x' has another type"),
         (
             change_table("columns", "count", "on_grid", False),
-            "column 'count' is a count, which is always a multiple of",
+            "'count' is a count, which is always a multiple of its",
         ),
         (change("accounting", "loose"), "accounting must be \"closed\".*got 'loose'"),
         (change("accounting", "tight"), "its policy is not that of its mechanisms"),
