@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import ibis
 import pyarrow as pa
@@ -113,6 +114,38 @@ def test_changed_facts(tmp_path, changed, words):
     }
     with pytest.raises(ss.ParameterError, match=words):
         ss.Session(RECORDS).losses(read_back(tmp_path, changed, where="x < 1000", **given))
+
+
+QUANTILES = ("tables", "sizes", "quantiles")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (lambda facts: None, None),
+        (change(*QUANTILES, "rates", [0.1, 0.1]), "its quantiles are not those that were requested"),
+        (change(*QUANTILES, "loss", 0.2), "its quantiles are not those"),
+        (change("policy", 0, "policy", "loss", 0.01), "its policy is not that of its mechanisms"),
+    ],
+)
+@pytest.mark.parametrize("at", [(0.1, 0.5), (Fraction(1, 3), Fraction(2, 3))])
+def test_changed_facts_of_quantiles(tmp_path, changed, words, at):
+    """The shares are written as floats: rates that follow from the exact ones may differ in the last digit."""
+    session = ss.Session(RECORDS, bits=Recorded(1))
+    sizes = ss.Quantiles("x", at, loss=0.1)
+    session.release(ss.Request({"sizes": sizes}, level=0.9)).to_csv(tmp_path / "sizes.csv")
+    beside = tmp_path / "sizes.csv.json"
+    facts = json.loads(beside.read_text())
+    changed(facts)
+    beside.write_text(json.dumps(facts))
+    read = ss.read_release(tmp_path / "sizes.csv")
+    if words is None:
+        assert ss.Session(RECORDS).errors(read) == {}
+        with pytest.raises(ss.ParameterError, match="by quantiles every record loses the same"):
+            ss.Session(RECORDS).losses(read)
+    else:
+        with pytest.raises(ss.ParameterError, match=words):
+            ss.Session(RECORDS).errors(read)
 
 
 @pytest.mark.parametrize("unit", ["1x", "0", "1/0", "-1", "", None, 1])
