@@ -343,7 +343,7 @@ class BoundQuantiles:
 
     def draw(self, name: str, read: tuple[list[int], int], whole: Facts, bits: BitSource | None) -> ReleasedQuantiles:
         """Draw the quantiles. Everything in the result is public."""
-        return ReleasedQuantiles(name, self.ranks.draw(*read, bits), whole)
+        return ReleasedQuantiles(name, self.ranks.draw(*read, bits), whole, self.policy, self.pure_policy)
 
     def outline(self, name: str, whole: Facts) -> ReleasedQuantiles:
         """Return quantiles of no records: they show that quantiles can be drawn."""

@@ -109,10 +109,10 @@ def _read_table(source: Path) -> ReleasedTable:
         _check_table(table, described)
     except ParameterError as error:
         raise _damaged(source, error) from None
-    if described.quantiles is not None:
-        return ReleasedQuantiles(whole.table, table, whole)
     cells = described if described.policy is not None else whole
     policy, pure = _policies(source, cells.policy, cells.pure_policy)
+    if described.quantiles is not None:
+        return ReleasedQuantiles(whole.table, table, whole, policy, pure)
     return ReleasedSums(whole.table, table, whole, policy, pure, _read_mechanisms(described))
 
 
