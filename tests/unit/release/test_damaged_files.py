@@ -178,6 +178,17 @@ def test_facts_that_lost_an_entry_say_which(releases, tmp_path):
             ss.read_release(path)
 
 
+@pytest.mark.parametrize("change", [{"rates": []}, {"rates": [0]}, {"rates": [-1]}, {"grid": [5]}, {"at": [0.1, 0.5]}])
+def test_facts_of_quantiles_fit_together(releases, change):
+    """Their error of rank is computed from these numbers: a division by zero, or of nothing, was possible."""
+    facts = releases[3].facts.to_dict()
+    facts["tables"]["sizes"]["quantiles"] |= change
+    with pytest.raises(
+        ss.ParameterError, match=r"^tables\.sizes\.quantiles: .*a rate > 0 for each quantile, and a grid"
+    ):
+        Facts.from_dict(facts)
+
+
 def rewritten(path, entries):
     """Write entries into a ledger with a valid chain of hashes."""
     before = FIRST_HASH
