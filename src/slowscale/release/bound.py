@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
-import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from slowscale.core.parameters import lazy
 from slowscale.data import progress, rowwise
 from slowscale.data.keys import Keys
 from slowscale.data.ranks import check_comparable, records_below
+from slowscale.data.records import EngineTable, Records
 from slowscale.data.rowwise import Described
 from slowscale.data.sums import Column, ExactSums, Sum, check_labels, counted, exact_sums
 from slowscale.mechanisms import Mechanism, TransformationMechanism
@@ -47,7 +47,6 @@ from slowscale.release.facts import (
 )
 from slowscale.release.numbers import number_column
 from slowscale.release.quantiles import Ranks, ReleasedQuantiles
-from slowscale.release.records import Records
 from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
 from slowscale.release.rollup import biased_sums, roll_up
@@ -96,7 +95,7 @@ class BoundSums:
 
     sums: Sums
     records: Records
-    table: ir.Table
+    table: EngineTable
     columns: dict[str, Column]
     expressions: Described
     level: float
@@ -270,7 +269,7 @@ class BoundQuantiles:
 
     ranks: Ranks
     records: Records
-    table: ir.Table
+    table: EngineTable
     column: Column
     expressions: Described
     level: float

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Unpack
 
-import ibis.expr.types as ir
-
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
@@ -27,6 +25,7 @@ from slowscale.core.typing import DataLike, Scalar
 from slowscale.data.engines import engine_of
 from slowscale.data.keys import Keys
 from slowscale.data.losses import Losses, TableOfSet, record_losses, set_losses
+from slowscale.data.records import EngineTable, Records
 from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
@@ -45,7 +44,6 @@ from slowscale.release.facts import LedgerHead
 from slowscale.release.inspection import Inspection, SizeClass, errors_by_size, inspected
 from slowscale.release.preview import Preview, preview_of
 from slowscale.release.quantiles import ReleasedQuantiles
-from slowscale.release.records import Records
 from slowscale.release.release import Release
 from slowscale.release.repeating import ANOTHER, check_complete, check_repeated, request_of
 from slowscale.release.request import (
@@ -116,7 +114,7 @@ class Session:
     352.1
     """
 
-    table: ir.Table
+    table: EngineTable
     _accountant: Accountant
 
     def __init__(

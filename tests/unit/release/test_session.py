@@ -21,7 +21,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.data.conversion import Source
-from slowscale.release.records import Records
+from slowscale.data.records import Records
 
 RECORDS = pd.DataFrame(
     {
