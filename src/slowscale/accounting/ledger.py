@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from slowscale.accounting.account import Account, check_caps
-from slowscale.accounting.charge import Charge, Functions
+from slowscale.accounting.charge import Charge
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, serialized
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.spent import Spent
@@ -39,8 +39,6 @@ class Ledger:
     caps
         The most that a record may ever lose, by column: {"payann": policy, "*": policy}. "*" stands for every column
         that is not named, and "count" for the number of records. Caps are fixed when the ledger is created.
-    functions
-        User-given transformations by name, if charged policies use any.
     dataset
         The name of the data set that the ledger belongs to, such as "cbp-2024". It is stored when the ledger is
         created, and sessions on the ledger must give the same name; only blanks around it are ignored.
@@ -58,7 +56,6 @@ class Ledger:
         self,
         path: str | os.PathLike[str],
         caps: Mapping[str, Policy] | None = None,
-        functions: Functions | None = None,
         *,
         dataset: str | None = None,
     ) -> None:
@@ -66,7 +63,7 @@ class Ledger:
             raise ParameterTypeError(f"ledger must be the path of a file, got {type(path).__name__}")
         wanted = check_caps(caps)
         name = dataset_name(dataset)
-        self._file = LedgerFile(path, functions)
+        self._file = LedgerFile(path)
         self._file.open(wanted, name)
         if self._file.broken is not None:
             return
@@ -82,7 +79,7 @@ class Ledger:
         return self._file.path
 
     def __reduce__(self) -> Any:
-        return Ledger, (str(self.path), None, self._file.functions)
+        return Ledger, (str(self.path),)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
@@ -202,8 +199,8 @@ class Ledger:
     def charge(self, charge: Charge) -> dict[str, Any]:
         """Record a release before its noise is drawn, or raise and write nothing.
 
-        The facts of the charge are written. The policy that is read back from them must equal the policy of the charge,
-        including its functions.
+        The facts of the charge are written. The policy that is read back from them must equal the policy of the
+        charge.
 
         Returns
         -------
@@ -223,13 +220,10 @@ class Ledger:
             raise ParameterTypeError(
                 f"charge must be a Charge, for instance Charge.from_facts(facts), got {type(charge).__name__}"
             )
-        entry = serialized(Charged(charge=charge), self._file.functions)
+        entry = serialized(Charged(charge=charge))
         assert isinstance(entry, Charged)
         if entry.charge.policy != charge.policy:
-            raise ParameterError(
-                "the policy has a function that differs from the one that the ledger knows by the same name; pass the "
-                "same function to the ledger with functions="
-            )
+            raise ParameterError("facts['policy'] must describe the policy of the charge, but it describes another one")
         return entry
 
     def ready(self) -> None:
@@ -261,7 +255,7 @@ class Ledger:
         if not isinstance(error, BaseException):
             raise ParameterTypeError(f"error must be an exception, got {type(error).__name__}")
         entry = Attempted(asked=asked, error=type(error).__name__, message=str(error))
-        return self._file.append(serialized(entry, self._file.functions))
+        return self._file.append(serialized(entry))
 
     def set_cap(self, column: str, cap: Policy, reason: str) -> None:
         """Replace the cap of a column. The change is permanent and stays in the history.
@@ -291,7 +285,7 @@ class Ledger:
                 "added only when a ledger is created"
             )
         entry = CapRaised(column=column if column in found else found[0], cap=cap, reason=reason)
-        self._file.append(serialized(entry, self._file.functions))
+        self._file.append(serialized(entry))
 
 
 def dataset_name(dataset: Any) -> str | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,13 +67,6 @@ def _policies(path: Path, policy: object, pure: object) -> tuple[RecordPolicy, R
         raise _damaged(path, f"its policy cannot be read ({type(error).__name__})") from error
 
 
-def _names_function(description: object) -> bool:
-    """Whether the description of a policy names a user-given function, which files do not hold."""
-    if isinstance(description, Mapping):
-        return "f" in description or any(map(_names_function, description.values()))
-    return isinstance(description, list | tuple) and any(map(_names_function, description))
-
-
 def _damaged(path: Path, problem: object) -> EngineError:
     return EngineError(f"{path} is damaged: {problem}. Use a copy of the files as they were released")
 
@@ -103,7 +95,7 @@ def _read_table(source: Path) -> ReleasedTable:
         whole = Facts.from_dict(facts)
         if whole.table not in whole.tables:
             raise ParameterError(f"table: it must be one of {', '.join(whole.tables)}")
-        if whole.policy is None or _names_function(whole.policy):
+        if whole.policy is None:
             raise EngineError(f"{source} was released with a user-given function, which cannot be read back")
         described = whole.tables[whole.table]
         _check_table(table, described)

@@ -273,7 +273,7 @@ def test_a_function_as_estimator_can_be_saved_but_not_read_back(session, tmp_pat
     mechanism = ss.Transformation(_root, _square, sigma=1, a=0, estimator=_square)
     release = session.sum({"cattle": mechanism}, keys=KEYS)
     assert release.facts.columns["cattle"].estimator == "a user-given function"
-    assert json.loads(json.dumps(release.facts.to_dict()))["policy"] == release.policy.to_dict()
+    assert "policy" not in json.loads(json.dumps(release.facts.to_dict()))
     for write, name in ((release.to_parquet, "out.parquet"), (release.to_csv, "out.csv")):
         with pytest.raises(ss.EngineError, match="was released with a user-given function, which cannot be read back"):
             ss.read_release(write(tmp_path / name))
