@@ -1,6 +1,6 @@
 """Write the tight curves of usual shapes, which are part of the package: `python -m slowscale.noise.usual_curves`.
 
-Run it whenever the computation changes, and write the digest that it prints into `stored_curves`. It takes a minute.
+Run it whenever the computation changes, and write the digest that it prints into `stored_curves`. It takes ten seconds.
 """
 
 import hashlib

@@ -81,7 +81,7 @@ def test_charges_by_other_curves_are_added_not_merged(path):
 
 @pytest.mark.parametrize(("count", "share", "fits"), [(2, 0.0, True), (2, 0.003, False), (3, 0.003, True)])
 def test_a_cap_is_compared_with_what_was_charged(tmp_path, count, share, fits):
-    """Under a cap of two charges there is no room for one by this curve and one by a higher curve; of three, there is."""
+    """A cap of two charges has no room for one by this curve and one by a higher curve; a cap of three has."""
     with ss.Ledger(tmp_path / "census.ledger", {"emp": count * NOW}) as ledger:
         ledger.charge(charge(NOW))
         if fits:
