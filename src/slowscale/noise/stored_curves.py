@@ -122,14 +122,9 @@ def closed_bound(noise: SymmetricNoise, influence: Array) -> Array:
 
 def compute_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
     """Return a new curve; a progress bar is shown."""
-    done = 0.0
-
-    def advance(share: float) -> None:
-        nonlocal done
-        done = share
-
-    with progress_bar("computing the tight policy (once for these parameters)", lambda: done):
-        return build_curve(noise, lambda influence: closed_bound(noise, influence), precision, advance)
+    done = [0.0]
+    with progress_bar("computing the tight policy (once for these parameters)", lambda: done[-1]):
+        return build_curve(noise, lambda influence: closed_bound(noise, influence), precision, done.append)
 
 
 def cache_folder() -> Path:

@@ -40,8 +40,6 @@ TOGETHER = 0.1
 # The decimals of the knots, so that files are short and exact. Losses are rounded up.
 DECIMALS = 5
 MOST_KNOTS = 2000
-# How far beyond ln LAST_INFLUENCE a curve goes, so that rounding does not cut it off.
-LAST_MARGIN = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +149,7 @@ def build_curve(
     """
     step, bounds = STEP_SHARE * precision, _Bounds(noise, BOUND_SHARE * precision)
     logs, upper, slope = _by_group_privacy(bounds, precision)
-    first, last = float(logs[0]), math.log(LAST_INFLUENCE) + LAST_MARGIN
+    first, last = float(logs[0]), math.log(1.002 * LAST_INFLUENCE)  # so that rounding does not cut off the end
     size, ended = 1, False
     while logs[-2:][0] < last and not ended:  # the last node is only the bound for the one before
         width = min(max(step / max(slope, 1e-3), SHORTEST_STEP), LONGEST_STEP)
