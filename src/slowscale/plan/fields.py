@@ -1,4 +1,4 @@
-"""The parts that all tables of a plan share: the base class, the types of fields, and how a validator reports a mistake."""
+"""The base class of all tables of a plan, the types of their fields, and how a validator reports a mistake."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

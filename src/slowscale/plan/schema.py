@@ -492,7 +492,7 @@ class Plan(PlanPart):
                 mechanism = part.build()
                 if part.policy == TIGHT != self.release.accounting and mechanism.tight_policy != mechanism.policy:
                     raise mistake_at(
-                        ("tables", name, *((COUNT,) if part is table.count else ("sums", column)), "policy"),
+                        ("tables", name, *((COUNT,) if column == COUNT else ("sums", column)), "policy"),
                         "the target is a loss by the tight policy, but the plan charges the closed form, which is "
                         'larger; write accounting = "tight" under [release], or remove policy',
                     )

@@ -192,9 +192,7 @@ class BoundSums:
             **_described_policies(self.policy, self.pure_policy),
             keys=None
             if keys is None
-            else KeysFacts(
-                columns=dict(keys.kinds), count=len(keys), assumption=keys.assumption, from_data=keys.from_data
-            ),
+            else KeysFacts(columns=dict(keys.kinds), count=len(keys), assumption=keys.assumption, from_data=keys.taken),
             where=self.expressions.where,
             derived=self.expressions.derived,
             columns={name: self.column_facts(name) for name in self.mechanisms},
@@ -276,9 +274,9 @@ class BoundQuantiles:
         """Return quantiles bound to the records, or raise an error that says what is wrong with them."""
         if records.protect is not None:
             raise ParameterError(
-                f"quantiles protect single records, but the session protects each {records.protect}, which may have "
-                "several records: it could move a rank by more than one. Open the session on a table with one row per "
-                f"{records.protect}, without protect="
+                f"quantiles protect single records, but here each {records.protect} is protected, which may have "
+                "several records: it could move a rank by more than one. Take the quantiles from a table with one row "
+                f"per {records.protect}, and protect its records"
             )
         table = _prepared(quantiles, records)
         with located("quantiles"):
