@@ -293,9 +293,7 @@ def dataset_name(dataset: Any) -> str | None:
     if not isinstance(dataset, str):
         raise ParameterTypeError(f'dataset must be text such as "cbp", got {type(dataset).__name__}')
     if not dataset.strip():
-        raise ParameterError(
-            'dataset must be a name such as "cbp", got blank text; leave it out if there is no name'
-        )
+        raise ParameterError('dataset must be a name such as "cbp", got blank text; leave it out if there is no name')
     return dataset.strip()
 
 

@@ -172,7 +172,7 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         where = f"line {line[1]}" if line else "a line"
         raise DataError(
             f"{argument}: {where} of {file} must have as many fields as the header; correct the line, or declare the "
-            'format of the file: csv = {delimiter: …, quote: …}'
+            "format of the file: csv = {delimiter: …, quote: …}"
         ) from None
     except (duckdb.Error, RuntimeError) as error:
         if is_interrupt(error):
@@ -192,7 +192,7 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
             f"{argument}: the first line of {file} must name every column; if the file has no header, give the names: "
-            'csv = {header: [...]}'
+            "csv = {header: [...]}"
         )
     if len({name.casefold() for name in names}) < len(names):
         raise ParameterError(

@@ -264,7 +264,9 @@ def test_a_float_of_more_than_55_bits_is_too_large(engine, sign, unit):
 def test_the_reason_why_floats_cannot_be_counted(engine, values, words, nulls):
     with pytest.raises(ss.DataError) as caught:
         by_record(engine, [0.0, 1.0, *values], pa.float64(), nulls=nulls)
-    assert str(caught.value) == f"column 'x' has {words}; correct these records, or leave them out with a filter (where)"
+    assert (
+        str(caught.value) == f"column 'x' has {words}; correct these records, or leave them out with a filter (where)"
+    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])

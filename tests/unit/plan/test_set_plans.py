@@ -172,7 +172,12 @@ def test_a_plan_with_several_tables(plan_file, tmp_path):
         ("[tables.industries.sums.emp]", "[tables.industries.sums.naics3]", "sums.naics3]", "key column"),
         ('by = ["state"]', 'by = ["region"]', 'by = ["region"]', "names 'region'"),
         ('levels = ["sector"]', 'levels = ["state"]', "", "'state' twice"),
-        ("[tables.nation]", '[tables.p]\nquantiles = "emp"\nloss = 1\n[tables.nation]\nby = ["state"]', "", "a copy of 'states'"),
+        (
+            "[tables.nation]",
+            '[tables.p]\nquantiles = "emp"\nloss = 1\n[tables.nation]\nby = ["state"]',
+            "",
+            "a copy of 'states'",
+        ),
     ],
 )
 def test_mistakes(plan_file, old, new, line, words):
