@@ -718,11 +718,11 @@ def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
     (tmp_path / "d.csv").write_text("emp\n3\n")
     (tmp_path / "plan.toml").write_text(
         '[data]\npath = "d.csv"\n[tables.t.sums.emp]\nmechanism = "exponential-polylog"\nstd = 75\n'
-        '[output]\ncsv = "o.csv"\n'
+        '[output]\nfolder = "o"\n'
     )
     run("release", "plan.toml", "--yes", folder=tmp_path)
     attacker = ss.attacker(ss.ExponentialPolylog.calibrate(std=75), 10)
-    for source in ("plan.toml", "o.csv"):
+    for source in ("plan.toml", "o/t.csv"):
         words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
         assert "This is (ε, 10⁻⁶)-differential privacy with ε = 1.3." in words
         detected, guessed = share(attacker.power(0.05)), share(attacker.posterior(0.5).correct)

@@ -23,6 +23,7 @@ from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
 from slowscale.data import rowwise
 from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
 from slowscale.data.sources import as_arrow, open_source, open_table
+from slowscale.data.types import listed_columns
 
 GIVEN = "The keys were given as public."
 KEYS_SHOWN = 10  # the number of keys that a notebook shows
@@ -374,7 +375,7 @@ def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argu
         raise ParameterError(f"{argument} must name at least one column")
     for name in names:
         if name not in have:
-            raise ParameterError(f"{argument} names {name!r}, which is not a column; the columns are {', '.join(have)}")
+            raise ParameterError(f"{argument} names {name!r}, which is not a column; {listed_columns(have)}")
         if names.count(name) > 1:
             raise ParameterError(f"{argument} must name each column once, got {name!r} twice")
     return names

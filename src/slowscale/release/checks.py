@@ -14,6 +14,7 @@ from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
 from slowscale.data.conversion import Source
+from slowscale.data.types import listed_columns
 from slowscale.policy import Policy
 from slowscale.release.records import Records
 from slowscale.release.request import Request, Sums
@@ -60,7 +61,7 @@ def check_column(argument: str, name: str, table: ir.Table, source: Source) -> N
             "convert it before to text, a date, or numbers of at most 38 digits"
         )
     near = difflib.get_close_matches(name, table.columns, n=1)
-    suggestion = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(table.columns)}"
+    suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
     raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
 
 
