@@ -1,7 +1,6 @@
 """The command as a new user runs it, in an empty folder: a process for each run, and each command as the program."""
 
 import json
-import math
 import os
 import re
 import shutil
@@ -623,15 +622,6 @@ def test_errors_refer_to_the_plan(tmp_path):
     }.items():
         (tmp_path / "d.csv").write_bytes(content)
         assert words in run("release", "plan.toml", "--yes", folder=tmp_path, code=3).stderr
-
-
-def test_a_ledger_with_a_function_needs_python(tmp_path):
-    policy = ss.Transformation(math.log1p, math.expm1, 1, 0, "median").policy
-    ss.Ledger(tmp_path / "f.ledger", {"x": policy}, functions={"math.log1p": math.log1p}).close()
-    for command in ("show", "history", "verify"):
-        error = run("ledger", command, "f.ledger", folder=tmp_path, code=5).stderr
-        assert "the policy uses the function 'math.log1p'" in error
-        assert "In Python, pass the function: ss.Ledger(" in error
 
 
 def test_a_certainty_that_is_not_a_bound(folder):

@@ -33,7 +33,9 @@ ARROW_TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), BOOLEAN: pa.bool_(), DATE: 
 
 
 def label_kind(dtype: Any) -> str | None:
-    """Return the kind of labels that an Arrow or Ibis type holds, or None if it cannot hold labels."""
+    """Return the kind of labels that an Arrow or Ibis type, or a declared one, holds; None if it cannot hold labels."""
+    if isinstance(dtype, str):
+        dtype = dt.dtype(dtype)
     if isinstance(dtype, dt.DataType):
         tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), BOOLEAN: dtype.is_boolean(), DATE: dtype.is_date()}
     else:
