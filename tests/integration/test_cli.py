@@ -512,18 +512,18 @@ def test_quantiles_of_records_that_meet_a_condition(tmp_path):
         '[data]\npath = "d.csv"\ncsv = { delimiter = ";", encoding = "latin-1", decimal = "," }\n'
         'types = { x = "decimal(18, 1)" }\n[ledger]\npath = "l"\n'
     )
-    asked = ["--column", "x", "--loss", 5_000, "--at", 0.5, "--grid", "1,10,1000", "--yes"]
+    asked = ["--column", "x", "--loss", 5_000, "--at", 0.6, "--grid", "1,10,1000", "--yes"]
     form = ["--csv", "delimiter=;", "--csv", "encoding=latin-1"]
     assert "missing values" in run("quantiles", "plan.toml", *asked, folder=tmp_path, code=3).stderr
     for source in (["plan.toml"], ["d.csv", *form]):
         words = run("quantiles", *source, *asked, "--where", "g = 'a'", folder=tmp_path).stdout
-        assert "  p50: 1,000\n" in words
+        assert "  p60: 1,000\n" in words
     words = run("quantiles", "plan.toml", *asked, "--nulls", "zero", "--where", "g <> 'a'", folder=tmp_path).stdout
-    assert "  p50: 0 or below 1, the lowest size\n" in words
+    assert "  p60: 0 or below 1, the lowest size\n" in words
     assert len(ss.Ledger(tmp_path / "l").account.charges) == 2
     plan = tmp_path / "plan.toml"
     plan.write_text(plan.read_text().replace("[ledger]", "where = \"g = 'a'\"\n[ledger]"))
-    assert "  p50: 1,000\n" in run("quantiles", plan, *asked, folder=tmp_path).stdout
+    assert "  p60: 1,000\n" in run("quantiles", plan, *asked, folder=tmp_path).stdout
     refused = run("quantiles", plan, *asked, "--where", "x > 3", folder=tmp_path, code=2).stderr
     assert "--where must not be given with a plan that has a filter in [data]" in refused
     refused = run("quantiles", "d.csv", *asked, "--csv", "semicolon", folder=tmp_path, code=2).stderr

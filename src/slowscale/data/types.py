@@ -166,8 +166,12 @@ def _parquet_type(column: Any) -> dt.DataType | None:
             return _LOGICAL.get(other)
 
 
-def listed_columns(columns: Sequence[str]) -> str:
-    """Return the columns of a table in words. One column with a separator in its name tells of another delimiter."""
-    words = f"the columns are {', '.join(columns)}"
+def delimiter_hint(columns: Sequence[str]) -> str:
+    """Return the remedy for a CSV file that seems to have another delimiter: its only column has one in its name."""
     marks = [mark for mark in (";", "\t", "|") if len(columns) == 1 and mark in columns[0]]
-    return f"{words}; if {marks[0]!r} separates the fields, give csv = {{delimiter: {marks[0]!r}}}" if marks else words
+    return f"; if {marks[0]!r} separates the fields, give csv = {{delimiter: {marks[0]!r}}}" if marks else ""
+
+
+def listed_columns(columns: Sequence[str]) -> str:
+    """Return the columns of a table in words."""
+    return f"the columns are {', '.join(columns)}{delimiter_hint(columns)}"

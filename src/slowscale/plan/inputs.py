@@ -92,24 +92,13 @@ def _check_types(types: dict[str, str]) -> dict[str, str]:
     return types
 
 
-def _check_pairs(pairs: Any) -> Any:
-    """Raise unless a value is a list of pairs of numbers."""
-    wrong = (
-        [pairs]
-        if not isinstance(pairs, list | tuple)
-        else [
-            pair
-            for pair in pairs
-            if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(map(_is_number, pair))
-        ]
-    )
-    if wrong:
-        raise ValueError(f"must be pairs of numbers such as [[100, 0.5], [10000, 5]], got {given_words(wrong[0])}")
-    return pairs
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _check_pairs(pairs: Any) -> list[list[Any]]:
+    """Return pairs of numbers as lists, or raise."""
+    for pair in pairs if isinstance(pairs, list | tuple) else [pairs]:
+        numbers = [type(one) in (int, float) for one in pair] if isinstance(pair, list | tuple) else []
+        if numbers != [True, True]:
+            raise ValueError(f"must be pairs of numbers such as [[100, 0.5], [10000, 5]], got {given_words(pair)}")
+    return [list(pair) for pair in pairs]
 
 
 FilePath = Annotated[str, AfterValidator(check_local)]

@@ -13,7 +13,7 @@ from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
 from slowscale.data.conversion import Source
 from slowscale.data.records import EngineTable, Records
-from slowscale.data.types import listed_columns
+from slowscale.data.types import delimiter_hint, listed_columns
 from slowscale.policy import Policy
 from slowscale.release.request import Request, Sums
 
@@ -58,7 +58,7 @@ def check_column(argument: str, name: str, table: EngineTable, source: Source) -
             f"{argument}: column {name!r} has the type {source.unusable[name]}, which cannot be computed with; "
             "convert it before to text, a date, or numbers of at most 38 digits"
         )
-    near = difflib.get_close_matches(name, table.columns, n=1)
+    near = [] if delimiter_hint(table.columns) else difflib.get_close_matches(name, table.columns, n=1)
     suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
     raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
 
