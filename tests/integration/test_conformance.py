@@ -204,7 +204,7 @@ def test_row_by_row_expressions_mean_the_same(engine, records):
 
 def test_missing_values(engine, records):
     session = ss.Session(records, bits=Recorded(2))
-    with pytest.raises(DataError, match=r"column 'gap' has missing values .*nulls=\"zero\""):
+    with pytest.raises(DataError, match=r"column 'gap' has missing values .*nulls = \"zero\""):
         session.sum({"gap": ss.Gaussian(sigma=1)}, keys=KEYS)
     release = session.sum({"gap": ss.Gaussian(sigma=1e-9)}, nulls="zero")
     assert release.table["gap"].to_pylist() == [sum(value or 0 for value in RECORDS_TABLE["gap"].to_pylist())]
@@ -266,7 +266,7 @@ def test_padded_labels_of_postgres():
 
 
 def test_keys_taken_from_the_data(engine, records):
-    keys = ss.Keys.public_in(records, ["naics"])
+    keys = ss.Keys.from_data(records, ["naics"], declared_public=True)
     assert [key for (key,) in keys] == sorted({*RECORDS_TABLE["naics"].to_pylist()})
     release = ss.Session(records).count(keys=keys, mechanism=ss.Gaussian(sigma=1))
     assert "taken from the data" in release.facts.tables["table"].keys.assumption

@@ -66,11 +66,12 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
 def parse_parameter(text: str, example: str) -> tuple[str, Any]:
     """Return a parameter of a mechanism, from text such as sigma=2 or points=100:0.5,10000:5."""
     from slowscale.core.errors import ParameterError
-    from slowscale.plan.mechanisms import TABLE_PARAMETERS
+    from slowscale.plan.mechanisms import TABLE_PARAMETERS, WHOLE_PARAMETERS
 
     name, _, value = text.partition("=")
     if name not in TABLE_PARAMETERS:
-        return parse_assignment(text, "--param", example)
+        name, number = parse_assignment(text, "--param", example)
+        return name, int(number) if name in WHOLE_PARAMETERS and number.is_integer() else number
     try:
         return name, [tuple(map(float, pair.split(":", 1))) for pair in value.split(",")]
     except ValueError:
@@ -81,8 +82,8 @@ def parse_parameter(text: str, example: str) -> tuple[str, Any]:
 
 def in_options(message: str) -> str:
     """Return an error about parameters and targets of a mechanism, with the names of the command's options."""
-    message = re.sub(r"\b\w+\.calibrate needs k=…", "give --param k=4, for instance,", message)
-    message = re.sub(r"\b\w+\.calibrate needs (\w+)=…", r"give --param \1=NUMBER", message)
+    message = re.sub(r"\bgive k to solve\b", "give --param k=4, for instance, to solve", message)
+    message = re.sub(r"\bgive (\w+) to solve\b", r"give --param \1=NUMBER to solve", message)
     message = re.sub(r"\b(level|policy)='?([\w.]+)'?", r"--\1 \2", message)
     message = re.sub(rf"\b({TARGET_OPTIONS})=…", r"--\1", message)
     message = re.sub(r"\bGive sigma, (.*), or at, which\b", r"Give --param sigma=NUMBER, \1, or --at, which", message)

@@ -13,6 +13,7 @@ from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
 from slowscale.data.conversion import Source
 from slowscale.data.records import EngineTable, Records
+from slowscale.data.types import delimiter_hint, listed_columns
 from slowscale.policy import Policy
 from slowscale.release.request import Request, Sums
 
@@ -30,7 +31,10 @@ def check_column_names(table: EngineTable) -> None:
 def check_protect(protect: str | None, table: EngineTable) -> None:
     """Raise unless the argument `protect` is a column or None."""
     if protect is not None and protect not in table.columns:
-        raise ParameterError(f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}")
+        raise ParameterError(
+            f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}",
+            path=("data", "protect"),
+        )
 
 
 def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: EngineTable) -> None:
@@ -39,8 +43,9 @@ def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: EngineTabl
     for name in check_caps(caps):
         if folded(name) not in known:
             raise ParameterError(
-                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}. For a "
-                "derived column, make the ledger first, with all caps: ss.Session(data, ss.Ledger(path, caps))"
+                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}. Correct the "
+                "name. In Python, give the cap on a derived column to the ledger, and the ledger to the session",
+                path=("ledger", "caps", name),
             )
 
 
@@ -53,8 +58,8 @@ def check_column(argument: str, name: str, table: EngineTable, source: Source) -
             f"{argument}: column {name!r} has the type {source.unusable[name]}, which cannot be computed with; "
             "convert it before to text, a date, or numbers of at most 38 digits"
         )
-    near = difflib.get_close_matches(name, table.columns, n=1)
-    suggestion = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(table.columns)}"
+    near = [] if delimiter_hint(table.columns) else difflib.get_close_matches(name, table.columns, n=1)
+    suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
     raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
 
 
@@ -84,9 +89,10 @@ def check_derived_columns(sums: Sums, records: Records, accountant: Accountant) 
         # Renaming a stored column frees its name for a derived one, but its cap is not for that.
         if folded(name) not in capped or folded(name) in stored:
             raise ParameterError(
-                f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
-                "the caps of what it is made from. Give it its own cap when the ledger is created, "
-                "ss.Ledger(path, caps); the name must differ from every stored column"
+                f"column {name!r} is derived or renamed and has no cap: under a new name it could evade the caps of "
+                "the columns that it is made from. Give it a cap when the ledger is created; its name must differ from "
+                "every stored column",
+                path=("sums", name),
             )
 
 
@@ -106,7 +112,7 @@ def check_readable(
         if name in used:
             raise DataError(
                 f"column {name!r} has values that are not {dtype}, its declared type; correct them, or declare the "
-                "column as string and convert it with derive="
+                "column as string and derive a column from it"
             )
 
 

@@ -78,8 +78,9 @@ class Session:
     caps
         The largest total loss that a record may have, by column, for a new ledger: {"payann": policy, "*": policy}.
     dataset
-        The name of the data set, such as "cbp-2024". A new ledger keeps it. A ledger with a name refuses records of a
-        data set with another name or without one. Blanks around the name are ignored.
+        The name of the data set, such as "cbp", without a period: releases have one. A new ledger keeps the name. A
+        ledger with a name refuses records of a data set with another name or without one. Surrounding whitespace is
+        ignored.
     accounting
         Which policy of a mechanism m a release is charged: "closed" for the formula `m.policy`, or "tight" for
         `m.tight_policy`, the smallest policy that is known. The tight policy is never larger, and the noise is the
@@ -311,7 +312,10 @@ class Session:
 
         A request is charged as a whole: all of its tables are released, or none.
         """
-        bound = self._bind(request)
+        return self._carry_out(self._bind(request))
+
+    def _carry_out(self, bound: BoundRequest) -> Release:
+        """Carry out a bound request."""
         for warning in bound.warnings:
             warnings.warn(warning, UnitWarning, stacklevel=_caller())
         if bound.rank_loss is not None:
