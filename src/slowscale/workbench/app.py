@@ -111,9 +111,9 @@ class Workbench:
             self.inspection = "", {}
         return self.inspection[1]
 
-    def part(self, template: str, **context: Any) -> HTMLResponse:
+    def part(self, template: str, **context: Any) -> str:
         """Return a part of a page, which replaces another part of it."""
-        return HTMLResponse(self.templates.get_template(template).render(**context))
+        return self.templates.get_template(template).render(**context)
 
 
 def make_app(workbench: Workbench, door: Door) -> Guard:

@@ -26,15 +26,16 @@ async def show(request: Request) -> Response:
 async def table(request: Request) -> Response:
     """Check the plan as `slowscale check` does, and return what it costs."""
     workbench = workbench_of(request)
+    draft = workbench.draft
 
     def checked() -> dict[str, Any]:
-        return costs(workbench.checked_plan(workbench.draft))
+        return costs(workbench.checked_plan(draft))
 
     try:
         found = await run_in_threadpool(checked)
     except (SlowscaleError, OSError) as error:
-        found = {"problem": in_plan_words(str(error))}
-    return workbench.part("cost_part.html", **found)
+        found = {"wrong": in_plan_words(str(error))}
+    return workbench.page(request, "cost_table.html", draft=draft, **found)
 
 
 def costs(plan: Any) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def costs(plan: Any) -> dict[str, Any]:
     preview = None if checked.preview is None else checked.preview.describe(plan.sizes)
     return {
         "preview": preview,
-        "problem": None,
+        "wrong": None,
         "refusal": None if checked.refusal is None else in_plan_words(str(checked.refusal)),
         "rows": rows,
         "columns": [{"name": c.name, "words": str(c.mechanism), "policy": str(c.policy)} for c in columns],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -39,6 +40,7 @@ EXAMPLE_NAMES = ("smallest", "median", "p90", "largest")
 # What the sliders show before sizes and an accuracy are given.
 USUAL_SIZES = {"1": 1.0, "100": 100.0, "10,000": 1e4, "1,000,000": 1e6}
 USUAL_HALF_WIDTH = 100.0
+NO_PREVIEW = {"mechanism": "", "half": "", "words": ""}  # of a position that cannot be shown
 
 
 def published(draft: Draft) -> dict[str, Place]:
@@ -150,13 +152,17 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
         half = half_width(chosen, LEVEL, None)
         context["interval"] = context["interval"] or _digits(float(f"{half:.6g}"))
     named = context.pop("named", None) or sizes or USUAL_SIZES
+    sliders = {"sizes": json.dumps(named), "half": repr(half), "position": str(_position(chosen)), "accuracy": "0"}
+    if column:
+        sliders |= {name: request.query_params[name] for name in sliders if name in request.query_params}
+        context["preview"] = await run_in_threadpool(_preview, sliders)
     rows = context.pop("typed")
     rows = size_rows(draft, column) if rows is None else rows
     rows = [*rows, *[SizeRow("", "", "")] * max(ROWS - len(rows), SPARE_ROWS)]
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
         examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=is_single(draft, column),
-        half=half, sizes=json.dumps(named), position=_position(chosen), **context,
+        sliders=sliders, **context,
     )  # fmt: skip
 
 
@@ -261,8 +267,11 @@ async def recommend(request: Request) -> Response:
         if row.efficient
     ]
     shown = {row.name: row.mechanism for row in advice.table if row.efficient}
-    lines = await run_in_threadpool(_loss_lines, dict(list(shown.items())[:4]), list(advice.records.values()))
-    chart = charts.loss_chart(lines, advice.records)
+
+    def compare() -> Markup | None:
+        lines = _loss_lines(dict(list(shown.items())[:4]), list(advice.records.values()))
+        return charts.loss_chart("candidates", "Losses of the candidates by record size", lines, advice.records)
+
     kept["typed"] = [SizeRow(row.name, row.name, row.size) for row in typed]  # the plan has these names now
     return await _page(
         request,
@@ -271,7 +280,7 @@ async def recommend(request: Request) -> Response:
         draft=draft,
         advice=advice,
         candidates=candidates,
-        chart=json.dumps(chart),
+        chart=await run_in_threadpool(compare),
         named=dict(advice.records),
         half=interval,
         **kept,
@@ -361,16 +370,24 @@ def with_mechanism(draft: Draft, column: str, mechanism: Mechanism) -> Draft:
 
 
 async def preview(request: Request) -> Response:
-    """Return the numbers and lines for a position of the sliders."""
-    asked = request.query_params
+    """Return the numbers and charts for a position of the sliders."""
+    found = await run_in_threadpool(_preview, request.query_params)
+    if found["problem"]:
+        return JSONResponse(found, 400)
+    part = workbench_of(request).part("preview.html", preview=found)
+    return JSONResponse({**{name: found[name] for name in NO_PREVIEW}, "problem": None, "part": part})
+
+
+def _preview(asked: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the sliders show at the position that is asked for, or a problem in words."""
     try:
         sizes = {name: float(size) for name, size in json.loads(asked["sizes"]).items()}
-        half, position = float(asked["half"]), int(asked["position"])
-        return JSONResponse(await run_in_threadpool(at_position, sizes, half, position))
+        half = float(asked["half"]) * 10 ** float(asked.get("accuracy", 0))
+        return at_position(sizes, half, int(asked["position"]))
     except SlowscaleError as error:
-        return JSONResponse({"problem": str(error)}, 400)
+        return {**NO_PREVIEW, "problem": str(error)}
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
-        return JSONResponse({"problem": "the page is incomplete: load it again"}, 400)
+        return {**NO_PREVIEW, "problem": "the page is incomplete: load it again"}
 
 
 def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str, Any]:
@@ -400,18 +417,21 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
     at = charts.sizes_for(list(sizes.values()))
     losses = unit.losses(at / mechanism.sigma)
     named = unit.losses(np.array(list(sizes.values())) / mechanism.sigma)
-    line = list(zip(at.tolist(), losses.tolist(), strict=True))
+    line = {"chosen": list(zip(at.tolist(), losses.tolist(), strict=True))}
+    typical, common, rare = (figure(float(mechanism.noise.interval(level)[1])) for level in (TYPICAL, COMMON, RARE))
     return {
-        "mechanism": mechanism.to_dict(),
-        "words": str(mechanism),
-        "charts": [charts.loss_chart({"chosen": line}, sizes), charts.error_chart(mechanism)],
-        "losses": [{"mechanism": "chosen", "size": x, "loss": y} for x, y in line],
-        "errors": charts.error_points(mechanism),
+        "problem": None,
+        "mechanism": json.dumps(mechanism.to_dict()),
+        "half": common,
+        "words": (f"{mechanism}: half of the numbers within ±{typical}, 95 % within ±{common}, 99.9 % within ±{rare}."),
+        "charts": [
+            charts.loss_chart("position-losses", "Loss by record size at this position", line, sizes),
+            charts.error_chart("position-errors", "Errors at this position", mechanism),
+        ],
         "named": [
             {"name": name, "size": figure(size), "loss": figure(float(loss))}
             for (name, size), loss in zip(sizes.items(), named, strict=True)
         ],
-        "halves": [figure(float(mechanism.noise.interval(level)[1])) for level in (TYPICAL, COMMON, RARE)],
     }
 
 
