@@ -266,7 +266,7 @@ def test_padded_labels_of_postgres():
 
 
 def test_keys_taken_from_the_data(engine, records):
-    keys = ss.Keys.public_in(records, ["naics"])
+    keys = ss.Keys.from_data(records, ["naics"], declared_public=True)
     assert [key for (key,) in keys] == sorted({*RECORDS_TABLE["naics"].to_pylist()})
     release = ss.Session(records).count(keys=keys, mechanism=ss.Gaussian(sigma=1))
     assert "taken from the data" in release.facts.tables["table"].keys.assumption

@@ -67,7 +67,7 @@ def test_business_by_county(business, columns):
     table = pd.read_csv(business, dtype=dict.fromkeys(by, str), usecols=[*by, "est", "payann"])
     truth = table.groupby(by)[["est", "payann"]].sum().reset_index()
     session = ss.Session(business, types={"county_fips": "string", "state": "string"})
-    keys = ss.Keys.public_in(session.table, by)
+    keys = ss.Keys.from_data(session.table, by, declared_public=True)
     assert len(keys) == len(truth) > 3_000
     assert [list(keys)[i] for i in (0, -1)] == [tuple(truth.loc[i, by]) for i in (0, len(truth) - 1)]
     shares = covered(session, columns, keys, truth, releases=15, nulls="zero")
@@ -82,7 +82,7 @@ def test_cattle_by_state(cattle):
     table = pd.read_csv(cattle)
     truth = table.groupby("state")["cattle"].sum().reset_index()
     session = ss.Session(cattle)
-    keys = ss.Keys.public_in(session.table, "state")
+    keys = ss.Keys.from_data(session.table, "state", declared_public=True)
     assert len(keys) == len(truth) == 49
     columns = {"cattle": ss.Root.calibrate(std=7212, at=10_200, k=4)}
     shares = covered(session, columns, keys, truth, releases=200, nulls="zero")

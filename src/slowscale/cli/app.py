@@ -105,18 +105,15 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str) -> None:
-    from slowscale.plan.wording import in_plan_words
-
-    echo(f"warning: {in_plan_words(str(message))}", err=True)
+    echo(f"warning: {message}", err=True)
 
 
 def _report_error(error: Exception) -> int:
     """Print what went wrong, and return the exit code."""
     from slowscale.core.errors import SlowscaleError
-    from slowscale.plan.wording import in_plan_words
 
     if isinstance(error, SlowscaleError):
-        message, code = in_plan_words(str(error)), EXIT_CODES.get(type(error).__name__, 2)
+        message, code = str(error), EXIT_CODES.get(type(error).__name__, 2)
     elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
         if not error.format_message():  # no command was given, and the help was printed
             return 2

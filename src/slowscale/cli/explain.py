@@ -74,12 +74,15 @@ def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str |
     what is protected (None: records), and the accounting.
     """
     from slowscale.plan import read_plan
+    from slowscale.plan.checking import check_has_tables
     from slowscale.release import read_release
     from slowscale.release.columns import drawn_columns
 
     if source.suffix == ".toml":
         plan = read_plan(source)
-        return plan.policy, plan.columns, plan.data.protect, plan.accounting
+        check_has_tables(plan)
+        columns = [column for some in plan.columns.values() for column in some]
+        return plan.policy, columns, plan.data.protect, plan.release.accounting
     made = read_release(source)
     return made.policy, drawn_columns(made), made.facts.protect, made.facts.accounting
 

@@ -149,7 +149,7 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
 
     from slowscale.core.errors import ParameterError
     from slowscale.plan import PARAMETERS, CapPlan
-    from slowscale.plan.mistakes import plain_words
+    from slowscale.plan.reading import plain_words
 
     try:
         return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).cap()

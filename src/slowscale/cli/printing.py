@@ -5,42 +5,47 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses, worst_case
-from slowscale.accounting.record import ANY, folded
+from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.accounting.semantics import DELTA, DELTA_WRITTEN, posterior
 from slowscale.accounting.sizes import assumed_count, sizes_in
 from slowscale.cli.shared import echo
+from slowscale.core.errors import CapError
 from slowscale.core.markup import terminal_text
 from slowscale.core.numbers import figure, percent, published, rounded_figure, share
 from slowscale.mechanisms.calibration import CLOSED
+from slowscale.plan.schema import SumsPlan
 from slowscale.release.columns import ColumnPolicy, Meaning, example_sums, meaning, shown_sizes
 
 if TYPE_CHECKING:
-    from slowscale.accounting import Account
     from slowscale.accounting.sizes import RecordSize
     from slowscale.mechanisms import Mechanism
-    from slowscale.plan import Plan
+    from slowscale.plan import Checked, Plan
     from slowscale.release import Release
-    from slowscale.release.preview import Preview
-    from slowscale.release.table import ReleasedSums
+    from slowscale.release.table import ReleasedTable
 
 MAX_ROWS = 12  # of a released table
 
 
-def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
+def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
     """Print what a plan publishes, how large the errors are, and what example records lose."""
-    columns, entity = plan.columns, plan.data.protect
+    plan, preview = checked.plan, checked.preview
+    columns, entity = _all_columns(plan), plan.data.protect
     sizes = shown_sizes(columns, stated)
-    for name, single in plan.drawn.items():
-        if plan.is_set:
-            echo(f"Table {name}, drawn:")
-        for column in single.columns:
-            show_mechanism(column, sizes, single.scales.get(column.name), entity)
-    if plan.is_set:
+    for name, some in plan.columns.items():
+        echo(f"Table {name}, drawn:")
+        for column in some:
+            if isinstance(plan.tables[name], SumsPlan):
+                show_mechanism(column, sizes, plan.scales.get(name, {}).get(column.name), entity)
+            else:
+                echo(f"  quantiles: every record loses {figure(column.policy(0))} (PRzCDP) by all of them together")
+    if len(plan.tables) > 1:
         echo("The losses by all drawn tables add up. Derived tables add nothing.")
     _show_totals(columns, sizes, entity)
     if entity:
-        each = "one cell of each drawn table" if plan.is_set else "one cell"
-        echo(f"This is the loss of one {entity} in {each}; the losses in all the cells that it is in add up.")
+        echo(
+            f"This is the loss of one {entity} in one cell of each drawn table; the losses in all the cells that it is "
+            "in add up."
+        )
     for sentence in assumed_count(entity, [column.name for column in columns], sizes):
         echo(sentence)
     if not stated and any(not column.single for column in columns):
@@ -50,8 +55,22 @@ def show_plan(plan: "Plan", stated: Sequence["RecordSize"]) -> None:
             "[report] in the plan."
         )
     echo(f"Protected: one {entity or 'record'}.")
-    if plan.accounting != CLOSED:
-        echo(f"Accounting: {plan.accounting}. The smallest policies that are known are charged.")
+    if plan.release.accounting != CLOSED:
+        echo(f"Accounting: {plan.release.accounting}. The smallest policies that are known are charged.")
+    echo("")
+    for line in preview.table_lines(tuple(stated)):
+        echo(line)
+    shown = {table.name for table in preview.tables}
+    if hidden := [name for name in plan.tables if name not in shown]:
+        echo(
+            f"{', '.join(hidden)}: derived from cells that are taken from the records, so their errors are known when "
+            "the release is made."
+        )
+
+
+def _all_columns(plan: "Plan") -> list[ColumnPolicy]:
+    """Return the columns of all drawn tables."""
+    return [column for columns in plan.columns.values() for column in columns]
 
 
 def show_mechanism(
@@ -115,18 +134,20 @@ def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"],
             echo(f"  {size.name}: {', '.join([figure(found.loss), *shares])}")
 
 
-def show_caps(account: "Account", columns: Sequence[str], checked: bool, refused: bool) -> None:
-    """Print whether the caps allow a release of these columns; a refusal itself is reported as an error."""
-    if not checked:
+def show_caps(checked: "Checked") -> None:
+    """Print whether the caps allow the release of a plan; a refusal itself is reported as an error."""
+    caps = checked.accountant.caps
+    if not checked.caps_checked:
         echo(
-            "Whether a cap is in the way depends on the labels of the partition, which are taken from the data when "
-            "the release is made."
+            "Whether a cap refuses the release depends on the labels of the partition, which are taken from the data "
+            "when the release is made."
         )
-    elif not refused:
-        echo("No cap is in the way." if account.caps else "There are no caps.")
-    capped = {folded(name) for name in account.caps}
+    elif not isinstance(checked.refusal, CapError):
+        echo("Within all caps." if caps else "There are no caps.")
+    capped = {folded(name) for name in caps}
+    columns = dict.fromkeys(COUNT if one.single else one.name for one in _all_columns(checked.plan))
     uncapped = [name for name in columns if not {folded(name), ANY} & capped]
-    if account.caps and uncapped:
+    if caps and uncapped:
         echo(f"There is no cap on {', '.join(uncapped)}.")
 
 
@@ -170,31 +191,31 @@ def _worst(most: float) -> str:
 
 def show_scales(plan: "Plan") -> None:
     """Print the scales of a plan that need not be given, and where they come from."""
-    for name, scale in plan.scales.items():
-        echo(f"{name}: {scale}")
+    for table, scales in plan.scales.items():
+        for name, scale in scales.items():
+            echo(f"{table}, {name}: {scale}")
 
 
 def show_release(release: "Release", files: Sequence[Any]) -> None:
     """Print the first rows of each table of a release, what it costs, and the files that were written."""
     from rich.console import Console
 
-    for name, table in release.sums.items():
-        if len(release) > 1:
-            echo(f"Table {name}:")
+    for name, table in release.tables.items():
+        echo(f"Table {name}:")
         _print_rows(table)
     Console().print(terminal_text(str(release)), highlight=False, soft_wrap=True, markup=False)
     for file in files:
         echo(f"wrote {file}")
 
 
-def _print_rows(release: "ReleasedSums") -> None:
-    """Print the first rows of a table."""
+def _print_rows(release: "ReleasedTable") -> None:
+    """Print the first rows of a table: the keys and each number with its interval, or quantiles as they are."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    keys = list(release.facts.by)
     units = {name: column.grid for name, column in release.facts.columns.items()}
+    keys = list(release.facts.by) if units else release.table.column_names
     table = Table(*(escape(terminal_text(name, "")) for name in [*keys, *units]))
     for row in release.table.slice(0, MAX_ROWS).to_pylist():
         cells = []
@@ -202,46 +223,47 @@ def _print_rows(release: "ReleasedSums") -> None:
             low, high = (published(row[f"{name}_{end}"], unit, side) for end, side in (("low", -1), ("high", 1)))
             cells.append(f"{published(row[name], unit)} ({low} to {high})")
         table.add_row(*(escape(terminal_text(str(row[name]), "")) for name in keys), *cells)
-    if len(release) > MAX_ROWS:
+    if release.table.num_rows > MAX_ROWS:
         table.add_row(*("…" for _ in [*keys, *units]))
     Console().print(table)
 
 
-def show_set(plan: "Plan", preview: "Preview", stated: Sequence["RecordSize"]) -> None:
-    """Print the losses and the errors of each table of a set, and what the alternatives would cost."""
-    echo("")
-    for line in preview.table_lines(tuple(stated)):
-        echo(line)
-    shown = {table.name for table in preview.tables}
-    hidden = [part.name for part in plan.table if part.name not in shown]
-    if hidden:
-        echo(
-            f"{', '.join(hidden)}: derived from cells that are taken from the records, so their errors are known when "
-            "the release is made."
-        )
-
-
-def set_as_json(preview: "Preview") -> dict[str, Any]:
-    """Return the tables of a set with their errors."""
+def plan_as_json(checked: "Checked", stated: Sequence["RecordSize"]) -> dict[str, Any]:
+    """Return what `slowscale check` found: the mechanisms, the cost and the accuracy of each table, and a refusal."""
+    plan, preview, refusal = checked.plan, checked.preview, checked.refusal
     return {
-        table.name: {
-            "drawn": table.drawn,
-            "from": table.of,
-            "by": list(table.by),
-            "rows": table.rows,
-            "cells": list(table.cells),
-            "could_be_derived_from": table.instead,
-            "policy": table.policy.to_dict() if table.drawn else [],
-            "columns": {
-                column.name: {
-                    "std": [_finite(error) for error in table.errors(column)],
-                    "half_width": [_finite(width) for width in table.half_widths[column.name]],
-                }
-                for column in table.columns
-                if column.name in table.half_widths
-            },
-        }
-        for table in preview.tables
+        "mechanisms": {
+            name: {column: part.build().to_dict() for column, part in table.mechanisms.items()}
+            for name, table in plan.tables.items()
+            if isinstance(table, SumsPlan)
+        },
+        "scales": plan.scales,
+        "tables": {
+            table.name: {
+                "drawn": table.drawn,
+                "from": table.of,
+                "by": list(table.by),
+                "rows": table.rows,
+                "cells": list(table.cells),
+                "could_be_derived_from": table.instead,
+                "policy": table.policy.to_dict() if table.drawn else [],
+                "columns": {
+                    column.name: {
+                        "std": [_finite(error) for error in table.errors(column)],
+                        "half_width": [_finite(width) for width in table.half_widths[column.name]],
+                    }
+                    for column in table.columns
+                    if column.name in table.half_widths
+                },
+            }
+            for table in preview.tables
+        },
+        "accounting": preview.accounting,
+        "policy": preview.policy.to_dict(),
+        "sizes": sizes_as_json(_all_columns(plan), stated),
+        "caps_checked": checked.caps_checked,
+        "allowed": refusal is None,
+        "refusal": None if refusal is None else str(refusal),
     }
 
 

@@ -1,7 +1,7 @@
 """The command `quantiles`: private quantiles of the sizes of the records."""
 
-import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,22 @@ def quantiles(
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="The probability of the stated error of rank.")] = 0.95,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help='A condition that records must meet, such as "emp > 0". A plan may have one.'),
+    ] = None,
+    nulls: Annotated[
+        str,
+        typer.Option(metavar="error|zero", help="Missing values: refuse them (error), or take them as size 0 (zero)."),
+    ] = "error",
+    csv: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=VALUE",
+            help='For DATA: the format of CSV files, such as "delimiter=;", "encoding=latin-1" or "decimal=,". Repeat '
+            "the option for each.",
+        ),
+    ] = [],  # noqa: B006
     ledger: Annotated[
         str | None, typer.Option(metavar="LEDGER", help="For DATA: the ledger to charge. A plan names its own.")
     ] = None,
@@ -55,12 +71,21 @@ def quantiles(
     from slowscale.plan import read_plan, run_quantiles
 
     plan = read_plan(source) if source.endswith(".toml") else None
-    for option, given, place in (("--ledger", ledger, "[ledger]"), ("--dataset", dataset, "[data]")):
-        if plan is not None and given is not None:
-            raise ParameterError(
-                f"{option} must not be given with a plan, which names its own in {place}, got {given}; edit the plan"
-            )
-    query = _query(column, at, loss, grid, level)
+    for option, given, place in (
+        ("--ledger", ledger, "[ledger]"),
+        ("--dataset", dataset, "[data]"),
+        ("--csv", csv, "[data]"),
+    ):
+        if plan is not None and given:
+            raise ParameterError(f"{option} must not be given with a plan, which has it in {place}; edit the plan")
+    if plan is not None and plan.data.where is not None and where is not None:
+        raise ParameterError(
+            "--where must not be given with a plan that has a filter in [data]; edit the plan, or leave out --where"
+        )
+    derive = None
+    if plan is not None:
+        where, derive = where or plan.data.where, plan.data.derive or None
+    query = _query(column, at, loss, grid, level, where=where, nulls=nulls, derive=derive)
     charged = ledger if plan is None else None if plan.ledger is None else plan.ledger.path
     if not yes:
         check_terminal("release")
@@ -69,7 +94,10 @@ def quantiles(
     if charged is None:
         place = "--ledger" if plan is None else "[ledger] in the plan"
         echo(f"warning: {NO_LEDGER}; name one with {place}", err=True)
-    found = run_quantiles(plan, query, level) if plan is not None else _from_data(source, ledger, dataset, query, level)
+    if plan is not None:
+        found = run_quantiles(plan, query, level)
+    else:
+        found = _from_data(source, ledger, dataset, query, level, _csv_form(csv))
     if charged is not None:
         echo(f"charged to {charged}: {figure(query.loss)} for every record", err=True)
     if as_json:
@@ -79,19 +107,26 @@ def quantiles(
 
 
 def _from_data(
-    source: str, ledger: str | None, dataset: str | None, query: "Quantiles", level: float
+    source: str, ledger: str | None, dataset: str | None, query: "Quantiles", level: float, csv: dict[str, str] | None
 ) -> "ReleasedQuantiles":
     """Release quantiles of data that has no plan yet."""
-    from slowscale.core.errors import LedgerError
     from slowscale.plan import proposed_name
+    from slowscale.release.request import Request
     from slowscale.release.session import Session
 
-    name = proposed_name(source) if dataset is None else dataset
-    try:
-        session = Session(source, ledger, dataset=name)
-    except LedgerError as error:
-        raise LedgerError(str(error).replace("correct the name", "correct the name with --dataset")) from None
-    return session.quantiles(query.column, query.at, loss=query.loss, grid=query.grid, level=level)
+    session = Session(source, ledger, dataset=proposed_name(source) if dataset is None else dataset, csv=csv)
+    found: ReleasedQuantiles = session.release(Request({"quantiles": query}, level=level))["quantiles"]
+    return found
+
+
+def _csv_form(texts: Sequence[str]) -> dict[str, str] | None:
+    """Return the format of CSV files, from texts such as delimiter=;."""
+    from slowscale.core.errors import ParameterError
+
+    pairs = [text.partition("=") for text in texts]
+    if wrong := [name for name, equals, _ in pairs if not name or not equals or name == "header"]:
+        raise ParameterError(f'--csv must be a setting such as "delimiter=;" or "decimal=,", got {wrong[0]!r:.60}')
+    return {name: value for name, _, value in pairs} or None
 
 
 def _for_advice(found: "ReleasedQuantiles") -> str:
@@ -104,27 +139,30 @@ def _for_advice(found: "ReleasedQuantiles") -> str:
     return f'To be advised by these sizes: slowscale advise --records "{records}"'
 
 
-def _query(column: str, at: str, loss: float, grid: str | None, level: float) -> "Quantiles":
+def _query(column: str, at: str, loss: float, grid: str | None, level: float, **options: Any) -> "Quantiles":
     """Return the query that the options describe, or raise an error that names the options."""
-    from slowscale.core.errors import ParameterError
+    from slowscale.core.errors import ParameterError, located
     from slowscale.release.quantiles import Ranks
     from slowscale.release.request import Quantiles, size_grid
 
     shares = _numbers("--at", at, ",", "0.1,0.5,0.9")
     sizes = None
+    if grid is not None and ":" not in grid:
+        sizes = tuple(_numbers("--grid", grid, ",", "1,10,100"))
+    elif grid is not None:
+        ends = _numbers("--grid", grid, ":", "1:1e9 or 1:1e9:20")
+        if len(ends) not in (2, 3):
+            raise ParameterError(f"--grid must be LOW:HIGH or LOW:HIGH:PER_DECADE, such as 1:1e9:20, got {grid!r}")
     try:
-        if grid is not None and ":" in grid:
-            ends = _numbers("--grid", grid, ":", "1:1e9 or 1:1e9:20")
-            if len(ends) not in (2, 3):
-                raise ParameterError(f"--grid must be LOW:HIGH or LOW:HIGH:PER_DECADE, such as 1:1e9:20, got {grid!r}")
-            sizes = size_grid(*ends)  # type: ignore[arg-type] # it checks that the third is a whole number
-        elif grid is not None:
-            sizes = tuple(_numbers("--grid", grid, ",", "1,10,100"))
-        query = Quantiles(column, shares, loss=loss, grid=sizes)
-        Ranks(query).rank_error(level)  # raises if the level is wrong
+        if grid is not None and sizes is None:
+            with located("grid"):
+                sizes = size_grid(*ends)  # type: ignore[arg-type] # it checks that the third is a whole number
+        query = Quantiles(column, shares, loss=loss, grid=sizes, **options)
+        with located("level"):
+            Ranks(query).rank_error(level)  # raises if the level is wrong
     except ParameterError as error:
-        words = re.sub(r"^(low and high|per_decade|a grid) ", r"--grid: \1 ", str(error))
-        raise ParameterError(re.sub(r"^(at|loss|grid|level|column) ", r"--\1 ", words)) from None
+        option = {"quantiles": "column"}.get(str(error.path[0]), error.path[0])
+        raise ParameterError(f"--{option}: {error}") from None
     return query
 
 

@@ -1,22 +1,60 @@
 """The errors that slowscale raises. Each names the argument, what was given and what is allowed."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
 from slowscale.core.numbers import figure
 
+Place = tuple[str | int, ...]
+
 
 class SlowscaleError(Exception):
-    """The base class of all errors that slowscale raises on purpose."""
+    """The base class of all errors that slowscale raises on purpose.
+
+    Attributes
+    ----------
+    path
+        The place of the mistake in the request, such as ("tables", "cells", "sums", "emp", "unit"); empty if the error
+        has none.
+    """
+
+    path: Place = ()
 
 
-class ParameterError(SlowscaleError, ValueError):
+class LocatedError(SlowscaleError):
+    """An error that may know the place of the mistake in the request."""
+
+    def __init__(self, *args: object, path: Place = ()) -> None:
+        super().__init__(*args)
+        if path:  # kept in the instance, which pickles
+            self.path = path
+
+
+class ParameterError(LocatedError, ValueError):
     """A value that is not allowed."""
 
 
-class ParameterTypeError(SlowscaleError, TypeError):
+class ParameterTypeError(LocatedError, TypeError):
     """A value of the wrong type, or an argument that is missing or unknown."""
+
+
+@contextmanager
+def located(*place: str | int) -> Iterator[None]:
+    """Put a place before the path of an error about a parameter.
+
+    >>> with located("tables", "cells"):
+    ...     raise ParameterError("unit must be > 0", path=("sums", "emp", "unit"))
+    Traceback (most recent call last):
+    slowscale.core.errors.ParameterError: unit must be > 0
+    """
+    try:
+        yield
+    except LocatedError as error:
+        error.path = (*place, *error.path)
+        raise
 
 
 class CalibrationError(ParameterError):

@@ -1,7 +1,7 @@
 """Public keys: the group labels of a released table, fixed before the records are read.
 
 Every key appears in the release, even if no record has it; a record whose labels are not among the keys is left out.
-The keys must therefore be public. Taking them from the data must be requested explicitly (`Keys.public_in`), and the
+The keys must therefore be public. Taking them from the data must be requested explicitly (`Keys.from_data`), and the
 release states that it was done.
 """
 
@@ -60,18 +60,18 @@ class Keys:
     assumption: str = GIVEN
 
     @property
-    def from_data(self) -> bool:
+    def taken(self) -> bool:
         """Whether the labels were taken from the data."""
         return self.assumption == TAKEN
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, pa.Table):
             raise ParameterTypeError(
-                "Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly from "
+                "Keys must be made by Keys.from_frame, .cross, .from_file or .from_data, not directly from "
                 f"{type(self.table).__name__}"
             )
         if self.assumption not in (GIVEN, TAKEN):
-            raise ParameterError("Keys must be made by Keys.from_frame, .cross, .from_file or .public_in, not directly")
+            raise ParameterError("Keys must be made by Keys.from_frame, .cross, .from_file or .from_data, not directly")
         if not self.table.num_columns:
             raise ParameterError("keys must have at least one column, got a table without columns")
         if len(set(self.table.column_names)) < self.table.num_columns:
@@ -156,14 +156,16 @@ class Keys:
             return Keys(fetch(source.table.select(*chosen)))
 
     @staticmethod
-    def public_in(
+    def from_data(
         data: DataLike | HasTable,
         by: str | Sequence[str],
         types: Mapping[str, str] | None = None,
         csv: Mapping[str, Any] | None = None,
         derive: Mapping[str, str] | None = None,
+        *,
+        declared_public: bool,
     ) -> "Keys":
-        """Return the labels that occur in the data, on your assurance that they are public.
+        """Return the labels that occur in the data, which you declare to be public.
 
         A label that occurs reveals that a record exists. Use this only if that is public already, for instance if the
         list of non-empty cells is published. The release states the choice.
@@ -178,7 +180,14 @@ class Keys:
             As in `ss.Session`.
         derive
             Derived columns, which may be key columns, as in `session.sum`.
+        declared_public
+            Must be True: your declaration that it is public which labels occur.
         """
+        if declared_public is not True:
+            raise ParameterError(
+                f"declared_public must be True to take the labels from the data, got {declared_public!r:.60}; which "
+                "labels occur may reveal records: declare that this is public, or give a public list of labels"
+            )
         if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
             data = data.table  # type: ignore[union-attr]
         if by is None:

@@ -22,7 +22,7 @@ EXACT = 2**53
 
 def as_unit(unit: Any) -> Fraction:
     """Return the grid step as an exact number."""
-    allowed = 'a number > 0: an int, a Decimal, a Fraction or text such as "0.01"'
+    allowed = 'an exact number > 0, such as 1 or "0.01"'
     if isinstance(unit, str):
         try:
             value = Fraction(unit)
@@ -34,7 +34,7 @@ def as_unit(unit: Any) -> Fraction:
             raise ParameterError(f"unit must be {allowed}, got {unit}")
         value = Fraction(unit if isinstance(unit, int | Decimal | Fraction) else number)
         if isinstance(unit, float | np.floating) and value.denominator > 2**20:
-            raise ParameterError(f'unit must be exact: give "{unit}" or Decimal("{unit}") instead of the float {unit}')
+            raise ParameterError(f'unit must be exact: give the text "{unit}" instead of the float {unit}')
     if not Fraction(1, 10**300) < value < 10**300:
         raise ParameterError(f"unit must be {allowed}, got {unit}")
     return value

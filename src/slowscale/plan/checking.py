@@ -1,58 +1,144 @@
-"""A plan is tried on the columns of its data before any record is read.
+"""A plan is checked once, without its records, and what was checked is handed to the release.
 
-What passes here, the release itself refuses only because of what the records hold.
+The request is tried on a table that has the columns of the data and no records. If the check passes, only the data can
+make the release fail.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from slowscale.accounting import Account
-from slowscale.core.errors import CapError, ConfidentialWarning, DataError, ParameterError, SlowscaleError
-from slowscale.plan.charging import check_charge, open_ready, open_session
-from slowscale.plan.inputs import DataPlan
-from slowscale.plan.models import Plan
-from slowscale.plan.outputs import check_outputs, existing_outputs, signing_key
-from slowscale.plan.query import plan_request, takes_keys_from_data
+from slowscale.accounting import Account, Accountant, DeferredLedger
+from slowscale.core.errors import (
+    CapError,
+    CapWarning,
+    ConfidentialWarning,
+    DataError,
+    PlanError,
+    SlowscaleError,
+    UnitWarning,
+    located,
+)
+from slowscale.core.typing import Label
+from slowscale.plan.outputs import check_keys_are_not_data, check_outputs, existing_error, signing_key, sums_tables
+from slowscale.plan.publication import check_labels
+from slowscale.plan.reading import at_its_place
+from slowscale.plan.schema import CsvPlan, DataPlan, HierarchyPlan, KeysPlan, Plan, RollupPlan, SumsPlan
 
 if TYPE_CHECKING:
+    from slowscale.data.hierarchies import Hierarchy
+    from slowscale.data.keys import Keys
+    from slowscale.publish import Publication
+    from slowscale.publish.minisign import SecretKey
     from slowscale.release.preview import Preview
+    from slowscale.release.request import Request
     from slowscale.release.session import Session
+    from slowscale.sampling import BitSource
+
+# By the kind of a column's labels: the type to declare for them in a file of keys, and a label of that kind.
+LABEL_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean", "dates": "date"}
+STAND_INS: dict[str, Label] = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
+PLAN_REMEDY = (
+    "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
+)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The public cells of a plan, read for the columns of its data.
+
+    Attributes
+    ----------
+    keys
+        The cells of each table of sums; None for totals over all records.
+    hierarchies
+        The hierarchies.
+    unread
+        The tables whose cells are in the records, which were not read: they have one cell instead.
+    """
+
+    keys: "Mapping[str, Keys | None]"
+    hierarchies: "tuple[Hierarchy, ...]"
+    unread: frozenset[str]
+
+    def request(self, plan: Plan) -> "Request":
+        """Return the request of a plan with these cells, without roll-ups of cells that were not read."""
+        from slowscale.release.request import Request
+
+        tables = {}
+        for name, table in plan.tables.items():
+            with located("tables", name):
+                tables[name] = table.build(plan.data, self.keys.get(name))  # type: ignore[arg-type]
+        found = Request(tables, self.hierarchies, **plan.request_options)
+        if not self.unread:
+            return found
+        kept = {name: table for name, table in tables.items() if not self._is_unread_rollup(found, name)}
+        return Request(kept, self.hierarchies, **plan.request_options)
+
+    def _is_unread_rollup(self, request: "Request", name: str) -> bool:
+        return name in request.rollups and request.source(name) in self.unread
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What is known of a plan without its records.
+    """A plan that was checked without its records, and everything that was opened for it.
 
     Attributes
     ----------
-    account
-        What was released before.
-    refusal
-        The error with which a release would be refused: a cap that would be exceeded, or an output that exists.
-    caps_checked, columns_checked
-        Whether the caps and the columns could be checked without the records. Caps cannot if the release is about the
-        parts of a partition whose labels are taken from the data.
+    plan, overwrite, confidential
+        The plan, whether existing outputs may be replaced, and where the confidential report goes, if it is wanted.
+    accountant
+        What the release will be charged to.
+    cells
+        The public cells.
+    preview
+        The cost and the accuracy of each table whose cells are known.
+    publication, key
+        The publication with its code lists, and the key that signs.
     existing
         The outputs that exist already.
-    preview
-        For several tables: the cost and the accuracy of each. None for one table, and if it could not be computed.
+    refusal
+        The error with which a release would be refused: a cap that would be exceeded, or an output that exists.
     """
 
-    account: Account
+    plan: Plan
+    overwrite: bool
+    confidential: Path | None
+    accountant: Accountant
+    cells: Cells
+    preview: "Preview"
+    publication: "Publication | None"
+    key: "SecretKey | None"
+    existing: tuple[Path, ...]
     refusal: SlowscaleError | None
-    caps_checked: bool
-    columns_checked: bool
-    existing: tuple[str, ...]
-    preview: "Preview | None" = None
+
+    @property
+    def caps_checked(self) -> bool:
+        """Whether the caps could be checked: not if the labels of a partition are taken from the data."""
+        return not (self.cells.unread and self.plan.release.partition is not None)
+
+    def record_refusal(self) -> None:
+        """Record in the ledger, if it exists, that a cap refused the release."""
+        if isinstance(self.refusal, CapError):
+            data = self.plan.data
+            facts = {
+                "policy": self.preview.policy.to_dict(),
+                "accounting": self.preview.accounting,
+                "protect": data.protect,
+                "where": data.where,
+                "derived": data.derive,
+            }
+            self.accountant.attempt(facts, self.refusal)
 
 
-def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
-    """Check everything that a release needs short of the records themselves, in the words of `run_plan`.
+def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> Checked:
+    """Check everything that a release needs except the data: outputs, key, ledger, columns, SQL, cells and caps.
 
-    Mistakes are raised. What only time or an option can change, a cap or an existing output, is returned.
+    Mistakes are raised. A cap or an existing output, which only time or an option can change, is returned.
 
     Parameters
     ----------
@@ -60,42 +146,94 @@ def check_plan(plan: Plan, overwrite: bool = False) -> Checked:
         The plan.
     overwrite
         Whether existing outputs may be replaced.
+    confidential
+        Where to write the confidential report, if it is wanted.
     """
-    check_outputs(plan, overwrite=True)
-    signing_key(plan)
-    account = open_ready(plan).account
-    refusal: SlowscaleError | None = None
-    caps_checked = columns_checked = True
+    check_has_tables(plan)
+    with at_its_place(plan):
+        existing = check_outputs(plan, True, confidential)
+        key = signing_key(plan)
+        accountant = open_accountant(plan)
+        with _outlined(plan, accountant.account) as session:
+            cells = read_cells(plan, session)
+            preview = _tried(cells.request(plan), session)
+        publication = _checked_publication(plan, cells)
+    refusal: SlowscaleError | None = preview.refusal
+    if refusal is None and existing and not overwrite:
+        refusal = existing_error(existing[0])
+    return Checked(
+        plan, overwrite, confidential, accountant, cells, preview, publication, key, tuple(existing), refusal
+    )
+
+
+def check_has_tables(plan: Plan) -> None:
+    """Raise if a plan has no tables, so that there is nothing to publish."""
+    if not plan.tables:
+        place = "the plan" if plan.file is None else str(plan.file)
+        raise PlanError(
+            f"{place} has no tables, so there is nothing to publish: add a table such as [tables.cells], with keys, "
+            "sums or a count; only `slowscale quantiles` takes a plan without tables"
+        )
+
+
+def _tried(request: "Request", session: "Session") -> "Preview":
+    """Carry out a request on a table without records, with a copy of the account, and return its preview."""
+    from slowscale.release.preview import preview_of
+
+    bound, spent, refusal = session._bind(request), session.spent, None
     try:
-        check_outputs(plan, overwrite)
-    except ParameterError as error:  # an output exists: everything else was checked above
-        refusal = error
-    preview = preview_plan(plan, account) if plan.is_set else None
-    try:
-        caps_checked = check_charge(plan, account)
-        columns_checked = check_columns(plan, account)
-        caps_checked |= not any(
-            map(takes_keys_from_data, plan.drawn.values())
-        )  # labels from a file were read, and charged, by the trial above
+        session._carry_out(bound)
     except CapError as error:
-        refusal = error  # it is reported first, because no option changes it
-    return Checked(account, refusal, caps_checked, columns_checked, tuple(existing_outputs(plan)), preview)
+        refusal = error
+    return preview_of(bound, refusal, spent)
 
 
-def check_columns(plan: Plan, account: Account) -> bool:
-    """Try the release on a table that has the columns of the data and no records, with a copy of the account."""
-    with _outlined(plan, account) as session:
-        session.release(plan_request(plan, session, stand_in=True))
-    return True
+def open_accountant(plan: Plan) -> Account | DeferredLedger:
+    """Return what the release is charged to, or raise if it is not for this data set or cannot be written now.
 
-
-def preview_plan(plan: Plan, account: Account) -> "Preview":
-    """Return the cost and the accuracy of each table of a plan. No record is read.
-
-    Cells that are public in the data are replaced by one cell, and tables that are derived from them are left out.
+    A ledger is created only when the release is charged, because its caps are fixed from then on.
     """
-    with _outlined(plan, account) as session:
-        return session.preview(plan_request(plan, session, stand_in=True))
+    if plan.ledger is None:
+        return Account(remedy=PLAN_REMEDY)
+    with located("ledger", "caps"):
+        accountant = DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
+    accountant.check_dataset(plan.data.name)
+    accountant.ready()
+    return accountant
+
+
+def open_session(
+    plan: Plan, accountant: Accountant, source: Mapping[str, Any] | None = None, bits: "BitSource | None" = None
+) -> "Session":
+    """Return a session on the data of a plan that charges an accountant.
+
+    Parameters
+    ----------
+    plan, accountant
+        The plan, and what is charged.
+    source
+        Another table than the data of the plan, as arguments of `Session`.
+    bits
+        A source of bits other than the secret one.
+    """
+    from slowscale.data import rowwise
+    from slowscale.release.checks import check_caps_name_columns
+    from slowscale.release.session import Session
+
+    data = plan.data
+    session = Session._charging(
+        accountant,
+        **({"data": data.location, **data.reading_options} if source is None else source),
+        dataset=data.name,
+        accounting=plan.release.accounting,
+        protect=data.protect,
+        bits=bits,
+    )
+    with located("data", "derive"):
+        columns = rowwise.derive(session.table, data.derive or None)
+    # A cap with a misspelled name would protect nothing, and could not be corrected once the ledger exists.
+    check_caps_name_columns(plan.caps, columns)
+    return session
 
 
 @contextmanager
@@ -106,8 +244,9 @@ def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
 
     with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
         _check_headers(plan.data)
-        warnings.simplefilter("ignore", ConfidentialWarning)  # it would say that no record has any of the keys
-        yield open_session(plan, account.copy(), empty_table, KnownBits())
+        for category in (ConfidentialWarning, UnitWarning, CapWarning):  # the release itself warns
+            warnings.simplefilter("ignore", category)
+        yield open_session(plan, account, empty_table, KnownBits())
 
 
 def _check_headers(data: DataPlan) -> None:
@@ -127,3 +266,106 @@ def _check_headers(data: DataPlan) -> None:
                     f"data: line 1 of {file} has a quote that is not closed in that line; write the header in one "
                     "line, and use column names without line breaks"
                 )
+
+
+def read_cells(plan: Plan, session: "Session", records: bool = False) -> Cells:
+    """Read the public cells of a plan, for the columns of a session.
+
+    Parameters
+    ----------
+    plan, session
+        The plan, and a session on its data.
+    records
+        Whether cells that are in the records are read. Otherwise one cell takes their place.
+    """
+    kinds = _label_kinds(plan, session)
+    keys: dict[str, Keys | None] = {}
+    unread = []
+    for name, table in plan.tables.items():
+        if not isinstance(table, SumsPlan) or table.keys is None:
+            continue
+        with located("tables", name, "keys"):
+            if table.keys.from_data and not records:
+                unread.append(name)
+            keys[name] = _read_keys(plan, table.keys, session, kinds, records)
+    hierarchies = []
+    for i, part in enumerate(plan.hierarchies):
+        with located("hierarchies", i):
+            hierarchies.append(read_hierarchy(part, kinds))
+    return Cells(keys, tuple(hierarchies), frozenset(unread))
+
+
+def _read_keys(
+    plan: Plan, keys: KeysPlan, session: "Session", kinds: Mapping[str, str], records: bool
+) -> "Keys | None":
+    """Return the cells of a table; one cell with labels of the right types in place of cells in the records."""
+    from slowscale.data.keys import Keys
+
+    if keys.from_data:
+        assert keys.by is not None
+        if records:
+            return Keys.from_data(session, keys.by, derive=plan.data.derive or None, declared_public=True)
+        return Keys.from_frame({name: [STAND_INS[kinds.get(name, "text")]] for name in keys.by})
+    if keys.file is None:
+        return keys.stand_in()
+    check_keys_are_not_data(plan, keys.file)
+    types, csv = _file_types(keys.file, keys.types, keys.csv, kinds)
+    return Keys.from_file(keys.file, keys.by, types, csv)
+
+
+def read_hierarchy(part: HierarchyPlan, kinds: Mapping[str, str]) -> "Hierarchy":
+    """Return a hierarchy that a plan describes; its file is read now, with labels of these kinds by column."""
+    from slowscale.data.hierarchies import Hierarchy
+
+    if part.file is None or part.levels is None:
+        return part.stand_in()
+    types, csv = _file_types(part.file, part.types, part.csv, kinds)
+    return Hierarchy.from_file(part.column, part.file, part.levels, types, csv)
+
+
+def _label_kinds(plan: Plan, session: "Session") -> dict[str, str]:
+    """Return the kinds of the labels in the columns of the session and in the derived columns of the plan."""
+    from slowscale.data import rowwise
+    from slowscale.data.keys import label_kind
+
+    table = rowwise.derive(session.table, plan.data.derive or None)
+    kinds = {name: label_kind(table[name].type()) for name in table.columns}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _file_types(
+    file: str, declared: dict[str, str], csv: CsvPlan | None, kinds: Mapping[str, str]
+) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
+    """Return the types and the CSV settings to read a file of keys or of a hierarchy with.
+
+    A CSV or Excel file holds text; its columns get the types of the same columns of the data. Those are declared types
+    or text, so the published types never depend on the records.
+    """
+    from slowscale.data.sources import open_source
+
+    settings = None if csv is None else csv.settings
+    source = open_source(file, csv=settings, argument="keys")
+    if not source.text_numbers:
+        return declared or None, settings
+    types = {name: LABEL_TYPES[kinds[name]] for name in source.table.columns if name in kinds}
+    return {**types, **declared} or None, settings
+
+
+def _checked_publication(plan: Plan, cells: Cells) -> "Publication | None":
+    """Return the publication with its code lists, or raise if the tables cannot be published like this.
+
+    The names of columns are compared here, after the columns of the data: a misspelled sum is reported as such.
+    """
+    part = plan.publication
+    if part is None:
+        return None
+    request = cells.request(plan)
+    columns = [column for table in plan.drawn.values() for column in getattr(table, "mechanisms", ())]
+    keys = [key for name in request for key in request.by(name)]
+    keys += [key for table in plan.tables.values() if isinstance(table, RollupPlan) for key in table.by]
+    keys += [level for one in cells.hierarchies for level in one.levels]
+    part.check_names(list(dict.fromkeys(columns)), list(dict.fromkeys(keys)), sums_tables(plan))
+    with located("publication"):
+        publication = part.build(plan.release.period)
+        check_labels(publication, request, part.excel, cells.unread)
+    return publication

@@ -1,4 +1,4 @@
-"""The tables of a plan that name a mechanism: [[sums]], [count] and the caps of [ledger].
+"""The parts of a plan that name a mechanism: sums, counts and the caps of [ledger].
 
 Their fields are derived from the registry, so a plan can name every mechanism whose parameters are numbers or tables of
 pairs of numbers.
@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, create_model, field_validator, model_validator
 
-from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import ParameterError
 from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.calibration import CLOSED, LEVEL, POLICIES, TIGHT
-from slowscale.mechanisms.grid import as_unit
-from slowscale.plan.base import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_value_errors, given_words
+from slowscale.plan.fields import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_mistakes, given_words
 from slowscale.policy import ConstantPolicy, Policy
 
 # The mechanisms that a plan can name: all whose parameters are numbers or pairs of numbers, apart from the estimator.
@@ -128,7 +127,7 @@ class MechanismPlan(_Parameters):
 
     @model_validator(mode="after")
     def _build_mechanism(self) -> "MechanismPlan":
-        with as_value_errors():
+        with as_mistakes():
             if self.level is not None and self.interval is None:
                 raise ParameterError("level is used only with interval; give interval, or remove level")
             self._check_policy()
@@ -183,27 +182,25 @@ class MechanismPlan(_Parameters):
     def _given_parameters(self) -> dict[str, Any]:
         """Return the parameters that the plan gives, or raise if the mechanism does not have one of them."""
         given = {name: getattr(self, name) for name in PARAMETERS if getattr(self, name) is not None}
+        given |= {name: [tuple(pair) for pair in given[name]] for name in TABLE_PARAMETERS if name in given}
         return constructor_arguments(self.mechanism, given)
 
 
 class SumPlan(MechanismPlan):
-    """A column to sum, and the mechanism that its sums are published with."""
+    """The mechanism that the sums of a column are published with, and their unit."""
 
-    column: str = Field(min_length=1, description="The column to sum.")
     unit: int | str = Field(
         1, description='The unit that results are rounded to: a whole number such as 1, or text such as "0.01".'
     )
 
     @field_validator("unit", mode="before")
     @classmethod
-    def _check_unit(cls, unit: Any) -> Any:
-        if isinstance(unit, float) and not unit.is_integer():
-            raise ValueError(f'must be a whole number such as 1, or text such as "0.1"; write unit = "{unit}"')
-        try:
-            as_unit(unit)
-        except (SlowscaleError, OverflowError, ValueError):
-            got = repr(unit) if isinstance(unit, str) else given_words(unit)
-            raise ValueError(f'must be a whole number > 0 such as 1, or text such as "0.01", got {got}') from None
+    def _check_form(cls, unit: Any) -> Any:
+        # One check for both types: pydantic would report a mistake once for each type that the field may have.
+        if isinstance(unit, bool) or not isinstance(unit, int | str):
+            write = f'; write unit = "{unit}"' if isinstance(unit, float) else ""
+            got = "" if write else f", got {given_words(unit)}"
+            raise ValueError(f'must be a whole number such as 1, or text such as "0.01"{got}{write}')
         return unit
 
 

@@ -1,132 +1,99 @@
-"""The files of a release are checked before it is charged: what could not be written must not be paid for."""
+"""The files of a release: checked before it is charged, and written one after the other, the drawn tables first.
+
+A file that could not be written must not be paid for. Once the release is charged, a file that fails does not stop the
+others, and all files except the drawn tables can be made from the drawn tables.
+"""
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.names import check_no_journal
-from slowscale.core.errors import ParameterError
-from slowscale.core.files import comparable_name, free_target, new_file
-from slowscale.plan.models import OUTPUT_ENDINGS, Plan
-from slowscale.plan.publication import check_publication_tools
+from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError, located
+from slowscale.core.files import comparable_name, free_target, made_folder, new_file
+from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan
 
 if TYPE_CHECKING:
+    from slowscale.accounting import Spent
+    from slowscale.publish import Publication
     from slowscale.publish.minisign import SecretKey
+    from slowscale.release import Release
+    from slowscale.release.table import ReleasedTable
 
 
-def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> None:
-    """Raise unless every output can be written, and the ledger created if it does not exist.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    overwrite
-        Whether existing outputs may be replaced. The data, the keys, the plan and the ledger never are.
-    confidential
-        The path of the confidential report, if one is to be written.
-    """
-    if plan.ledger is not None:
-        _check_ledger_path(Path(plan.ledger.path).absolute())
-    taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
-    written: dict[str, str] = {}
-    folder = None if plan.output.folder is None else Path(plan.output.folder)
-    if folder is not None and not folder.is_dir():
-        _check_new_folder(folder)
-    for name, path, ending in _outputs(plan, confidential):
-        place = os.path.realpath(path)
-        if place in taken:
-            raise ParameterError(f"{name} would be written over {taken[place]}: {path}; choose another path")
-        if _would_be_data(plan, place):
-            raise ParameterError(
-                f"{name} would be one of the files that data.path names: {path}; choose another folder"
-            )
-        taken[place] = name
-        other = written.setdefault(comparable_name(place), path)
-        if other != path:
-            raise ParameterError(
-                f"{name}: {path} differs only in case from {other}, and some systems would write one file over the "
-                "other; choose another path"
-            )
-        if folder is None or folder.is_dir() or Path(path).parent != folder:
-            _check_writable(name, path, ending, overwrite)
-    _check_signed(plan)
-    if plan.output.report is not None or confidential is not None:
-        from slowscale.publish.charts import tools
-
-        tools()
-    check_publication_tools(plan.publication)
+def output_of(plan: Plan) -> OutputPlan:
+    """Return where the files go: a plan with tables has this."""
+    assert plan.output is not None
+    return plan.output
 
 
-def _check_signed(plan: Plan) -> None:
-    """Raise if a signature could not list the files that it is for."""
-    if plan.output.sign is None:
-        return
-    from slowscale.publish.signing import name_problem
-
-    facts = {path for _, path, ending in _outputs(plan, None) if ending == ".json"}
-    for paths in plan.signed_files.values():
-        beside = [f"{path}.json" for path in paths if f"{path}.json" in facts]
-        if problem := name_problem(Path(path).name for path in dict.fromkeys([*paths, *beside])):
-            raise ParameterError(f"output.sign: {problem}; choose another path")
+def table_files(plan: Plan) -> dict[str, list[Path]]:
+    """Return the files of each table."""
+    output = output_of(plan)
+    return {name: [Path(output.folder) / f"{name}.{kind}" for kind in output.formats] for name in plan.tables}
 
 
-def signing_key(plan: Plan) -> "SecretKey | None":
-    """Return the key that signs the outputs of a plan, or None if they are not signed; raise if it cannot be read."""
-    if plan.output.sign is None:
-        return None
-    from slowscale.publish.minisign import read_secret_key
-
-    try:
-        return read_secret_key(plan.output.sign)
-    except ParameterError as error:
-        raise ParameterError(f"output.sign: {str(error).removeprefix('key: ')}") from None
+def sums_tables(plan: Plan) -> list[str]:
+    """Return the tables of sums, drawn or derived: those that files for readers hold."""
+    return [name for name, table in plan.tables.items() if not isinstance(table, QuantilesPlan)]
 
 
-def existing_outputs(plan: Plan) -> list[str]:
-    """Return the outputs of a release that exist already."""
-    return [path for path in [*plan.written_files, *plan.signatures] if os.path.lexists(path)]
-
-
-def _outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, str, str]]:
-    """Yield the files that a release writes: what errors call them, their paths and the endings they must have."""
-    for field, path in plan.output.files.items():
-        yield f"output.{field}", path, OUTPUT_ENDINGS[field]
-    if plan.output.csv is not None:
-        yield "the facts beside output.csv", f"{plan.output.csv}.json", ".json"
-    for name, paths in plan.table_files.items():
-        for file in paths:
-            yield f"table {name!r}", str(file), file.suffix
-            if file.suffix == ".csv":
-                yield f"the facts of table {name!r}", f"{file}.json", ".json"
+def _outputs(plan: Plan, confidential: Path | None = None) -> Iterator[tuple[str, Path]]:
+    """Yield the files that a release writes: what errors call them, and their paths. Facts follow their CSV file."""
+    output = output_of(plan)
+    for name, paths in table_files(plan).items():
+        for path in paths:
+            yield f"table {name!r}", path
+            if path.suffix == ".csv":
+                yield f"the facts of table {name!r}", path.with_name(f"{path.name}.json")
+    if output.report is not None:
+        yield "output.report", Path(output.report)
     if plan.publication is not None:
-        yield from plan.publication.all_files(plan.table_names)
-    for path in plan.signatures:
-        yield "the signature of the output", path, ""
+        yield from plan.publication.all_files(sums_tables(plan))
+    for folder in signed_files(plan):
+        from slowscale.publish.signing import SIGNATURE, SUMS
+
+        yield from (("the signature of the output", Path(folder, name)) for name in (SUMS, SIGNATURE))
     if confidential is not None:
-        yield "--confidential-report", str(confidential), ".html"
+        yield "--confidential-report", confidential
+
+
+def signed_files(plan: Plan) -> dict[str, list[Path]]:
+    """Return the files that the release signs, without facts, by their folders; empty for a plan without a key."""
+    output, folders = output_of(plan), dict[str, list[Path]]()
+    if output.sign is None:
+        return {}
+    paths = [path for files in table_files(plan).values() for path in files]
+    paths += [] if output.report is None else [Path(output.report)]
+    if plan.publication is not None:
+        paths += [path for _, path in plan.publication.all_files(sums_tables(plan))]
+    for path in paths:
+        folders.setdefault(os.path.realpath(path.parent), []).append(path)
+    return {str(found[0].parent): found for found in folders.values()}
 
 
 def inputs_of(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the files that a release reads, and its ledger: what errors call them, and their paths."""
-    if plan.source is not None:
-        yield "the plan", plan.source
+    if plan.file is not None:
+        yield "the plan", str(plan.file)
     yield from (("the data", file) for file in _data_files(plan))
-    for single in plan.drawn.values():
-        if single.keys is not None and single.keys.file is not None:
-            yield "the keys", single.keys.file
-    for part in plan.hierarchy:
+    for table in plan.tables.values():
+        if isinstance(table, SumsPlan) and table.keys is not None and table.keys.file is not None:
+            yield "the keys", table.keys.file
+    for part in plan.hierarchies:
         if part.file is not None:
             yield "a hierarchy", part.file
     if plan.publication is not None:
         yield from (("a code list", file) for file in plan.publication.code_files)
     if plan.ledger is not None:
         yield "the ledger", plan.ledger.path
-    if plan.output.sign is not None:
+    if plan.output is not None and plan.output.sign is not None:
         yield "the key that signs", plan.output.sign
 
 
@@ -144,15 +111,115 @@ def _data_files(plan: Plan) -> Iterator[str]:
             yield from matching_files(path, "data")
 
 
-def check_keys_are_not_data(plan: Plan) -> None:
+def check_keys_are_not_data(plan: Plan, file: str) -> None:
     """Raise if the labels of the cells would be read from the records without being declared public."""
-    if plan.keys is None or plan.keys.file is None or not os.path.exists(plan.keys.file):
-        return
-    if any(os.path.exists(file) and os.path.samefile(file, plan.keys.file) for file in _data_files(plan)):
+    if os.path.exists(file) and any(os.path.exists(one) and os.path.samefile(one, file) for one in _data_files(plan)):
         raise ParameterError(
-            f"keys.file is a file of the data: {plan.keys.file}. Which labels occur in the data may reveal records; "
-            "use a public list of labels, or declare that they are public with public_in_data = true"
+            f"{file} is a file of the data. Which labels occur in the data may reveal records; use a public list of "
+            "labels, or declare that they are public with from_data = true"
         )
+
+
+def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> list[Path]:
+    """Raise unless every output can be written, and the ledger created if it does not exist; return existing outputs.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    overwrite
+        Whether existing outputs may be replaced. The data, the keys, the plan and the ledger never are.
+    confidential
+        The path of the confidential report, if one is to be written.
+    """
+    if plan.ledger is not None:
+        with located("ledger", "path"):
+            _check_ledger_path(Path(plan.ledger.path).absolute())
+    _check_kinds(plan, confidential)
+    folder = Path(output_of(plan).folder)
+    if not folder.is_dir():
+        with located("output", "folder"):
+            _check_new_folder(folder)
+    taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
+    written: dict[str, Path] = {}
+    existing: list[Path] = []
+    for name, path in _outputs(plan, confidential):
+        place = os.path.realpath(path)
+        if place in taken:
+            raise ParameterError(f"{name} would be written over {taken[place]}: {path}; choose another path")
+        if _would_be_data(plan, place):
+            raise ParameterError(
+                f"{name} would be one of the files that data.path names: {path}; choose another folder"
+            )
+        taken[place] = name
+        other = written.setdefault(comparable_name(place), path)
+        if other != path:
+            raise ParameterError(
+                f"{name}: {path} differs only in case from {other}, and some systems would write one file over the "
+                "other; choose another path"
+            )
+        if folder.is_dir() or path.parent != folder:
+            _check_writable(name, path)
+        if os.path.lexists(path):  # also a link to a file that does not exist
+            existing.append(path)
+    _check_signed(plan)
+    if output_of(plan).report is not None or confidential is not None:
+        from slowscale.publish.charts import tools
+
+        tools()
+    if plan.publication is not None and plan.publication.excel:
+        from slowscale.publish.excel import excel_tools
+
+        excel_tools()
+    if existing and not overwrite:
+        raise existing_error(existing[0])
+    return existing
+
+
+def existing_error(path: Path) -> ParameterError:
+    """Return the error for an output that exists already."""
+    lost = (
+        "" if path.suffix in (".html", ".minisig", "") else " and lose the release in it, which cannot be drawn again"
+    )
+    return ParameterError(f"{path} already exists; choose another path, or pass --overwrite to replace the file{lost}")
+
+
+def _check_kinds(plan: Plan, confidential: Path | None) -> None:
+    """Raise if a file is for tables of sums, and the plan has none."""
+    quantiles = [name for name, table in plan.tables.items() if isinstance(table, QuantilesPlan)]
+    if confidential is not None and quantiles:
+        raise ParameterError(
+            f"--confidential-report is for tables of sums, but {', '.join(quantiles)} has quantiles, by which every "
+            "record loses the same; release the quantiles by another plan"
+        )
+    for field_name, given in (("report", output_of(plan).report), ("publication", plan.publication)):
+        if given is not None and not sums_tables(plan):
+            place = ("output", "report") if field_name == "report" else ("publication",)
+            raise ParameterError(
+                f"a {field_name} needs a table of sums, and there are quantiles only; remove it", path=place
+            )
+
+
+def _check_signed(plan: Plan) -> None:
+    """Raise if a signature could not list the files that it is for."""
+    from slowscale.publish.signing import name_problem
+
+    every = {path for _, path in _outputs(plan)}
+    for paths in signed_files(plan).values():
+        facts = [beside for path in paths if (beside := path.with_name(f"{path.name}.json")) in every]
+        if problem := name_problem(path.name for path in dict.fromkeys([*paths, *facts])):
+            raise ParameterError(f"output.sign: {problem}; choose another path", path=("output", "sign"))
+
+
+def signing_key(plan: Plan) -> "SecretKey | None":
+    """Return the key that signs the outputs of a plan, or None if they are not signed; raise if it cannot be read."""
+    sign = output_of(plan).sign
+    if sign is None:
+        return None
+    from slowscale.publish.minisign import read_secret_key
+
+    with located("output", "sign"):
+        return read_secret_key(sign)
 
 
 def _would_be_data(plan: Plan, place: str) -> bool:
@@ -167,19 +234,12 @@ def _would_be_data(plan: Plan, place: str) -> bool:
     return False
 
 
-def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
+def _check_writable(name: str, path: Path) -> None:
     """Raise unless an output can be written, by creating a file beside it."""
     try:
-        target = free_target(path, ending, overwrite=True)
+        new_file(free_target(path, path.suffix, overwrite=True), 0o600).unlink()
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
-    if os.path.lexists(target) and not overwrite:  # also a link to a file that does not exist
-        lost = "" if ending in (".html", "") else " and lose the release in it, which cannot be drawn again"
-        raise ParameterError(
-            f"{name}: {path} already exists; choose another path, or pass --overwrite to replace the file{lost}"
-        )
-    try:
-        new_file(target, 0o600).unlink()
     except OSError as error:
         raise ParameterError(f"{name} cannot be written to {path}: {error.strerror or error}") from None
 
@@ -187,25 +247,133 @@ def _check_writable(name: str, path: str, ending: str, overwrite: bool) -> None:
 def _check_new_folder(folder: Path) -> None:
     """Raise unless the folder for the tables can be made, by creating a file beside it."""
     if os.path.lexists(folder):
-        raise ParameterError(f"output.folder: {folder} is not a folder; choose another path")
+        raise ParameterError(f"{folder} is not a folder; choose another path")
     if not folder.parent.is_dir():
-        raise ParameterError(f"output.folder: there is no folder {folder.parent}; create it first")
+        raise ParameterError(f"there is no folder {folder.parent}; create it first")
     try:
         new_file(folder, 0o600).unlink()
     except OSError as error:
-        raise ParameterError(f"output.folder cannot be created at {folder}: {error.strerror or error}") from None
+        raise ParameterError(f"the folder {folder} cannot be created: {error.strerror or error}") from None
 
 
 def _check_ledger_path(path: Path) -> None:
     """Raise if the ledger does not exist and could not be created."""
     if not path.parent.is_dir():
-        raise ParameterError(f"ledger.path: there is no folder {path.parent}; create it first")
+        raise ParameterError(f"there is no folder {path.parent}; create it first")
     if os.path.lexists(path):
         return
     check_no_journal(path)
     try:
         new_file(path, 0o600).unlink()
     except OSError as error:
-        raise ParameterError(
-            f"ledger.path: the ledger cannot be created ({error.strerror or error}); choose another path"
-        ) from None
+        raise ParameterError(f"the ledger cannot be created ({error.strerror or error}); choose another path") from None
+
+
+@dataclass(frozen=True)
+class Output:
+    """Files that are written together, all or none.
+
+    Attributes
+    ----------
+    files
+        The files.
+    write
+        Writes them, and returns those that a user asked for. Its argument `overwrite` is whether to replace files.
+    """
+
+    files: tuple[Path, ...]
+    write: Callable[..., Path | list[Path]]
+
+
+def table_outputs(plan: Plan, tables: "Mapping[str, ReleasedTable]") -> Iterator[Output]:
+    """Yield the files of released tables: first one of each drawn table, then all others."""
+    files = {name: paths for name, paths in table_files(plan).items() if name in tables}
+    first = [(name, files[name][0]) for name in plan.drawn if name in files]
+    others = [(name, path) for name, paths in files.items() for path in paths if (name, path) not in first]
+    for name, path in [*first, *others]:
+        facts = (path.with_name(f"{path.name}.json"),) if path.suffix == ".csv" else ()
+        yield Output((path, *facts), partial(_write_table, tables[name], path))
+
+
+def _write_table(table: "ReleasedTable", path: Path, overwrite: bool) -> Path:
+    made_folder(path.parent)
+    return (table.to_csv if path.suffix == ".csv" else table.to_parquet)(path, overwrite=overwrite)
+
+
+def reader_outputs(
+    plan: Plan, release: "Release", spent: "Callable[[], Spent | None]", publication: "Publication | None"
+) -> Iterator[Output]:
+    """Yield the files for readers: those of the publication, and the report, which states what was spent."""
+    if plan.publication is not None and publication is not None:
+        from slowscale.publish import publish
+        from slowscale.publish.writing import Targets
+
+        names = sums_tables(plan)
+        for profile, file in plan.publication.files:
+            targets = tuple(Targets.of(file).files(names if len(names) > 1 else None).values())
+            yield Output(targets, partial(publish, release, file, publication, profile=profile))
+    if (report := output_of(plan).report) is not None:
+        yield Output(
+            (Path(report),),
+            lambda overwrite: release.report(
+                report, spent(), overwrite=overwrite, sizes=plan.sizes or None, publication=publication
+            ),
+        )
+
+
+@dataclass
+class Written:
+    """The files of a plan that were written, and what went wrong with others."""
+
+    plan: Plan
+    files: list[Path] = field(default_factory=list)
+    problems: list[tuple[Sequence[Path], Exception]] = field(default_factory=list)
+
+    def attempt(self, output: Output, overwrite: bool) -> None:
+        """Write files, and keep their paths or the error."""
+        try:
+            made = output.write(overwrite=overwrite)
+        except Exception as error:
+            self.problems.append((output.files, error))
+        else:
+            self.files += made if isinstance(made, list) else [made]
+
+    def sign(self, key: "SecretKey | None", overwrite: bool, kept: Sequence[Path] = ()) -> None:
+        """Sign the files that were written, with those of the same folder that were kept, if the plan names a key."""
+        if key is None:
+            return
+        from slowscale.publish.signing import SIGNATURE, SUMS, sign
+
+        for folder, paths in signed_files(self.plan).items():
+            listed = [path for path in paths if path in (*self.files, *kept)]
+            made = Path(folder, SUMS), Path(folder, SIGNATURE)
+            if any(path in self.files for path in listed) or (listed and not made[1].exists()):
+                self.attempt(Output(made, partial(sign, listed, key)), overwrite)
+
+    def raise_problems(self, lost: Sequence[str]) -> None:
+        """Raise an error if a file could not be written or a drawn table is lost."""
+        if not self.problems and not lost:
+            return
+        missing = [str(file) for files, _ in self.problems for file in files]
+        reasons = [f"{', '.join(map(str, files))} ({_reason(error)})" for files, error in self.problems]
+        made = "made and charged" if self.plan.ledger is not None else "made"
+        words = f"the release was {made}, but not all of its files are there"
+        words += f". Missing: {'; '.join(reasons)}" if reasons else ""
+        words += f". Written: {', '.join(map(str, self.files)) or 'no files'}"
+        again = f"slowscale release {self.plan.file or 'PLAN'} --finish"
+        if any(Path(file).exists() for file in missing):
+            again += " --overwrite"
+        if lost:
+            words += f". The drawn {'table' if len(lost) == 1 else 'tables'} {', '.join(lost)} could not be kept and "
+            words += "cannot be drawn again: another release is another charge"
+        if self.problems and list(lost) != list(self.plan.drawn):
+            words += (
+                f". Once the files can be written, `{again}` writes what can be made from the drawn tables that are on "
+                "disk. It reads no records, draws no noise and charges nothing"
+            )
+        first = self.problems[0][1] if self.problems else None
+        raise IncompleteError(words, tuple(missing), tuple(map(str, self.files)), tuple(lost)) from first
+
+
+def _reason(error: Any) -> str:
+    return str(error) if isinstance(error, SlowscaleError | OSError) else f"{type(error).__name__}: {error}"

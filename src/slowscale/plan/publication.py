@@ -1,14 +1,14 @@
 """The table [publication] of a plan: titles, labels and code lists, and the files for readers."""
 
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from slowscale.core.errors import SlowscaleError
-from slowscale.plan.base import PlanPart, check_local, given_words, mistake_at
+from slowscale.core.errors import ParameterError, SlowscaleError, located
+from slowscale.plan.fields import PlanPart, as_mistakes, check_local, given_words
 
 if TYPE_CHECKING:
     from slowscale.publish import Publication
@@ -31,7 +31,9 @@ class PublicationPlan(PlanPart):
 
     title: str = Field(description="The title of the publication.")
     source: str | None = Field(None, description="Where the records come from.")
-    period: str | None = Field(None, description="The period that the records are about.")
+    period: str | None = Field(
+        None, description="The period that the records are about; if not given, that of [release]."
+    )
     contact: str | None = Field(None, description="Whom readers may ask.")
     notes: list[str] = Field([], description="Further notes, each a paragraph.")
     columns: dict[str, ColumnLabelPlan] = Field(
@@ -40,7 +42,7 @@ class PublicationPlan(PlanPart):
         '{ payann = { title = "Annual payroll", unit = "thousand USD" } }.',
     )
     tables: dict[str, str] = Field(
-        {}, description='Titles of the tables, if there are several, such as { states = "By state" }.'
+        {}, description='Titles of the tables of sums, if there are several, such as { states = "By state" }.'
     )
     keys: dict[str, str] = Field({}, description='Titles of the key columns, such as { state = "State" }.')
     codes: dict[str, str | dict[str, str]] = Field(
@@ -104,22 +106,21 @@ class PublicationPlan(PlanPart):
 
     @model_validator(mode="after")
     def _check_values(self) -> "PublicationPlan":
-        try:
+        with as_mistakes():
             self._build({name: CODES_STAND_IN if isinstance(one, str) else one for name, one in self.codes.items()})
-        except SlowscaleError as error:
-            raise ValueError(str(error)) from None
         return self
 
-    def build(self) -> "Publication":
-        """Return the publication, with the code lists that are in files."""
+    def build(self, period: str | None = None) -> "Publication":
+        """Return the publication, with the code lists that are in files, and a period if the plan gives none here."""
         from slowscale.publish.publication import read_codes
 
-        return self._build({name: read_codes(one) if isinstance(one, str) else one for name, one in self.codes.items()})
+        codes = {name: read_codes(one) if isinstance(one, str) else one for name, one in self.codes.items()}
+        return self._build(codes, period)
 
-    def _build(self, codes: Mapping[str, Mapping[str, str]]) -> "Publication":
+    def _build(self, codes: Mapping[str, Mapping[str, str]], period: str | None = None) -> "Publication":
         from slowscale.publish import Publication
 
-        given = self.model_dump(exclude_unset=True, exclude={"codes", *FILES})
+        given = {"period": period, **self.model_dump(exclude_unset=True, exclude={"codes", *FILES})}
         return Publication.from_dict({**{name: one for name, one in given.items() if one is not None}, "codes": codes})
 
     @property
@@ -129,18 +130,15 @@ class PublicationPlan(PlanPart):
             given = getattr(self, profile)
             yield from ((profile, file) for file in ([given] if isinstance(given, str) else given))
 
-    def all_files(self, names: list[str] | None = None) -> Iterator[tuple[str, str, str]]:
-        """Yield all files to write: what errors call them, their paths and the endings they must have.
-
-        `names` are those of the tables, if there are several.
-        """
+    def all_files(self, tables: Sequence[str]) -> Iterator[tuple[str, Path]]:
+        """Yield all files to write, for these tables of sums: what errors call them, and their paths."""
         from slowscale.publish.writing import Targets
 
+        names = list(tables) if len(tables) > 1 else None
         for profile, file in self.files:
             for what, path in Targets.of(file).files(names).items():
-                beside = f"the {what} beside" if names is None or what not in names else f"table {what!r} of"
-                name = f"{beside} publication.{profile}" if what else f"publication.{profile}"
-                yield name, str(path), path.suffix
+                beside = f"the {what} beside" if what not in tables else f"table {what!r} of"
+                yield f"{beside} publication.{profile}" if what else f"publication.{profile}", path
 
     def resolved(self, folder: Path) -> "PublicationPlan":
         """Return the table with its paths resolved against a folder."""
@@ -151,96 +149,73 @@ class PublicationPlan(PlanPart):
             update |= {profile: files} if files else {}
         return self.model_copy(update=update)
 
-    def check_names(self, columns: list[str], keys: list[str], tables: list[str]) -> None:
-        """Raise if it names a column that is not published, or a key column or a table that there is not."""
-        from slowscale.publish.publication import nearest
-
-        known = {"columns": columns, "rounding": columns, "negatives": columns}
-        if keys:
-            known |= {"keys": keys, "codes": keys}
-        if self.tables and not tables:
-            raise mistake_at(["publication", "tables"], "titles of tables are for several tables: write title")
-        known["tables"] = tables
-        for field, names in known.items():
-            given = getattr(self, field)
-            for name in given if isinstance(given, dict) else ():
-                if name not in names:
-                    what = {"keys": "a key column", "codes": "a key column", "tables": "a table"}.get(field)
-                    what = what or "a published column"
-                    raise mistake_at(["publication", field, name], f"{name!r} is not {what}{nearest(name, names)}")
-        try:
-            self._build({}).check_titles(columns)
-        except SlowscaleError as error:
-            raise mistake_at(["publication", "columns"], str(error).removeprefix("columns: ")) from None
-
     @property
     def code_files(self) -> list[str]:
         """The files with code lists."""
         return [one for one in self.codes.values() if isinstance(one, str)]
 
+    @property
+    def excel(self) -> bool:
+        """Whether a file for readers is an Excel file."""
+        return any(os.path.splitext(file)[1].lower() == ".xlsx" for _, file in self.files)
 
-def check_tables(part: PublicationPlan | None, tables: "Request", unknown: Container[str]) -> None:
-    """Raise unless the tables of a request can be published as the plan says, before anything is charged.
+    def check_names(self, columns: Sequence[str], keys: Sequence[str], tables: Sequence[str]) -> None:
+        """Raise if it names a column that is not published, or a key column or a table that there is not."""
+        from slowscale.publish.publication import nearest
+
+        if self.tables and len(tables) < 2:
+            raise ParameterError("titles of tables are for several tables: write title", path=("publication", "tables"))
+        known = {
+            **dict.fromkeys(("columns", "rounding", "negatives"), ("a published column", columns)),
+            **dict.fromkeys(("keys", "codes"), ("a key column", keys)),
+            "tables": ("a table of sums", tables),
+        }
+        for field, (what, names) in known.items():
+            given = getattr(self, field)
+            for name in given if isinstance(given, dict) else ():
+                if name not in names:
+                    raise ParameterError(
+                        f"{name!r} is not {what}{nearest(name, list(names))}", path=("publication", field, name)
+                    )
+        with located("publication", "columns"):
+            self._build({}).check_titles(columns)
+
+
+def check_labels(publication: "Publication", request: "Request", excel: bool, unknown: Container[str]) -> None:
+    """Raise unless the labels of the cells can be published, before anything is charged.
 
     Parameters
     ----------
-    part
-        What the plan says.
-    tables
-        The request.
+    publication, request
+        What is published, and the tables.
+    excel
+        Whether Excel files are written, whose cells hold no long texts.
     unknown
         The drawn tables whose cells are not known yet.
     """
-    if part is None:
-        return
-    from slowscale.core.errors import ParameterError
-    from slowscale.publish.excel import check_publication_texts, check_rows
+    from slowscale.publish.excel import check_cell_texts, check_publication_texts, check_rows
     from slowscale.publish.profiles import check_codes
     from slowscale.release.request import Sums
 
-    publication = part.build()
-    if _excel(part):
+    if excel:
         check_publication_texts(publication)
-    known = {level: one for one in tables.hierarchies for level in one.levels}
-    named = {key for name in tables for key in tables.by(name)}
-    for key in publication.codes:
-        if key not in named:
-            there = f"the key columns are {', '.join(sorted(named))}" if named else "there are no key columns"
-            raise ParameterError(f"publication.codes: {key!r} is not a key column; {there}")
-    for name in tables:
-        source = tables.source(name)
-        drawn = tables.drawn[source]
-        keys = drawn.keys if isinstance(drawn, Sums) else None
-        if keys is None or source in unknown:
+    known = {level: one for one in request.hierarchies for level in one.levels}
+    for name in request:
+        source = request.source(name)
+        drawn = request.drawn[source]
+        if not isinstance(drawn, Sums) or drawn.keys is None or source in unknown:
             continue
-        for key in tables.by(name):
-            if key in publication.codes or _excel(part):
-                level = None if key in keys.columns else known[key]
-                column = keys.table[key] if level is None else level.label_column(key, keys.table[level.column])
-                check_codes(publication, key, column.unique().to_pylist())
-                if _excel(part):
-                    _check_label_texts(publication, key, column)
-        if _excel(part) and name in tables.drawn:
-            check_rows(f"table {name!r}", len(keys))
-
-
-def _check_label_texts(publication: "Publication", name: str, column: Any) -> None:
-    """Raise unless the labels of a key column, and their names, fit in cells of an Excel sheet."""
-    from slowscale.publish.excel import check_cell_texts
-
-    labels = column.unique().to_pylist()
-    check_cell_texts(f"the column {name!r}", [label for label in labels if isinstance(label, str)])
-    if name in publication.codes:
-        check_cell_texts(f"codes[{name!r}]", [publication.key_name(name, label) for label in labels])
-
-
-def _excel(part: PublicationPlan) -> bool:
-    return any(os.path.splitext(file)[1].lower() == ".xlsx" for _, file in part.files)
-
-
-def check_publication_tools(part: PublicationPlan | None) -> None:
-    """Raise if a package that a file for readers needs is missing."""
-    if part is not None and _excel(part):
-        from slowscale.publish.excel import excel_tools
-
-        excel_tools()
+        for key in request.by(name):
+            if key not in publication.codes and not excel:
+                continue
+            level = None if key in drawn.keys.columns else known[key]
+            cells = drawn.keys.table
+            column = cells[key] if level is None else level.label_column(key, cells[level.column])
+            labels = column.unique().to_pylist()
+            check_codes(publication, key, labels)
+            if excel:
+                check_cell_texts(f"the column {key!r}", [label for label in labels if isinstance(label, str)])
+                if key in publication.codes:
+                    check_cell_texts(f"codes[{key!r}]", [publication.key_name(key, label) for label in labels])
+        if excel and name in request.drawn:
+            check_rows(f"table {name!r}", len(drawn.keys))

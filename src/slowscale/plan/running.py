@@ -1,81 +1,100 @@
-"""A plan is carried out: checked, charged, released and written."""
+"""A plan is carried out: checked, charged, released and written; or finished, if files of its release are missing."""
 
-import warnings
-from dataclasses import replace
+import os
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from slowscale.core.errors import PlanError, UnitWarning
-from slowscale.plan.charging import open_account, open_ready, open_session, record_refusal
-from slowscale.plan.checking import check_columns
-from slowscale.plan.models import Plan
-from slowscale.plan.outputs import check_outputs, signing_key
-from slowscale.plan.query import check_column_names, plan_request
-from slowscale.plan.writing import Output, Written, reader_outputs, table_files, table_outputs
-from slowscale.release.request import ONLY
+from slowscale.accounting import Ledger, Spent
+from slowscale.accounting.composition import total_of
+from slowscale.core.errors import (
+    EngineError,
+    LedgerError,
+    ParameterError,
+    SignatureError,
+    SlowscaleError,
+)
+from slowscale.plan.checking import (
+    Checked,
+    check_has_tables,
+    check_plan,
+    open_accountant,
+    open_session,
+    read_cells,
+    read_hierarchy,
+)
+from slowscale.plan.outputs import (
+    Output,
+    Written,
+    output_of,
+    reader_outputs,
+    signing_key,
+    sums_tables,
+    table_files,
+    table_outputs,
+)
+from slowscale.plan.reading import at_its_place
+from slowscale.plan.schema import Plan
+from slowscale.release.facts import Facts
 
 if TYPE_CHECKING:
+    from slowscale.publish.minisign import PublicKey
     from slowscale.release import Release
     from slowscale.release.inspection import Inspection
     from slowscale.release.quantiles import ReleasedQuantiles
-    from slowscale.release.request import Quantiles
+    from slowscale.release.request import Drawn, Quantiles
+    from slowscale.release.table import ReleasedTable
 
 
 def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> "tuple[Release, list[Path]]":
-    """Make the release that a plan describes and write its files; return the release and the files.
+    """Check a plan, make the release that it describes and write its files; see `run_checked`."""
+    return run_checked(check_plan(plan, overwrite, confidential))
 
-    If a file cannot be written after the charge, all others are, and an `IncompleteError` says what is missing.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    overwrite
-        Whether existing outputs may be replaced.
-    confidential
-        Where to write the confidential report, if it is wanted.
+def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
+    """Make the release of a plan that was checked, and write its files; return the release and the files.
+
+    A refusal by a cap is recorded in the ledger. If a file cannot be written after the charge, all others are, and an
+    `IncompleteError` says what is missing.
     """
-    check_outputs(plan, overwrite, confidential)
-    key = signing_key(plan)  # read before anything is charged, and kept
-    # The ledger is opened before the data, so that data which cannot be read is recorded there as an attempt.
-    accountant = open_ready(plan)
-    with record_refusal(plan, accountant), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnitWarning)  # the release below warns
-        check_columns(plan, accountant.account)
-    session = open_session(plan, accountant)
-    request = plan_request(plan, session)
-    publication = None if plan.publication is None else plan.publication.build()
-    found = session.release(request)
-    written = Written()
-    for output in table_outputs(plan, found.tables):
+    if checked.refusal is not None:
+        checked.record_refusal()
+        raise checked.refusal
+    plan, overwrite = checked.plan, checked.overwrite
+    # The ledger is open before the data, so that data which cannot be read is recorded there as an attempt.
+    with at_its_place(plan):
+        session = open_session(plan, checked.accountant)
+        cells = read_cells(plan, session, records=True) if checked.cells.unread else checked.cells
+        release = session.release(cells.request(plan))
+    written = Written(plan)
+    for output in table_outputs(plan, release.tables):
         written.attempt(output, overwrite)
-    for output in reader_outputs(plan, found, lambda: None if session.ledger is None else session.spent, publication):
+    for output in reader_outputs(plan, release, lambda: session.spent if session.ledger else None, checked.publication):
         written.attempt(output, overwrite)
-    if confidential is not None:
-        written.attempt(Output((confidential,), partial(found.confidential_report, confidential, session)), overwrite)
-    written.sign(plan, key, overwrite)
+    if (path := checked.confidential) is not None:
+        written.attempt(Output((path,), partial(release.confidential_report, path, session)), overwrite)
+    written.sign(checked.key, overwrite)
     files = table_files(plan)
-    written.raise_problems(plan, [name for name in plan.drawn if not set(files[name]) & set(written.files)])
-    return found, written.files
+    written.raise_problems([name for name in plan.drawn if not set(files[name]) & set(written.files)])
+    return release, written.files
 
 
-def run_quantiles(plan: Plan, asked: "Quantiles", level: float) -> "ReleasedQuantiles":
-    """Release quantiles of a column of a plan's data: of the records that the plan uses, charged to its ledger."""
+def run_quantiles(plan: Plan, table: "Quantiles", level: float) -> "ReleasedQuantiles":
+    """Release quantiles of the data of a plan, charged to its ledger."""
     from slowscale.release.request import Request
 
-    session = open_session(plan, open_ready(plan))
-    check_column_names(plan, session)  # the first charge makes the ledger, and fixes its caps
-    data = plan.data
-    table = replace(asked, where=data.where, derive=data.derive or None, nulls=plan.options.nulls)
-    found: ReleasedQuantiles = session.release(Request({"quantiles": table}, level=level))["quantiles"]
+    with at_its_place(plan):
+        session = open_session(plan, open_accountant(plan))
+        request = Request({"quantiles": table}, level=level, period=plan.release.period)
+        found: ReleasedQuantiles = session.release(request)["quantiles"]
     return found
 
 
-def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
-    """Look at the records of a plan for one table; see `Session.inspect`. CONFIDENTIAL: for the curator only.
+def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
+    """Inspect the records of a plan: one inspection for each drawn table of sums. CONFIDENTIAL: for the curator only.
 
-    The account is a copy, so that neither the look nor an error that depends on the records reaches the ledger.
+    The account is a copy, so that neither the inspection nor an error that depends on the records reaches the ledger.
 
     Parameters
     ----------
@@ -84,32 +103,264 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "Inspection":
     duplicates
         Whether to count exact copies of records.
     """
-    if plan.is_set:
-        raise PlanError(f"the plan describes the tables {', '.join(plan.drawn)}; look at them with inspect_tables")
-    return inspect_tables(plan, duplicates)[ONLY]
-
-
-def inspect_tables(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
-    """Look at the records of a plan: one inspection for each drawn table by name. CONFIDENTIAL; see `inspect_plan`."""
-    session = open_session(plan, open_account(plan).copy())
-    found = session.inspect(plan_request(plan, session), duplicates=duplicates)
-    return found if isinstance(found, dict) else {next(iter(plan.drawn)): found}
+    check_has_tables(plan)
+    with at_its_place(plan):
+        session = open_session(plan, open_accountant(plan).account)
+        request = read_cells(plan, session, records=True).request(plan)
+        found = session.inspect(request, duplicates=duplicates)
+    return found if isinstance(found, dict) else {next(name for name in sums_tables(plan) if name in plan.drawn): found}
 
 
 def describe_matches(plan: Plan) -> str:
     """Return whether records match the keys of each drawn table, with near misses. CONFIDENTIAL: for the screen only.
 
-    What was found must not reach an exception, an exit code, a file or the ledger: before a charge, even that the
-    look failed may tell something about the records. So an error becomes text, too.
+    The findings must not reach an exception, an exit code, a file or the ledger: before a charge, even that the
+    inspection failed may reveal something about the records. So an error becomes text, too.
     """
-    from slowscale.plan.wording import in_plan_words
+    try:
+        found = inspect_plan(plan, duplicates=False)
+    except Exception as error:
+        return f"CONFIDENTIAL: the records could not be inspected: {error}"
+    return "\n\n".join(f"Table {name}:\n{one.matches()}" for name, one in found.items())
+
+
+# Finishing: missing files of a release that was charged are made from the drawn tables that are on disk. Nothing below
+# reads records, draws noise or charges the ledger. A drawn table that is not on disk is lost.
+
+
+def finish_plan(plan: Plan, overwrite: bool = False) -> "tuple[Release, list[Path]]":
+    """Write the missing files of a release that was made by this plan; return the release and the files.
+
+    If a drawn table is lost, or a file cannot be written, an `IncompleteError` follows once all others are written.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    overwrite
+        Whether to write all files again, except one of each drawn table, from which the others are made. If the drawn
+        tables on disk are of several releases, the newest one is finished, and only older ones are replaced.
+    """
+    from slowscale.accounting.record import read_policies
+    from slowscale.release import Release
+
+    check_has_tables(plan)
+    key = signing_key(plan)
+    sources = _newest(plan, _drawn_files(plan))
+    drawn = {name: _read(plan, name, path) for name, path in sources.items()}
+    facts = next(iter(drawn.values())).whole
+    spent = _spent(plan, facts)
+    tables = _with_derived(plan, drawn)
+    outputs = list(table_outputs(plan, tables))
+    lost = [name for name in plan.drawn if name not in drawn]
+    found: Release | None = None
+    if not lost:
+        policies = read_policies({"policy": facts.policy, "pure_policy": facts.pure_policy})
+        found = Release.of(tables, facts.with_(table=None), *policies)
+        publication = None if plan.publication is None else plan.publication.build(plan.release.period)
+        outputs += reader_outputs(plan, found, lambda: spent, publication)
+    kept = [
+        output
+        for output in outputs
+        if output.files[0] in sources.values() or (any(map(os.path.lexists, output.files)) and not overwrite)
+    ]
+    _check_kept(plan, kept, facts.id)
+    if key is not None:
+        _verify_sources(list(sources.values()), key.public, overwrite)
+    written = Written(plan)
+    for output in outputs:
+        if output not in kept:
+            written.attempt(output, True)  # what is there of such files is made again from the same tables
+    written.sign(key, True, [file for output in kept for file in output.files])
+    written.raise_problems(lost)
+    assert found is not None
+    return found, written.files
+
+
+def _drawn_files(plan: Plan) -> dict[str, dict[Path, Facts]]:
+    """Return the files of each drawn table that are on disk, with the facts in them; raise if there is none."""
+    from slowscale.release.reading import read_file_facts
+
+    files = {name: paths for name, paths in table_files(plan).items() if name in plan.drawn}
+    found = {name: {path: read_file_facts(path) for path in paths if path.exists()} for name, paths in files.items()}
+    if not any(found.values()):
+        places = ", ".join(str(path) for paths in files.values() for path in paths)
+        raise ParameterError(
+            f"--finish makes files from the drawn tables that are on disk, but there is none at {places}. A drawn "
+            "table that is missing is lost: another release, without --finish, is another charge"
+        )
+    return found
+
+
+def _newest(plan: Plan, files: Mapping[str, Mapping[Path, Facts]]) -> dict[str, Path]:
+    """Return a file of each drawn table of the newest release on disk: an older one must never replace it."""
+    paths = {path: facts for found in files.values() for path, facts in found.items()}
+    by_id = {facts.id: (path, facts) for path, facts in paths.items()}
+    ranks: dict[str, tuple[int, str]] = {}
+    for one, (path, facts) in by_id.items():
+        if plan.ledger is not None and len(by_id) > 1:
+            try:
+                _spent(plan, facts)
+            except LedgerError as error:
+                raise LedgerError(f"{path} is of another release than other drawn tables, and {error}") from None
+        ranks[one] = (facts.ledger.entry if plan.ledger is not None and facts.ledger else 0, facts.created)
+    newest = max(ranks, key=lambda one: ranks[one])
+    if list(ranks.values()).count(ranks[newest]) > 1:
+        raise EngineError(
+            f"the drawn tables {', '.join(map(str, paths))} are of several releases, and they do not tell which one is "
+            "the newest: keep those of one release only"
+        )
+    found = {}
+    for name, candidates in files.items():
+        of_newest = [path for path, facts in candidates.items() if facts.id == newest]
+        if of_newest:
+            found[name] = next((path for path in of_newest if _is_readable(path)), of_newest[0])
+    return found
+
+
+def _is_readable(path: Path) -> bool:
+    from slowscale.release import read_release
 
     try:
-        found = inspect_tables(plan, duplicates=False)
-    except Exception as error:
-        return f"CONFIDENTIAL: the records could not be looked at: {in_plan_words(str(error))}"
-    texts = []
-    for name, one in found.items():
-        words = replace(one, refusals=tuple(map(in_plan_words, one.refusals))).matches()
-        texts.append(f"Table {name}:\n{words}" if plan.is_set else words)
-    return "\n\n".join(texts)
+        read_release(path)
+    except SlowscaleError:
+        return False
+    return True
+
+
+def _read(plan: Plan, name: str, path: Path) -> "ReleasedTable":
+    """Return a drawn table that is on disk, or raise unless this plan made it."""
+    from slowscale.release import read_release
+    from slowscale.release.repeating import requested_table
+
+    table: Any = next(iter(read_release(path).tables.values()))
+    facts, whole = table.facts, table.whole
+    here = {
+        "protect": whole.protect,
+        "name of the data set": whole.dataset,
+        "period": whole.period,
+        "accounting": whole.accounting,
+        "filter": facts.where,
+        "tables": (table.name, tuple(whole.tables)),
+    }
+    there = {
+        "protect": plan.data.protect,
+        "name of the data set": plan.data.name,
+        "period": plan.release.period,
+        "accounting": plan.release.accounting,
+        "filter": plan.data.where,
+        "tables": (name, tuple(plan.tables)),
+    }
+    different = [what for what in here if here[what] != there[what]]
+    if facts.drawn and not different:
+        made, planned = _described(requested_table(table)), _described(plan.drawn[name])
+        if name in plan.unknown_keys:  # the file names the key columns
+            planned |= {"keys": made.get("keys")}
+        different = [what for what in planned if made.get(what) != planned[what]]
+    if not facts.drawn or different:
+        raise ParameterError(
+            f"{path} was not made by this plan: the {', '.join(different) or 'table'} differ. Finish a release with "
+            "the plan that made it"
+        )
+    found: ReleasedTable = table
+    return found
+
+
+def _described(table: "Drawn") -> dict[str, Any]:
+    """Return what makes a drawn table, by what errors call it."""
+    from slowscale.release.request import Sums
+
+    if isinstance(table, Sums):
+        return {"mechanisms": table.mechanisms, "keys": table.by}
+    return {"quantiles": (table.column, table.at, table.loss, table.grid)}
+
+
+def _spent(plan: Plan, facts: Facts) -> Spent | None:
+    """Return what records have lost by all releases up to this one, or None without a ledger; raise if it is not there.
+
+    The ledger is only read.
+    """
+    if plan.ledger is None:
+        return None
+    path = Path(plan.ledger.path)
+    if not path.exists() or not facts.ledger:
+        raise LedgerError(
+            f"the release {facts.id} is not in the ledger {path}: finish it with the ledger that it was charged to"
+        )
+    with Ledger(path) as ledger:
+        if problems := ledger.verify(facts.ledger.to_dict()):
+            raise LedgerError(
+                f"the release {facts.id} was not charged to the ledger {path}, or the ledger was changed: {problems[0]}"
+            )
+        history = ledger.history()[: facts.ledger.entry]
+        charges = [entry for entry in history if entry["kind"] == "charge"]
+        return total_of(ledger.account.charges[: len(charges)])
+
+
+def _verify_sources(sources: Sequence[Path], public: "PublicKey", overwrite: bool) -> None:
+    """Raise unless the drawn tables match their signatures, if there are any: the new files are signed with them.
+
+    Other signed files of their folders must match too, unless all of them are made again.
+    """
+    from slowscale.publish.signing import SIGNATURE, verify
+
+    facts = [path.with_name(f"{path.name}.json") for path in sources if path.suffix == ".csv"]
+    for path in [*sources, *facts]:
+        if not path.with_name(SIGNATURE).exists():
+            continue
+        try:
+            verify(path, public)
+        except SignatureError as error:
+            if not overwrite or error.file in (None, path.name):
+                raise
+
+
+def _with_derived(plan: Plan, drawn: "Mapping[str, ReleasedTable]") -> "dict[str, ReleasedTable]":
+    """Return the drawn tables, and all tables that can be derived from them, as they were released."""
+    from slowscale.release.rollup import roll_up
+    from slowscale.release.table import ReleasedSums
+
+    whole = next(iter(drawn.values())).whole
+    if any(table.whole.id != whole.id for table in drawn.values()):
+        raise EngineError("the drawn tables on disk are of several releases: keep those of one release only")
+    kinds = {key: kind for one in whole.tables.values() if one.keys for key, kind in one.keys.columns.items()}
+    hierarchies = [read_hierarchy(part, kinds) for part in plan.hierarchies]
+    found: dict[str, ReleasedTable] = {}
+    for name, facts in whole.tables.items():
+        if name in drawn:
+            found[name] = drawn[name]
+        elif facts.rollup is not None and facts.rollup.of in drawn:
+            source = drawn[facts.rollup.of]
+            assert isinstance(source, ReleasedSums)
+            used = [one for one in hierarchies if set(one.levels) & set(facts.by)]
+            rolled = roll_up(source, facts.by, used or None, name)
+            if len(rolled) != facts.rows:
+                raise ParameterError(
+                    f"the table {name!r} had {facts.rows:,} rows when it was released, and has {len(rolled):,} now: "
+                    "use the hierarchies of the release"
+                )
+            found[name] = rolled.with_facts(rolled.facts.with_(of=facts.of))
+    return found
+
+
+def _check_kept(plan: Plan, kept: Sequence[Output], release: str) -> None:
+    """Raise if files that are there cannot be shown to belong to the release with this identifier."""
+    from slowscale.publish.origin import published_releases
+    from slowscale.release.reading import read_file_facts
+
+    tables = {path: name for name, paths in table_files(plan).items() for path in paths}
+    report = output_of(plan).report
+    for output in kept:
+        first = output.files[0]
+        if missing := [file for file in output.files if not os.path.lexists(file)]:
+            there = next(file for file in output.files if file not in missing)
+            raise ParameterError(f"{there} is there without {missing[0]}; pass --overwrite to write both again")
+        if first in tables:
+            facts = read_file_facts(first) if _is_readable(first) else None
+            of_this = facts is not None and (facts.id, facts.table) == (release, tables[first])
+        elif report is not None and first == Path(report):
+            of_this = release in first.read_text(encoding="utf-8", errors="replace")
+        else:
+            of_this = published_releases(output.files) == [(release, name) for name in sums_tables(plan)]
+        if not of_this:
+            raise ParameterError(f"{first} is of another release; pass --overwrite to write it again")

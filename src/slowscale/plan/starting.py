@@ -1,5 +1,6 @@
 """Plans to start from: an example with most options, and a plan for some data in which the choices are left open."""
 
+import json
 import os
 import re
 import textwrap
@@ -7,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from slowscale.accounting.sizes import LARGEST_WORD, names_the_largest
@@ -15,8 +16,7 @@ from slowscale.core.errors import ConfidentialWarning, ParameterError
 from slowscale.core.files import free_target, write_files
 from slowscale.core.parameters import tables
 from slowscale.mechanisms.grid import as_unit
-from slowscale.plan.inputs import DATABASE_FILE
-from slowscale.plan.toml import toml_key, toml_value
+from slowscale.plan.schema import DATABASE_FILE
 
 if TYPE_CHECKING:
     from slowscale.advice import Advice
@@ -49,6 +49,7 @@ FILE_ENDINGS = (
     *(".parquet", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".xz", ".zst"),
     *(".xlsx", ".dta", ".sav", ".zsav", ".por", ".sas7bdat", ".xpt"),
 )
+YEAR = re.compile(r"(?<!\d)(19|20)\d\d(?!\d)")
 # Options of a PostgreSQL address that hold no secret.
 PUBLIC_OPTIONS = ("sslmode", "sslrootcert", "connect_timeout", "application_name", "target_session_attrs")
 
@@ -175,23 +176,22 @@ def advised_plan(
         *_source_lines(place, has_password),
         *(() if known is None else _column_lines(*known)),
         "",
-        "# Choose the public cells, or leave this out for totals over all records.",
-        "# [keys]",
-        '# by = ["county"]',
-        '# file = "cells.csv"',
-        "",
         "[ledger]",
-        _with_comment('path = "plan.ledger"', "records what every release costs; created if it does not exist"),
+        _with_comment('path = "plan.ledger"', "records the cost of every release; created if it does not exist"),
         *_cap_lines(mechanism.kind, given),
         "",
-        "[[sums]]",
-        f"column = {toml_value(column)}",
+        "[release]",
+        _with_comment('accounting = "tight"', "charge the tight policy, which the advice is about"),
+        _with_comment('# period = "2024"', "the period that the release is about"),
+        "",
+        "[tables.total]",
+        "# To publish sums by cell, choose the public cells:",
+        '# keys = { file = "cells.csv", by = ["county"] }',
+        "",
+        f"[tables.total.sums.{toml_key(column)}]",
         f"mechanism = {toml_value(mechanism.kind)}",
         *(f"{name} = {toml_value(value)}" for name, value in given.items()),
         f"unit = {toml_value(_plain_unit(advice.unit))}",
-        "",
-        "[options]",
-        _with_comment('accounting = "tight"', "charge the tight policy, which the advice is about"),
         "",
         *_report_lines(advice.records),
         "",
@@ -203,7 +203,7 @@ def advised_plan(
 def _cap_lines(kind: str, given: Mapping[str, object]) -> Iterator[str]:
     """Yield caps as comments: as much as ten releases with the mechanism cost, and a loss by counts and quantiles."""
     yield from textwrap.wrap(CAPS, 110, initial_indent="# ", subsequent_indent="# ")
-    yield _with_comment('# [ledger.caps."*"]', "through each column of the data without a cap of its own")
+    yield _with_comment('# [ledger.caps."*"]', "through each column of the data without another cap")
     yield f"# mechanism = {toml_value(kind)}"
     yield from (f"# {name} = {toml_value(value)}" for name, value in given.items())
     yield _with_comment("# times = 10", "as much as ten such releases cost")
@@ -296,11 +296,34 @@ def _with_comment(line: str, comment: str) -> str:
 
 
 def proposed_name(place: str) -> str:
-    """Return a name for the data set at a path or an address: that of the file or the table."""
+    """Return a name for the data set at a path or an address: that of the file or the table, without a year.
+
+    A ledger is for a data set, whatever the period is: the releases have one.
+    """
     if "://" in place:
         name = place.rpartition("#")[2]
     else:
         name = PurePath(place).name
         while PurePath(name).suffix.lower() in FILE_ENDINGS:
             name = PurePath(name).stem
-    return re.sub(r"[*?\[\]]+", "", name).strip(" -_.") or "data"
+    name = YEAR.sub("", re.sub(r"[*?\[\]]+", "", name))
+    return re.sub(r"[ _.-]{2,}", "-", name).strip(" -_.") or "data"
+
+
+def toml_value(value: Any) -> str:
+    """Return text, a number, a boolean, a list or a mapping as TOML on one line.
+
+    >>> toml_value({"delimiter": ";", "first name": [1, True]})
+    '{ delimiter = ";", "first name" = [1, true] }'
+    """
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{toml_key(name)} = {toml_value(item)}" for name, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    # TOML writes these as JSON does, apart from DEL, which it allows only as an escape.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    """Return a name as a TOML key, in quotes where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from slowscale.accounting import Accountant, Charge, RecordPolicy
 from slowscale.accounting.record import folded, plain_label
 from slowscale.core.arrays import to_arrow
-from slowscale.core.errors import ParameterError
+from slowscale.core.errors import ParameterError, located
 from slowscale.core.numbers import STANDARD_ERROR_DIGITS, rounded
 from slowscale.core.parameters import lazy
 from slowscale.data import progress, rowwise
@@ -30,7 +30,6 @@ from slowscale.data.rowwise import Described
 from slowscale.data.sums import Column, ExactSums, Sum, check_labels, counted, exact_sums
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.calibration import CLOSED
-from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.exact_sums import Exact
 from slowscale.mechanisms.noisy import Noisy
 from slowscale.release.checks import check_column, check_derived_columns, check_partition, check_readable
@@ -46,6 +45,7 @@ from slowscale.release.facts import (
     TableFacts,
 )
 from slowscale.release.numbers import number_column
+from slowscale.release.policies import requested_policy, single_column
 from slowscale.release.quantiles import Ranks, ReleasedQuantiles
 from slowscale.release.records import Records
 from slowscale.release.release import Release
@@ -105,15 +105,17 @@ class BoundSums:
     @staticmethod
     def of(sums: Sums, records: Records, level: float, accounting: str) -> "BoundSums":
         """Return sums bound to the records, or raise an error that says what is wrong with them."""
-        table = rowwise.keep(rowwise.derive(records.table, sums.derive), sums.where)
+        table = _prepared(sums, records)
         source = records.source
         if sums.keys is not None:
-            for name in sums.keys.columns:
-                check_column("keys", name, table, source)
-            check_labels(table, sums.keys)
+            with located("keys"):
+                for name in sums.keys.columns:
+                    check_column("keys", name, table, source)
+                check_labels(table, sums.keys)
         columns = {}
         for name, mechanism in sums.columns.items():
-            check_column("columns", name, table, source)
+            with located("sums", name):
+                check_column("columns", name, table, source)
             negatives = sums.negatives if isinstance(mechanism, TransformationMechanism) else None
             columns[name] = Column(name, sums.units[name], sums.nulls, negatives, source.text_numbers)
         expressions = rowwise.described(sums.where, sums.derive, records.computed)
@@ -142,13 +144,7 @@ class BoundSums:
     @lazy
     def policy(self) -> RecordPolicy:
         """The loss of a record by the table, as PRzCDP."""
-        found = {name: charged_policy(mechanism, self.accounting) for name, mechanism in self.mechanisms.items()}
-        return record_policy(found, self._constant_column, self.filtered)
-
-    @property
-    def _constant_column(self) -> str | None:
-        """The column in which every record counts as 1, or None: an entity may have several records in a cell."""
-        return None if self.records.protect is not None else self.sums.counted
+        return requested_policy(self.sums, self.accounting, self.records.protect, self.filtered)
 
     @property
     def pure_policy(self) -> RecordPolicy | None:
@@ -160,7 +156,7 @@ class BoundSums:
     def pure_columns(self) -> RecordPolicy | None:
         """The PRDP loss of a record through the columns that have such a guarantee, or None if no column has it."""
         found = {name: pure for name, m in self.mechanisms.items() if (pure := m.pure_policy) is not None}
-        return record_policy(found, self._constant_column, self.filtered) if found else None
+        return record_policy(found, single_column(self.sums, self.records.protect), self.filtered) if found else None
 
     @lazy
     def _grids(self) -> dict[str, bool]:
@@ -196,9 +192,7 @@ class BoundSums:
             **_described_policies(self.policy, self.pure_policy),
             keys=None
             if keys is None
-            else KeysFacts(
-                columns=dict(keys.kinds), count=len(keys), assumption=keys.assumption, from_data=keys.from_data
-            ),
+            else KeysFacts(columns=dict(keys.kinds), count=len(keys), assumption=keys.assumption, from_data=keys.taken),
             where=self.expressions.where,
             derived=self.expressions.derived,
             columns={name: self.column_facts(name) for name in self.mechanisms},
@@ -280,15 +274,16 @@ class BoundQuantiles:
         """Return quantiles bound to the records, or raise an error that says what is wrong with them."""
         if records.protect is not None:
             raise ParameterError(
-                f"quantiles protect single records, but the session protects each {records.protect}, which may have "
-                "several records: it could move a rank by more than one. Open the session on a table with one row per "
-                f"{records.protect}, without protect="
+                f"quantiles protect single records, but here each {records.protect} is protected, which may have "
+                "several records: it could move a rank by more than one. Take the quantiles from a table with one row "
+                f"per {records.protect}, and protect its records"
             )
-        table = rowwise.keep(rowwise.derive(records.table, quantiles.derive), quantiles.where)
-        check_column("column", quantiles.column, table, records.source)
-        text = records.source.text_numbers
-        column = Column(quantiles.column, Fraction(1), quantiles.nulls, None, text, use="ranked")
-        check_comparable(table, column)
+        table = _prepared(quantiles, records)
+        with located("quantiles"):
+            check_column("column", quantiles.column, table, records.source)
+            text = records.source.text_numbers
+            column = Column(quantiles.column, Fraction(1), quantiles.nulls, None, text, use="ranked")
+            check_comparable(table, column)
         expressions = rowwise.described(quantiles.where, quantiles.derive, records.computed)
         return BoundQuantiles(Ranks(quantiles), records, table, column, expressions, level)
 
@@ -351,6 +346,14 @@ class BoundQuantiles:
 
 
 BoundTable = BoundSums | BoundQuantiles
+
+
+def _prepared(table: Sums | Quantiles, records: Records) -> ir.Table:
+    """Return the records with the derived columns of a table, filtered."""
+    with located("derive"):
+        derived = rowwise.derive(records.table, table.derive)
+    with located("where"):
+        return rowwise.keep(derived, table.where)
 
 
 @dataclass(frozen=True)
@@ -472,12 +475,14 @@ def bind(
 
     tables: dict[str, BoundTable] = {}
     for name, table in request.drawn.items():
-        if isinstance(table, Quantiles):
-            tables[name] = BoundQuantiles.of(table, records, request.level)
-        else:
-            tables[name] = BoundSums.of(table, records, request.level, accounting)
-            check_derived_columns(table, records, accountant)
-    part = _part(request, records)
+        with located("tables", name):
+            if isinstance(table, Quantiles):
+                tables[name] = BoundQuantiles.of(table, records, request.level)
+            else:
+                tables[name] = BoundSums.of(table, records, request.level, accounting)
+                check_derived_columns(table, records, accountant)
+    with located("partition"):
+        part = _part(request, records)
     policy, pure = _added(table.policy for table in tables.values()), _pure_policy(tables)
     pure_columns = _pure_columns(tables, policy) if len(policy.terms) > 1 else None
     facts = Facts(
@@ -486,6 +491,7 @@ def bind(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         private=private,
         dataset=dataset,
+        period=request.period,
         protect=records.protect,
         protects=records.protected,
         notion=policy.notion,
@@ -561,7 +567,9 @@ def _with_rollups(request: Request, drawn: Mapping[str, ReleasedTable]) -> dict[
         try:
             rolled = roll_up(source, request.by(name), levels or None, name)
         except ParameterError as error:
-            raise ParameterError(f"tables[{name!r}] cannot be derived from its cells: {error}") from None
+            raise ParameterError(
+                f"table {name!r} cannot be derived from its cells: {error}", path=("tables", name)
+            ) from None
         found[name] = rolled.with_facts(rolled.facts.with_(of=request.rollups[name].of))
     return found
 

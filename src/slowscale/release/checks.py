@@ -32,7 +32,10 @@ def check_column_names(table: ir.Table) -> None:
 def check_protect(protect: str | None, table: ir.Table) -> None:
     """Raise unless the argument `protect` is a column or None."""
     if protect is not None and protect not in table.columns:
-        raise ParameterError(f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}")
+        raise ParameterError(
+            f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}",
+            path=("data", "protect"),
+        )
 
 
 def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) -> None:
@@ -41,8 +44,9 @@ def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) 
     for name in check_caps(caps):
         if folded(name) not in known:
             raise ParameterError(
-                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}. For a "
-                "derived column, make the ledger first, with all caps: ss.Session(data, ss.Ledger(path, caps))"
+                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}. Correct the "
+                "name. In Python, give the cap on a derived column to the ledger, and the ledger to the session",
+                path=("ledger", "caps", name),
             )
 
 
@@ -86,9 +90,10 @@ def check_derived_columns(sums: Sums, records: Records, accountant: Accountant) 
         # Renaming a stored column frees its name for a derived one, but its cap is not for that.
         if folded(name) not in capped or folded(name) in stored:
             raise ParameterError(
-                f"column {name!r} is derived or renamed and has no cap of its own: under a new name it could evade "
-                "the caps of what it is made from. Give it its own cap when the ledger is created, "
-                "ss.Ledger(path, caps); the name must differ from every stored column"
+                f"column {name!r} is derived or renamed and has no cap: under a new name it could evade the caps of "
+                "the columns that it is made from. Give it a cap when the ledger is created; its name must differ from "
+                "every stored column",
+                path=("sums", name),
             )
 
 
@@ -108,7 +113,7 @@ def check_readable(
         if name in used:
             raise DataError(
                 f"column {name!r} has values that are not {dtype}, its declared type; correct them, or declare the "
-                "column as string and convert it with derive="
+                "column as string and derive a column from it"
             )
 
 

@@ -213,8 +213,13 @@ class ReleasedQuantiles(ReleasedTable, Mapping[str, float]):
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """The name and the size of each quantile, as text."""
-        return [(name, _size_in_words(size)) for name, size in self.items()]
+        """The name and the size of each quantile, as text. At the lowest size of the grid, it may be anything below."""
+        lowest = self.about.grid[0]
+        return [
+            (name, f"0 or below {words}, the lowest size" if size == lowest else words)
+            for name, size in self.items()
+            for words in [_size_in_words(size)]
+        ]
 
     def __repr__(self) -> str:
         lines = [f"Quantiles of the sizes of {self.column}", *(f"  {name}: {size}" for name, size in self.rows)]

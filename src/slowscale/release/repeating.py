@@ -60,15 +60,16 @@ def request_of(release: Release, dataset: str | None, protect: str | None) -> Re
             )
     try:
         check_accounting(facts.accounting)
-        tables = {name: _table_of(release[name]) for name in facts.drawn}
+        tables = {name: requested_table(release[name]) for name in facts.drawn}
         levels = [column.level for column in facts.columns.values()]
         level = levels[0] if levels else 0.95
-        return Request(tables, level=level, partition=None if facts.partition is None else facts.partition.by)
+        partition = None if facts.partition is None else facts.partition.by
+        return Request(tables, level=level, partition=partition, period=facts.period)
     except (ParameterError, ParameterTypeError) as error:
         raise ParameterError(f"{ANOTHER}: {error}") from None
 
 
-def _table_of(table: ReleasedSums | ReleasedQuantiles) -> Sums | Quantiles:
+def requested_table(table: ReleasedSums | ReleasedQuantiles) -> Sums | Quantiles:
     """Return the request for a drawn table, made from its public facts."""
     facts = table.facts
     derive = dict(facts.derived) or None

@@ -4,6 +4,9 @@ A request is a mapping of names to tables. There are three kinds of table: `Sums
 sizes, which is drawn too; and `Rollup`, whose numbers are sums of the published cells of another table, so that it
 costs nothing and adds up with that table exactly. The losses of a record by the drawn tables add. A request is checked
 as far as this is possible without the data. `Session.preview` returns its cost, and `Session.release` carries it out.
+
+All rules about tables are here. An error has the place of the mistake as its `path`, in the names that plan files use:
+("tables", "cells", "sums", "emp", "unit").
 """
 
 import math
@@ -17,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypedDict, cast
 
 from slowscale.accounting.record import COUNT, folded
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, located
 from slowscale.core.files import PLAIN_NAME
 from slowscale.core.parameters import as_number, check_flag, lazy, level_quantile
 from slowscale.core.typing import Scalar, UnitLike
@@ -64,14 +67,16 @@ class Table:
 
 def _check_treatment(argument: str, given: object) -> None:
     if given not in TREATMENTS:
-        raise ParameterError(f'{argument} must be "error" or "zero", got {given!r}')
+        raise ParameterError(f'{argument} must be "error" or "zero", got {given!r}', path=(argument,))
 
 
 def _check_expressions(where: object, derive: object) -> None:
     if where is not None:
-        check_text(where, "where")
+        with located("where"):
+            check_text(where, "where")
     for name, expression in derive.items() if isinstance(derive, Mapping) else ():
-        check_text(expression, f"derive[{name!r}]")
+        with located("derive", name):
+            check_text(expression, f"derive[{name!r}]")
 
 
 @dataclass(frozen=True)
@@ -124,15 +129,18 @@ class Sums(Table):
     def __post_init__(self) -> None:
         columns = _checked_columns(self.columns) if self.columns or self.count is None else {}
         if self.count is not None:
-            _check_mechanism("count", self.count)
-        check_flag("nonnegative", self.nonnegative)
+            with located("count"):
+                _check_mechanism("count", self.count)
+        with located("nonnegative"):
+            check_flag("nonnegative", self.nonnegative)
         _check_treatment("nulls", self.nulls)
         _check_treatment("negatives", self.negatives)
         _check_expressions(self.where, self.derive)
         if self.keys is not None and not isinstance(self.keys, Keys):
             raise ParameterTypeError(
                 f"keys must be ss.Keys, for instance ss.Keys.from_frame(keys); got {type(self.keys).__name__}. Which "
-                "group labels occur in the data may reveal records, so they are never taken from the data unasked"
+                "group labels occur in the data may reveal records, so they are never taken from the data unasked",
+                path=("keys",),
             )
         for name, value in (
             ("columns", _FrozenDict(columns)),
@@ -171,25 +179,32 @@ class Sums(Table):
         for name, mechanism in self.mechanisms.items():
             if name in self.by:
                 raise ParameterError(
-                    f"column {name!r} is a key column, so it cannot be summed; derive a column with another name"
+                    f"column {name!r} is a key column, so it cannot be summed; derive a column with another name",
+                    path=self._place(name),
                 )
             for suffix in COLUMN_SUFFIXES if isinstance(mechanism, TransformationMechanism) else COLUMN_SUFFIXES[:-1]:
                 if name + suffix in self.by or (suffix and name + suffix in self.mechanisms):
                     raise ParameterError(
-                        f"column {name + suffix!r} would be in the release twice; derive a column with another name"
+                        f"column {name + suffix!r} would be in the release twice; derive a column with another name",
+                        path=self._place(name),
                     )
+
+    def _place(self, name: str) -> tuple[str, ...]:
+        return (COUNT,) if name == self.counted else ("sums", name)
 
     def _check_means(self) -> None:
         if self.means is None:
             return
-        check_interval(self.means, "means")
-        if self.count is None:
-            raise ParameterError("count must be given to publish means, which are sums divided by the count")
+        with located("means"):
+            check_interval(self.means, "means")
+            if self.count is None:
+                raise ParameterError("count must be given to publish means, which are sums divided by the count")
         taken = {*self.by, *self.mechanisms}
         for name in self.columns:
             if any(f"{name}_mean{suffix}" in taken for suffix in COLUMN_SUFFIXES):
                 raise ParameterError(
-                    f"column '{name}_mean' would be in the release twice; derive a column with another name"
+                    f"column '{name}_mean' would be in the release twice; derive a column with another name",
+                    path=("sums", name),
                 )
 
 
@@ -224,20 +239,28 @@ def _check_mechanism(name: str, mechanism: object) -> None:
 
 
 def _checked_columns(columns: Any) -> dict[str, Mechanism]:
-    if not isinstance(columns, Mapping) or not columns:
+    if not isinstance(columns, Mapping):
         raise ParameterTypeError(
-            'columns must be a mapping of columns to mechanisms, such as {"emp": ss.Root(k=4, sigma=1)}, or count '
-            f"must be given; got {columns!r:.60} and no count"
+            'columns must be a mapping of columns to mechanisms, such as {"emp": ss.Root(k=4, sigma=1)}, got '
+            f"{columns!r:.60}",
+            path=("sums",),
+        )
+    if not columns:
+        raise ParameterTypeError(
+            "columns must have at least one column to sum, or count must be given; got neither, so there is nothing to "
+            "publish: name a column with its mechanism, or a mechanism for the count"
         )
     for name, mechanism in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError(f"columns must be named by text, got {name!r}")
+            raise ParameterTypeError(f"columns must be named by text, got {name!r}", path=("sums",))
         if folded(name) in (COUNT, "*"):
             meaning = "the number of records" if folded(name) == COUNT else "the cap of every other column"
             raise ParameterError(
-                f"columns: the name {name!r} is reserved for {meaning}; derive a column with another name"
+                f"columns: the name {name!r} is reserved for {meaning}; derive a column with another name",
+                path=("sums", name),
             )
-        _check_mechanism(f"columns[{name!r}]", mechanism)
+        with located("sums", name):
+            _check_mechanism(f"columns[{name!r}]", mechanism)
     return dict(columns)
 
 
@@ -247,9 +270,14 @@ def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) ->
     for name in unit:
         if name not in mechanisms or name == count:
             raise ParameterError(
-                f"unit names {name!r}, which is not summed; the summed columns are {', '.join(mechanisms)}"
+                f"unit names {name!r}, which is not summed; the summed columns are {', '.join(mechanisms)}",
+                path=("sums", name, "unit"),
             )
-    return {name: as_unit(unit.get(name, 1)) for name in mechanisms}
+    found = {}
+    for name in mechanisms:
+        with located("sums", name, "unit"):
+            found[name] = as_unit(unit.get(name, 1))
+    return found
 
 
 @dataclass(frozen=True)
@@ -284,21 +312,23 @@ class Quantiles(Table):
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
-            raise ParameterTypeError(f"column must be the name of a column, got {self.column!r:.60}")
-        loss = as_number("loss", self.loss)
-        if not SMALLEST_LOSS <= loss <= LARGEST_LOSS:
-            raise ParameterError(
-                f"loss must be a number from {SMALLEST_LOSS:g} to {LARGEST_LOSS:g}, got {self.loss}; it is the PRzCDP "
-                "loss of all quantiles together, for instance 0.01"
+            raise ParameterTypeError(
+                f"column must be the name of a column, got {self.column!r:.60}", path=("quantiles",)
             )
+        with located("loss"):
+            loss = as_number("loss", self.loss)
+            if not SMALLEST_LOSS <= loss <= LARGEST_LOSS:
+                raise ParameterError(
+                    f"loss must be a number from {SMALLEST_LOSS:g} to {LARGEST_LOSS:g}, got {self.loss}; it is the "
+                    "PRzCDP loss of all quantiles together, for instance 0.01"
+                )
         _check_treatment("nulls", self.nulls)
         _check_expressions(self.where, self.derive)
-        for name, value in (
-            ("at", _checked_shares(self.at)),
-            ("loss", loss),
-            ("grid", _checked_grid(size_grid() if self.grid is None else self.grid)),
-            ("derive", _frozen(self.derive)),
-        ):
+        with located("at"):
+            at = _checked_shares(self.at)
+        with located("grid"):
+            grid = _checked_grid(size_grid() if self.grid is None else self.grid)
+        for name, value in (("at", at), ("loss", loss), ("grid", grid), ("derive", _frozen(self.derive))):
             object.__setattr__(self, name, value)
 
     @property
@@ -420,12 +450,12 @@ class Rollup(Table):
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, str) or not self.of:
-            raise ParameterTypeError(f"of must be the name of a table, got {self.of!r:.60}")
+            raise ParameterTypeError(f"of must be the name of a table, got {self.of!r:.60}", path=("rollup",))
         by = (self.by,) if isinstance(self.by, str) else self.by
         if not isinstance(by, list | tuple) or not all(isinstance(name, str) and name for name in by):
-            raise ParameterTypeError(f"by must be a column or a list of columns, got {self.by!r:.60}")
+            raise ParameterTypeError(f"by must be a column or a list of columns, got {self.by!r:.60}", path=("by",))
         if len(set(by)) < len(by):
-            raise ParameterError(f"by must name each column once, got {', '.join(by)}")
+            raise ParameterError(f"by must name each column once, got {', '.join(by)}", path=("by",))
         object.__setattr__(self, "by", tuple(by))
 
 
@@ -449,6 +479,8 @@ class Request:
     partition
         A key column that splits the records into disjoint parts, such as "state": a release for Texas and one for Iowa
         then cost a record the larger of the two losses, not their sum.
+    period
+        The period that the release is about, such as "2024". The facts of the release state it.
 
     Examples
     --------
@@ -467,9 +499,16 @@ class Request:
     hierarchies: Sequence[Hierarchy] = ()
     level: float = field(default=0.95, kw_only=True)
     partition: str | None = field(default=None, kw_only=True)
+    period: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        level_quantile(self.level)
+        with located("level"):
+            level_quantile(self.level)
+        if self.period is not None and (not isinstance(self.period, str) or not self.period.strip()):
+            raise ParameterTypeError(
+                f'period must be text such as "2024", got {self.period!r:.60}; leave it out if there is none',
+                path=("period",),
+            )
         for name, value in (
             ("tables", MappingProxyType(_checked_tables(self.tables))),
             ("hierarchies", _checked_hierarchies(self.hierarchies)),
@@ -477,16 +516,20 @@ class Request:
         ):
             object.__setattr__(self, name, value)
         if not self.drawn:
-            raise ParameterError("tables must have at least one drawn table, such as an ss.Sums: a roll-up has no data")
+            raise ParameterError(
+                "tables must have at least one drawn table, of sums or quantiles; got roll-ups only, which need one",
+                path=("tables",),
+            )
         for name in self.rollups:
             self._check_rollup(name)
-        self._check_partition()
+        with located("partition"):
+            self._check_partition()
         _check_derived_columns(self.drawn)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        return _request, (dict(self.tables), self.hierarchies, self.level, self.partition)
+        return _request, (dict(self.tables), self.hierarchies, self.level, self.partition, self.period)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)
@@ -510,13 +553,15 @@ class Request:
         while isinstance(table := self.tables[seen[-1]], Rollup):
             if table.of not in self.tables:
                 raise ParameterError(
-                    f"tables[{seen[-1]!r}] is derived from {table.of!r}, which is not a table of the request; the "
-                    f"tables are {', '.join(self.tables)}"
+                    f"table {seen[-1]!r} is derived from {table.of!r}, which is not a table of the request; the "
+                    f"tables are {', '.join(self.tables)}",
+                    path=("tables", seen[-1], "rollup"),
                 )
             if table.of in seen:
                 raise ParameterError(
-                    f"tables must be derived from a drawn table in the end, but {' from '.join([*seen, table.of])}: "
-                    "draw one of them with an ss.Sums"
+                    "tables must be derived from a drawn table in the end, but here one is derived from the other: "
+                    f"{' from '.join([*seen, table.of])}; draw one of them, with sums and keys",
+                    path=("tables", seen[-1], "rollup"),
                 )
             seen.append(table.of)
         return seen[-1]
@@ -535,24 +580,27 @@ class Request:
         if not isinstance(source, Sums) or source.keys is None:
             kind = "quantiles, which" if isinstance(source, Quantiles) else "a total over all records and"
             raise ParameterError(
-                f"tables[{name!r}] cannot be derived from {self.source(name)!r}, which is {kind} has no cells; derive "
-                "it from sums with keys"
+                f"table {name!r} cannot be derived from {self.source(name)!r}, which is {kind} has no cells; derive "
+                "it from sums with keys",
+                path=("tables", name, "rollup"),
             )
         above = self.by(table.of)
         allowed = [*above, *self.levels_above(table.of)]
         wrong = [column for column in table.by if column not in allowed]
         if wrong:
             raise ParameterError(
-                f"tables[{name!r}]: by names {', '.join(map(repr, wrong))}, but {table.of!r} can be added up by "
+                f"table {name!r}: by names {', '.join(map(repr, wrong))}, but {table.of!r} can be added up by "
                 f"{', '.join(allowed) or 'nothing: it is a total'}; name key columns of that table, or give the "
-                "request a hierarchy with such a level"
+                "request a hierarchy with such a level",
+                path=("tables", name, "by"),
             )
         if set(table.by) == set(above):
             raise ParameterError(
-                f"tables[{name!r}] would be a copy of {table.of!r}, by the same columns; leave out at least one of "
+                f"table {name!r} would be a copy of {table.of!r}, by the same columns; leave out at least one of "
                 f"{', '.join(above)}"
                 if above
-                else f"tables[{name!r}] would be a copy of {table.of!r}, which is a total already; remove it"
+                else f"table {name!r} would be a copy of {table.of!r}, which is a total already; remove it",
+                path=("tables", name, "by"),
             )
 
     def levels_above(self, name: str) -> list[str]:
@@ -598,8 +646,8 @@ def _labels(table: Drawn, column: str) -> frozenset[Any]:
     return frozenset() if keys is None else frozenset(label for (label,) in keys.project(column))
 
 
-def _request(tables: Any, hierarchies: Any, level: float, partition: str | None) -> Request:
-    return Request(tables, hierarchies, level=level, partition=partition)
+def _request(tables: Any, hierarchies: Any, level: float, partition: str | None, period: str | None) -> Request:
+    return Request(tables, hierarchies, level=level, partition=partition, period=period)
 
 
 def as_request(given: Any) -> Request:
@@ -631,22 +679,27 @@ def _checked_tables(tables: Any) -> dict[str, Table]:
     if not isinstance(tables, Mapping) or not tables:
         raise ParameterTypeError(
             'tables must be a mapping of names to tables, such as {"cells": ss.Sums(…), "nation": '
-            f'ss.Rollup("cells")}}, got {tables!r:.60}'
+            f'ss.Rollup("cells")}}, got {tables!r:.60}',
+            path=("tables",),
         )
     names: dict[str, str] = {}
     for name, table in tables.items():
         if not isinstance(name, str) or PLAIN_NAME.fullmatch(name) is None:
             raise ParameterError(
-                f"tables must have names of letters, digits, _ and -, which files can have; got {name!r:.60}"
+                f"tables must have names of letters, digits, _ and -, which files can have; got {name!r:.60}",
+                path=("tables", name) if isinstance(name, str) else ("tables",),
             )
         other = names.setdefault(name.lower(), name)
         if other != name:
             raise ParameterError(
-                f"tables has the names {other!r} and {name!r}, which some systems take for one file; rename one of them"
+                f"tables has the names {other!r} and {name!r}, which some systems take for one file; rename one of "
+                "them",
+                path=("tables", name),
             )
         if not isinstance(table, Table):
             raise ParameterTypeError(
-                f"tables[{name!r}] must be an ss.Sums, ss.Quantiles or ss.Rollup; got {type(table).__name__}"
+                f"table {name!r} must be an ss.Sums, ss.Quantiles or ss.Rollup; got {type(table).__name__}",
+                path=("tables", name),
             )
     return dict(tables)
 
@@ -654,13 +707,16 @@ def _checked_tables(tables: Any) -> dict[str, Table]:
 def _checked_hierarchies(hierarchies: Any) -> tuple[Hierarchy, ...]:
     given = (hierarchies,) if isinstance(hierarchies, Hierarchy) else hierarchies
     if not isinstance(given, list | tuple) or not all(isinstance(one, Hierarchy) for one in given):
-        raise ParameterTypeError(f"hierarchies must be a list of ss.Hierarchy, got {hierarchies!r:.60}")
+        raise ParameterTypeError(
+            f"hierarchies must be a list of ss.Hierarchy, got {hierarchies!r:.60}", path=("hierarchies",)
+        )
     levels = [level for one in given for level in one.levels]
     taken = {one.column for one in given}
     for i, level in enumerate(levels):
         if level in levels[:i] or level in taken:
             raise ParameterError(
-                f"hierarchies must have levels with different names, which are not their columns; got {level!r} twice"
+                f"hierarchies must have levels with different names, which are not their columns; got {level!r} twice",
+                path=("hierarchies",),
             )
     return tuple(given)
 
@@ -681,5 +737,6 @@ def _check_derived_columns(drawn: Mapping[str, Drawn]) -> None:
             if other != name and (spelling != column or before != expression):
                 raise ParameterError(
                     f"column {column!r} must be the same in all drawn tables, but derive makes it in another way in "
-                    f"{name!r} than in {other!r}; give one of the columns another name"
+                    f"{name!r} than in {other!r}; give one of the columns another name",
+                    path=("tables", name),
                 )

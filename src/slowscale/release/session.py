@@ -70,8 +70,9 @@ class Session:
     caps
         The largest total loss that a record may have, by column, for a new ledger: {"payann": policy, "*": policy}.
     dataset
-        The name of the data set, such as "cbp-2024". A new ledger keeps it. A ledger with a name refuses records of a
-        data set with another name or without one. Blanks around the name are ignored.
+        The name of the data set, such as "cbp", without a period: releases have one. A new ledger keeps the name. A
+        ledger with a name refuses records of a data set with another name or without one. Surrounding whitespace is
+        ignored.
     accounting
         Which policy of a mechanism m a release is charged: "closed" for the formula `m.policy`, or "tight" for
         `m.tight_policy`, the smallest policy that is known. The tight policy is never larger, and the noise is the
@@ -193,6 +194,7 @@ class Session:
         *,
         level: float = 0.95,
         partition: str | None = None,
+        period: str | None = None,
         **options: Unpack[SumsOptions],
     ) -> Release:
         """Release the sums of columns, by public key or in total: one table, `ss.Sums(columns, keys, **options)`.
@@ -201,11 +203,11 @@ class Session:
         ----------
         columns, keys, options
             As for `ss.Sums`: `count`, `unit`, `where`, `derive`, `nulls`, `negatives`, `nonnegative`.
-        level, partition
+        level, partition, period
             As for `ss.Request`.
         """
         table = Sums(columns, keys, **checked_options(Sums, options))
-        return self.release(Request({ONLY: table}, level=level, partition=partition))
+        return self.release(Request({ONLY: table}, level=level, partition=partition, period=period))
 
     def count(self, keys: Keys | None = None, *, mechanism: Mechanism, **options: Any) -> Release:
         """Release the number of records, by public key or in total; see `sum` for the options.
@@ -278,7 +280,10 @@ class Session:
 
         A request is charged as a whole: all of its tables are released, or none.
         """
-        bound = self._bind(request)
+        return self._carry_out(self._bind(request))
+
+    def _carry_out(self, bound: BoundRequest) -> Release:
+        """Carry out a bound request."""
         for warning in bound.warnings:
             warnings.warn(warning, UnitWarning, stacklevel=_caller())
         if bound.rank_loss is not None:

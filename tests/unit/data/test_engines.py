@@ -70,7 +70,7 @@ def test_a_record_is_in_the_cell_of_its_own_label_only(engine, kind):
     assert records_by_key(table, wanted) == expected
     kept = restricted_to_keys(table, Keys.cross({"k": wanted}).table, {"k": kind})
     assert fetch(kept.count().as_table()).columns[0].to_pylist() == [sum(expected)]
-    assert list(Keys.public_in(table, "k")) == sorted((label,) for label in column.to_pylist() if label is not None)
+    assert list(Keys.from_data(table, "k", declared_public=True)) == sorted((label,) for label in column.to_pylist() if label is not None)
 
 
 @pytest.mark.parametrize("engine", ["private", "duckdb"])
@@ -87,7 +87,7 @@ def test_dates_beyond_the_calendar_are_in_no_cell():
     )
     table = connection.table("t")
     assert records_by_key(table, [date(2020, 1, 1)]) == [1]
-    assert list(Keys.public_in(table, "k")) == [(date(2020, 1, 1),)]
+    assert list(Keys.from_data(table, "k", declared_public=True)) == [(date(2020, 1, 1),)]
 
 
 def test_text_that_is_not_utf8_is_not_a_label():
@@ -344,7 +344,7 @@ def test_keys_taken_from_the_data_quote_no_records(monkeypatch):
 
     monkeypatch.setattr(keys_module, "fetch", fail)
     with pytest.raises(ss.EngineError, match="the keys could not be taken from the data: RuntimeError") as caught:
-        Keys.public_in(pa.table({"k": ["a"]}), "k")
+        Keys.from_data(pa.table({"k": ["a"]}), "k", declared_public=True)
     assert "confidential" not in str(caught.value)
 
 

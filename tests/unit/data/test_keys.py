@@ -64,14 +64,14 @@ def test_files_keep_leading_zeros(tmp_path):
 
 def test_keys_of_the_data_say_so_and_leave_out_missing_labels():
     data = pd.DataFrame({"county": ["b", None, "a", "b"], "x": [1, 2, 3, 4]})
-    keys = Keys.public_in(data, "county")
+    keys = Keys.from_data(data, "county", declared_public=True)
     assert list(keys) == [("a",), ("b",)]
     assert keys.assumption == TAKEN
     other = Keys.cross({"county": ["c"]})
     assert other.assumption == GIVEN
     for mixed in (keys | other, other - keys, keys.filter(county="a"), keys.project("county")):
         assert mixed.assumption == TAKEN
-    assert (other * Keys.public_in(data, "x")).assumption == TAKEN
+    assert (other * Keys.from_data(data, "x", declared_public=True)).assumption == TAKEN
 
 
 def test_algebra():
@@ -114,7 +114,7 @@ def test_columns_may_have_any_name():
 
 def test_keys_of_a_session():
     session = ss.Session(pd.DataFrame({"county": ["b", "a"], "x": [1, 2]}))
-    assert list(Keys.public_in(session, "county")) == [("a",), ("b",)]
+    assert list(Keys.from_data(session, "county", declared_public=True)) == [("a",), ("b",)]
 
 
 def test_every_kind_of_label():
@@ -124,13 +124,13 @@ def test_every_kind_of_label():
 
 
 def test_keys_are_equal_only_with_the_same_labels_and_assumption():
-    given, taken = Keys.cross({"a": ["x", "y"]}), Keys.public_in(pa.table({"a": ["y", "x"]}), "a")
+    given, taken = Keys.cross({"a": ["x", "y"]}), Keys.from_data(pa.table({"a": ["y", "x"]}), "a", declared_public=True)
     assert given == Keys.cross({"a": ["x", "y"]})
     assert given != taken
     assert given != Keys.cross({"a": ["x", "z"]})
     assert given != Keys.cross({"a": ["y", "x"]})
     assert given != [("x",), ("y",)]
-    assert (given.from_data, taken.from_data) == (False, True)
+    assert (given.taken, taken.taken) == (False, True)
 
 
 @pytest.mark.parametrize("labels", [["b", "a"], [2, 1], [True, False], [date(2020, 2, 29), date(1, 1, 1)]], ids=str)
@@ -203,8 +203,8 @@ def test_a_file_of_keys_with_labels_of_another_type_is_refused(tmp_path):
         (lambda: Keys.from_frame(_with_a_missing_word()), "keys a must not have missing labels"),
         (lambda: Keys(pa.table([[1], [2]], ["a", "a"])), "different names"),
         (lambda: Keys(pa.table({"a": [1]}), "words of mine"), r"made by Keys\.from_frame"),
-        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), None), "by must name the key columns"),
-        (lambda: Keys.public_in(pd.DataFrame({"a": [1]}), 5), "by must be the names of columns, as text, got 5"),
+        (lambda: Keys.from_data(pd.DataFrame({"a": [1]}), None, declared_public=True), "by must name the key columns"),
+        (lambda: Keys.from_data(pd.DataFrame({"a": [1]}), 5, declared_public=True), "by must be the names of columns, as text, got 5"),
         (lambda: PAIRS.filter(lambda wrong: True), "condition must be a function of county, naics3, got an error"),
         (lambda: Keys.from_frame({3: ["x"]}), "must have a non-empty text as its name, got 3"),
         (lambda: Keys.from_frame([1, 2]), "got list"),
@@ -213,9 +213,9 @@ def test_a_file_of_keys_with_labels_of_another_type_is_refused(tmp_path):
         (lambda: Keys.cross(["a"]), r"mappings of columns to values, or keys, got \['a'\]"),
         (lambda: Keys.from_file(7), "path must be the path"),
         (lambda: Keys.from_file("no/such/file.csv"), "keys: no file matches"),
-        (lambda: Keys.public_in(pd.DataFrame({"a": [1.5]}), "a"), "keys a must be text"),
+        (lambda: Keys.from_data(pd.DataFrame({"a": [1.5]}), "a", declared_public=True), "keys a must be text"),
         (
-            lambda: Keys.public_in(pd.DataFrame({"a": [1]}), "b"),
+            lambda: Keys.from_data(pd.DataFrame({"a": [1]}), "b", declared_public=True),
             "by names 'b', which is not a column; the columns are a",
         ),
         (lambda: PAIRS * PAIRS, "different columns"),
@@ -240,7 +240,7 @@ def test_mistakes_raise_clear_errors(make, words):
 
 def test_that_no_record_has_a_label_is_an_error_of_the_data():
     with pytest.raises(DataError, match="keys must not be empty, but no record has a label"):
-        Keys.public_in(pd.DataFrame({"a": [None, None]}, dtype="str"), "a")
+        Keys.from_data(pd.DataFrame({"a": [None, None]}, dtype="str"), "a", declared_public=True)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_expressions_are_sql_text(expression):
     for ask in (
         lambda: session.sum({"x": ss.Gaussian(sigma=1)}, where=expression),
         lambda: session.quantiles("x", [0.5], loss=0.1, where=expression),
-        lambda: ss.Keys.public_in(session, "y", derive={"y": expression}),
+        lambda: ss.Keys.from_data(session, "y", derive={"y": expression}, declared_public=True),
     ):
         with pytest.raises(ss.ParameterTypeError, match=words):
             ask()

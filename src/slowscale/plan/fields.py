@@ -1,6 +1,6 @@
-"""What all tables of a plan share: the base class, types of fields, and how a validator reports a mistake."""
+"""The base class of all tables of a plan, the types of their fields, and how a validator reports a mistake."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, time
 from typing import Annotated, Any
@@ -8,27 +8,36 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from slowscale.core.errors import SlowscaleError
+from slowscale.core.errors import Place, SlowscaleError
 
 
 class PlanPart(BaseModel):
-    """A table of a plan: immutable, and without fields that it does not declare."""
+    """A table of a plan: immutable, strictly typed ("1" is not 1), and without fields that it does not declare."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def mistake_at(field: Place, message: str) -> PydanticCustomError:
+    """Return an error about one field, for a validator that checks the plan as a whole."""
+    return PydanticCustomError("value_error", "{message}", {"message": message, "field": field})
 
 
 @contextmanager
-def as_value_errors() -> Iterator[None]:
-    """Raise errors of the library as ValueError, which pydantic collects together with the field."""
+def as_mistakes(at: Callable[[Place], Place] | None = None) -> Iterator[None]:
+    """Raise errors of the library as errors that pydantic collects.
+
+    Parameters
+    ----------
+    at
+        Returns the field of the plan that the path of an error stands for. Without it, the mistake is that of the table
+        or field which is being validated.
+    """
     try:
         yield
     except (SlowscaleError, OverflowError, ValueError) as error:
+        if at is not None and isinstance(error, SlowscaleError):
+            raise mistake_at(at(error.path), str(error)) from None
         raise ValueError(str(error)) from None
-
-
-def mistake_at(field: list[str | int], message: str) -> PydanticCustomError:
-    """Return an error about one field, for a validator that checks the plan as a whole."""
-    return PydanticCustomError("value_error", "{message}", {"message": message, "field": field})
 
 
 def given_words(value: Any) -> str:
@@ -63,7 +72,7 @@ def _check_types(types: dict[str, str]) -> dict[str, str]:
     if types:
         from slowscale.data.conversion import check_types
 
-        with as_value_errors():
+        with as_mistakes():
             check_types(types)
     return types
 
@@ -92,6 +101,6 @@ FilePath = Annotated[str, AfterValidator(check_local)]
 Types = Annotated[dict[str, str], AfterValidator(_check_types)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NumberPairs = Annotated[list[tuple[Finite, Finite]], BeforeValidator(_check_pairs)]
+NumberPairs = Annotated[list[list[Finite]], BeforeValidator(_check_pairs)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Label = str | bool | int | date
