@@ -22,15 +22,14 @@ MOVES = 60
 PLAN = """
 [data]
 path = "records.csv"
-[[sums]]
-column = "emp"
+[tables.cells.sums.emp]
 mechanism = "arsinh-normal"
 scale = 8
 shape = 1.6
 [report]
 sizes = [{ name = "median", emp = 12 }, { name = "largest", emp = 150_000 }]
 [output]
-parquet = "published.parquet"
+folder = "published"
 """
 OWN = """
 import slowscale as ss, slowscale.plan, slowscale.release.session, slowscale.publish.report

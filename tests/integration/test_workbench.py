@@ -127,13 +127,13 @@ def test_from_an_empty_folder_to_a_published_table(folder, tmp_path, data):
     run_plan(read_plan(plan))
     for name in ("cells", "nation"):
         one, two = (
-            json.loads(json.dumps(ss.read_release(place / "tables" / f"{name}.parquet").facts.to_dict()))
+            json.loads(json.dumps(ss.read_release(place / "published" / f"{name}.parquet").facts.to_dict()))
             for place in (folder, plan.parent)
         )
         for facts in (one, two):
             drop_own(facts)
         assert one == two
-    assert ss.read_release(folder / "tables" / "cells.parquet").table.num_rows == 4
+    assert ss.read_release(folder / "published" / "cells.parquet").table.num_rows == 4
     assert (folder / "report.html").exists()
 
 
@@ -191,7 +191,7 @@ def test_everything_can_be_done_with_the_keyboard(folder):
         tab_to(page, "#question button:has-text('Release')")
         page.keyboard.press("Enter")
         page.wait_for_selector("#job[data-status=done]")
-    assert (folder / "published.parquet").exists()
+    assert (folder / "published" / "cells.parquet").exists()
 
 
 def test_the_browser_is_led_in_by_a_file_that_only_its_owner_may_read(folder, tmp_path):
@@ -243,7 +243,7 @@ def listener():
 def test_keys_that_match_no_record_are_seen_before_the_charge_and_after_it(folder):
     ready(folder)
     with (folder / "plan.toml").open("a") as file:
-        file.write('[keys]\ncross = { county = ["Nowhere"] }\n')
+        file.write('[tables.cells.keys]\ncross = { county = ["Nowhere"] }\n')
     with serving(folder) as server, browsing() as page:
         server.enter(page)
         page.goto(server.base + "/release")
@@ -364,7 +364,7 @@ def test_everything_can_be_done_without_scripts(folder):
         while page.locator("#job[data-status=done]").count() == 0:
             page.click("#job noscript a")  # Look again
             time.sleep(0.2)
-    assert (folder / "published.parquet").exists()
+    assert (folder / "published" / "cells.parquet").exists()
 
 
 def test_only_our_own_scripts_are_served():
@@ -377,8 +377,8 @@ def test_only_our_own_scripts_are_served():
 def ready(folder, data="establishments.parquet"):
     """Write a plan that is complete, with packaged noise."""
     (folder / "plan.toml").write_text(
-        f'[data]\npath = "{data}"\n[ledger]\npath = "plan.ledger"\n[[sums]]\ncolumn = "emp"\n'
-        'mechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n[output]\nparquet = "published.parquet"\n'
+        f'[data]\npath = "{data}"\n[ledger]\npath = "plan.ledger"\n[tables.cells.sums.emp]\n'
+        'mechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n[output]\nfolder = "published"\n'
     )
 
 
@@ -610,7 +610,7 @@ class TestAttacks:
             (job,) = jobs_of(folder).all()
             wait_for(lambda: jobs_of(folder).get(job.name).status == "done")
             assert "Released" in client.get(f"/release/{job.name}").text
-            assert "published.parquet" in client.get("/report").text
+            assert "published/cells.parquet" in client.get("/report").text
         assert ss.Ledger(folder / "plan.ledger").verify() == []
         assert len(ss.Ledger(folder / "plan.ledger").account.charges) == 1
 
@@ -643,7 +643,7 @@ class TestAttacks:
     def test_a_release_that_fails_after_its_charge_says_so(self, server, folder):
         client = server.client()
         fields = question(client)
-        (folder / "published.parquet").mkdir()  # appears after the check
+        (folder / "published" / "cells.parquet").mkdir(parents=True)  # appears after the check
         client.post("/release", data=fields)
         wait_for(lambda: not jobs_of(folder).get(fields["name"]).open)
         text = client.get(f"/release/{fields['name']}").text

@@ -152,9 +152,7 @@ async def _download_plan(request: Request) -> Response:
 
 async def _show_error(request: Request, error: Exception) -> Response:
     """Show an error of the library that a page did not place beside a field."""
-    from slowscale.plan.wording import in_plan_words
-
-    return workbench_of(request).problem_page(request, in_plan_words(str(error)), 400)
+    return workbench_of(request).problem_page(request, str(error), 400)
 
 
 async def _show_os_error(request: Request, error: Exception) -> Response:

@@ -30,7 +30,7 @@ from slowscale.mechanisms.calibration import LEVEL
 from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.workbench import charts, forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
-from slowscale.workbench.draft import Draft, Place
+from slowscale.workbench.draft import Draft, Place, cells_of, chosen_sums, drawn_tables
 
 # The rows of named sizes that the form offers: at least, after the stated ones, and at most those that it reads.
 ROWS, SPARE_ROWS, MOST_ROWS = 6, 2, 100
@@ -43,15 +43,24 @@ USUAL_HALF_WIDTH = 100.0
 NO_PREVIEW = {"mechanism": "", "half": "", "words": ""}  # of a position that cannot be shown
 
 
-def published(draft: Draft) -> dict[str, Place]:
-    """Return the columns that the plan publishes, each with the place of its mechanism in the plan."""
-    found: dict[str, Place] = {}
-    for i, one in enumerate(draft.get("sums", default=[])):
-        if isinstance(one, dict) and isinstance(one.get("column"), str) and one["column"]:
-            found[one["column"]] = "sums", i
-    if draft.get("count") is not None:
-        found[COUNT] = ("count",)
-    return found
+def published(draft: Draft) -> dict[str, list[Place]]:
+    """Return the columns that the plan publishes, each with the places of its mechanism in the plan.
+
+    They are those of the table of the cells. Drawn margins that have the same noise follow it.
+    """
+    name, drawn = cells_of(draft), drawn_tables(draft)
+    cells = drawn.get(name, {})
+    steps: dict[str, tuple[str, ...]] = {column: ("sums", column) for column in chosen_sums(cells)}
+    if cells.get(COUNT) is not None:
+        steps[COUNT] = (COUNT,)
+    return {
+        column: [
+            ("tables", table, *step)
+            for table in (name, *(other for other in drawn if other != name))
+            if draft.get("tables", table, *step) == draft.get("tables", name, *step)
+        ]
+        for column, step in steps.items()
+    }
 
 
 def checked_column(draft: Draft, column: str) -> str:
@@ -145,7 +154,7 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
     chosen: Mechanism | None = None
     meanings: list[dict[str, str]] = []
     if column and "advice" not in more:
-        chosen, meanings = await run_in_threadpool(_chosen, draft, columns[column], sizes)
+        chosen, meanings = await run_in_threadpool(_chosen, draft, columns[column][0], sizes)
     context: dict[str, Any] = {"advice": None, "errors": {}, "interval": "", "at": "", "typed": None, **more}
     half = context.pop("half", None) or USUAL_HALF_WIDTH
     if isinstance(chosen, AdditiveMechanism):
@@ -195,9 +204,7 @@ def mechanism_at(draft: Draft, place: Place) -> Mechanism | None:
 
     from slowscale.plan import MechanismPlan
 
-    given = dict(draft.get(*place, default={}))
-    for name in ("column", "unit"):
-        given.pop(name, None)
+    given = {name: value for name, value in draft.get(*place, default={}).items() if name != "unit"}
     try:
         return MechanismPlan.model_validate(given).build()
     except (ValidationError, SlowscaleError):
@@ -359,14 +366,13 @@ async def use(request: Request) -> Response:
 
 def with_mechanism(draft: Draft, column: str, mechanism: Mechanism) -> Draft:
     """Return the plan with a mechanism for a column, charged by its tight policy."""
-    place = published(draft)[checked_column(draft, column)]
-    before = draft.get(*place)
     given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
     for name, table in tables(type(mechanism)).items():
         given[table.name] = given.pop(name)["points"]
-    kept = {name: before[name] for name in ("column", "unit") if name in before}
-    draft = draft.put(place, {**kept, "mechanism": mechanism.kind, **given})
-    return draft.put(("options", "accounting"), "tight")
+    for place in published(draft)[checked_column(draft, column)]:
+        unit = {name: value for name, value in draft.get(*place).items() if name == "unit"}
+        draft = draft.put(place, {"mechanism": mechanism.kind, **given, **unit})
+    return draft.put(("release", "accounting"), "tight")
 
 
 async def preview(request: Request) -> Response:

@@ -11,7 +11,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.core.errors import ParameterError, SlowscaleError
-from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.jobs import Job
@@ -46,9 +45,9 @@ async def question(request: Request) -> Response:
         checked = await run_in_threadpool(check_plan, plan, True)
         found["existing"] = [os.path.relpath(file, workbench.folder.root) for file in checked.existing]
         if checked.refusal is not None:
-            found["refusal"] = in_plan_words(str(checked.refusal))
+            found["refusal"] = str(checked.refusal)
     except (SlowscaleError, OSError) as error:
-        found["refusal"] = in_plan_words(str(error))
+        found["refusal"] = str(error)
     return workbench.page(request, "question.html", draft=draft, **found)
 
 
@@ -66,7 +65,7 @@ async def check_data(request: Request) -> Response:
         try:
             return describe_matches(workbench.checked_plan(draft))
         except (SlowscaleError, OSError) as error:  # a file that the workbench may not use
-            return in_plan_words(str(error))
+            return str(error)
 
     return workbench.page(request, "data_check.html", draft=draft, words=await run_in_threadpool(looked))
 
@@ -96,7 +95,7 @@ async def start(request: Request) -> Response:
             await run_in_threadpool(workbench.checked_plan, draft)
             known = await run_in_threadpool(workbench.jobs.start, name, draft, bool(form.get("overwrite")))
         except (ParameterError, SlowscaleError) as error:
-            return _page(request, workbench, 409, in_plan_words(str(error)))
+            return _page(request, workbench, 409, str(error))
     return RedirectResponse(f"{page.path}/{known.name}", 303)
 
 
