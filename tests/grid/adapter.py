@@ -403,9 +403,9 @@ class _Run:
         self._command("release", "plan.toml", "--yes", code=code, keep="show", private=options)
         if refused:
             return
-        folder = Path("tables" if self.is_set else ".")
+        folder = Path("tables")
         self._show("plan.html", _words(Path("plan.html").read_text(encoding="utf-8")))
-        file = folder / ("cells.parquet" if self.is_set else "published.parquet")
+        file = folder / "cells.parquet"
         for name, path in [("cells", file)] + ([("kinds", folder / "kinds.parquet")] if self.is_set else []):
             table = pq.read_table(path)
             types = {field.name: str(field.type) for field in table.schema}
@@ -437,7 +437,19 @@ class _Run:
             self._command("ledger", "set-cap", "plan.ledger", name, "--mechanism", noise.kind, *options, *reason)
         capped = self.case.ledger == "capped" and COUNT in self.noises
         code = MISTAKEN if self.entities else REFUSED_BY_A_CAP if capped else DONE
-        options = ["--column", "pay", "--loss", 0.5, "--at", 0.5, "--grid", "1,100,10000", "--yes"]
+        options = [
+            "--column",
+            "pay",
+            "--loss",
+            0.5,
+            "--at",
+            0.5,
+            "--grid",
+            "1,100,10000",
+            "--nulls",
+            self.case.odd,
+            "--yes",
+        ]
         self._command("quantiles", "plan.toml", *options, code=code, keep=None)
 
     def _check(self):
@@ -503,17 +515,7 @@ class _Run:
             for name, noise in self.noises.items():
                 tight = ['policy = "tight"'] if case.accounting == "tight" else []
                 lines += [f"[ledger.caps.{name}]", *_toml(noise), *tight, f"times = {self._times(1)}"]
-        for name in self.layout.values:
-            lines += ["[[sums]]", f'column = "{name}"', *_toml(self.noises[name]), f'unit = "{self.noises[name].unit}"']
-        if COUNT in self.noises:
-            lines += ["[count]", *_toml(self.noises[COUNT])]
-        lines += self._plan_tables()
-        lines += [
-            "[options]",
-            f'accounting = "{case.accounting}"',
-            f'nulls = "{case.odd}"',
-            f'negatives = "{case.odd}"',
-        ]
+        lines += ["[release]", f'accounting = "{case.accounting}"', *self._plan_tables()]
         if self._named_sizes():
             sizes = [{"name": name, **values} for name, values in self._named_sizes().items()]
             lines += ["[report]", f"sizes = [{', '.join(map(_inline, sizes))}]"]
@@ -526,13 +528,18 @@ class _Run:
             known = {"county": list(COUNTIES), self.layout.kind: list(self.layout.labels)}
             return "cross = " + _inline({name: known[name] for name in self.layout.drawn[table]})
 
-        if not self.is_set:
-            return ["[keys]", keys("cells"), "[output]", 'parquet = "published.parquet"', 'report = "plan.html"']
-        lines = ["[[hierarchy]]", 'column = "county"', "digits = { state = 2 }"]
-        for table in self.layout.drawn:
-            lines += ["[[table]]", f'name = "{table}"', "[table.keys]", keys(table)]
-        lines += ["[[table]]", 'name = "states"', 'from = "cells"', 'by = ["state"]']
-        lines += ["[[table]]", 'name = "nation"', 'from = "states"']
+        lines = []
+        for table in self.layout.drawn if self.is_set else ["cells"]:
+            lines += [f"[tables.{table}]", f'nulls = "{self.case.odd}"', f'negatives = "{self.case.odd}"']
+            lines += [f"[tables.{table}.keys]", keys(table)]
+            for name in self.layout.values:
+                noise = self.noises[name]
+                lines += [f"[tables.{table}.sums.{name}]", *_toml(noise), f'unit = "{noise.unit}"']
+            if COUNT in self.noises:
+                lines += [f"[tables.{table}.count]", *_toml(self.noises[COUNT])]
+        if self.is_set:
+            lines += ["[tables.states]", 'rollup = "cells"', 'by = ["state"]', "[tables.nation]", 'rollup = "states"']
+            lines += ["[[hierarchies]]", 'column = "county"', "digits = { state = 2 }"]
         return [*lines, "[output]", 'folder = "tables"', 'report = "plan.html"']
 
     # What is kept

@@ -62,23 +62,26 @@ def folder(example, tmp_path):
 
 
 def test_the_whole_path(folder):
-    assert "No cap is in the way" in run("check", "plan.toml", folder=folder).stdout
+    assert "Within all caps." in run("check", "plan.toml", folder=folder).stdout
     assert "pass --yes" in run("release", "plan.toml", folder=folder, code=6).stderr
     assert not (folder / "census.ledger").exists()
     done = run("release", "plan.toml", "--yes", folder=folder)
-    for name in ("published.parquet", "published.csv", "published.html"):
-        assert f"wrote {name}" in done.stdout
-        assert (folder / name).exists()
-    assert (folder / "published.csv.json").exists()
-    release = ss.read_release(folder / "published.parquet")
-    assert release.table.num_rows == 40
+    for name in ("cells.parquet", "cells.csv", "industries.parquet", "industries.csv", "report.html"):
+        assert f"wrote published/{name}" in done.stdout
+        assert (folder / "published" / name).exists()
+    assert (folder / "published" / "cells.csv.json").exists()
+    release = ss.read_release(folder / "published")
+    assert release["cells"].table.num_rows == 40
+    assert release.facts.period == "2024"
     assert set(release.facts.columns) == {"emp", "payann"}
-    words = run("explain", "published.parquet", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
+    words = run(
+        "explain", "published/cells.parquet", "--value", "emp=12", "--value", "payann=400", folder=folder
+    ).stdout
     assert f"{figure(release.policy({'emp': 12, 'payann': 400}))} in all (PRzCDP)" in words
     assert words == run("explain", "plan.toml", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
     assert "1 release so far" in run("ledger", "show", "census.ledger", folder=folder).stdout
     assert "emp by ExponentialPolylog" in run("ledger", "history", "census.ledger", folder=folder).stdout
-    verified = run("ledger", "verify", "census.ledger", "--against", "published.csv", folder=folder).stdout
+    verified = run("ledger", "verify", "census.ledger", "--against", "published/cells.csv", folder=folder).stdout
     assert verified.strip() == "the ledger is as it was written"
 
 
@@ -88,17 +91,17 @@ def test_every_command_imports_what_it_needs(tmp_path):
 
     (tmp_path / "farms.csv").write_text("state,cattle\nIA,120\nTX,31000\n")
     (tmp_path / "plan.toml").write_text(
-        '[data]\npath = "farms.csv"\n[keys]\ncross = { state = ["IA", "TX"] }\n[ledger]\npath = "l"\n'
+        '[data]\npath = "farms.csv"\n[tables.t.keys]\ncross = { state = ["IA", "TX"] }\n[ledger]\npath = "l"\n'
         '[ledger.caps.cattle]\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
-        '[[sums]]\ncolumn = "cattle"\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
-        '[output]\ncsv = "out.csv"\nparquet = "out.parquet"\nreport = "out.html"\n'
+        '[tables.t.sums.cattle]\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
+        '[output]\nfolder = "out"\nreport = "out.html"\n'
     )
     commands = [
         "init farms.csv other.toml",
         "check plan.toml",
         "inspect plan.toml --report look.html",
         "release plan.toml --yes --confidential-report losses.html",
-        "explain out.csv --value cattle=12",
+        "explain out/t.csv --value cattle=12",
         "quantiles plan.toml --column cattle --loss 0.1 --yes",
         "compare --std 75 --at 106 --chart chart.svg",
         "calibrate root --std 5 --at 100 --param k=4",
@@ -107,10 +110,10 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "schema",
         "ledger show l",
         "ledger history l",
-        "ledger verify l --against out.parquet",
+        "ledger verify l --against out/t.parquet",
         "keygen key",
-        "sign out.parquet --key key.key",
-        "verify out.parquet --key key.pub",
+        "sign out/t.parquet --key key.key",
+        "verify out/t.parquet --key key.pub",
         "ledger set-cap l cattle --mechanism root --param k=4 --param sigma=0.5 --times 2 --reason more --yes",
     ]
     for command in commands:
@@ -125,11 +128,11 @@ def test_every_command_imports_what_it_needs(tmp_path):
 def test_a_csv_file_of_the_user(tmp_path):
     (tmp_path / "farms.csv").write_text("state,cattle\n01,120\n01,4000\n48,31000\n")
     (tmp_path / "plan.toml").write_text(
-        '[data]\npath = "farms.csv"\n[keys]\ncross = { state = ["01", "48", "56"] }\n'
-        '[[sums]]\ncolumn = "cattle"\nmechanism = "root"\nk = 4\nsigma = 0.5\n[output]\ncsv = "out.csv"\n'
+        '[data]\npath = "farms.csv"\n[tables.t.keys]\ncross = { state = ["01", "48", "56"] }\n'
+        '[tables.t.sums.cattle]\nmechanism = "root"\nk = 4\nsigma = 0.5\n[output]\nfolder = "out"\n'
     )
     run("release", "plan.toml", "--yes", folder=tmp_path)
-    assert ss.read_release(tmp_path / "out.csv").table["state"].to_pylist() == ["01", "48", "56"]
+    assert ss.read_release(tmp_path / "out" / "t.csv").table["state"].to_pylist() == ["01", "48", "56"]
 
 
 def test_a_plan_that_starts_from_a_file(tmp_path):
@@ -159,13 +162,12 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
     }
     for command in (["check", plan], ["release", plan, "--yes"]):
         error = run(*command, folder=tmp_path, code=2).stderr
-        assert "keys: give one of file, cross or public_in_data" in error
-        assert "sums.0.column: still to be chosen" in error
-        assert "sums.0.mechanism: still to be chosen: must be 'gaussian'" in error
+        assert "tables.cells.keys: give one of file, cross or from_data" in error
+        assert "tables.cells.sums.COLUMN.mechanism: still to be chosen: must be 'gaussian'" in error
     text = plan.read_text()
     for old, new in {
-        "by = []": "cross = { opened = [2020-12-31, 2021-02-01, 2021-02-02] }",
-        'column = ""': 'column = "cattle"',
+        "{ by = [] }": "{ cross = { opened = [2020-12-31, 2021-02-01, 2021-02-02] } }",
+        "sums.COLUMN]": "sums.cattle]",
         'mechanism = ""': 'mechanism = "gaussian"\nsigma = 1e-6',
     }.items():
         assert old in text
@@ -173,10 +175,10 @@ def test_a_plan_that_starts_from_a_file(tmp_path):
     plan.write_text(text)
     assert "There are no caps" in run("check", plan, folder=tmp_path).stdout
     run("release", plan, "--yes", folder=tmp_path)
-    assert ss.read_release(tmp_path / "published.csv").table["cattle"].to_pylist() == [120, 4000, 0]
+    assert ss.read_release(tmp_path / "published").table["cattle"].to_pylist() == [120, 4000, 0]
     again = run("check", plan, folder=tmp_path, code=2)
-    assert "published.csv exists: the release needs --overwrite" in again.stdout
-    assert "published.parquet already exists; choose another path, or pass --overwrite" in again.stderr
+    assert "published/cells.csv exists: the release needs --overwrite" in again.stdout
+    assert "published/cells.parquet already exists; choose another path, or pass --overwrite" in again.stderr
     run("check", plan, "--overwrite", folder=tmp_path)
     assert "farms.toml exists" in run("init", "data/farms.csv", "farms.toml", folder=tmp_path, code=2).stderr
 
@@ -203,31 +205,36 @@ def test_check_reads_the_columns_but_no_record(folder):
     plan = folder / "plan.toml"
     text = plan.read_text()
     plan.write_text(
-        text.replace('column = "emp"', 'column = "empp"').replace("[ledger.caps.emp]", "[ledger.caps.empp]")
+        text.replace("[tables.cells.sums.emp]", "[tables.cells.sums.empp]")
+        .replace("[ledger.caps.emp]", "")
+        .replace('mechanism = "exponential-polylog"\nstd = 20\ntimes = 10', "")
     )
-    assert "sums: 'empp' is not a column" in run("check", plan, folder=folder, code=2).stderr
+    assert (
+        "tables.cells.sums.empp: columns: there is no column 'empp'; did you mean 'emp'?"
+        in run("check", plan, folder=folder, code=2).stderr
+    )
     table = pyarrow.parquet.read_table(folder / "establishments.parquet")
     nothing = pa.nulls(len(table), pa.int64())
     pyarrow.parquet.write_table(
         table.set_column(table.column_names.index("emp"), "emp", nothing), folder / "establishments.parquet"
     )
     plan.write_text(text)
-    assert json.loads(run("check", plan, "--json", folder=folder).stdout)["columns_checked"] is True
+    assert json.loads(run("check", plan, "--json", folder=folder).stdout)["allowed"] is True
     assert "missing values" in run("release", plan, "--yes", folder=folder, code=3).stderr
 
 
 def test_inspect_shows_the_records_to_the_curator_only(folder):
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     done = run("inspect", "plan.toml", folder=folder)
-    assert done.stdout.startswith("CONFIDENTIAL: for the curator only")
+    assert done.stdout.startswith("Table cells:\nCONFIDENTIAL: for the curator only")
     assert "the guarantee does not cover that choice" in done.stdout
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
-    found = json.loads(run("inspect", "plan.toml", "--json", "--no-duplicates", folder=folder).stdout)
+    found = json.loads(run("inspect", "plan.toml", "--json", "--no-duplicates", folder=folder).stdout)["cells"]
     assert found["confidential"].startswith("CONFIDENTIAL")
     assert found["duplicates"] is None
     done = run("inspect", "plan.toml", "--report", "look.html", folder=folder)
-    assert "look.html (confidential)" in done.stderr
-    assert stat.S_IMODE((folder / "look.html").stat().st_mode) == 0o600
+    assert "look-cells.html (confidential)" in done.stderr
+    assert stat.S_IMODE((folder / "look-cells.html").stat().st_mode) == 0o600
     assert "exists" in run("inspect", "plan.toml", "--report", "look.html", folder=folder, code=2).stderr
 
 
@@ -247,8 +254,10 @@ def test_absurd_calibrations_are_reported(tmp_path):
 
 def test_the_scale_is_stated_by_check_and_release(folder):
     assert "  scale: sigma = 1, the default\n" in run("check", "plan.toml", folder=folder).stdout
-    assert json.loads(run("check", "plan.toml", "--json", folder=folder).stdout)["scales"]["emp"].endswith("default")
-    assert "emp: sigma = 1, the default\n" in run("release", "plan.toml", "--yes", folder=folder).stdout
+    assert json.loads(run("check", "plan.toml", "--json", folder=folder).stdout)["scales"]["cells"]["emp"].endswith(
+        "default"
+    )
+    assert "cells, emp: sigma = 1, the default\n" in run("release", "plan.toml", "--yes", folder=folder).stdout
 
 
 def test_programs_get_json(folder):
@@ -257,7 +266,7 @@ def test_programs_get_json(folder):
     made = json.loads(run("release", "plan.toml", "--yes", "--json", folder=folder).stdout)
     assert made["facts"]["ledger"]["entry"] == 2
     explained = json.loads(
-        run("explain", "published.csv", "--value", "emp=1", "--value", "payann=9", "--json", folder=folder).stdout
+        run("explain", "published/cells.csv", "--value", "emp=1", "--value", "payann=9", "--json", folder=folder).stdout
     )
     assert explained["loss"] == pytest.approx(sum(explained["columns"].values()))
     assert json.loads(run("ledger", "history", "census.ledger", "--json", folder=folder).stdout)[1]["kind"] == "charge"
@@ -280,7 +289,7 @@ def test_programs_get_json(folder):
 def test_advise_prints_a_table_and_writes_a_plan_and_a_chart(tmp_path):
     asked = ("advise", "--records", "median=106,largest=1.55e6", "--interval", 150)
     done = run(*asked, "--plan", "p.toml", "--data", "d.csv", "--column", "pay", "--chart", "c.svg", folder=tmp_path)
-    best = ss.read_plan(tmp_path / "p.toml").mechanisms["pay"]
+    best = ss.read_plan(tmp_path / "p.toml").drawn["total"].mechanisms["pay"]
     assert best.prediction_interval(0)[1] == pytest.approx(150)
     assert "Recommended: " in done.stdout
     assert "█" in done.stdout
@@ -323,20 +332,20 @@ def test_compare_says_what_at_must_be(tmp_path):
 def test_warnings_are_in_the_words_of_the_plan(tmp_path):
     (tmp_path / "d.csv").write_text("x\n1\n2\n")
     (tmp_path / "p.toml").write_text(
-        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "exponential-polylog"\nd = 75\n'
-        '[output]\ncsv = "out.csv"\n'
+        '[data]\npath = "d.csv"\n[tables.t.sums.x]\nmechanism = "exponential-polylog"\nd = 75\n'
+        '[output]\nfolder = "out"\n'
     )
     for command in (["check"], ["inspect"], ["release", "--yes"]):
         words = run(command[0], "p.toml", *command[1:], folder=tmp_path).stderr
-        assert "d is not a standard deviation; for one, write std = … and at = … in place of it" in words
+        assert "d is not a standard deviation; for one, give std and at instead" in words
         assert "calibrate" not in words
 
 
 def test_existing_files_are_not_overwritten_and_nothing_is_spent(folder):
     run("release", "plan.toml", "--yes", folder=folder)
-    before = (folder / "published.parquet").read_bytes()
+    before = (folder / "published" / "cells.parquet").read_bytes()
     assert "exists" in run("release", "plan.toml", "--yes", folder=folder, code=2).stderr
-    assert (folder / "published.parquet").read_bytes() == before
+    assert (folder / "published" / "cells.parquet").read_bytes() == before
     assert len(ss.Ledger(folder / "census.ledger").history()) == 2
     run("release", "plan.toml", "--yes", "--overwrite", folder=folder)
     assert len(ss.Ledger(folder / "census.ledger").history()) == 3
@@ -346,21 +355,28 @@ def test_existing_files_are_not_overwritten_and_nothing_is_spent(folder):
 @pytest.mark.parametrize(
     ("change", "arguments", "words"),
     [
-        (('csv = "published.csv"', 'csv = "cells.csv"'), [], "output.csv would be written over the keys"),
-        (('parquet = "pub', 'parquet = "estab'), [], ""),
-        (('parquet = "published.parquet"', 'parquet = "establishments.parquet"'), [], "would be written over the data"),
-        (('csv = "published.csv"', 'csv = "none/published.csv"'), [], "output.csv: there is no folder"),
-        (('csv = "published.csv"', 'csv = "/proc/published.csv"'), [], "output.csv cannot be written"),
-        (("", ""), ["--confidential-report", "published.html"], "would be written over output.report"),
+        (('folder = "published"', 'folder = "."'), [], "table 'cells' would be written over the keys"),
+        (('folder = "published"', 'folder = "cells.csv"'), [], "cells.csv is not a folder"),
+        (('folder = "published"', 'folder = "estab"'), [], ""),
+        (("tables.cells", "tables.establishments"), [], "would be written over the data"),
+        (('folder = "published"', 'folder = "none/published"'), [], "output.folder: there is no folder"),
+        (('folder = "published"', 'folder = "/proc/published"'), [], "the folder /proc/published cannot be created"),
+        (('"published/report.html"', '"none/report.html"'), [], "output.report: there is no folder"),
+        (("", ""), ["--confidential-report", "published/report.html"], "would be written over output.report"),
         (("", ""), ["--confidential-report", "none/c.html"], "--confidential-report: there is no folder"),
-        (("[ledger.caps.emp]", "[ledger.caps.empp]"), [], "ledger.caps: 'empp' is not a column"),
-        (('column = "emp"', 'column = "empp"'), [], "sums: 'empp' is not a column"),
+        (("[ledger.caps.emp]", "[ledger.caps.empp]"), [], "ledger.caps.empp: caps names 'empp', which is not a column"),
+        (("sums.emp]", "sums.empp]"), [], "tables.cells.sums.empp: columns: there is no column 'empp'"),
         (('path = "establishments.parquet"', 'path = "none.parquet"'), [], "no file matches"),
     ],
 )
 def test_nothing_is_spent_on_what_cannot_be_written(folder, change, arguments, words):
     plan = folder / "plan.toml"
-    plan.write_text(plan.read_text().replace(*change))
+    text = plan.read_text().replace(*change)
+    if "tables.est" in change[1]:
+        text = text.replace('folder = "published"', 'folder = "."').replace(
+            'rollup = "cells"', 'rollup = "establishments"'
+        )
+    plan.write_text(text)
     data = (folder / "establishments.parquet").read_bytes()
     if words:
         assert words in run("release", plan, "--yes", "--overwrite", *arguments, folder=folder, code=2).stderr
@@ -372,9 +388,9 @@ def test_parts_of_a_partition(tmp_path):
     """A second release about other records has its own room, with keys by cross and by file."""
     (tmp_path / "farms.csv").write_text("state,cattle\n01,120\n01,4000\n48,31000\n")
     plan = (
-        '[data]\npath = "farms.csv"\n[keys]\npartition = "state"\n{keys}\n[ledger]\npath = "l"\n[ledger.caps.cattle]\n'
-        'mechanism = "root"\nk = 4\nsigma = 0.5\n[[sums]]\ncolumn = "cattle"\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
-        '[output]\ncsv = "out{n}.csv"\n'
+        '[data]\npath = "farms.csv"\n[release]\npartition = "state"\n[tables.t.keys]\n{keys}\n[ledger]\npath = "l"\n[ledger.caps.cattle]\n'
+        'mechanism = "root"\nk = 4\nsigma = 0.5\n[tables.t.sums.cattle]\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
+        '[output]\nfolder = "out{n}"\n'
     )
     (tmp_path / "cells.csv").write_text("state\n56\n")
     for n, keys in enumerate(
@@ -390,8 +406,8 @@ def test_parts_of_a_partition(tmp_path):
 def test_labels_that_look_like_markup(tmp_path):
     (tmp_path / "d.csv").write_text("g,x\n[/a],1\n")
     (tmp_path / "plan.toml").write_text(
-        '[data]\npath = "d.csv"\n[keys]\ncross = { g = ["[/a]", "[red]b"] }\n[[sums]]\ncolumn = "x"\n'
-        'mechanism = "gaussian"\nsigma = 1\n[output]\ncsv = "o.csv"\n'
+        '[data]\npath = "d.csv"\n[tables.t.keys]\ncross = { g = ["[/a]", "[red]b"] }\n[tables.t.sums.x]\n'
+        'mechanism = "gaussian"\nsigma = 1\n[output]\nfolder = "o"\n'
     )
     assert "[red]b" in run("release", "plan.toml", "--yes", folder=tmp_path).stdout
 
@@ -458,7 +474,7 @@ def test_private_quantiles(folder):
         "being counted or ranked: 0.02 for every record" in run("ledger", "show", "census.ledger", folder=folder).stdout
     )
     run("release", "plan.toml", "--yes", folder=folder)  # the plan and its report work with the same ledger
-    assert "being counted or ranked" in (folder / "published.html").read_text()
+    assert "being counted or ranked" in (folder / "published" / "report.html").read_text()
     data = ["quantiles", "establishments.parquet", "--column", "emp", "--loss", 0.02, "--yes"]
     words = run(*data, "--grid", "1,10,100", folder=folder).stdout
     assert "every size misses its rank by at most" in words
@@ -493,7 +509,7 @@ def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
     run("quantiles", "tax.csv", *options, folder=tmp_path)
     refused = run("quantiles", "wages.csv", *options, folder=tmp_path, code=5).stderr
     assert "belongs to the data set 'tax', not to 'wages'" in refused
-    assert "correct the name with --dataset" in refused
+    assert "--dataset gives another name" in refused
     run("quantiles", "wages.csv", *options, "--dataset", "tax", folder=tmp_path)
     for name in ("tax", "wages"):
         advised = ["advise", "--records", "p50=2,largest=9", "--interval", 50, "--plan", f"{name}.toml"]
@@ -507,13 +523,16 @@ def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--loss", 0], "--loss must be a number from 1e-12"),
+        (["--loss", 0], "--loss: loss must be a number from 1e-12"),
         (["--at", "0.5;0.9"], "--at must be numbers such as 0.1,0.5,0.9"),
-        (["--at", "0.9,0.5"], "--at must be 1 to 99 increasing numbers"),
+        (["--at", "0.9,0.5"], "--at: at must be 1 to 99 increasing numbers"),
         (["--grid", "1:2:3:4"], "--grid must be LOW:HIGH or LOW:HIGH:PER_DECADE"),
         (["--grid", "9:1"], "--grid: low and high must be finite"),
-        (["--grid", "3,2"], "--grid must be 2 to 1000 increasing numbers"),
-        (["--level", 2], "--level must be a number between 0 and 1"),
+        (["--grid", "3,2"], "--grid: grid must be 2 to 1000 increasing numbers"),
+        (["--level", 2], "--level: level must be a number between 0 and 1"),
+        (["--nulls", "nil"], '--nulls: nulls must be "error" or "zero", got'),
+        (["--csv", "delimiter=;"], "--csv must not be given with a plan"),
+        (["--where", "emp >"], "where"),
         (["--ledger", "x.ledger"], "--ledger must not be given with a plan"),
         (["--dataset", "x"], "--dataset must not be given with a plan"),
         (["--column", "pay"], "there is no column 'pay'; did you mean"),
@@ -573,16 +592,16 @@ def test_a_cap_is_raised(tmp_path):
 
 def test_a_ledger_is_for_one_data_set(folder):
     plan = folder / "plan.toml"
-    assert tomllib.loads(plan.read_text())["data"]["name"] == "establishments-2024"
+    assert tomllib.loads(plan.read_text())["data"]["name"] == "establishments"
     run("release", plan, "--yes", folder=folder)
-    assert ss.Ledger(folder / "census.ledger").dataset == "establishments-2024"
-    assert ss.read_release(folder / "published.parquet").facts.dataset == "establishments-2024"
+    assert ss.Ledger(folder / "census.ledger").dataset == "establishments"
+    assert ss.read_release(folder / "published").facts.dataset == "establishments"
     for name, words in [
-        ('name = "establishments-2023"', "belongs to the data set 'establishments-2024', not to 'establishments-2023'"),
-        ("", 'if the records are of this data set, give name = "establishments-2024" in [data]'),
+        ('name = "farms"', "belongs to the data set 'establishments', not to 'farms'"),
+        ("", "if the records are of this data set, give the name 'establishments'"),
     ]:
         other = folder / "other.toml"
-        other.write_text(plan.read_text().replace('name = "establishments-2024"', name))
+        other.write_text(plan.read_text().replace('name = "establishments"', name))
         (folder / "establishments.parquet").unlink(missing_ok=True)  # nothing is read
         for command in (["check", other], ["release", other, "--yes", "--overwrite"]):
             assert words in run(*command, folder=folder, code=5).stderr
@@ -590,13 +609,13 @@ def test_a_ledger_is_for_one_data_set(folder):
 
 def test_errors_refer_to_the_plan(tmp_path):
     (tmp_path / "plan.toml").write_text(
-        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nsigma = 1\n[output]\ncsv = "o.csv"\n'
+        '[data]\npath = "d.csv"\n[tables.t.sums.x]\nmechanism = "gaussian"\nsigma = 1\n[output]\nfolder = "o"\n'
     )
     for content, words in {
-        b"g,x\na,\n": 'nulls = "zero" in [options]',
-        b"g,x\n\xe9,1\n": 'csv = { encoding = "latin-1" } in [data]',
-        b'g,x\n"a,1\n': 'csv = { quote = "" } in [data]',
-        b"g,x\na,1,2\n": "csv = { delimiter = …, quote = … } in [data]",
+        b"g,x\na,\n": 'choose nulls = "zero" to count them as 0',
+        b"g,x\n\xe9,1\n": 'csv = {encoding: "latin-1"}',
+        b'g,x\n"a,1\n': 'csv = {quote: ""}',
+        b"g,x\na,1,2\n": "csv = {delimiter: …, quote: …}",
     }.items():
         (tmp_path / "d.csv").write_bytes(content)
         assert words in run("release", "plan.toml", "--yes", folder=tmp_path, code=3).stderr
@@ -618,9 +637,9 @@ def test_a_certainty_that_is_not_a_bound(folder):
 
 
 DOLLARS = (
-    '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "emp"\nmechanism = "exponential-polylog"\nstd = 20\n'
-    '[[sums]]\ncolumn = "pay"\nmechanism = "root"\nk = 4\nsigma = 25\n[count]\nmechanism = "gaussian"\nsigma = 3\n'
-    '[ledger]\npath = "l.ledger"\n[output]\ncsv = "o.csv"\nreport = "o.html"\n'
+    '[data]\npath = "d.csv"\n[tables.t.sums.emp]\nmechanism = "exponential-polylog"\nstd = 20\n'
+    '[tables.t.sums.pay]\nmechanism = "root"\nk = 4\nsigma = 25\n[tables.t.count]\nmechanism = "gaussian"\nsigma = 3\n'
+    '[ledger]\npath = "l.ledger"\n[output]\nfolder = "o"\nreport = "o.html"\n'
 )
 FIRMS = (
     '[report]\nsizes = [\n  { name = "median firm", emp = 12, pay = 400_000 },\n'
@@ -694,7 +713,7 @@ def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
     """The pure guarantee limits the worst case to 78.6 %; zCDP would say 98.8 %, except in 1 % of cases."""
     (tmp_path / "d.csv").write_text("emp\n3\n")
     (tmp_path / "plan.toml").write_text(
-        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "emp"\nmechanism = "exponential-polylog"\nstd = 75\n'
+        '[data]\npath = "d.csv"\n[tables.t.sums.emp]\nmechanism = "exponential-polylog"\nstd = 75\n'
         '[output]\ncsv = "o.csv"\n'
     )
     run("release", "plan.toml", "--yes", folder=tmp_path)
@@ -849,26 +868,33 @@ def test_without_a_command_the_help_is_printed(tmp_path, arguments):
     assert done.stderr == ""
 
 
-def test_advice_is_in_the_words_of_the_plan(tmp_path):
+def test_advice_can_be_followed_in_the_plan(tmp_path):
     table = pa.table({"when": pa.array([0], pa.timestamp("us")), "x": [5]})
     pyarrow.parquet.write_table(table, tmp_path / "d.parquet")
     text = (
-        '[data]\npath = "d.parquet"\n[keys]\ncross = { when = [1970-01-01] }\n[ledger]\npath = "l.ledger"\n'
-        '[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nsigma = 1\n[output]\ncsv = "o.csv"\n'
+        '[data]\npath = "d.parquet"\n[tables.t.keys]\ncross = { when = [1970-01-01] }\n[ledger]\npath = "l.ledger"\n'
+        '[tables.t.sums.x]\nmechanism = "gaussian"\nsigma = 1\n[output]\nfolder = "o"\n'
     )
     plan = tmp_path / "plan.toml"
     plan.write_text(text)
-    advice = run("check", plan, folder=tmp_path, code=2).stderr.partition("; use ")[2]
-    line, _, rest = advice.partition(" in [data], and ")
-    assert rest.strip() == "day as the key column"
-    plan.write_text(text.replace("[keys]", f"{line}\n[keys]").replace("when =", "day ="))
+    refused = run("check", plan, folder=tmp_path, code=2).stderr
+    assert f"{plan}, line 3, tables.t.keys: " in refused
+    advice = refused.partition("; derive the column day as ")[2]
+    expression, _, rest = advice.partition(", and ")
+    assert rest.strip() == "use day as the key column"
+    plan.write_text(
+        text.replace("[tables.t.keys]", f"derive = {{ day = {expression} }}\n[tables.t.keys]").replace(
+            "when =", "day ="
+        )
+    )
     run("release", plan, "--yes", folder=tmp_path)
     again = run("release", plan, "--yes", folder=tmp_path, code=2).stderr
-    assert "o.csv already exists; choose another path, or pass --overwrite" in again
+    assert "o/t.parquet already exists; choose another path, or pass --overwrite" in again
     plan.write_text(plan.read_text() + '[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 1\n')
     refused = run("check", plan, folder=tmp_path, code=2).stderr
+    assert "ledger.caps: ledger" in refused
     assert "was created without caps, and caps can be added only when a ledger is created" in refused
-    assert refused.strip().endswith("leave out x in [ledger.caps]")
+    assert refused.strip().endswith("leave out x in caps")
 
 
 def test_an_engine_error_has_its_own_code(folder):
@@ -892,15 +918,16 @@ def test_interrupting_leaves_nothing_half_written(folder):
         process.send_signal(signal.SIGINT)
         error = process.communicate(timeout=60)[1]
         assert process.returncode in (0, 130, -signal.SIGINT), error
-        assert not [name for name in os.listdir(folder) if name.startswith(".published")]
+        made = folder / "published"
+        assert not [name for name in (os.listdir(made) if made.exists() else ()) if name.startswith(".")]
         if (folder / "census.ledger").exists():
             ledger = ss.Ledger(folder / "census.ledger")
             assert ledger.verify() == []
             ids = {entry["facts"]["id"] for entry in ledger.history() if entry["kind"] == "charge"}
             ledger.close()
-            for name in ("published.parquet", "published.csv"):
-                if (folder / name).exists():
-                    assert ss.read_release(folder / name).facts.id in ids
+            for name in ("cells.parquet", "cells.csv"):
+                if (folder / "published" / name).exists():
+                    assert ss.read_release(folder / "published" / name).facts.id in ids
 
 
 def test_a_full_disk_leaves_nothing_half_written(folder):
@@ -911,10 +938,11 @@ def test_a_full_disk_leaves_nothing_half_written(folder):
         pytest.skip("THE FULL DISK IS NOT TESTED: mounting a small file system takes root")
     try:
         plan = folder / "plan.toml"
-        plan.write_text(plan.read_text().replace('parquet = "pub', 'parquet = "small/pub'))
+        text = plan.read_text().replace('folder = "published"', 'folder = "small"')
+        plan.write_text(text.replace("published/report", "report"))
         words = run("release", plan, "--yes", folder=folder, code=8).stderr
         assert "could not be written" in words
-        assert f"`slowscale release {plan} --finish`" in words  # the table is in a CSV file too
+        assert "The drawn table cells could not be kept and cannot be drawn again" in words
         assert os.listdir(small) == []
         assert len(ss.Ledger(folder / "census.ledger").history()) == 2
     finally:
@@ -926,7 +954,7 @@ def test_the_confidential_report_is_a_file_of_its_own(folder):
     text = (folder / "secret.html").read_text()
     assert "CONFIDENTIAL: never publish this" in text
     assert "by size of the true sum" in text
-    assert "CONFIDENTIAL" not in (folder / "published.html").read_text()
+    assert "CONFIDENTIAL" not in (folder / "published" / "report.html").read_text()
 
 
 def test_the_command_starts_without_the_library():

@@ -204,7 +204,7 @@ def test_row_by_row_expressions_mean_the_same(engine, records):
 
 def test_missing_values(engine, records):
     session = ss.Session(records, bits=Recorded(2))
-    with pytest.raises(DataError, match=r"column 'gap' has missing values .*nulls=\"zero\""):
+    with pytest.raises(DataError, match=r"column 'gap' has missing values .*nulls = \"zero\""):
         session.sum({"gap": ss.Gaussian(sigma=1)}, keys=KEYS)
     release = session.sum({"gap": ss.Gaussian(sigma=1e-9)}, nulls="zero")
     assert release.table["gap"].to_pylist() == [sum(value or 0 for value in RECORDS_TABLE["gap"].to_pylist())]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import slowscale as ss
 from slowscale.cli.app import app, main
 from slowscale.plan import finish_plan, read_plan, run_plan
-from slowscale.plan.writing import Written
+from slowscale.plan.outputs import Written
 
 HEAD = """
 [data]
@@ -28,51 +28,52 @@ PROTECT
 [ledger]
 path = "x.ledger"
 
-[[sums]]
-column = "emp"
-mechanism = "gaussian"
-sigma = 30
-
-[count]
-mechanism = "gaussian"
-sigma = 2
-
 [publication]
 title = "Firms"
 basic = "out/basic.csv"
 """
-ONE = f"""{HEAD}
-[keys]
-cross = {{ state = [1, 2], kind = ["a", "b"] }}
 
+
+def table(name):
+    """Return the sums of a table."""
+    return f"""
+[tables.{name}.sums.emp]
+mechanism = "gaussian"
+sigma = 30
+
+[tables.{name}.count]
+mechanism = "gaussian"
+sigma = 2
+"""
+
+
+ONE = f"""{HEAD}
+[tables.table]
+keys = {{ cross = {{ state = [1, 2], kind = ["a", "b"] }} }}
+{table("table")}
 [output]
-parquet = "out/table.parquet"
-csv = "out/table.csv"
+folder = "out"
 report = "out/report.html"
 sign = "agency.key"
 """
 SET = f"""{HEAD}
-[[hierarchy]]
+[[hierarchies]]
 column = "state"
 file = "regions.csv"
 levels = ["region"]
 
-[[table]]
-name = "cells"
+[tables.cells]
 keys = {{ cross = {{ state = [1, 2], kind = ["a", "b"] }} }}
-
-[[table]]
-name = "regions"
-from = "cells"
+{table("cells")}
+[tables.regions]
+rollup = "cells"
 by = ["region"]
 
-[[table]]
-name = "kinds"
+[tables.kinds]
 keys = {{ cross = {{ kind = ["a", "b"] }} }}
-
+{table("kinds")}
 [output]
 folder = "out/tables"
-formats = ["parquet", "csv"]
 report = "out/report.html"
 sign = "agency.key"
 """

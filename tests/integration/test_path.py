@@ -43,9 +43,9 @@ def test_from_records_to_an_explained_release_in_six_commands(tmp_path, prepare)
     wanted = ("--records", records, "--interval", half, "--plan", "plan.toml", "--data", data, "--column", column)
     advice = json.loads(run(tmp_path, "advise", *wanted, "--json"))
     plan = tmp_path / "plan.toml"
-    keys = f'[keys]\nby = ["state"]\ncross = {{ state = {json.dumps(cells)} }}\n'
+    keys = f"keys = {{ cross = {{ state = {json.dumps(cells)} }} }}\n"
     text = plan.read_text(encoding="utf-8").replace('"plan.ledger"', '"one.ledger"')
-    plan.write_text(re.sub(r"# \[keys\]\n# by.*\n# file.*\n", keys, text), encoding="utf-8")
+    plan.write_text(re.sub(r"# keys = .*\n", keys, text), encoding="utf-8")
     # 3. and 4. Check, and look: nothing is charged.
     charges = len(ss.Ledger(tmp_path / "one.ledger").account.charges)
     checked = run(tmp_path, "check", "plan.toml")
@@ -53,8 +53,8 @@ def test_from_records_to_an_explained_release_in_six_commands(tmp_path, prepare)
     assert len(ss.Ledger(tmp_path / "one.ledger").account.charges) == charges == 1
     # 5. and 6. Release and explain.
     run(tmp_path, "release", "plan.toml", "--yes")
-    release = ss.read_release(tmp_path / "published.parquet")
-    explained = run(tmp_path, "explain", "published.parquet", "--value", f"{column}=2e6")
+    release = ss.read_release(tmp_path / "published")
+    explained = run(tmp_path, "explain", "published", "--value", f"{column}=2e6")
     assert len(ss.Ledger(tmp_path / "one.ledger").account.charges) == 2
     # What was advised is what is published and charged.
     (best,) = [one for one in advice["candidates"] if one["mechanism"] == advice["best"]]
@@ -65,4 +65,4 @@ def test_from_records_to_an_explained_release_in_six_commands(tmp_path, prepare)
         assert 0.999 <= release.policy({column: size}) / best["tight_losses"][name] <= 1.011
     assert "In words: with one false alarm in twenty" in explained
     assert "Accounting: tight." in checked
-    assert (tmp_path / "published.html").exists()
+    assert (tmp_path / "published" / "report.html").exists()

@@ -74,8 +74,8 @@ def test_the_plan_of_the_readme_is_released(tmp_path):
     (tmp_path / "plan.toml").write_text(plan, encoding="utf-8")
     (tmp_path / "farms.csv").write_text("state,cattle\nIA,120\nIA,4000\nTX,31000\n", encoding="utf-8")
     run_plan(ss.read_plan(tmp_path / "plan.toml"))
-    assert ss.read_release(tmp_path / "published.csv").table.num_rows == 3
-    assert (tmp_path / "published.html").exists()
+    assert ss.read_release(tmp_path / "published" / "states.csv").table.num_rows == 3
+    assert (tmp_path / "published" / "report.html").exists()
 
 
 def test_all_of_the_tutorial_runs():

@@ -20,15 +20,14 @@ path = "farms.csv"
 name = {dataset}
 types = {{ {column} = "int64" }}
 where = "state <> '{clear}'"
-[keys.cross]
+[tables.t.keys.cross]
 state = [{label}, "TX"]
-[[sums]]
-column = {column}
+[tables.t.sums.{column}]
 mechanism = "gaussian"
 sigma = 10
 {ledger}
 [output]
-csv = "table.csv"
+folder = "out"
 """
 
 

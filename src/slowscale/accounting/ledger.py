@@ -34,7 +34,7 @@ class Ledger:
     functions
         User-given transformations by name, if charged policies use any.
     dataset
-        The name of the data set that the ledger belongs to, such as "cbp-2024". It is stored when the ledger is
+        The name of the data set that the ledger belongs to, such as "cbp", without a period. It is stored when the ledger is
         created, and sessions on the ledger must give the same name; only blanks around it are ignored.
 
     >>> import tempfile, os, slowscale as ss
@@ -131,7 +131,7 @@ class Ledger:
         if given is None:
             raise LedgerError(
                 f"ledger {self.path} belongs to the data set {own!r}, and no data set was named; if the records are of "
-                f"this data set, give dataset={own!r}; otherwise use another ledger"
+                f"this data set, give the name {own!r}; otherwise use another ledger"
             )
         raise LedgerError(
             f"ledger {self.path} belongs to the data set {own!r}, not to {given!r}; use the ledger of {given!r}, or "
@@ -291,11 +291,9 @@ def dataset_name(dataset: Any) -> str | None:
     if dataset is None:
         return None
     if not isinstance(dataset, str):
-        raise ParameterTypeError(f'dataset must be text such as "cbp-2024", got {type(dataset).__name__}')
+        raise ParameterTypeError(f'dataset must be text such as "cbp", got {type(dataset).__name__}')
     if not dataset.strip():
-        raise ParameterError(
-            'dataset must be a name such as "cbp-2024", got blank text; leave it out if there is no name'
-        )
+        raise ParameterError('dataset must be a name such as "cbp", got blank text; leave it out if there is no name')
     return dataset.strip()
 
 

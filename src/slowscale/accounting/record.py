@@ -51,7 +51,7 @@ def check_column_name(name: str) -> None:
     if meaning is not None:
         raise ParameterError(
             f"column {name!r} cannot be summed: the name {folded(name)!r} stands for {meaning} (case, surrounding "
-            "blanks and invisible characters are ignored); give the column another name with derive="
+            "blanks and invisible characters are ignored); derive a column with another name"
         )
 
 

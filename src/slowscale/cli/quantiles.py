@@ -82,10 +82,7 @@ def quantiles(
         raise ParameterError(
             "--where must not be given with a plan that has a filter in [data]; edit the plan, or leave out --where"
         )
-    derive = None
-    if plan is not None:
-        where, derive = where or plan.data.where, plan.data.derive or None
-    query = _query(column, at, loss, grid, level, where=where, nulls=nulls, derive=derive)
+    query = _query(column, at, loss, grid, level, where=where, nulls=nulls)
     charged = ledger if plan is None else None if plan.ledger is None else plan.ledger.path
     if not yes:
         check_terminal("release")
@@ -110,11 +107,18 @@ def _from_data(
     source: str, ledger: str | None, dataset: str | None, query: "Quantiles", level: float, csv: dict[str, str] | None
 ) -> "ReleasedQuantiles":
     """Release quantiles of data that has no plan yet."""
+    from slowscale.core.errors import LedgerError
     from slowscale.plan import proposed_name
     from slowscale.release.request import Request
     from slowscale.release.session import Session
 
-    session = Session(source, ledger, dataset=proposed_name(source) if dataset is None else dataset, csv=csv)
+    name = proposed_name(source) if dataset is None else dataset
+    try:
+        session = Session(source, ledger, dataset=name, csv=csv)
+    except LedgerError as error:
+        if dataset is not None:
+            raise
+        raise LedgerError(f"{error}. The name {name!r} is that of the data; --dataset gives another name") from None
     found: ReleasedQuantiles = session.release(Request({"quantiles": query}, level=level))["quantiles"]
     return found
 

@@ -81,8 +81,8 @@ def parse_parameter(text: str, example: str) -> tuple[str, Any]:
 
 def in_options(message: str) -> str:
     """Return an error about parameters and targets of a mechanism, with the names of the command's options."""
-    message = re.sub(r"\b\w+\.calibrate needs k=…", "give --param k=4, for instance,", message)
-    message = re.sub(r"\b\w+\.calibrate needs (\w+)=…", r"give --param \1=NUMBER", message)
+    message = re.sub(r"\bgive k to solve\b", "give --param k=4, for instance, to solve", message)
+    message = re.sub(r"\bgive (\w+) to solve\b", r"give --param \1=NUMBER to solve", message)
     message = re.sub(r"\b(level|policy)='?([\w.]+)'?", r"--\1 \2", message)
     message = re.sub(rf"\b({TARGET_OPTIONS})=…", r"--\1", message)
     message = re.sub(r"\bGive sigma, (.*), or at, which\b", r"Give --param sigma=NUMBER, \1, or --at, which", message)

@@ -152,7 +152,7 @@ def _guess_csv(files: Sequence[str], csv: Mapping[str, Any] | None) -> Guess:
     if note is not None:
         notes = {"encoding": note, **notes}
     if form.header is None and all(name.strip().replace(".", "", 1).isdigit() for name in guess.types):
-        notes["header"] = 'the first line may be a record; if it is, name the columns with csv={"header": [...]}'
+        notes["header"] = "the first line may be a record; if it is, name the columns with csv = {header: [...]}"
     return Guess(guess.types, _changed_settings(form, files) or None, notes)
 
 

@@ -263,7 +263,7 @@ def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
     if others:
         return (
             f"column {column.name!r} has values that are not numbers, are infinite, or are too large to be counted in "
-            f"units of {column.unit}; correct these records, or leave them out with where="
+            f"units of {column.unit}; correct these records, or leave them out with a filter (where)"
         )
     return words
 

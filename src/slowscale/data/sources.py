@@ -93,7 +93,7 @@ def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
     if types or csv is not None:
         raise ParameterError(
             "types and csv must be given for files and frames only, because a database table declares its types "
-            "itself; cast its columns with derive="
+            "itself; cast its columns in derive"
         )
 
 

@@ -45,17 +45,17 @@ BELOW_ZERO = "-.*[1-9]"
 EXACT_SUM = dt.Decimal(38, 0)
 NO_ENTITY = (
     "column {!r}, which identifies the protected entities, has missing values; fill them in, or leave the records out "
-    "with where="
+    "with a filter (where)"
 )
 # Why a record cannot be counted.
 REASONS = {
-    "missing": 'missing values (pass nulls="zero" to count them as 0)',
+    "missing": 'missing values (choose nulls = "zero" to count them as 0)',
     "unreadable": "values that are not numbers",
     "nan": "values that are NaN",
     "infinite": "infinite values",
-    "digits": "values that are too large to be counted exactly (convert them to floats with derive=)",
-    "negative": 'negative values, which a transformation mechanism does not allow (pass negatives="zero" to count them '
-    "as 0, or choose an additive mechanism)",
+    "digits": "values that are too large to be counted exactly (derive a column that converts them to floats)",
+    "negative": 'negative values, which a transformation mechanism does not allow (choose negatives = "zero" to count '
+    "them as 0, or choose an additive mechanism)",
 }
 
 
@@ -196,7 +196,7 @@ def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
         return forced_cast(raw, dt.float64), is_null(raw)
     if dtype.is_integer() or dtype.is_decimal():
         return raw, raw.isnull()
-    hint = "declare its type with types=, or convert it with derive=" if dtype.is_string() else "choose another column"
+    hint = "declare its type in types, or convert it in derive" if dtype.is_string() else "choose another column"
     found = dtype.raw_type if dtype.is_unknown() else dtype
     raise ParameterTypeError(f"column {column.name!r} must hold numbers to be {column.use}, got {found}; {hint}")
 
@@ -328,8 +328,8 @@ def _exact_sums(
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
                 raise DataError(
-                    f"the sum of column {column.name!r} has more digits than the engine can represent; round the "
-                    "column with derive="
+                    f"the sum of column {column.name!r} has more digits than the engine can represent; derive a "
+                    "column that rounds it"
                 )
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
         sums[column.name] = _join_limbs(limbs, at, size, number)
@@ -371,13 +371,13 @@ def _label_hint(name: str, dtype: dt.DataType) -> str:
     """Return what to do with a column whose type cannot hold labels."""
     quoted = name.replace('"', '""')
     if dtype.is_timestamp():
-        return f"""; use derive={{"day": 'cast("{quoted}" as date)'}}, and day as the key column"""
+        return f"""; derive the column day as 'cast("{quoted}" as date)', and use day as the key column"""
     if dtype.is_floating() or dtype.is_decimal():
         return (
-            f"""; if it holds whole numbers, use derive={{"code": 'cast(round("{quoted}") as bigint)'}}, and code as """
-            "the key column"
+            f"""; if it holds whole numbers, derive the column code as 'cast(round("{quoted}") as bigint)', and """
+            "use code as the key column"
         )
-    return "; use another key column, or derive one from it with derive="
+    return "; use another key column, or derive one from it"
 
 
 def _by_key(
@@ -504,4 +504,4 @@ def uncountable_words(column: Column, seen: Collection[str]) -> str:
     reasons = [text for name, text in REASONS.items() if name in seen]
     if not reasons:
         reasons = [f"values that are too large to be counted in units of {column.unit} (give a larger unit)"]
-    return f"column {column.name!r} has {'; and '.join(reasons)}; correct these records, or leave them out with where="
+    return f"column {column.name!r} has {'; and '.join(reasons)}; correct these records, or leave them out with a filter (where)"

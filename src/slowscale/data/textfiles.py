@@ -143,7 +143,7 @@ def _check_records(connection: Any, raw: str, names: Sequence[str], argument: st
     if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
         raise DataError(
             f"{argument} has a quote in the middle of a field, which joins a record with the next line; correct it, or "
-            'give csv={"quote": ""} if quotes are ordinary characters'
+            'give csv = {quote: ""} if quotes are ordinary characters'
         )
 
 
@@ -172,7 +172,7 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         where = f"line {line[1]}" if line else "a line"
         raise DataError(
             f"{argument}: {where} of {file} must have as many fields as the header; correct the line, or declare the "
-            'format of the file: csv={"delimiter": …, "quote": …}'
+            "format of the file: csv = {delimiter: …, quote: …}"
         ) from None
     except (duckdb.Error, RuntimeError) as error:
         if is_interrupt(error):
@@ -192,7 +192,7 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
             f"{argument}: the first line of {file} must name every column; if the file has no header, give the names: "
-            'csv={"header": [...]}'
+            "csv = {header: [...]}"
         )
     if len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
@@ -267,7 +267,7 @@ def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
 def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
     return DataError(
         f"{argument}: {file} is not encoded in {form.encoding}; declare its encoding, such as "
-        'csv={"encoding": "latin-1"}'
+        'csv = {encoding: "latin-1"}'
     )
 
 
@@ -293,7 +293,7 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
             if odd.size:
                 raise DataError(
                     f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line; a "
-                    'record must be one line: correct it, or give csv={"quote": ""} if quotes are ordinary characters'
+                    'record must be one line: correct it, or give csv = {quote: ""} if quotes are ordinary characters'
                 )
             inside = (inside + int((new == quote).sum())) % 2
         before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]

@@ -205,7 +205,7 @@ def report_unusual(mechanism: "Mechanism", stacklevel: int) -> None:
     for words in _without_moments(mechanism):
         warnings.warn(words, ScaleWarning, stacklevel=stacklevel + 1)
     for name, words in _too_large(mechanism):
-        remedy = f"{name} is not a standard deviation; for one, use {type(mechanism).__name__}.calibrate(std=…, at=…)"
+        remedy = f"{name} is not a standard deviation; for one, give std and at instead"
         warnings.warn(f"{words}. {remedy}", ScaleWarning, stacklevel=stacklevel + 1)
 
 
@@ -362,7 +362,7 @@ def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, A
         raise ParameterTypeError(f"free must be one of {', '.join(candidates)}, got {free!r}")
     for name, f in parameters.items():
         if f.default is MISSING and name not in fixed and name != free:
-            raise ParameterTypeError(f"{cls.__name__}.calibrate needs {name}=… to solve for {free}")
+            raise ParameterTypeError(f"give {name} to solve for {free}")
     return free
 
 

@@ -157,7 +157,7 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
         with _outlined(plan, accountant.account) as session:
             cells = read_cells(plan, session)
             preview = _tried(cells.request(plan), session)
-        publication = _checked_publication(plan, cells)
+        publication = check_publication(plan, cells)
     refusal: SlowscaleError | None = preview.refusal
     if refusal is None and existing and not overwrite:
         refusal = existing_error(existing[0])
@@ -351,7 +351,7 @@ def _file_types(
     return {**types, **declared} or None, settings
 
 
-def _checked_publication(plan: Plan, cells: Cells) -> "Publication | None":
+def check_publication(plan: Plan, cells: Cells) -> "Publication | None":
     """Return the publication with its code lists, or raise if the tables cannot be published like this.
 
     The names of columns are compared here, after the columns of the data: a misspelled sum is reported as such.

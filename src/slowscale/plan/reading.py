@@ -29,7 +29,7 @@ WORDS = {
     "list_type": "must be a list",
 }
 # Fields whose value is one of a few names.
-CHOICES = ("mechanism", "estimator", "nulls", "negatives", "means", "accounting", "policy", "formats")
+CHOICES = ("mechanism", "estimator", "nulls", "negatives", "means")
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
 TABLES = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
 # Mechanisms by names that a plan does not have, with the lines that describe them.
@@ -156,7 +156,7 @@ def _describe(mistake: Any, field: Place) -> str:
         return f"must be a table such as {field[-1] if field else 'plan'} = {{ … }}, got {given_words(given)}"
     if kind == "value_error":
         return words
-    shown = isinstance(given, str) and any(step in CHOICES for step in field)
+    shown = isinstance(given, str) and bool(field) and field[-1] in CHOICES
     return f"{words}, got {repr(given)[:60] if shown else given_words(given)}{_nearest_choice(mistake)}"
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from slowscale.plan.checking import (
     Checked,
     check_has_tables,
     check_plan,
+    check_publication,
     open_accountant,
     open_session,
     read_cells,
@@ -65,7 +67,10 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
     # The ledger is open before the data, so that data which cannot be read is recorded there as an attempt.
     with at_its_place(plan):
         session = open_session(plan, checked.accountant)
-        cells = read_cells(plan, session, records=True) if checked.cells.unread else checked.cells
+        cells = checked.cells
+        if cells.unread:
+            cells = read_cells(plan, session, records=True)
+            check_publication(plan, cells)  # with the labels that are known only now
         release = session.release(cells.request(plan))
     written = Written(plan)
     for output in table_outputs(plan, release.tables):
@@ -81,13 +86,14 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
 
 
 def run_quantiles(plan: Plan, table: "Quantiles", level: float) -> "ReleasedQuantiles":
-    """Release quantiles of the data of a plan, charged to its ledger."""
+    """Release quantiles of the records that a plan uses, with its derived columns, charged to its ledger."""
     from slowscale.release.request import Request
 
     with at_its_place(plan):
         session = open_session(plan, open_accountant(plan))
-        request = Request({"quantiles": table}, level=level, period=plan.release.period)
-        found: ReleasedQuantiles = session.release(request)["quantiles"]
+    asked = replace(table, where=table.where or plan.data.where, derive=plan.data.derive or None)
+    request = Request({"quantiles": asked}, level=level, period=plan.release.period)
+    found: ReleasedQuantiles = session.release(request)["quantiles"]
     return found
 
 

@@ -569,9 +569,15 @@ class Plan(PlanPart):
 
         With a ledger they may have values for other columns as well, which earlier releases were about.
         """
-        if not self.drawn:
-            return read_sizes(sizes)
-        return read_sizes(sizes, self.policy.columns, None if self.ledger is not None else ())
+        # The names are those of the policy, which is not computed here: a tight policy takes long.
+        counted = () if self.data.protect is None else (COUNT,)
+        columns = [
+            column
+            for table in self.tables.values()
+            if isinstance(table, SumsPlan)
+            for column in (*table.sums, *(counted if table.count is not None else ()))
+        ]
+        return read_sizes(sizes, list(dict.fromkeys(columns)), None if self.ledger is not None or not columns else ())
 
     @property
     def caps(self) -> dict[str, Policy]:

@@ -247,12 +247,12 @@ def _checked_columns(columns: Any) -> dict[str, Mechanism]:
         )
     if not columns:
         raise ParameterTypeError(
-            "columns must have at least one column to sum, or count must be given; got neither, so there is nothing to "
-            "publish: name a column with its mechanism, or a mechanism for the count"
+            "columns must be a mapping of columns to mechanisms with at least one column, or count must be given; got "
+            "neither, so there is nothing to publish: name a column with its mechanism, or a mechanism for the count"
         )
     for name, mechanism in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError(f"columns must be named by text, got {name!r}", path=("sums",))
+            raise ParameterTypeError(f"columns must be named by text, got {name!r:.60}", path=("sums", str(name)))
         if folded(name) in (COUNT, "*"):
             meaning = "the number of records" if folded(name) == COUNT else "the cap of every other column"
             raise ParameterError(
@@ -561,7 +561,7 @@ class Request:
                 raise ParameterError(
                     "tables must be derived from a drawn table in the end, but here one is derived from the other: "
                     f"{' from '.join([*seen, table.of])}; draw one of them, with sums and keys",
-                    path=("tables", seen[-1], "rollup"),
+                    path=("tables", name, "rollup"),
                 )
             seen.append(table.of)
         return seen[-1]

@@ -276,7 +276,7 @@ PLAN = """
 [data]
 path = "firms.parquet"
 
-[keys]
+[tables.cells.keys]
 by = ["state"]
 cross = { state = ["IA", "NV", "TX"] }
 
@@ -294,25 +294,24 @@ policy = "tight"
 mechanism = "gaussian"
 sigma = 1
 
-[[sums]]
-column = "emp"
+[tables.cells.sums.emp]
 mechanism = "generalized-gaussian"
 sigma = 40
 p = 0.5
 
-[count]
+[tables.cells.count]
 mechanism = "generalized-gaussian"
 sigma = 3
 p = 1
 
-[options]
+[release]
 accounting = "tight"
 
 [report]
 sizes = [{ name = "median firm", emp = 12 }, { name = "largest firm", emp = 90_000 }]
 
 [output]
-parquet = "out.parquet"
+folder = "out"
 report = "out.html"
 """
 
@@ -347,7 +346,7 @@ def test_plans_charge_by_their_accounting(plan, tmp_path, capsys, stand_in):
         assert ledger.verify() == []
     assert {entry["facts"]["accounting"] for entry in entries[1:]} == {"tight"}
     assert entries[-1]["kind"] == "attempt"
-    for source in (plan, tmp_path / "out.parquet"):
+    for source in (plan, tmp_path / "out" / "cells.parquet"):
         explain(source, ["emp=12"])
         assert f"loses {LONG.tight_policy(12):.3g} through emp (closed form: " in capsys.readouterr().out
         explain(source, ["emp=12"], as_json=True)
@@ -356,7 +355,7 @@ def test_plans_charge_by_their_accounting(plan, tmp_path, capsys, stand_in):
 
 
 def test_plans_are_closed_by_default(plan, capsys):
-    plan.write_text(PLAN.replace('[options]\naccounting = "tight"', ""), encoding="utf-8")
+    plan.write_text(PLAN.replace('[release]\naccounting = "tight"', ""), encoding="utf-8")
     read = read_plan(plan)
     assert read.policy.column("emp") == LONG.policy
     explain(plan, ["emp=12"])
@@ -432,9 +431,11 @@ def test_a_loss_that_cannot_be_computed_is_not_charged(monkeypatch):
 def test_a_target_by_the_tight_policy_needs_tight_accounting(plan):
     """Otherwise the loss that is charged would be larger than the target."""
     target = "loss = 1\nat = 100\npolicy = 'tight'\n"
-    tight = PLAN.replace("sigma = 40\np = 0.5\n\n[count]", f"p = 0.5\n{target}\n[count]")
-    plan.write_text(tight.replace('[options]\naccounting = "tight"', ""), encoding="utf-8")
-    with pytest.raises(ss.PlanError, match=r'sums\.0\.policy: .* write accounting = "tight" under \[options\]'):
+    tight = PLAN.replace("sigma = 40\np = 0.5\n\n[tables.cells.count]", f"p = 0.5\n{target}\n[tables.cells.count]")
+    plan.write_text(tight.replace('[release]\naccounting = "tight"', ""), encoding="utf-8")
+    with pytest.raises(
+        ss.PlanError, match=r'tables\.cells\.sums\.emp\.policy: .* write accounting = "tight" under \[release\]'
+    ):
         read_plan(plan)
     plan.write_text(tight, encoding="utf-8")
-    assert read_plan(plan).columns[0].policy(100) <= 1
+    assert read_plan(plan).columns["cells"][0].policy(100) <= 1

@@ -70,7 +70,9 @@ def test_a_record_is_in_the_cell_of_its_own_label_only(engine, kind):
     assert records_by_key(table, wanted) == expected
     kept = restricted_to_keys(table, Keys.cross({"k": wanted}).table, {"k": kind})
     assert fetch(kept.count().as_table()).columns[0].to_pylist() == [sum(expected)]
-    assert list(Keys.from_data(table, "k", declared_public=True)) == sorted((label,) for label in column.to_pylist() if label is not None)
+    assert list(Keys.from_data(table, "k", declared_public=True)) == sorted(
+        (label,) for label in column.to_pylist() if label is not None
+    )
 
 
 @pytest.mark.parametrize("engine", ["private", "duckdb"])

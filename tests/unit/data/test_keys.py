@@ -204,7 +204,10 @@ def test_a_file_of_keys_with_labels_of_another_type_is_refused(tmp_path):
         (lambda: Keys(pa.table([[1], [2]], ["a", "a"])), "different names"),
         (lambda: Keys(pa.table({"a": [1]}), "words of mine"), r"made by Keys\.from_frame"),
         (lambda: Keys.from_data(pd.DataFrame({"a": [1]}), None, declared_public=True), "by must name the key columns"),
-        (lambda: Keys.from_data(pd.DataFrame({"a": [1]}), 5, declared_public=True), "by must be the names of columns, as text, got 5"),
+        (
+            lambda: Keys.from_data(pd.DataFrame({"a": [1]}), 5, declared_public=True),
+            "by must be the names of columns, as text, got 5",
+        ),
         (lambda: PAIRS.filter(lambda wrong: True), "condition must be a function of county, naics3, got an error"),
         (lambda: Keys.from_frame({3: ["x"]}), "must have a non-empty text as its name, got 3"),
         (lambda: Keys.from_frame([1, 2]), "got list"),

@@ -128,14 +128,13 @@ PLAN = """
 path = "farms.csv"
 types = {{ payann = "int64", emp = "int64" }}
 derive = {{ pay = "{0}" }}
-[[sums]]
-column = "pay"
+[tables.t.sums.pay]
 mechanism = "gaussian"
 sigma = 1000
 [ledger]
 path = "farms.ledger"
 [output]
-parquet = "{1}.parquet"
+folder = "{1}"
 """
 
 

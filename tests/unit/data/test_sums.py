@@ -202,7 +202,7 @@ def test_numbers_in_texts_are_exact_decimals():
 )
 @pytest.mark.parametrize("nulls", ["error", "zero"])
 def test_other_texts_are_refused(text, nulls):
-    words = "column 'x' has values that are not numbers; correct these records, or leave them out with where="
+    words = "column 'x' has values that are not numbers; correct these records, or leave them out with a filter (where)"
     with pytest.raises(ss.DataError) as caught:
         by_record("private", ["5", text], pa.string(), nulls=nulls)
     assert str(caught.value) == words
@@ -230,7 +230,7 @@ def test_missing_values_are_refused_or_count_as_zero(name, engine, negatives):
         by_record(engine, *MISSING[name], negatives=negatives)
     assert str(caught.value) == (
         "column 'x' has missing values (pass nulls=\"zero\" to count them as 0); correct these records, or leave them "
-        "out with where="
+        "out with a filter (where)"
     )
 
 
@@ -243,7 +243,7 @@ def test_a_float_of_more_than_55_bits_is_too_large(engine, sign, unit):
         by_record(engine, [1.0, sign * most], pa.float64(), unit=unit)
     assert str(caught.value) == (
         f"column 'x' has values that are too large to be counted in units of {unit} (give a larger unit); correct "
-        "these records, or leave them out with where="
+        "these records, or leave them out with a filter (where)"
     )
     below = sign * math.nextafter(most, 0)
     assert fractions(by_record(engine, [1.0, below], pa.float64(), unit=unit)) == [1, Fraction(below)]
@@ -264,7 +264,9 @@ def test_a_float_of_more_than_55_bits_is_too_large(engine, sign, unit):
 def test_the_reason_why_floats_cannot_be_counted(engine, values, words, nulls):
     with pytest.raises(ss.DataError) as caught:
         by_record(engine, [0.0, 1.0, *values], pa.float64(), nulls=nulls)
-    assert str(caught.value) == f"column 'x' has {words}; correct these records, or leave them out with where="
+    assert (
+        str(caught.value) == f"column 'x' has {words}; correct these records, or leave them out with a filter (where)"
+    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
@@ -314,10 +316,10 @@ def test_records_without_a_label_in_every_key_column_are_left_out(engine):
     ("dtype", "error", "words"),
     [
         (pa.float64(), ss.ParameterTypeError, "by: column 'k' must hold text, whole numbers, booleans or dates, got "
-         """float64; if it holds whole numbers, use derive={"code": 'cast(round("k") as bigint)'}, and code as the """
+         """float64; if it holds whole numbers, derive the column code as 'cast(round("k") as bigint)', and use code as the """
          "key column"),
         (pa.timestamp("us"), ss.ParameterTypeError, "by: column 'k' must hold text, whole numbers, booleans or dates, "
-         """got timestamp(6); use derive={"day": 'cast("k" as date)'}, and day as the key column"""),
+         """got timestamp(6); derive the column day as 'cast("k" as date)', and use day as the key column"""),
         (pa.int64(), ss.ParameterTypeError, "by: column 'k' holds whole numbers, but the keys hold text; give keys of "
          "the column's type, or declare the column's type (types=)"),
     ],
@@ -338,7 +340,7 @@ def test_keys_of_a_column_that_is_not_there():
     ("values", "dtype", "hint"),
     [
         ([True], pa.bool_(), "boolean; choose another column"),
-        (["1"], pa.string(), "string; declare its type with types=, or convert it with derive="),
+        (["1"], pa.string(), "string; declare its type in types, or convert it in derive"),
     ],
 )  # fmt: skip
 def test_columns_without_numbers_are_refused(values, dtype, hint):

@@ -88,7 +88,7 @@ def test_a_mechanism_in_one_module(tmp_path):
         open("plan.toml", "w").write('''
         [data]
         path = "d.parquet"
-        [keys]
+        [tables.t.keys]
         cross = { g = ["a", "b"] }
         [ledger]
         path = "l"
@@ -96,18 +96,17 @@ def test_a_mechanism_in_one_module(tmp_path):
         mechanism = "toy"
         sigma = 5
         times = 1
-        [[sums]]
-        column = "x"
+        [tables.t.sums.x]
         mechanism = "toy"
         sigma = 5
         [output]
-        csv = "o.csv"
+        folder = "o"
         report = "r.html"
         ''')
         plan = read_plan("plan.toml")
-        assert plan.mechanisms["x"] == toy.Toy(5.0), plan.mechanisms
+        assert plan.drawn["t"].mechanisms["x"] == toy.Toy(5.0), plan.drawn
         release, files = run_plan(plan)
-        assert ss.read_release("o.csv").mechanisms["x"] == toy.Toy(5.0)
+        assert ss.read_release("o").mechanisms["x"] == toy.Toy(5.0)
         assert "Toy noise is added to the sum." in open("r.html").read()
         assert ss.Ledger("l").spent({"x": 5}) == release.policy({"x": 5})
         try:

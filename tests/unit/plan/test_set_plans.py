@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import slowscale as ss
 from slowscale.cli.app import app
-from slowscale.plan import check_plan, inspect_tables, read_plan, run_plan
+from slowscale.plan import check_plan, finish_plan, inspect_plan, read_plan, run_plan
 
 PLAN = """
 [data]
@@ -22,58 +22,50 @@ PROTECT
 [ledger]
 path = "x.ledger"
 
-[[hierarchy]]
+[release]
+period = "2024"
+
+[[hierarchies]]
 column = "county"
 digits = { state = 2 }
 
-[[hierarchy]]
+[[hierarchies]]
 column = "naics3"
 file = "sectors.csv"
 levels = ["sector"]
 
-[[sums]]
-column = "emp"
-mechanism = "exponential-polylog"
-std = 75
-
-[[sums]]
-column = "payann"
-mechanism = "gaussian"
-sigma = 1e3
-
-[[table]]
-name = "cells"
-
-[table.keys]
+[tables.cells.keys]
 by = ["county", "naics3"]
 file = "cells.csv"
 
-[[table]]
-name = "states"
-from = "cells"
+[tables.cells.sums.emp]
+mechanism = "exponential-polylog"
+std = 75
+
+[tables.cells.sums.payann]
+mechanism = "gaussian"
+sigma = 1e3
+
+[tables.states]
+rollup = "cells"
 by = ["state"]
 
-[[table]]
-name = "sectors"
-from = "cells"
+[tables.sectors]
+rollup = "cells"
 by = ["sector"]
 
-[[table]]
-name = "nation"
-from = "states"
+[tables.nation]
+rollup = "states"
 
-[[table]]
-name = "industries"
+[tables.industries]
 keys = { by = ["naics3"], file = "industries.csv" }
 
-[[table.sums]]
-column = "emp"
+[tables.industries.sums.emp]
 mechanism = "gaussian"
 sigma = 50
 
 [output]
 folder = "tables"
-formats = ["parquet", "csv"]
 report = "report.html"
 """
 
@@ -113,7 +105,7 @@ def plan_file(base, tmp_path):
 def test_a_plan_with_several_tables(plan_file, tmp_path):
     plan = read_plan(plan_file())
     assert list(plan.drawn) == ["cells", "industries"]
-    assert plan.summed == ["emp", "payann"]
+    assert plan.policy.columns == ("emp", "payann")
     polylog, gaussian = ss.ExponentialPolylog.calibrate(std=75), ss.Gaussian(sigma=50)
     at = {"emp": 20, "payann": 3000}
     wanted = polylog.policy(20) + ss.Gaussian(sigma=1e3).policy(3000) + gaussian.policy(20)
@@ -146,40 +138,52 @@ def test_a_plan_with_several_tables(plan_file, tmp_path):
     history = ss.Ledger(tmp_path / "x.ledger").history()
     assert [entry["kind"] for entry in history] == ["created", "charge"]
     assert history[1]["facts"]["id"] == found.facts.id
+    assert history[1]["facts"]["period"] == found.facts.period == read.facts.period == "2024"
     assert "already exists" in str(check_plan(plan).refusal)
     assert check_plan(plan, overwrite=True).refusal is None
-
-
-def test_a_plan_for_one_table(plan_file):
-    single = PLAN.partition("[[hierarchy]]")[0] + PLAN[PLAN.index("[[sums]]") : PLAN.index("[[table]]")]
-    plan = read_plan(plan_file(single + '[output]\nparquet = "x.parquet"\n'))
-    assert not plan.is_set
-    assert plan.drawn == {"table": plan}
 
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ('name = "states"', 'name = "st ates"', 'name = "st ates"', "letters, digits"),
-        ('name = "states"', 'name = "Cells"', 'name = "Cells"', "two tables 'Cells'"),
-        ('from = "states"', 'from = "county"', 'from = "county"', "there is no table 'county'"),
-        ('from = "cells"\nby = ["state"]', 'from = "nation"', 'from = "nation"', "no table is drawn"),
-        ('by = ["state"]', 'by = ["state"]\nkeys = { cross = { state = ["01"] } }', 'name = "states"', "remove keys"),
-        ('name = "sectors"\nfrom = "cells"', 'name = "sectors"', 'name = "sectors"', "by is for a derived table"),
+        ("[tables.states]", '[tables."st ates"]', '[tables."st ates"]', "letters, digits"),
+        ("[tables.states]", "[tables.Cells]", "[tables.Cells]", "the names 'cells' and 'Cells'"),
+        (
+            'rollup = "states"',
+            'rollup = "county"',
+            'rollup = "county"',
+            "'county', which is not a table of the request",
+        ),
+        (
+            'rollup = "cells"\nby = ["state"]',
+            'rollup = "nation"',
+            'rollup = "nation"',
+            "states from nation from states",
+        ),
+        ('by = ["state"]', 'by = ["state"]\nkeys = { cross = { state = ["01"] } }', "keys = ", "no such field"),
+        ('[tables.sectors]\nrollup = "cells"', "[tables.sectors]", 'by = ["sector"]', "no such field"),
         ("sigma = 50", "sigma = -50", "sigma = -50", "greater than 0"),
         ("sigma = 50", "sigma = 50\nfrom = 3", "from = 3", "no such field"),
-        ('from = "states"', 'form = "states"', 'form = "states"', "did you mean from"),
-        ('folder = "tables"\nformats = ["parquet", "csv"]', 'parquet = "x.parquet"', "[output]", "need a folder"),
+        ('rollup = "states"', 'rolup = "states"', 'rolup = "states"', "did you mean rollup"),
+        ('folder = "tables"\n', "", "[output]", "a line folder"),
         ("digits = { state = 2 }", "levels = ['state']", 'column = "county"', "either digits"),
         ('levels = ["sector"]', "", 'column = "naics3"', "needs the levels"),
-        ("[ledger]", '[keys]\ncross = { county = ["01001"] }\n\n[ledger]', "[keys]", r"\[table.keys\]"),
-        ('column = "emp"\nmechanism = "gaussian"', 'column = "naics3"\nmechanism = "gaussian"', "", "key column"),
+        ("[ledger]", '[keys]\ncross = { county = ["01001"] }\n\n[ledger]', "[keys]", "there is no such field"),
+        ("[tables.industries.sums.emp]", "[tables.industries.sums.naics3]", "sums.naics3]", "key column"),
+        ('by = ["state"]', 'by = ["region"]', 'by = ["region"]', "names 'region'"),
+        ('levels = ["sector"]', 'levels = ["state"]', "", "'state' twice"),
+        (
+            "[tables.nation]",
+            '[tables.p]\nquantiles = "emp"\nloss = 1\n[tables.nation]\nby = ["state"]',
+            "",
+            "a copy of 'states'",
+        ),
     ],
 )
 def test_mistakes(plan_file, old, new, line, words):
     text = PLAN.replace("PROTECT", "")
     assert old in text
-    wrong = text.replace(old, new, 1) if "naics3" not in new else new.join(text.rsplit(old, 1))
+    wrong = text.replace(old, new, 1)
     with pytest.raises(ss.PlanError, match=words) as error:
         read_plan(plan_file(wrong))
     if line:
@@ -188,22 +192,58 @@ def test_mistakes(plan_file, old, new, line, words):
         assert told in [*lines, *(number - 1 for number in lines)], str(error.value)
 
 
-def test_a_hierarchy_needs_tables(plan_file):
-    with pytest.raises(ss.PlanError, match="describe them with"):
-        read_plan(plan_file(PLAN[: PLAN.index("[[table]]")] + '[output]\ncsv = "x.csv"'))
-    single = PLAN.partition("[[hierarchy]]")[0] + PLAN[PLAN.index("[[sums]]") : PLAN.index("[[table]]")]
-    with pytest.raises(ss.PlanError, match="folder is for several tables"):
-        read_plan(plan_file(single + '[output]\nfolder = "x"'))
-
-
-def test_what_only_the_tables_know(plan_file):
-    """A level that is nowhere declared is found when the request is made, before anything is charged."""
-    plan = read_plan(plan_file(PLAN.replace('by = ["state"]', 'by = ["region"]')))
-    with pytest.raises(ss.ParameterError, match="names 'region'"):
-        check_plan(plan)
-    with pytest.raises(ss.ParameterError, match="names 'region'"):
-        run_plan(plan)
+def test_key_columns_that_only_a_file_names(plan_file):
+    """A level that is nowhere declared is then found when the request is made, before anything is charged."""
+    text = PLAN.replace('by = ["county", "naics3"]\n', "")
+    assert check_plan(read_plan(plan_file(text))).refusal is None
+    plan = read_plan(plan_file(text.replace('by = ["state"]', 'by = ["region"]')))
+    for use in (check_plan, run_plan):
+        with pytest.raises(ss.ParameterError, match=r"line 35, tables.states.by: table 'states': by names 'region'"):
+            use(plan)
     assert not ss.Ledger(plan.ledger.path).history()[1:]
+
+
+def test_a_plan_without_tables(plan_file):
+    """It serves `slowscale quantiles`; everything else says that there is nothing to publish."""
+    plan = read_plan(plan_file(PLAN[: PLAN.index("[release]")]))
+    assert (plan.tables, plan.output, plan.sizes) == ({}, None, ())
+    for use in (check_plan, run_plan, inspect_plan, finish_plan):
+        with pytest.raises(ss.PlanError, match=r"plan\.toml has no tables, so there is nothing to publish: add"):
+            use(plan)
+
+
+QUANTILES = """
+[tables.sizes]
+quantiles = "emp"
+at = [0.5, 0.9]
+loss = 0.1
+"""
+
+
+@pytest.mark.filterwarnings("ignore:quantiles are charged like a count, and the ledger has no caps")
+def test_a_table_of_quantiles(plan_file, tmp_path):
+    plan = read_plan(plan_file(PLAN.replace("[output]", f"{QUANTILES}\n[output]")))
+    assert plan.policy({"emp": 0, "payann": 0}) == pytest.approx(0.1)
+    found, files = run_plan(plan)
+    assert list(found["sizes"]) == ["p50", "p90"]
+    assert {tmp_path / "tables" / "sizes.csv", tmp_path / "tables" / "sizes.parquet"} <= set(files)
+    (tmp_path / "tables" / "sizes.csv").unlink()
+    again, made = finish_plan(plan, overwrite=True)
+    assert dict(again["sizes"]) == dict(found["sizes"])
+    assert tmp_path / "tables" / "sizes.csv" in made
+    other = read_plan(plan_file(PLAN.replace("[output]", f"{QUANTILES}\n[output]").replace("0.9]", "0.8]")))
+    with pytest.raises(ss.ParameterError, match="the quantiles differ"):
+        finish_plan(other)
+    with pytest.raises(ss.ParameterError, match="--confidential-report is for tables of sums, but sizes has quantiles"):
+        check_plan(plan, True, tmp_path / "c.html")
+
+
+def test_a_typo_in_a_sum_is_not_blamed_on_the_publication(plan_file):
+    text = (PLAN + PUBLISHED).replace("sums.emp]", "sums.epm]")
+    words = r"line 26, tables.cells.sums.epm: columns: there is no column 'epm'; did you mean 'emp'\?$"
+    for use in (check_plan, run_plan):
+        with pytest.raises(ss.ParameterError, match=words):
+            use(read_plan(plan_file(text)))
 
 
 def test_outputs_are_checked_first(plan_file, tmp_path):
@@ -270,8 +310,9 @@ def test_a_set_is_published_and_signed(plan_file, tmp_path):
 
 
 def test_titles_of_tables_that_there_are_not(plan_file):
-    with pytest.raises(ss.PlanError, match=r"publication.tables.state: 'state' is not a table; did you mean 'states'"):
-        read_plan(plan_file(PLAN + PUBLISHED.replace("{ states", "{ state")))
+    words = r"line \d+, publication.tables.state: 'state' is not a table of sums; did you mean 'states'"
+    with pytest.raises(ss.ParameterError, match=words):
+        check_plan(read_plan(plan_file(PLAN + PUBLISHED.replace("{ states", "{ state"))))
 
 
 def test_entities(plan_file):
@@ -283,7 +324,7 @@ def test_entities(plan_file):
 
 def test_cells_from_the_data(plan_file):
     """Their labels are in the records, which a check does not read: tables that are derived from them are left out."""
-    text = PLAN.replace('file = "cells.csv"', "public_in_data = true")
+    text = PLAN.replace('file = "cells.csv"', "from_data = true")
     plan = read_plan(plan_file(text))
     checked = check_plan(plan)
     assert [table.name for table in checked.preview.tables] == ["cells", "industries"]
@@ -312,7 +353,7 @@ def test_commands(plan_file, tmp_path):
     assert "Table cells:" in looked
     assert "Table industries:" in looked
     assert set(json.loads(output("inspect", path, "--json"))) == {"cells", "industries"}
-    assert set(inspect_tables(read_plan(path))) == {"cells", "industries"}
+    assert set(inspect_plan(read_plan(path))) == {"cells", "industries"}
     released = json.loads(output("release", path, "-y", "--json"))
     assert len(released["files"]) == 11
     assert "in the tables cells, industries, nation, sectors, states" in output(
@@ -321,4 +362,4 @@ def test_commands(plan_file, tmp_path):
     one = output("explain", tmp_path / "tables" / "states.csv", "--value", "emp=12", "--value", "payann=400")
     assert one == output("explain", tmp_path / "tables", "--value", "emp=12", "--value", "payann=400")
     assert "loses" in one
-    assert "TablePlan" in output("schema")
+    assert "RollupPlan" in output("schema")

@@ -742,15 +742,13 @@ PLAN = """
 [data]
 path = "farms.csv"
 types = {{ cattle = "int64" }}
-[keys]
+[tables.t.keys]
 cross = {{ state = ["IA", "TX"] }}
-[[sums]]
-column = "cattle"
+[tables.t.sums.cattle]
 mechanism = "gaussian"
 sigma = 50
 [output]
-parquet = "out/published.parquet"
-csv = "published.csv"
+folder = "out"
 report = "published.html"
 sign = "{key}"
 """
@@ -772,15 +770,16 @@ def test_a_plan_signs_its_files(plan, keys):
     folder = plan.parent
     assert files[-4:] == [place / name for place in (folder / "out", folder) for name in (SUMS, SIGNATURE)]
     found = ss.verify(folder, keys[1])
-    assert found.files == ("published.csv", "published.csv.json", "published.html")
+    assert found.files == ("published.html",)
     assert "farms.csv" in found.unlisted
-    assert ss.verify(folder / "out/published.parquet", keys[1]).unlisted == ()
+    signed = ss.verify(folder / "out/t.parquet", keys[1])
+    assert (signed.files, signed.unlisted) == (("t.csv", "t.csv.json", "t.parquet"), ())
     checked = check_plan(ss.read_plan(plan))
-    assert {str(folder / SUMS), str(folder / "out" / SIGNATURE)} <= set(checked.existing)
+    assert {folder / SUMS, folder / "out" / SIGNATURE} <= set(checked.existing)
     assert "already exists" in str(checked.refusal)
     run_plan(ss.read_plan(plan), overwrite=True)
     ss.verify(folder, keys[1])
-    assert ss.read_release(folder / "published.csv").facts.id != made.facts.id
+    assert ss.read_release(folder / "out").facts.id != made.facts.id
 
 
 def test_check_tries_the_key(plan, monkeypatch):
@@ -789,10 +788,10 @@ def test_check_tries_the_key(plan, monkeypatch):
     folder = plan.parent
     _, public = ss.keygen(folder / "locked", PASSPHRASE)
     for key, words in (
-        ("none.key", r"output\.sign: there is no file .*none\.key"),
-        ("locked.pub", r"output\.sign: .* holds a public key"),
-        ("locked.key", r"output\.sign: .* is encrypted and needs its passphrase"),
-        ("farms.csv", r"output\.sign: .*farms\.csv is damaged, or not a key"),
+        ("none.key", r"output\.sign: key: there is no file .*none\.key"),
+        ("locked.pub", r"line \d+, output\.sign: .* holds a public key"),
+        ("locked.key", r"line \d+, output\.sign: .* is encrypted and needs its passphrase"),
+        ("farms.csv", r"line \d+, output\.sign: .*farms\.csv is damaged, or not a key"),
     ):
         plan.write_text(PLAN.format(key=key))
         for use in (check_plan, run_plan):
@@ -802,7 +801,7 @@ def test_check_tries_the_key(plan, monkeypatch):
     monkeypatch.setenv(PASSPHRASE_VARIABLE, PASSPHRASE)
     plan.write_text(PLAN.format(key="locked.key"))
     run_plan(ss.read_plan(plan))
-    ss.verify(folder / "published.csv", public)
+    ss.verify(folder / "out" / "t.csv", public)
 
 
 def test_a_plan_reads_its_key_once(plan, monkeypatch):
@@ -817,8 +816,8 @@ def test_a_plan_reads_its_key_once(plan, monkeypatch):
 
 
 def test_a_key_is_never_overwritten(plan):
-    (plan.parent / "agency.key").rename(plan.parent / "published.csv")
-    plan.write_text(PLAN.format(key="published.csv"))
+    (plan.parent / "agency.key").rename(plan.parent / "out" / "t.csv")
+    plan.write_text(PLAN.format(key="out/t.csv"))
     with pytest.raises(ss.ParameterError, match="would be written over the key that signs"):
         run_plan(ss.read_plan(plan), overwrite=True)
 

@@ -12,16 +12,15 @@ PLAN = """[data]
 path = "a.csv"
 [data.types]
 emp = "int64"
-[keys]
+[tables.t.keys]
 cross = { county = ["Texas"] }
 [ledger]
 path = "plan.ledger"
-[[sums]]
-column = "emp"
+[tables.t.sums.emp]
 mechanism = "gaussian"
 sigma = 5
 [output]
-parquet = "published.parquet"
+folder = "published"
 """
 DATA = {
     "no record matches": "1,texas\n",
@@ -35,7 +34,7 @@ SHOWN = {
     "a record matches": ["0 are outside the keys"],
     "a missing value": ["the release would be refused"],
     "not a number": ["the release would be refused"],
-    "a record with a further field": ["could not be looked at"],
+    "a record with a further field": ["could not be inspected"],
 }
 
 
@@ -90,7 +89,7 @@ def test_the_check_can_be_declined(folder, monkeypatch, capsys):
     code, screen = asked(folder, monkeypatch, "n\ny\n")
     assert code == 0
     assert "CONFIDENTIAL" not in screen
-    assert (folder / "published.parquet").exists()
+    assert (folder / "published" / "t.parquet").exists()
 
 
 def test_the_check_is_not_offered_if_its_result_would_reach_a_file(folder, monkeypatch, capsys):

@@ -30,21 +30,20 @@ protect = "firm"
 [ledger]
 path = "x.ledger"
 
-[keys]
+[tables.t.keys]
 cross = { state = ["IA", "TX"] }
 
-[[sums]]
-column = "emp"
+[tables.t.sums.emp]
 mechanism = "generalized-gaussian"
 sigma = 5e5
 p = 1
 
-[count]
+[tables.t.count]
 mechanism = "gaussian"
 sigma = 3
 
 [output]
-parquet = "out.parquet"
+folder = "out"
 report = "report.html"
 """
 

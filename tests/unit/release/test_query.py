@@ -201,7 +201,7 @@ def test_a_plan_builds_each_mechanism_once(tmp_path, monkeypatch):
     )
     (tmp_path / "d.csv").write_text("x\n5\n")
     (tmp_path / "plan.toml").write_text(
-        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nstd = 5\n[output]\ncsv = "o.csv"\n'
+        '[data]\npath = "d.csv"\n[tables.t.sums.x]\nmechanism = "gaussian"\nstd = 5\n[output]\nfolder = "o"\n'
     )
     plan = ss.read_plan(tmp_path / "plan.toml")
     from slowscale.plan import run_plan
