@@ -20,8 +20,8 @@ from slowscale.publish.charts import BLUE, COLOURS, DASHES, FONT, INK, PAPER, Ax
 VEGA_LITE = "https://vega.github.io/schema/vega-lite/v6.4.1.json"
 LINE_POINTS = 80  # of a line
 POINTS_PER_TIP = 2
-WIDTH, HEIGHT = 340, 220  # without the axes; charts are as wide as their place on the page
-TEXT_SIZE, MOST_TICKS = 13, 8
+CHART_WIDTH, CHART_HEIGHT = 340, 220  # without the axes; charts are as wide as their place on the page
+TEXT_SIZE, FEW_TICKS = 13, 8
 # 0.1, 10k, 1e-9
 SHORT_NUMBER = "format(datum.value, datum.value < 1e15 && datum.value >= 1 ? '~s' : '~g')"
 SIZE, LOSS = Axis("Record size"), Axis("Loss (PRzCDP)")
@@ -92,8 +92,8 @@ def _scale(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     if not axis.log:
         return {"scale": {"domain": [0, 1]}, "axis": {"format": "%", "tickCount": 5}}
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    powers = [10.0**power for power in range(low, high + 1, math.ceil((high - low) / MOST_TICKS) or 1)]
-    ticks = {"values": powers} if high - low > 1 else {"tickCount": MOST_TICKS}
+    powers = [10.0**power for power in range(low, high + 1, math.ceil((high - low) / FEW_TICKS) or 1)]
+    ticks = {"values": powers} if high - low > 1 else {"tickCount": FEW_TICKS}
     return {"scale": {"type": "log"}, "axis": {"labelExpr": SHORT_NUMBER, **ticks}}
 
 
@@ -143,8 +143,8 @@ def _chart(
     text = {"labelFont": FONT, "titleFont": FONT, "labelFontSize": TEXT_SIZE, "titleFontSize": TEXT_SIZE}
     description = {
         "$schema": VEGA_LITE,
-        "width": WIDTH,
-        "height": HEIGHT,
+        "width": CHART_WIDTH,
+        "height": CHART_HEIGHT,
         "layer": [line, *({**one, "mark": {**one["mark"], "aria": False}} for one in marked), points],
         "config": {
             "background": None,

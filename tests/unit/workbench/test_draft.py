@@ -9,8 +9,8 @@ from slowscale.core.errors import PlanError
 from slowscale.workbench.draft import Draft
 
 PLANS = {
-    "inline": 'data = { path = "a" }\ntables = { x = { keys = { by = ["a"], file = "x" }, sums = { a = { mechanism = "" } '
-    '} }, y = { rollup = "x" } }\n',
+    "inline": 'data = { path = "a" }\ntables = { x = { keys = { by = ["a"], file = "x" }, '
+    'sums = { a = { mechanism = "" } } }, y = { rollup = "x" } }\n',
     "out of order": '[data]\npath = "a"\n# one\n\n# two\n[ledger]\npath = "l"\n[tables.x.sums.a]\nsigma = 1\n'
     '[data.types]\na = "int64"\n[output]\nfolder = "x"\n[data.csv]\ndelimiter = ";"\n[tables.y]\nrollup = "x"\n',
     "dotted": 'data.path = "a"\ndata.types.a = "int64"\n# one\n[tables.x]\nkeys.by = ["a"]\nkeys.file = "x"\n'

@@ -227,11 +227,8 @@ def test_a_door_opens_once_except_for_who_is_inside():
 def test_the_data_check_of_a_set_names_its_tables(folder):
     from slowscale.plan import describe_matches, read_plan
 
-    text = (
-        READY
-        + "[tables.cells.keys]\ncross = { county = ['Texas'] }\n[tables.total.count]\nmechanism = 'gaussian'\nsigma = 2\n"
-    )
-    (folder / "plan.toml").write_text(text)
+    text = READY + "[tables.cells.keys]\ncross = { county = ['Texas'] }\n"
+    (folder / "plan.toml").write_text(text + "[tables.total.count]\nmechanism = 'gaussian'\nsigma = 2\n")
     words = describe_matches(read_plan(folder / "plan.toml"))
     cells, total = words.split("Table total:")
     assert "No record has any of the keys" in cells
