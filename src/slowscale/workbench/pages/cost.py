@@ -61,7 +61,7 @@ def costs(plan: Any) -> dict[str, Any]:
             )
     account = checked.accountant.account
     return {
-        "preview": "\n".join(checked.preview.table_lines(plan.sizes)),
+        "preview": checked.preview.describe(plan.sizes),
         "wrong": None,
         "refusal": None if checked.refusal is None else str(checked.refusal),
         "rows": rows,

@@ -391,9 +391,7 @@ def _drawn_margin(cells: dict[str, Any], by: Sequence[str], keys: dict[str, Any]
         return {"keys": {"by": list(by), "cross": {name: cross[name] for name in by}}, **margin}
     if keys.get("from_data"):
         return {"keys": {"by": list(by), "from_data": True}, **margin}
-    raise forms.FieldError(
-        field, "a margin with noise of its own needs typed labels for its columns; derive it instead"
-    )
+    raise forms.FieldError(field, "a drawn margin needs typed labels for its columns; derive it instead")
 
 
 def _with_margins(draft: Draft, shown: dict[str, Any], sent: Sequence[dict[str, Any]]) -> Draft:
