@@ -388,7 +388,8 @@ def test_parts_of_a_partition(tmp_path):
     """A second release about other records has its own room, with keys by cross and by file."""
     (tmp_path / "farms.csv").write_text("state,cattle\n01,120\n01,4000\n48,31000\n")
     plan = (
-        '[data]\npath = "farms.csv"\n[release]\npartition = "state"\n[tables.t.keys]\n{keys}\n[ledger]\npath = "l"\n[ledger.caps.cattle]\n'
+        '[data]\npath = "farms.csv"\n[release]\npartition = "state"\n[tables.t.keys]\n{keys}\n[ledger]\npath = "l"\n'
+        "[ledger.caps.cattle]\n"
         'mechanism = "root"\nk = 4\nsigma = 0.5\n[tables.t.sums.cattle]\nmechanism = "root"\nk = 4\nsigma = 0.5\n'
         '[output]\nfolder = "out{n}"\n'
     )
@@ -438,7 +439,10 @@ def test_a_study_of_own_data(tmp_path):
     assert "CONFIDENTIAL" in done.stderr
     assert "claims of the paper: " in done.stdout
     assert (tmp_path / "study" / "figures" / "gains-5.png").exists()
-    assert "exists: choose another folder, or pass --overwrite" in run(*command, folder=tmp_path, code=2).stderr
+    assert (
+        "exists: choose another folder, or pass overwrite=True or --overwrite"
+        in run(*command, folder=tmp_path, code=2).stderr
+    )
 
 
 def test_a_cap_refuses(folder):
@@ -696,7 +700,7 @@ def test_check_takes_other_sizes(dollars):
     assert "at 10¹⁰" in words
     assert "not from the records: the largest record may be larger" in words
     (dollars / "plan.toml").write_text(DOLLARS + FIRMS.replace("largest", "big"))
-    assert "plan.toml, line 21, report.sizes: " in run("check", "plan.toml", folder=dollars, code=2).stderr
+    assert "plan.toml, line 19, report.sizes: " in run("check", "plan.toml", folder=dollars, code=2).stderr
 
 
 def test_sizes_after_a_release(dollars):

@@ -34,8 +34,8 @@ class Ledger:
     functions
         User-given transformations by name, if charged policies use any.
     dataset
-        The name of the data set that the ledger belongs to, such as "cbp", without a period. It is stored when the ledger is
-        created, and sessions on the ledger must give the same name; only blanks around it are ignored.
+        The name of the data set that the ledger belongs to, such as "cbp", without a period. It is stored when the
+        ledger is created, and sessions on the ledger must give the same name; surrounding whitespace is ignored.
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")

@@ -194,5 +194,5 @@ def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
         name, value = parse_parameter(text, "k=4")
         if name not in known:
             raise ParameterError(f"--param must be one of {', '.join(known)}, got {name!r}")
-        parameters[name] = int(value) if name == "k" and value.is_integer() else value
+        parameters[name] = value
     return parameters

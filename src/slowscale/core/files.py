@@ -174,4 +174,4 @@ def sync_folder(folder: Path) -> None:
 def _exists(target: Path) -> ParameterError:
     table = target.name.lower().endswith((".parquet", ".csv", ".csv.json"))
     lost = "; a release in it would be lost, and a release cannot be drawn again" if table else ""
-    return ParameterError(f"path: {target} already exists; pass overwrite=True to replace it{lost}")
+    return ParameterError(f"path: {target} already exists; to replace it, pass overwrite=True or --overwrite{lost}")

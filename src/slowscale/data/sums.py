@@ -504,4 +504,5 @@ def uncountable_words(column: Column, seen: Collection[str]) -> str:
     reasons = [text for name, text in REASONS.items() if name in seen]
     if not reasons:
         reasons = [f"values that are too large to be counted in units of {column.unit} (give a larger unit)"]
-    return f"column {column.name!r} has {'; and '.join(reasons)}; correct these records, or leave them out with a filter (where)"
+    remedy = "correct these records, or leave them out with a filter (where)"
+    return f"column {column.name!r} has {'; and '.join(reasons)}; {remedy}"

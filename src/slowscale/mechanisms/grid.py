@@ -22,7 +22,7 @@ EXACT = 2**53
 
 def as_unit(unit: Any) -> Fraction:
     """Return the grid step as an exact number."""
-    allowed = 'an exact number > 0, such as 1 or "0.01"'
+    allowed = 'a number > 0 such as 1 or "0.01"'
     if isinstance(unit, str):
         try:
             value = Fraction(unit)

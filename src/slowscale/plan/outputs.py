@@ -44,7 +44,7 @@ def sums_tables(plan: Plan) -> list[str]:
     return [name for name, table in plan.tables.items() if not isinstance(table, QuantilesPlan)]
 
 
-def _outputs(plan: Plan, confidential: Path | None = None) -> Iterator[tuple[str, Path]]:
+def outputs_of(plan: Plan, confidential: Path | None = None) -> Iterator[tuple[str, Path]]:
     """Yield the files that a release writes: what errors call them, and their paths. Facts follow their CSV file."""
     output = output_of(plan)
     for name, paths in table_files(plan).items():
@@ -143,7 +143,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
     written: dict[str, Path] = {}
     existing: list[Path] = []
-    for name, path in _outputs(plan, confidential):
+    for name, path in outputs_of(plan, confidential):
         place = os.path.realpath(path)
         if place in taken:
             raise ParameterError(f"{name} would be written over {taken[place]}: {path}; choose another path")
@@ -204,7 +204,7 @@ def _check_signed(plan: Plan) -> None:
     """Raise if a signature could not list the files that it is for."""
     from slowscale.publish.signing import name_problem
 
-    every = {path for _, path in _outputs(plan)}
+    every = {path for _, path in outputs_of(plan)}
     for paths in signed_files(plan).values():
         facts = [beside for path in paths if (beside := path.with_name(f"{path.name}.json")) in every]
         if problem := name_problem(path.name for path in dict.fromkeys([*paths, *facts])):

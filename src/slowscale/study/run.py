@@ -110,7 +110,7 @@ class _Output:
     def check(self, overwrite: bool) -> None:
         """Make the folders, or raise an error that says why that is not possible."""
         if self.page.exists() and not overwrite:
-            raise ParameterError(f"{self.page} exists: choose another folder, or pass overwrite=True")
+            raise ParameterError(f"{self.page} exists: choose another folder, or pass overwrite=True or --overwrite")
         if not overwrite:
             self._check_strangers()
         for folder in (self.folder, self.figures, self.data, self.unfinished):
@@ -128,7 +128,8 @@ class _Output:
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                 if f"{folder.name}/{path.name}" not in known:
                     raise ParameterError(
-                        f"{path} is not from a study: choose another folder, or pass overwrite=True to replace it"
+                        f"{path} is not from a study: choose another folder, or pass overwrite=True or --overwrite to "
+                        "replace it"
                     )
 
     def _earlier(self) -> list[str]:

@@ -75,7 +75,10 @@ def test_of_two_writers_one_succeeds(tmp_path):
         refused = [outcome for outcome in outcomes if isinstance(outcome, ss.ParameterError)]
         assert len(refused) == 1
         assert f"{number}.csv" in str(refused[0])
-        assert "already exists; pass overwrite=True to replace it; a release in it would be lost" in str(refused[0])
+        assert (
+            "already exists; to replace it, pass overwrite=True or --overwrite; a release in it would be lost"
+            in str(refused[0])
+        )
         assert outcomes.count(first) == 1
         assert first.read_text()[1:] == second.read_text()[1:]
     assert len(os.listdir(tmp_path)) == 100

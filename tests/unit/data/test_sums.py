@@ -316,8 +316,8 @@ def test_records_without_a_label_in_every_key_column_are_left_out(engine):
     ("dtype", "error", "words"),
     [
         (pa.float64(), ss.ParameterTypeError, "by: column 'k' must hold text, whole numbers, booleans or dates, got "
-         """float64; if it holds whole numbers, derive the column code as 'cast(round("k") as bigint)', and use code as the """
-         "key column"),
+         """float64; if it holds whole numbers, derive the column code as 'cast(round("k") as bigint)', and use code """
+         "as the key column"),
         (pa.timestamp("us"), ss.ParameterTypeError, "by: column 'k' must hold text, whole numbers, booleans or dates, "
          """got timestamp(6); derive the column day as 'cast("k" as date)', and use day as the key column"""),
         (pa.int64(), ss.ParameterTypeError, "by: column 'k' holds whole numbers, but the keys hold text; give keys of "

@@ -177,7 +177,9 @@ def test_the_number_of_batches():
 def test_an_existing_file_is_kept_unless_asked(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_text("precious")
-    with pytest.raises(ss.ParameterError, match=r"a\.parquet already exists; pass overwrite=True to replace it"):
+    with pytest.raises(
+        ss.ParameterError, match=r"a\.parquet already exists; to replace it, pass overwrite=True or --overwrite$"
+    ):
         ss.datasets.write_establishments(path, 100, 3)
     assert path.read_text() == "precious"
     with pytest.raises(TypeError, match="positional"):

@@ -55,7 +55,8 @@ SUMS = [
     '[tables.t]\nquantiles = "firm"\nloss = 0.1', '[tables.t]\nquantiles = "x"\nloss = 0.1',
 ]  # fmt: skip
 OUTPUT = [
-    'folder = "out"', 'folder = "out"\nreport = "out/r.html"', 'folder = "exists"', 'folder = "beside"\nformats = ["csv"]',
+    'folder = "out"', 'folder = "out"\nreport = "out/r.html"', 'folder = "exists"',
+    'folder = "beside"\nformats = ["csv"]',
     'folder = "broken"', 'folder = "linkfolder/out"', 'folder = "out"\nformats = ["csv"]', 'folder = "nofolder/out"',
     'folder = "x.parquet"', 'folder = "folder"', 'folder = "other"\nreport = "x.html"',
     'folder = "other"\nreport = "nofolder/x.html"',

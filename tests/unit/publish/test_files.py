@@ -252,7 +252,7 @@ def test_several_tables(release, publication, tmp_path):
 def test_existing_files_are_kept(release, publication, tmp_path, ending):
     path = tmp_path / f"t.{ending}"
     first = release.publish(path, publication)[0].read_bytes()
-    with pytest.raises(ss.ParameterError, match="already exists; pass overwrite=True"):
+    with pytest.raises(ss.ParameterError, match="already exists; to replace it, pass overwrite=True or --overwrite"):
         release.publish(path, publication, profile="basic")
     assert path.read_bytes() == first
     release.publish(path, publication, profile="basic", overwrite=True)

@@ -148,7 +148,7 @@ def test_code_lists_for_keys_from_the_data(tmp_path):
 def test_code_lists_without_keys(tmp_path):
     text = PLAN.replace('[tables.t.keys]\nby = ["county"]\nfile = "cells.csv"\n', "")
     with pytest.raises(
-        ss.ParameterError, match="publication.keys.county: 'county' is not a key column; there is no such"
+        ss.ParameterError, match=r"publication.keys.county: 'county' is not a key column; there is no such"
     ):
         run_plan(read_plan(written(tmp_path, text)))
 

@@ -578,7 +578,9 @@ def test_a_file_that_changes_while_it_is_read(folder, keys, monkeypatch):
 
 def test_files_that_cannot_be_signed(folder, keys):
     path = folder / "nation.parquet"
-    with pytest.raises(ss.ParameterError, match=r"SHA256SUMS already exists; pass overwrite=True"):
+    with pytest.raises(
+        ss.ParameterError, match=r"SHA256SUMS already exists; to replace it, pass overwrite=True or --overwrite"
+    ):
         ss.sign(path, keys[0])
     (folder / SUMS).unlink()
     with pytest.raises(ss.ParameterError, match=r"SHA256SUMS\.minisig already exists"):

@@ -335,7 +335,9 @@ def test_files_are_not_lost(release, tmp_path):
     path = release.report(tmp_path / "report.html")
     before = path.read_bytes()
     path.write_bytes(b"other")
-    with pytest.raises(ss.ParameterError, match=r"report\.html already exists; pass overwrite=True to replace it$"):
+    with pytest.raises(
+        ss.ParameterError, match=r"report\.html already exists; to replace it, pass overwrite=True or --overwrite$"
+    ):
         release.report(path)
     assert path.read_bytes() == b"other"
     assert write_report(release, path, overwrite=True).read_bytes() == before
