@@ -1,7 +1,7 @@
 """The files that a plan names, checked before any of them is opened: a plan may be written by hand, or by others."""
 
 from slowscale.plan import Plan
-from slowscale.plan.outputs import _outputs, inputs_of
+from slowscale.plan.outputs import inputs_of, outputs_of
 from slowscale.workbench.draft import Folder
 
 
@@ -28,6 +28,6 @@ def check_places(folder: Folder, plan: Plan) -> Plan:
         folder.target(plan.ledger.path)
     if plan.output is not None:
         folder.target(plan.output.folder)
-        for _, file in _outputs(plan):
+        for _, file in outputs_of(plan):
             folder.target(str(file))
     return plan

@@ -176,6 +176,18 @@ class TestJobs:
         assert "Released" not in text
 
 
+def test_a_plan_without_tables_is_refused(folder):
+    (folder / "plan.toml").write_text('[data]\npath = "a.csv"\n')
+    workbench, client = workbench_in(folder)
+    assert "nothing to publish" in "".join(words for _, words in workbench.draft.mistakes)
+    assert not workbench.draft.complete
+    form = {"confirmed": "yes", "name": NAME, "version": workbench.draft.version}
+    assert client.post("/release", data=form).status_code == 303
+    job = finished(workbench, NAME)
+    assert job.status == "refused"
+    assert "nothing to publish" in job.state["message"]
+
+
 def finished(workbench, name):
     deadline = time.monotonic() + 90
     while (job := workbench.jobs.get(name)).open:

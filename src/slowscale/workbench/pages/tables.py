@@ -232,6 +232,8 @@ def _with_sums(draft: Draft, place: Place, shown: dict[str, Any], sent: dict[str
     if not sent["summed"] and not sent["counted"]:
         raise forms.FieldError("sum", "choose a column to sum, or the number of records")
     sums = (*place, "sums")
+    if sent["counted"] and not shown["counted"]:
+        draft = draft.put((*place, "count"), {"mechanism": ""})
     new = [name for name in sent["summed"] if name not in shown["summed"]]
     for name in draft.get(*sums, default={}):
         if name not in shown["summed"] and new:  # a new plan has a sum whose column is not chosen yet
@@ -246,9 +248,7 @@ def _with_sums(draft: Draft, place: Place, shown: dict[str, Any], sent: dict[str
             draft = draft.put((*sums, name, "unit"), int(unit) if unit.isascii() and unit.isdecimal() else unit)
     if draft.get(*sums) == {}:
         draft = draft.put(sums, None)
-    if sent["counted"] != shown["counted"]:
-        draft = draft.put((*place, "count"), {"mechanism": ""} if sent["counted"] else None)
-    return draft
+    return draft if sent["counted"] else draft.put((*place, "count"), None)
 
 
 def _keys(
