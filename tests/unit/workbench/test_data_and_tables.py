@@ -438,8 +438,8 @@ class TestTables:
     @pytest.mark.parametrize(
         ("changes", "field", "words"),
         [
-            ({"unit:half": "²"}, "unit:half", "must be an exact number > 0"),
-            ({"unit:half": "-1"}, "unit:half", "must be an exact number > 0"),
+            ({"unit:half": "²"}, "unit:half", "must be a number > 0 such as 1"),
+            ({"unit:half": "-1"}, "unit:half", "must be a number > 0 such as 1"),
             ({"labels:kind": "1\nx"}, "labels:kind", "whole numbers such as 111, got 'x'"),
             ({"by": ["kind", "county", "open"], "labels:open": "yes"}, "labels:open", "true and false"),
             ({"by": ["kind", "county", "day"], "labels:day": "1.1.2020"}, "labels:day", "dates such as"),
