@@ -1,0 +1,289 @@
+"""What losses mean: four quantities, the same for one column, a release, a plan and a whole ledger.
+
+For an example record they are its loss (PRzCDP, and PRDP if there is such a guarantee); how often the best guess
+whether the record is in the data is right, starting from 50 %; how often the record is detected, with one false alarm
+in twenty; and ε at δ = 10⁻⁶. All of them are upper bounds. If the noise is known they are those of the best attacker
+(`attackers`), exact or by certified composition. Otherwise they are bounds from the losses alone, and are marked.
+
+Bounds from the losses. The answer of any test is computed from what is published, so it is private too. Let it be yes
+with probability p if the record is there, and with probability q if it is not.
+
+- PRzCDP with loss ρ: D_α(p‖q) <= αρ and D_α(q‖p) <= αρ for all orders α >= 1, where D_α is the Rényi divergence of two
+  coins. It grows with p, so at q = 1/20 the power is at most the p at which one of them becomes an equality.
+- The best guess: D_α is jointly quasi-convex, and the conditions stay the same if (p, q) becomes (1 − q, 1 − p). So the
+  mean of both pairs satisfies them, with the same p − q: p = 1 − q is the worst case. For it the order 1 decides:
+  (2p − 1)·ln(p/(1 − p)) <= ρ. With p = 1/(1 + exp(−t)) this is t·tanh(t/2) <= ρ. Pinsker's bound sqrt(ρ/2) on 2p − 1,
+  and the bound sqrt(1 − exp(−ρ)) of Bretagnolle and Huber, are weaker.
+- PRDP with loss ε multiplies no probability by more than exp(ε). So a power b by all other noise becomes at most
+  exp(ε)·b and 1 − exp(−ε)·(1 − b). A total variation v by all other noise becomes at most 1 − (1 − v)(1 − tanh(ε/2)).
+- ε: pure losses add to the conversion of the other losses from PRzCDP.
+
+All bounds hold whichever losses are counted as pure; the smallest one is used. Each of the two bounds by ρ is reached
+by a coin with this loss, so no better ones follow from ρ. docs/attackers.md has the proofs.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, attacker, detection, guesses
+from slowscale.accounting.semantics import epsilon
+from slowscale.core.markup import aligned
+from slowscale.core.numbers import figure, percent, share
+from slowscale.core.parameters import Array
+from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
+from slowscale.mechanisms.transformation import TransformationMechanism
+from slowscale.noise import GaussianNoise
+from slowscale.policy import Policy
+from slowscale.policy.transforming import TransformationPolicy
+
+DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told
+MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds
+MOST_SPLITS = 200  # choices of the losses that are counted as pure
+BOUND = "bound from the loss"
+TITLES = {
+    "loss": "PRzCDP loss",
+    "pure": "PRDP loss",
+    "guessed": f"Best guess right at most, from {percent(EVEN)}",
+    "detected": f"Detected at most, with {alarms(EXAMPLE_ALARMS)}",
+    "epsilon": f"ε at most, with δ = {DELTA_WRITTEN}",
+}
+RENYI_ORDERS = np.geomspace(
+    1e-3, 1e6, 271
+)  # Rényi orders, less 1; leaving out orders makes a bound larger, never wrong
+ACCURACY = 1e-14  # of a sum of logarithms, relative to the largest of them
+RELATIVE_ERROR = 1e-12  # of losses and bounds, relative
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a record loses by independent noise: through one column, or through a whole release.
+
+    Attributes
+    ----------
+    rho, pure
+        The loss as PRzCDP (ρ) and, with a pure guarantee, as PRDP (ε); by all `times` together.
+    mechanism, influence
+        The mechanism with this noise and what the record adds to its sum; None if the mechanism is not known.
+    times
+        How many times such noise was drawn.
+    """
+
+    rho: float
+    pure: float | None = None
+    mechanism: Mechanism | None = None
+    influence: float = 0.0
+    times: int = 1
+
+    @staticmethod
+    def of(rho: float, pure: float | None, policy: Policy, mechanism: Mechanism | None, influence: float) -> "Loss":
+        """Return the loss by a mechanism, or by one of which only the policy is known.
+
+        To an attacker, a transformation with a user function is Gaussian noise with the same PRzCDP loss.
+        """
+        if mechanism is None and isinstance(policy, TransformationPolicy):
+            mechanism, influence = Gaussian(sigma=1.0), math.sqrt(2 * rho)
+        known = isinstance(mechanism, AdditiveMechanism | TransformationMechanism) and math.isfinite(influence)
+        return Loss(rho, pure, mechanism, influence) if known else Loss(rho, pure)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether an attacker sees Gaussian noise, any amount of which is composed exactly."""
+        return not isinstance(self.mechanism, AdditiveMechanism) or isinstance(self.mechanism.noise, GaussianNoise)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the losses of a record mean together. Get one from `explain`.
+
+    Attributes
+    ----------
+    losses
+        The losses, which add up.
+    loss, pure
+        The total loss as PRzCDP, and as PRDP or None.
+    guessed
+        How often the best guess whether the record is in the data is right at most, starting from 50 %.
+    detected
+        How often the record is detected at most, with one false alarm in twenty.
+    epsilon
+        ε of (ε, δ)-differential privacy with δ = 10⁻⁶, at most.
+    bound
+        Whether the last three are bounds from the losses alone.
+    """
+
+    losses: tuple[Loss, ...]
+    loss: float
+    pure: float | None
+    guessed: float
+    detected: float
+    epsilon: float
+    bound: bool
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The four quantities (the loss by both notions) as text, rounded up."""
+        pure = "none" if self.pure is None else at_most(self.pure)
+        often = {"guessed": share(self.guessed), "detected": share(self.detected)}
+        return {"loss": at_most(self.loss), "pure": pure, **often, "epsilon": at_most(self.epsilon)}
+
+    def sentences(self, subject: str) -> str:
+        """Return what an attacker can do, in words; `subject` is the record, such as "this record"."""
+        often = f" ({BOUND})" if self.bound else ""
+        return " ".join(
+            [
+                guesses(EVEN, self.guessed, note=often),
+                detection(subject, EXAMPLE_ALARMS, self.detected, note=often),
+                f"This is (ε, {DELTA_WRITTEN})-differential privacy with ε at most {self.texts['epsilon']}{often}.",
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the four quantities as plain values; None in place of an infinity, which JSON does not have."""
+        found = {"loss": self.loss, "pure_loss": self.pure, "epsilon": self.epsilon}
+        return {
+            **{name: None if one is None or math.isinf(one) else one for name, one in found.items()},
+            "delta": DELTA,
+            "guessed": self.guessed,
+            "detected": self.detected,
+            "false_alarms": EXAMPLE_ALARMS,
+            "bound_from_loss": self.bound,
+        }
+
+
+def at_most(number: float) -> str:
+    """Write a loss with three digits, rounded up.
+
+    >>> at_most(4.8051), at_most(0.1 + 0.2)
+    ('4.81', '0.3')
+    """
+    return figure(number * (1 - RELATIVE_ERROR), 1)
+
+
+def explain(losses: Sequence[Loss]) -> Explanation:
+    """Return what several losses of a record, by independent noise, mean together.
+
+    >>> from slowscale import Gaussian
+    >>> explained = explain([Loss(4.805, mechanism=Gaussian(sigma=10_000), influence=31_000)])
+    >>> explained.texts
+    {'loss': '4.81', 'pure': 'none', 'guessed': '94.0 %', 'detected': '92.8 %', 'epsilon': '18.4'}
+    >>> explain([Loss(4.805)]).texts
+    {'loss': '4.81', 'pure': 'none', 'guessed': '99.3 %', 'detected': '99.5 %', 'epsilon': '20.1'}
+    """
+    rho = _total(loss.rho for loss in losses)
+    pures = [loss.pure for loss in losses if loss.pure is not None]
+    pure = _total(pures) if len(pures) == len(losses) else None
+    composed = sum(loss.times for loss in losses if not loss.gaussian)
+    if losses and all(loss.mechanism is not None for loss in losses) and composed <= MOST_COMPOSED:
+        every = [(loss.mechanism, loss.influence) for loss in losses for _ in range(loss.times)]
+        best = attacker([one for one, _ in every if one is not None], [influence for _, influence in every])
+        found = EVEN + EVEN * best.delta(0.0), best.power(EXAMPLE_ALARMS), best.epsilon(DELTA)
+        return Explanation(tuple(losses), rho, pure, *found, False)
+    return Explanation(tuple(losses), rho, pure, *_bounds(losses), True)
+
+
+def worst(found: Sequence[Explanation]) -> Explanation:
+    """Return the largest of each quantity, for a record of which it is not known which explanation holds."""
+    pures = [one.pure for one in found if one.pure is not None]
+    largest = max(found, key=lambda one: one.loss)
+    return Explanation(
+        largest.losses,
+        largest.loss,
+        max(pures) if len(pures) == len(found) else None,
+        max(one.guessed for one in found),
+        max(one.detected for one in found),
+        max(one.epsilon for one in found),
+        any(one.bound for one in found),
+    )
+
+
+def _bounds(losses: Sequence[Loss]) -> tuple[float, float, float]:
+    """Return bounds from the losses alone: on the best guess, the power and ε."""
+    pures, rhos = _splits(losses)
+    keep = np.isfinite(pures) & np.isfinite(rhos)
+    if not keep.any():
+        return 1.0, 1.0, math.inf
+    pures, rhos = pures[keep], rhos[keep]
+    variation = 1 - (1 - np.tanh(_symmetric(rhos) / 2)) * (1 - np.tanh(pures / 2))
+    power = _largest_power(rhos, EXAMPLE_ALARMS)
+    with np.errstate(over="ignore"):
+        power = np.minimum(np.exp(pures) * power, 1 - np.exp(-pures) * (1 - power))
+    least = min(pure + epsilon(rho, DELTA) for pure, rho in zip(pures.tolist(), rhos.tolist(), strict=True))
+    guessed = EVEN + EVEN * float(variation.min()) * (1 + RELATIVE_ERROR)
+    detected = EXAMPLE_ALARMS + (float(power.min()) - EXAMPLE_ALARMS) * (1 + RELATIVE_ERROR)
+    return min(guessed, 1.0), min(detected, 1.0), least
+
+
+def _splits(losses: Sequence[Loss]) -> tuple[Array, Array]:
+    """Return totals of the losses that are counted as pure, and of the others as PRzCDP, for several choices.
+
+    The first losses to be counted as pure are those with the smallest ε/ρ.
+    """
+    ordered = sorted(
+        ((loss.pure, loss.rho) for loss in losses if loss.pure is not None and math.isfinite(loss.pure)),
+        key=lambda pair: (pair[0] / pair[1] if pair[1] else math.inf, pair),
+    )
+    rest = [loss.rho for loss in losses if loss.pure is None or not math.isfinite(loss.pure)]
+    numbers = range(len(ordered) + 1) if len(ordered) < MOST_SPLITS else (0, len(ordered))
+    pures = [_total(pure for pure, _ in ordered[:number]) for number in numbers]
+    rhos = [_total([*rest, *(rho for _, rho in ordered[number:])]) for number in numbers]
+    return np.array(pures), np.array(rhos)
+
+
+def _symmetric(rho: Array) -> Array:
+    """Return t with t·tanh(t/2) = ρ, or a little more. The guess is right with probability 1/(1 + exp(−t))."""
+    low, high = np.zeros_like(rho), rho + np.sqrt(2 * rho) + 1e-300
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = middle * np.tanh(middle / 2) >= rho
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return high
+
+
+def _largest_power(rho: Array, alarm: float) -> Array:
+    """Return the largest p, or a little more, for which coins with probabilities p and `alarm` are ρ-zCDP."""
+    low, high = np.full_like(rho, alarm), np.ones_like(rho)
+    for _ in range(60):
+        middle = (low + high) / 2
+        with np.errstate(all="ignore"):
+            above = _divergence(middle, alarm) > rho
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.where(rho == 0, alarm, high)
+
+
+def _divergence(p: Array, q: float) -> Array:
+    """Return a lower bound on the largest D_α/α of two coins with probabilities p >= q, in both directions."""
+    p = p[:, None]
+    yes, no = np.log1p((p - q) / q), np.log1p((q - p) / (1 - q))  # the privacy losses of both sides of the coin
+    # D_α(p‖q) is ln(p·exp((α − 1)·yes) + (1 − p)·exp((α − 1)·no))/(α − 1), and the mean of the losses for α = 1.
+    there = np.logaddexp(np.log(p) + RENYI_ORDERS * yes, np.log1p(-p) + RENYI_ORDERS * no)
+    absent = np.logaddexp(math.log(q) - RENYI_ORDERS * yes, math.log1p(-q) - RENYI_ORDERS * no)
+    size = yes - no
+    powers = (np.maximum(there, absent) - ACCURACY * (10 + RENYI_ORDERS * size)) / (RENYI_ORDERS * (1 + RENYI_ORDERS))
+    means = np.maximum(p * yes + (1 - p) * no, -q * yes - (1 - q) * no) - ACCURACY * size
+    return np.asarray(np.max(np.hstack([means, powers]), axis=1))
+
+
+def _total(numbers: Any) -> float:
+    """Return the sum, rounded once, so that the order of the numbers makes no difference; infinite if it overflows."""
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return math.inf
+
+
+def as_lines(found: Sequence[tuple[str, Explanation]], noun: str = "record", entity: bool = False) -> list[str]:
+    """Return explanations of examples as lines of text: a table with a row for each, and what its columns mean."""
+    heads = ["", "PRzCDP loss", "PRDP loss", "best guess right", "detected", "ε"]
+    marks = ["", *(f"  ({BOUND})" if one.bound else "" for _, one in found)]
+    table = aligned([heads, *([name, *one.texts.values()] for name, one in found)])
+    return [
+        *(line + mark for line, mark in zip(table, marks, strict=True)),
+        f"Best guess right: how often, at most, an attacker who knows everything else guesses right whether the {noun} "
+        f"is in the data, starting from {percent(EVEN)}. Detected: how often, at most, the {noun} is detected with "
+        f"{alarms(EXAMPLE_ALARMS)}. ε: at most, with δ = {DELTA_WRITTEN}."
+        + (f" This is for a {noun} in one cell." if entity else ""),
+    ]
