@@ -74,7 +74,7 @@ def test_the_whole_path(folder):
     assert release.table.num_rows == 40
     assert set(release.facts.columns) == {"emp", "payann"}
     words = run("explain", "published.parquet", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
-    assert f"{figure(release.policy({'emp': 12, 'payann': 400}))} in all (PRzCDP)" in words
+    assert f"loses a total of {at_most(release.policy({'emp': 12, 'payann': 400}))} (PRzCDP; " in words
     assert words == run("explain", "plan.toml", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
     assert "1 release so far" in run("ledger", "show", "census.ledger", folder=folder).stdout
     assert "emp by ExponentialPolylog" in run("ledger", "history", "census.ledger", folder=folder).stdout
@@ -704,7 +704,7 @@ def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
     for source in ("plan.toml", "o.csv"):
         words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
         assert "loses a total of 0.744 (PRzCDP; PRDP: 1.31)." in words
-        assert "This is (ε, 10⁻⁶)-differential privacy with ε at most 1.31." in words
+        assert f"-differential privacy with ε at most {at_most(attacker.epsilon(1e-6))}." in words
         detected, guessed = share(attacker.power(0.05)), share(attacker.posterior(0.5).correct)
         assert f"the presence of this record is detected at most {detected} of the time." in words
         assert f"The best guess, starting from 50 %, is right at most {guessed} of the time." in words
@@ -946,14 +946,13 @@ def test_an_entity_is_named_where_losses_are_explained(dollars):
     plan.write_text(DOLLARS.replace('"d.csv"', '"d.csv"\nprotect = "firm"', 1))
     (dollars / "d.csv").write_text("firm,emp,pay\n1,3,90000\n")
     checked = run("check", plan, "--sizes", "largest=100", folder=dollars).stdout
-    assert "how often the best test detects that the firm is in the data with one false alarm in twenty" in checked
-    assert "if the firm is in one cell only:" in checked
+    assert "the firm is detected with one false alarm in twenty" in checked
+    assert "This is for a firm in one cell." in checked
     # The number of records is not stated, so one record is assumed.
     values = [word for value in ("emp=100", "pay=100", "count=1") for word in ("--value", value)]
     explained = run("explain", plan, *values, folder=dollars).stdout
-    (line,) = [line for line in checked.splitlines() if line.startswith("  largest: ")]
-    loss, detected, guessed = line.removeprefix("  largest: ").split(", ")
-    assert f"  loses {loss} in all (PRzCDP)." in explained
+    loss, guessed, detected = re.search(r"\n  largest +(\S+) +none +(\S+ %) +(\S+ %) ", checked).groups()
+    assert f"  loses a total of {loss} (PRzCDP; no PRDP guarantee)." in explained
     assert f"the presence of this firm is detected at most {detected} of the time." in explained
     assert f"is right at most {guessed} of the time." in explained
     assert "This holds if the firm is in one cell only: the losses in cells add up." in explained

@@ -199,6 +199,11 @@ def _explained_rows(found: Sequence[Explanation | None], closed: Sequence[Row] =
     return [rows[0], *closed, *rows[1:]]
 
 
+def bounded(groups: Sequence[Group]) -> bool:
+    """Whether a table states a bound from the loss."""
+    return any(isinstance(cell, Cell) and cell.small == BOUND for _, rows in groups for row in rows for cell in row)
+
+
 def _stated(found: Sequence[T | None], write: Callable[[T], str | float]) -> list[str]:
     """Return what is known for each size, as text."""
     texts = [NOT_STATED if one is None else write(one) for one in found]

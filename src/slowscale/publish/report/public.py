@@ -114,6 +114,7 @@ def public_page(
         rate=EXAMPLE_ALARMS,
         even=EVEN,
         terms=TITLES,
+        bounded=guarantee.bounded,
         versions=f"slowscale {__version__}, Altair {version('altair')}, vl-convert {version('vl-convert-python')}",
         **(_of_several(release, scope) if several else _of_one(release, scope)),
         **_of_the_ledger(release, spent, scope),
