@@ -17,6 +17,7 @@ with probability p if the record is there, and with probability q if it is not.
 - PRDP with loss ε multiplies no probability by more than exp(ε). So a power b by all other noise becomes at most
   exp(ε)·b and 1 − exp(−ε)·(1 − b). A total variation v by all other noise becomes at most 1 − (1 − v)(1 − tanh(ε/2)).
 - ε: pure losses add to the conversion of the other losses from PRzCDP.
+- A mechanism with a PRDP loss is dominated by randomised response, which is composed like any known noise.
 
 All bounds hold whichever losses are counted as pure; the smallest one is used. Each of the two bounds by ρ is reached
 by a coin with this loss, so no better ones follow from ρ. docs/attackers.md has the proofs.
@@ -25,18 +26,21 @@ by a coin with this loss, so no better ones follow from ρ. docs/attackers.md ha
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, attacker, detection, guesses
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses
+from slowscale.accounting.attackers.best_attacker import presence
+from slowscale.accounting.attackers.composed import compose
+from slowscale.accounting.attackers.pairs import GaussianPair, Pair, ResponsePair
 from slowscale.accounting.semantics import epsilon
 from slowscale.core.markup import aligned
 from slowscale.core.numbers import figure, percent, share
 from slowscale.core.parameters import Array
 from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
-from slowscale.noise import GaussianNoise
 from slowscale.policy import Policy
 from slowscale.policy.transforming import TransformationPolicy
 
@@ -51,9 +55,7 @@ TITLES = {
     "detected": f"Detected at most, with {alarms(EXAMPLE_ALARMS)}",
     "epsilon": f"ε at most, with δ = {DELTA_WRITTEN}",
 }
-RENYI_ORDERS = np.geomspace(
-    1e-3, 1e6, 271
-)  # Rényi orders, less 1; leaving out orders makes a bound larger, never wrong
+RENYI_ORDERS = np.geomspace(1e-3, 1e6, 271)  # less 1; leaving out orders makes a bound larger, never wrong
 ACCURACY = 1e-14  # of a sum of logarithms, relative to the largest of them
 RELATIVE_ERROR = 1e-12  # of losses and bounds, relative
 
@@ -90,9 +92,11 @@ class Loss:
         return Loss(rho, pure, mechanism, influence) if known else Loss(rho, pure)
 
     @property
-    def gaussian(self) -> bool:
-        """Whether an attacker sees Gaussian noise, any amount of which is composed exactly."""
-        return not isinstance(self.mechanism, AdditiveMechanism) or isinstance(self.mechanism.noise, GaussianNoise)
+    def pair(self) -> Pair | None:
+        """What an attacker must tell apart each time, or a pair that dominates it, or None if no such pair is known."""
+        if self.mechanism is not None:
+            return presence(self.mechanism, self.influence)
+        return None if self.pure is None or math.isinf(self.pure) else ResponsePair(self.pure / self.times)
 
 
 @dataclass(frozen=True)
@@ -169,20 +173,32 @@ def explain(losses: Sequence[Loss]) -> Explanation:
     >>> from slowscale import Gaussian
     >>> explained = explain([Loss(4.805, mechanism=Gaussian(sigma=10_000), influence=31_000)])
     >>> explained.texts
-    {'loss': '4.81', 'pure': 'none', 'guessed': '94.0 %', 'detected': '92.8 %', 'epsilon': '18.4'}
+    {'loss': '4.81', 'pure': 'none', 'guessed': '94.0 %', 'detected': '92.8 %', 'epsilon': '19'}
     >>> explain([Loss(4.805)]).texts
     {'loss': '4.81', 'pure': 'none', 'guessed': '99.3 %', 'detected': '99.5 %', 'epsilon': '20.1'}
     """
     rho = _total(loss.rho for loss in losses)
     pures = [loss.pure for loss in losses if loss.pure is not None]
     pure = _total(pures) if len(pures) == len(losses) else None
-    composed = sum(loss.times for loss in losses if not loss.gaussian)
-    if losses and all(loss.mechanism is not None for loss in losses) and composed <= MOST_COMPOSED:
-        every = [(loss.mechanism, loss.influence) for loss in losses for _ in range(loss.times)]
-        best = attacker([one for one, _ in every if one is not None], [influence for _, influence in every])
-        found = EVEN + EVEN * best.delta(0.0), best.power(EXAMPLE_ALARMS), best.epsilon(DELTA)
-        return Explanation(tuple(losses), rho, pure, *found, False)
-    return Explanation(tuple(losses), rho, pure, *_bounds(losses), True)
+    known = [(pair, loss.times) for loss in losses if (pair := loss.pair) is not None]
+    slow = sum(times for pair, times in known if not isinstance(pair, GaussianPair))
+    composed = len(known) == len(losses) and slow <= MOST_COMPOSED
+    bound = not composed or any(loss.mechanism is None for loss in losses)
+    found = np.full(3, math.inf)
+    if composed:
+        found = _composed(tuple(pair for pair, times in known for _ in range(times)))
+    if bound:
+        found = np.minimum(found, _bounds(losses))
+    guessed, detected, least = found.tolist()
+    return Explanation(tuple(losses), rho, pure, guessed, detected, least, bound)
+
+
+@lru_cache(maxsize=64)
+def _composed(pairs: tuple[Pair, ...]) -> Array:
+    """Return the best guess, the power and ε for several pairs together: exact, or certified upper bounds."""
+    curve = compose(pairs, upper=True)
+    rates = curve.delta(np.zeros(1)), curve.power(np.array([EXAMPLE_ALARMS])), curve.epsilon(np.array([DELTA]))
+    return np.array([EVEN + EVEN * rates[0][0], rates[1][0], rates[2][0]])
 
 
 def worst(found: Sequence[Explanation]) -> Explanation:

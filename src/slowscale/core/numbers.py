@@ -53,7 +53,7 @@ def power_in_words(exponent: int) -> str:
 def share(x: float, side: int = 1) -> str:
     """Write a probability as a percentage with one decimal place, or two above 99.9 %, rounded up or (side −1) down.
 
-    >>> share(0.94001), share(0.9996), share(0.99995), share(0.99995, -1)
+    >>> share(0.94001), share(0.99959), share(0.99995), share(0.99995, -1)
     ('94.1 %', '99.96 %', '100 %', '99.99 %')
     """
     places = 1 if x <= 0.999 else 2

@@ -163,9 +163,10 @@ def test_randomised_response_reaches_the_pure_bounds(eps):
     # Below the rate 1 − yes of false alarms, the best test says yes only if the answer is yes, and then at random.
     power = math.exp(eps) * ALARM if 1 - yes >= ALARM else 1 - math.exp(-eps) * (1 - ALARM)
     assert found.detected == pytest.approx(power, rel=1e-9)
-    assert found.epsilon == found.pure == eps
-    assert found.guessed >= yes
-    assert found.detected >= power
+    assert found.epsilon <= found.pure == eps
+    assert yes * -math.expm1(found.epsilon - eps) == pytest.approx(1e-6, rel=1e-4)  # δ at this ε
+    assert found.guessed >= yes * (1 - 1e-14)
+    assert found.detected >= power * (1 - 1e-14)
 
 
 def best_power(first, second, alarm):
@@ -189,6 +190,32 @@ def test_a_pure_loss_beside_another_one(eps, p):
     assert 0.5 + np.abs(there - absent).sum() / 4 <= found.guessed
     # Counting either all or nothing as pure is not better.
     assert found.detected <= explain([Loss(sum(one.rho for one in found.losses))]).detected * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("eps", [0.05, 1.0, 6.0])
+def test_a_pure_loss_is_composed_as_randomised_response(eps):
+    """With a known noise, and with itself, against the distributions outcome by outcome."""
+    yes = 1 / (1 + math.exp(-eps))
+    there, absent = np.array([yes, 1 - yes]), np.array([1 - yes, yes])
+    for number in (2, 3):
+        both = [there, absent]
+        for _ in range(number - 1):
+            both = [np.outer(both[0], there).ravel(), np.outer(both[1], absent).ravel()]
+        found = explain([Loss(math.inf, number * eps, times=number)])
+        assert best_power(*both, ALARM) * (1 - 1e-9) <= found.detected <= best_power(*both, ALARM) * (1 + 1e-2)
+        guess = 0.5 + np.abs(both[0] - both[1]).sum() / 4
+        assert guess * (1 - 1e-9) <= found.guessed <= guess * (1 + 1e-3)
+    gaussian = of(ss.Gaussian(sigma=10), 12.0)[0]
+    z = np.linspace(-8, 9.2, 20_001)
+    step = z[1] - z[0]
+    first, second = stats.norm.pdf(z, 1.2), stats.norm.pdf(z)
+    guess = 0.5 + np.abs(np.outer(there, first) - np.outer(absent, second)).sum() * step / 4
+    found = explain([gaussian, Loss(math.inf, eps)])
+    assert guess * (1 - 1e-5) <= found.guessed <= guess * (1 + 1e-3)
+    assert found.bound
+    assert found.guessed >= explain([gaussian]).guessed
+    laplace = of(ss.GeneralizedGaussian(sigma=10, p=1), 10 * eps)  # dominated by randomised response
+    assert excess(explain([gaussian, laplace[0]]), numbers(explain([gaussian, laplace[1]]))) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("number", [2, 5])
@@ -241,7 +268,7 @@ def test_extremes():
     tiny = explain([Loss(1e-14)])
     assert 3.5e-8 < tiny.guessed - 0.5 < 3.6e-8
     assert 1.5e-8 < tiny.detected - ALARM < 4e-8
-    assert explain([Loss(1.0)]).losses[0].gaussian
+    assert not explain([]).bound
 
 
 def test_too_many_noises_are_bounded_from_the_loss():
@@ -391,7 +418,7 @@ def test_sentences_and_lines_name_bounds():
     assert lines[2].split() == ["largest", "2", "3", "91.7", "%", "82.2", "%", "3", "(bound", "from", "the", "loss)"]
     assert lines[3].endswith("This is for a firm in one cell.")
     assert bound.to_dict() == {
-        "loss": 2.0, "pure_loss": 3.0, "epsilon": 3.0, "delta": 1e-6, "guessed": bound.guessed,
+        "loss": 2.0, "pure_loss": 3.0, "epsilon": pytest.approx(3.0, rel=1e-6), "delta": 1e-6, "guessed": bound.guessed,
         "detected": bound.detected, "false_alarms": 0.05, "bound_from_loss": True,
     }  # fmt: skip
     assert explain([Loss(math.inf)]).to_dict()["loss"] is None
