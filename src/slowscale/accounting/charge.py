@@ -35,8 +35,7 @@ class Piece:
 
     def loss(self, record: Mapping[str, Any], times: int = 1) -> Loss:
         """Return what a record loses if it is released so many times."""
-        rho, pure = (None if one is None else float(one(record)) for one in (self.policy, self.pure_policy))
-        assert rho is not None
+        rho, pure = float(self.policy(record)), None if self.pure_policy is None else float(self.pure_policy(record))
         found = Loss(rho, pure)
         if self.mechanism is not None:
             ((column, policy),) = self.policy.terms

@@ -5,27 +5,18 @@ whether the record is in the data is right, starting from 50 %; how often the re
 in twenty; and ε at δ = 10⁻⁶. All of them are upper bounds. If the noise is known they are those of the best attacker
 (`attackers`), exact or by certified composition. Otherwise they are bounds from the losses alone, and are marked.
 
-Bounds from the losses. The answer of any test is computed from what is published, so it is private too. Let it be yes
-with probability p if the record is there, and with probability q if it is not.
+Bounds from the losses (proofs in docs/attackers.md). The answer of any test has the same guarantee as the release. So
+it is a coin that says yes with probability p if the record is there, and with probability q if it is not.
 
-- PRzCDP with loss ρ: D_α(p‖q) <= αρ and D_α(q‖p) <= αρ for all orders α >= 1, where D_α is the Rényi divergence of two
-  coins. It grows with p, so at q = 1/20 the power is at most the p at which one of them becomes an equality.
-- The best guess: D_α is jointly quasi-convex, and the conditions stay the same if (p, q) becomes (1 − q, 1 − p). So the
-  mean of both pairs satisfies them, with the same p − q: p = 1 − q is the worst case. For it the order 1 decides:
-  (2p − 1)·ln(p/(1 − p)) <= ρ. With p = 1/(1 + exp(−t)) this is t·tanh(t/2) <= ρ. Pinsker's bound sqrt(ρ/2) on 2p − 1,
-  and the bound sqrt(1 − exp(−ρ)) of Bretagnolle and Huber, are weaker.
-- PRDP with loss ε multiplies no probability by more than exp(ε). So a power b by all other noise becomes at most
-  exp(ε)·b and 1 − exp(−ε)·(1 − b). A total variation v by all other noise becomes at most 1 − (1 − v)(1 − tanh(ε/2)).
-- ε: pure losses add to the conversion of the other losses from PRzCDP.
-- A mechanism with a PRDP loss is dominated by randomised response, which is composed like any known noise.
-
-All bounds hold whichever losses are counted as pure; the smallest one is used. Each of the two bounds by ρ is reached
-by a coin with this loss, so no better ones follow from ρ. docs/attackers.md has the proofs.
+- PRzCDP with loss ρ: the Rényi divergences D_α(p‖q) and D_α(q‖p), which grow with p, are at most αρ for all orders
+  α >= 1. For the best guess p = 1 − q = 1/(1 + exp(−t)) is the worst case, where the order 1 gives t·tanh(t/2) <= ρ.
+- PRDP with loss ε: a power b by all other noise becomes at most exp(ε)·b and 1 − exp(−ε)·(1 − b); a total variation v
+  by all other noise becomes at most 1 − (1 − v)(1 − tanh(ε/2)). Randomised response dominates every such mechanism.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -46,7 +37,6 @@ from slowscale.policy.transforming import TransformationPolicy
 
 DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told
 MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds
-MOST_SPLITS = 200  # choices of the losses that are counted as pure
 BOUND = "bound from the loss"
 TITLES = {
     "loss": "PRzCDP loss",
@@ -204,83 +194,60 @@ def _composed(pairs: tuple[Pair, ...]) -> Array:
 def worst(found: Sequence[Explanation]) -> Explanation:
     """Return the largest of each quantity, for a record of which it is not known which explanation holds."""
     pures = [one.pure for one in found if one.pure is not None]
-    largest = max(found, key=lambda one: one.loss)
-    return Explanation(
-        largest.losses,
-        largest.loss,
-        max(pures) if len(pures) == len(found) else None,
-        max(one.guessed for one in found),
-        max(one.detected for one in found),
-        max(one.epsilon for one in found),
-        any(one.bound for one in found),
+    return replace(
+        max(found, key=lambda one: one.loss),
+        pure=max(pures) if len(pures) == len(found) else None,
+        guessed=max(one.guessed for one in found),
+        detected=max(one.detected for one in found),
+        epsilon=max(one.epsilon for one in found),
+        bound=any(one.bound for one in found),
     )
 
 
-def _bounds(losses: Sequence[Loss]) -> tuple[float, float, float]:
-    """Return bounds from the losses alone: on the best guess, the power and ε."""
-    pures, rhos = _splits(losses)
-    keep = np.isfinite(pures) & np.isfinite(rhos)
-    if not keep.any():
-        return 1.0, 1.0, math.inf
-    pures, rhos = pures[keep], rhos[keep]
-    variation = 1 - (1 - np.tanh(_symmetric(rhos) / 2)) * (1 - np.tanh(pures / 2))
-    power = _largest_power(rhos, EXAMPLE_ALARMS)
-    with np.errstate(over="ignore"):
-        power = np.minimum(np.exp(pures) * power, 1 - np.exp(-pures) * (1 - power))
-    least = min(pure + epsilon(rho, DELTA) for pure, rho in zip(pures.tolist(), rhos.tolist(), strict=True))
-    guessed = EVEN + EVEN * float(variation.min()) * (1 + RELATIVE_ERROR)
-    detected = EXAMPLE_ALARMS + (float(power.min()) - EXAMPLE_ALARMS) * (1 + RELATIVE_ERROR)
-    return min(guessed, 1.0), min(detected, 1.0), least
+def _bounds(losses: Sequence[Loss]) -> Array:
+    """Return bounds from the losses alone, on the best guess, the power and ε: the smallest of each.
 
-
-def _splits(losses: Sequence[Loss]) -> tuple[Array, Array]:
-    """Return totals of the losses that are counted as pure, and of the others as PRzCDP, for several choices.
-
-    The first losses to be counted as pure are those with the smallest ε/ρ.
+    Either all losses are counted as PRzCDP, or all are counted as pure that have such a guarantee.
     """
-    ordered = sorted(
-        ((loss.pure, loss.rho) for loss in losses if loss.pure is not None and math.isfinite(loss.pure)),
-        key=lambda pair: (pair[0] / pair[1] if pair[1] else math.inf, pair),
-    )
+    pures = [loss.pure for loss in losses if loss.pure is not None and math.isfinite(loss.pure)]
     rest = [loss.rho for loss in losses if loss.pure is None or not math.isfinite(loss.pure)]
-    numbers = range(len(ordered) + 1) if len(ordered) < MOST_SPLITS else (0, len(ordered))
-    pures = [_total(pure for pure, _ in ordered[:number]) for number in numbers]
-    rhos = [_total([*rest, *(rho for _, rho in ordered[number:])]) for number in numbers]
-    return np.array(pures), np.array(rhos)
+    choices = (0.0, _total(loss.rho for loss in losses)), (_total(pures), _total(rest))
+    return np.min([_bounds_by(pure, rho) for pure, rho in choices], axis=0)  # type: ignore[no-any-return]
 
 
-def _symmetric(rho: Array) -> Array:
-    """Return t with t·tanh(t/2) = ρ, or a little more. The guess is right with probability 1/(1 + exp(−t))."""
-    low, high = np.zeros_like(rho), rho + np.sqrt(2 * rho) + 1e-300
-    for _ in range(60):
+def _bounds_by(pure: float, rho: float) -> tuple[float, float, float]:
+    """Return bounds on the best guess, the power and ε, by a PRDP loss and a PRzCDP loss of other noise."""
+    if not (math.isfinite(pure) and math.isfinite(rho)):
+        return 1.0, 1.0, math.inf
+    t = _smallest(lambda t: t * math.tanh(t / 2) >= rho, 0.0, rho + math.sqrt(2 * rho))
+    power = _smallest(lambda p: _divergence(p, EXAMPLE_ALARMS) > rho, EXAMPLE_ALARMS, 1.0) if rho else EXAMPLE_ALARMS
+    variation = 1 - (1 - math.tanh(t / 2)) * (1 - math.tanh(pure / 2))
+    power = min(math.exp(min(pure, 700.0)) * power, 1 - math.exp(-pure) * (1 - power))
+    guessed = EVEN + EVEN * variation * (1 + RELATIVE_ERROR)
+    detected = EXAMPLE_ALARMS + (power - EXAMPLE_ALARMS) * (1 + RELATIVE_ERROR)
+    return min(guessed, 1.0), min(detected, 1.0), pure + epsilon(rho, DELTA)
+
+
+def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the point from which a condition holds that holds at `high`, or the next larger float or two."""
+    for _ in range(100):
         middle = (low + high) / 2
-        above = middle * np.tanh(middle / 2) >= rho
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
-def _largest_power(rho: Array, alarm: float) -> Array:
-    """Return the largest p, or a little more, for which coins with probabilities p and `alarm` are ρ-zCDP."""
-    low, high = np.full_like(rho, alarm), np.ones_like(rho)
-    for _ in range(60):
-        middle = (low + high) / 2
-        with np.errstate(all="ignore"):
-            above = _divergence(middle, alarm) > rho
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return np.where(rho == 0, alarm, high)
-
-
-def _divergence(p: Array, q: float) -> Array:
-    """Return a lower bound on the largest D_α/α of two coins with probabilities p >= q, in both directions."""
-    p = p[:, None]
-    yes, no = np.log1p((p - q) / q), np.log1p((q - p) / (1 - q))  # the privacy losses of both sides of the coin
+def _divergence(p: float, q: float) -> float:
+    """Return a lower bound on the largest D_α/α of two coins with probabilities p > q, in both directions."""
+    if p == 1:
+        return math.inf
+    orders = RENYI_ORDERS
+    yes, no = math.log1p((p - q) / q), math.log1p((q - p) / (1 - q))  # the privacy losses of both sides of the coin
     # D_α(p‖q) is ln(p·exp((α − 1)·yes) + (1 − p)·exp((α − 1)·no))/(α − 1), and the mean of the losses for α = 1.
-    there = np.logaddexp(np.log(p) + RENYI_ORDERS * yes, np.log1p(-p) + RENYI_ORDERS * no)
-    absent = np.logaddexp(math.log(q) - RENYI_ORDERS * yes, math.log1p(-q) - RENYI_ORDERS * no)
-    size = yes - no
-    powers = (np.maximum(there, absent) - ACCURACY * (10 + RENYI_ORDERS * size)) / (RENYI_ORDERS * (1 + RENYI_ORDERS))
-    means = np.maximum(p * yes + (1 - p) * no, -q * yes - (1 - q) * no) - ACCURACY * size
-    return np.asarray(np.max(np.hstack([means, powers]), axis=1))
+    there = np.logaddexp(math.log(p) + orders * yes, math.log1p(-p) + orders * no)
+    absent = np.logaddexp(math.log(q) - orders * yes, math.log1p(-q) - orders * no)
+    powers = (np.maximum(there, absent) - ACCURACY * (10 + orders * (yes - no))) / (orders * (1 + orders))
+    mean = max(p * yes + (1 - p) * no, -q * yes - (1 - q) * no) - ACCURACY * (yes - no)
+    return max(mean, float(powers.max()))
 
 
 def _total(numbers: Any) -> float:
