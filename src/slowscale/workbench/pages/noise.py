@@ -177,17 +177,17 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
 
 def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechanism | None, list[dict[str, str]]]:
     """Return the mechanism that the plan has, or None, and what an attacker could do, by named size."""
-    from slowscale.accounting.attackers import EXAMPLE_ALARMS, attacker
-    from slowscale.accounting.attackers.words import detection
+    from slowscale.accounting.explanation import Loss, explain
 
     mechanism = mechanism_at(draft, place)
     if mechanism is None:
         return None, []
     rows = []
     for name, size in sizes.items():
-        found = attacker(mechanism, size)
-        words = detection(f"this {name} record", EXAMPLE_ALARMS, found.power(EXAMPLE_ALARMS))
-        rows.append({"name": name, "size": figure(size), "loss": figure(mechanism.tight_loss(size)), "words": words})
+        pure = None if mechanism.pure_policy is None else float(mechanism.pure_policy(size))
+        found = explain([Loss(float(mechanism.tight_loss(size)), pure, mechanism, size)])
+        words = found.sentences(f"this {name} record")
+        rows.append({"name": name, "size": figure(size), "loss": found.texts["loss"], "words": words})
     return mechanism, rows
 
 
