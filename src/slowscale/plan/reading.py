@@ -31,7 +31,7 @@ WORDS = {
 # Fields whose value is one of a few names.
 CHOICES = ("mechanism", "estimator", "nulls", "negatives", "means")
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
-TABLES = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
+TABLE_KINDS = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
 # Mechanisms by names that a plan does not have, with the lines that describe them.
 OTHER_NAMES = {"laplace": 'write mechanism = "generalized-gaussian" with p = 1, which is Laplace noise'}
 
@@ -135,7 +135,7 @@ def _field_of(mistake: Any) -> Place:
     if "field" in mistake.get("ctx", {}):
         return tuple(mistake["ctx"]["field"])
     field = list(mistake["loc"])
-    if len(field) > 2 and field[0] == "tables" and field[2] in TABLES:
+    if len(field) > 2 and field[0] == "tables" and field[2] in TABLE_KINDS:
         del field[2]  # the kind of table, which pydantic inserts
     return tuple(field[:-1] if field and field[-1] in UNION_TYPES else field)
 
@@ -186,7 +186,7 @@ def _suggestion(location: Sequence[Any]) -> str:
     table: Any = Plan
     for i, step in enumerate(location[:-1]):
         if i == 2 and location[0] == "tables":
-            table = TABLES[step]
+            table = TABLE_KINDS[step]
         elif _is_model(table) and step in table.model_fields:
             table = _model_in(table.model_fields[step].annotation)
     if not _is_model(table):
