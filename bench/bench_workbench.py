@@ -22,7 +22,7 @@ MOVES = 60
 PLAN = """
 [data]
 path = "records.csv"
-[tables.t.sums.emp]
+[tables.cells.sums.emp]
 mechanism = "arsinh-normal"
 scale = 8
 shape = 1.6
@@ -46,7 +46,7 @@ def main() -> None:
         with browsing() as page:  # the browser runs already, as a curator's does
             start = time.perf_counter()
             with serving(folder) as server:
-                page.goto(server.address)
+                server.enter(page)
                 page.goto(server.base + "/noise")
                 page.wait_for_selector("#sliders[data-drawn]")
                 first = time.perf_counter() - start
@@ -54,6 +54,7 @@ def main() -> None:
                 page.fill("#interval", "150")
                 page.click("text=Recommend noise")
                 page.wait_for_selector("text=(recommended)")
+                page.wait_for_load_state("networkidle")
                 status = Path(f"/proc/{server.process.pid}/status").read_text()
     used = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
     own = int(subprocess.run([sys.executable, "-c", OWN], capture_output=True, text=True, check=True).stdout)

@@ -14,8 +14,8 @@ PORT = 8765
 BASE = f"http://127.0.0.1:{PORT}"
 # A complete plan with packaged noise.
 READY = (
-    '[data]\npath = "a.csv"\n[data.types]\nemp = "int64"\n[ledger]\npath = "plan.ledger"\n[[sums]]\ncolumn = "emp"\n'
-    'mechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n[output]\nparquet = "published.parquet"\n'
+    '[data]\npath = "a.csv"\n[data.types]\nemp = "int64"\n[ledger]\npath = "plan.ledger"\n[tables.cells.sums.emp]\n'
+    'mechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n[output]\nfolder = "published"\n'
 )
 
 

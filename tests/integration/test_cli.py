@@ -20,7 +20,7 @@ import pytest
 from helpers.commands import run_command
 
 import slowscale as ss
-from slowscale.accounting import posterior
+from slowscale.accounting.explanation import at_most
 from slowscale.core.numbers import figure, share
 
 COMMAND = Path(sys.executable).with_name("slowscale")
@@ -76,7 +76,7 @@ def test_the_whole_path(folder):
     words = run(
         "explain", "published/cells.parquet", "--value", "emp=12", "--value", "payann=400", folder=folder
     ).stdout
-    assert f"{figure(release.policy({'emp': 12, 'payann': 400}))} in all (PRzCDP)" in words
+    assert f"loses a total of {at_most(release.policy({'emp': 12, 'payann': 400}))} (PRzCDP; " in words
     assert words == run("explain", "plan.toml", "--value", "emp=12", "--value", "payann=400", folder=folder).stdout
     assert "1 release so far" in run("ledger", "show", "census.ledger", folder=folder).stdout
     assert "emp by ExponentialPolylog" in run("ledger", "history", "census.ledger", folder=folder).stdout
@@ -667,10 +667,10 @@ def test_errors_refer_to_the_plan(tmp_path):
         assert words in run("release", "plan.toml", "--yes", folder=tmp_path, code=3).stderr
 
 
-def test_a_certainty_that_is_not_a_bound(folder):
+def test_a_record_without_protection_is_detected_at_most_always(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
-    assert "can be detected > 99.99 % of the time." in words
-    assert "100" not in words.partition("In words")[2]
+    assert "is detected at most 100 % of the time." in words
+    assert "is right at most 100 % of the time." in words
 
 
 DOLLARS = (
@@ -696,20 +696,21 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
     polylog, root, count = ss.ExponentialPolylog.calibrate(std=20), ss.Root(k=4, sigma=25), ss.Gaussian(sigma=3)
     words = run("check", "plan.toml", folder=dollars).stdout
     losses = [
-        f"{figure(polylog.policy(x))} at {figure(x)} ({who})"
+        f"{at_most(polylog.policy(x))} at {figure(x)} ({who})"
         for x, who in ((12, "median firm"), (150_000, "largest firm"))
     ]
     assert ", ".join(losses) in words
-    assert f"{figure(root.policy(4e10))} at 40,000,000,000 (largest firm)" in words
+    assert f"{at_most(root.policy(4e10))} at 40,000,000,000 (largest firm)" in words
     assert (
-        f"every record counts as 1 and loses {figure(count.policy(1))} (PRzCDP)\n  standard error: 3.01 for every sum"
+        f"every record counts as 1 and loses {at_most(count.policy(1))} (PRzCDP)\n  standard error: 3.01 for every sum"
         in words
     )
     assert f"{figure(root.std(1e11))} for a sum of 100,000,000,000" in words
     total = polylog.policy(12) + root.policy(4e5) + count.policy(1)
     attacker = ss.attacker([polylog, root, count], [12, 4e5, 1])
     detected, guessed = attacker.power(0.05), attacker.posterior(0.5).correct
-    assert f"  median firm: {figure(total)}, {share(detected)}, {share(guessed)}\n" in words
+    texts = (at_most(total), "none", share(guessed), share(detected), at_most(attacker.epsilon(1e-6)))
+    assert re.search(rf"\n  median firm +{' +'.join(map(re.escape, texts))}\n", words)
     assert "e+" not in words
     assert "not from the records" not in words
     found = json.loads(run("check", "plan.toml", "--json", folder=dollars).stdout)["sizes"]
@@ -717,7 +718,8 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
     assert found[0]["loss"] == pytest.approx(total)
     assert (found[0]["epsilon"], found[0]["delta"]) == (pytest.approx(attacker.epsilon(1e-6)), 1e-6)
     assert (found[0]["detected"], found[0]["false_alarms"]) == (pytest.approx(detected), 0.05)
-    assert (found[0]["guessed"], found[0]["posterior"]) == (pytest.approx(guessed), 1)
+    assert (found[0]["guessed"], found[0]["pure_loss"]) == (pytest.approx(guessed), None)
+    assert found[0]["bound_from_loss"] is False
 
 
 def test_check_takes_other_sizes(dollars):
@@ -742,12 +744,12 @@ def test_sizes_after_a_release(dollars):
     words = run("check", "plan.toml", "--sizes", "largest=7e10", "--overwrite", folder=dollars).stdout
     assert "at 70,000,000,000 (largest)" in words.partition("Before this release")[2]
     shown = run("ledger", "show", "l.ledger", folder=dollars).stdout
-    assert "all columns together: " in shown
+    assert "All columns together:\n" in shown
     assert "at 10¹⁰" in shown
 
 
 def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
-    """The pure guarantee limits the worst case to 78.6 %; zCDP would say 98.8 %, except in 1 % of cases."""
+    """The loss by both notions, the best guess, detection and ε, for the plan and for the release."""
     (tmp_path / "d.csv").write_text("emp\n3\n")
     (tmp_path / "plan.toml").write_text(
         '[data]\npath = "d.csv"\n[tables.t.sums.emp]\nmechanism = "exponential-polylog"\nstd = 75\n'
@@ -757,14 +759,15 @@ def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
     attacker = ss.attacker(ss.ExponentialPolylog.calibrate(std=75), 10)
     for source in ("plan.toml", "o/t.csv"):
         words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
-        assert "This is (ε, 10⁻⁶)-differential privacy with ε = 1.3." in words
+        assert "loses a total of 0.744 (PRzCDP; PRDP: 1.31)." in words
+        assert f"-differential privacy with ε at most {at_most(attacker.epsilon(1e-6))}." in words
         detected, guessed = share(attacker.power(0.05)), share(attacker.posterior(0.5).correct)
         assert f"the presence of this record is detected at most {detected} of the time." in words
-        assert f"is right at most {guessed} of the time. In the worst case it is 78.6 % certain." in words
+        assert f"The best guess, starting from 50 %, is right at most {guessed} of the time." in words
         found = json.loads(run("explain", source, "--value", "emp=10", "--json", folder=tmp_path).stdout)
         assert (found["epsilon"], found["delta"]) == (pytest.approx(attacker.epsilon(1e-6)), 1e-6)
         assert found["detected"] == pytest.approx(attacker.power(0.05))
-        assert found["posterior"] == pytest.approx(posterior(0.5, attacker.loss))
+        assert found["pure_loss"] == pytest.approx(attacker.loss)
 
 
 def test_calibrate_prints_matching_sizes(tmp_path):
@@ -1008,14 +1011,13 @@ def test_an_entity_is_named_where_losses_are_explained(dollars):
     plan.write_text(DOLLARS.replace('"d.csv"', '"d.csv"\nprotect = "firm"', 1))
     (dollars / "d.csv").write_text("firm,emp,pay\n1,3,90000\n")
     checked = run("check", plan, "--sizes", "largest=100", folder=dollars).stdout
-    assert "how often the best test detects that the firm is in the data with one false alarm in twenty" in checked
-    assert "if the firm is in one cell only:" in checked
+    assert "the firm is detected with one false alarm in twenty" in checked
+    assert "This is for a firm in one cell." in checked
     # The number of records is not stated, so one record is assumed.
     values = [word for value in ("emp=100", "pay=100", "count=1") for word in ("--value", value)]
     explained = run("explain", plan, *values, folder=dollars).stdout
-    (line,) = [line for line in checked.splitlines() if line.startswith("  largest: ")]
-    loss, detected, guessed = line.removeprefix("  largest: ").split(", ")
-    assert f"  loses {loss} in all (PRzCDP)." in explained
+    loss, guessed, detected = re.search(r"\n  largest +(\S+) +none +(\S+ %) +(\S+ %) ", checked).groups()
+    assert f"  loses a total of {loss} (PRzCDP; no PRDP guarantee)." in explained
     assert f"the presence of this firm is detected at most {detected} of the time." in explained
     assert f"is right at most {guessed} of the time." in explained
     assert "This holds if the firm is in one cell only: the losses in cells add up." in explained

@@ -133,13 +133,13 @@ def test_from_an_empty_folder_to_a_published_table(folder, tmp_path, data):
     run_plan(read_plan(plan))
     for name in ("cells", "nation"):
         one, two = (
-            json.loads(json.dumps(ss.read_release(place / "tables" / f"{name}.parquet").facts.to_dict()))
+            json.loads(json.dumps(ss.read_release(place / "published" / f"{name}.parquet").facts.to_dict()))
             for place in (folder, plan.parent)
         )
         for facts in (one, two):
             drop_own(facts)
         assert one == two
-    assert len(ss.read_release(folder / "tables")["cells"]) == 4
+    assert ss.read_release(folder / "published" / "cells.parquet").table.num_rows == 4
     assert (folder / "report.html").exists()
 
 
@@ -195,7 +195,7 @@ def test_everything_can_be_done_with_the_keyboard(folder):
         tab_to(page, "#question button:has-text('Release')")
         page.keyboard.press("Enter")
         wait_for_release(page)
-    assert (folder / "published.parquet").exists()
+    assert (folder / "published" / "cells.parquet").exists()
 
 
 def test_the_browser_is_led_in_by_a_file_that_only_its_owner_may_read(folder, tmp_path):
@@ -247,7 +247,7 @@ def listener():
 def test_keys_that_match_no_record_are_seen_before_the_charge_and_after_it(folder):
     ready(folder)
     with (folder / "plan.toml").open("a") as file:
-        file.write('[keys]\ncross = { county = ["Nowhere"] }\n')
+        file.write('[tables.cells.keys]\ncross = { county = ["Nowhere"] }\n')
     with serving(folder) as server, browsing() as page:
         server.enter(page)
         page.goto(server.base + "/release")
@@ -286,11 +286,103 @@ def test_a_position_without_numbers_cannot_be_used(folder):
         assert page.locator("#slider-losses tbody tr").count() == 0
 
 
+def test_points_of_a_chart_have_tooltips(folder):
+    ready(folder)
+    with serving(folder) as server, browsing() as page:
+        server.enter(page)
+        page.goto(server.base + "/noise")
+        chart = page.locator("#preview svg").first
+        chart.scroll_into_view_if_needed()
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        point = chart.locator("[aria-roledescription=point]").nth(10)
+        box = point.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        assert page.inner_text(".tip") == point.get_attribute("aria-label")
+        assert re.fullmatch(r"record size \S+: loss \S+", page.inner_text(".tip"))
+        page.keyboard.press("Escape")
+        assert page.locator(".tip").count() == 0
+
+
+def test_names_in_charts_are_not_run(folder):
+    ready(folder)
+    names = ["</svg><script>alert(1)</script>", "<img src=x onerror=alert(2)> largest"]
+    sizes = ", ".join(f"{{ name = {json.dumps(name)}, emp = {9 ** (i + 1)} }}" for i, name in enumerate(names))
+    with (folder / "plan.toml").open("a") as file:
+        file.write(f"[report]\nsizes = [{sizes}]\n")
+    with serving(folder) as server, browsing() as page:
+        page.on("dialog", lambda dialog: pytest.fail("a script ran"))
+        server.enter(page)
+        page.goto(server.base + "/noise")
+        for _ in range(2):  # drawn by the server, and by the script
+            assert page.locator("main script, main img").count() == 0
+            assert all(name in page.locator("#preview svg").first.inner_html() for name in map(html.escape, names))
+            move(page, "#position", "3")
+
+
+def test_charts_follow_the_theme(folder):
+    """Text and axes have the colour of the page's text, which is light on dark in the dark theme."""
+    ready(folder)
+    with serving(folder) as server:
+        client = server.client()
+        cookies = [{"name": one.name, "value": one.value, "url": server.origin} for one in client.cookies.jar]
+        seen = {}
+        for scheme in ("light", "dark"):
+            with browsing(color_scheme=scheme) as page:
+                page.context.add_cookies(cookies)
+                page.goto(server.base + "/noise")
+                colour = "element => getComputedStyle(element)"
+                seen[scheme] = page.locator("#preview svg text").first.evaluate(f"{colour}.fill")
+                assert seen[scheme] == page.locator("body").evaluate(f"{colour}.color")
+        assert seen["light"] != seen["dark"]
+
+
+def test_everything_can_be_done_without_scripts(folder):
+    with serving(folder) as server, browsing(java_script_enabled=False) as page:
+        server.enter(page)
+        page.fill("#place", "establishments.parquet")
+        page.click("text=Use this data")
+        page.click("text=Next: tables")
+        page.check("input[name=sum][value=emp]")
+        page.check("input[name=kind][value=total]")
+        page.click("text=Save the tables")
+        page.click("text=Next: noise")
+        for i, (name, size) in enumerate(SIZES.items()):
+            page.fill(f"[name=name{i}]", name)
+            page.fill(f"[name=size{i}]", size)
+        page.fill("#interval", "150")
+        page.click("text=Recommend noise")
+        assert page.locator("#preview svg").count() == 2
+        page.fill("#position", "7")
+        page.click("text=Show this position")
+        page.click("text=Use this position")
+        page.click("text=Next: cost")
+        page.click("text=Show what this plan costs")
+        page.click("#costs >> text=Next: release")
+        page.click("main >> text=Check the plan")
+        page.click("text=Check the records")
+        assert "CONFIDENTIAL" in page.inner_text("#data-check")
+        page.click("text=Back to the release")
+        page.click("main >> text=Check the plan")
+        page.check("[name=confirmed]")
+        page.click("#question button:has-text('Release')")
+        while page.locator("#job[data-status=done]").count() == 0:
+            page.click("#job noscript a")  # Look again
+            time.sleep(0.2)
+    assert (folder / "published" / "cells.parquet").exists()
+
+
+def test_only_our_own_scripts_are_served():
+    """The package has no scripts that others wrote."""
+    from slowscale.workbench.app import STATIC
+
+    assert {file.name for file in STATIC.iterdir()} == {"icon.svg", "workbench.css", "workbench.js"}
+
+
 def ready(folder, data="establishments.parquet"):
     """Write a plan that is complete, with packaged noise."""
     (folder / "plan.toml").write_text(
-        f'[data]\npath = "{data}"\n[ledger]\npath = "plan.ledger"\n[[sums]]\ncolumn = "emp"\n'
-        'mechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n[output]\nparquet = "published.parquet"\n'
+        f'[data]\npath = "{data}"\n[ledger]\npath = "plan.ledger"\n[tables.cells.sums.emp]\n'
+        'mechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n[output]\nfolder = "published"\n'
     )
 
 
@@ -522,7 +614,7 @@ class TestAttacks:
             (job,) = jobs_of(folder).all()
             wait_for(lambda: jobs_of(folder).get(job.name).status == "done")
             assert "Released" in client.get(f"/release/{job.name}").text
-            assert "published.parquet" in client.get("/report").text
+            assert "published/cells.parquet" in client.get("/report").text
         assert ss.Ledger(folder / "plan.ledger").verify() == []
         assert len(ss.Ledger(folder / "plan.ledger").account.charges) == 1
 
@@ -555,7 +647,7 @@ class TestAttacks:
     def test_a_release_that_fails_after_its_charge_says_so(self, server, folder):
         client = server.client()
         fields = question(client)
-        (folder / "published.parquet").mkdir()  # appears after the check
+        (folder / "published" / "cells.parquet").mkdir(parents=True)  # appears after the check
         client.post("/release", data=fields)
         wait_for(lambda: not jobs_of(folder).get(fields["name"]).open)
         text = client.get(f"/release/{fields['name']}").text

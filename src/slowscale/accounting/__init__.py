@@ -3,36 +3,24 @@
 from slowscale.accounting.account import Account
 from slowscale.accounting.charge import Charge
 from slowscale.accounting.deferred import Accountant, DeferredLedger
+from slowscale.accounting.explanation import Explanation, Loss, explain
 from slowscale.accounting.ledger import Ledger
 from slowscale.accounting.record import RecordPolicy
-from slowscale.accounting.semantics import (
-    Bound,
-    Loss,
-    best_epsilon,
-    best_odds_factor,
-    certainty,
-    delta,
-    epsilon,
-    odds_factor,
-    posterior,
-)
+from slowscale.accounting.semantics import delta, epsilon, posterior
 from slowscale.accounting.spent import Spent
 
 __all__ = [
     "Account",
     "Accountant",
-    "Bound",
     "Charge",
     "DeferredLedger",
+    "Explanation",
     "Ledger",
     "Loss",
     "RecordPolicy",
     "Spent",
-    "best_epsilon",
-    "best_odds_factor",
-    "certainty",
     "delta",
     "epsilon",
-    "odds_factor",
+    "explain",
     "posterior",
 ]

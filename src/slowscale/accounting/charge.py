@@ -1,13 +1,58 @@
 """Charges: what one release costs, as one value that accounts, ledgers and refusals use."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
-from slowscale.accounting.record import RecordPolicy, folded, read_if_any, read_policies
+from slowscale.accounting.explanation import Loss
+from slowscale.accounting.record import RecordPolicy, Term, folded, read_if_any, read_policies
 from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.mechanisms import Mechanism
 from slowscale.policy import PURE, ZCDP
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of what was released that has independent noise: a column of a release, or a whole release.
+
+    Attributes
+    ----------
+    policy, pure_policy
+        What a record may lose by it, as PRzCDP and as PRDP; the latter is None without a pure guarantee.
+    mechanism
+        The mechanism of a column, as `to_dict` describes it in JSON. None if it is not known.
+    """
+
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None = None
+    mechanism: str | None = None
+
+    def loss(self, record: Mapping[str, Any], times: int = 1) -> Loss:
+        """Return what a record loses if it is released so many times."""
+        rho, pure = float(self.policy(record)), None if self.pure_policy is None else float(self.pure_policy(record))
+        found = Loss(rho, pure)
+        if self.mechanism is not None:
+            ((column, policy),) = self.policy.terms
+            influence = 1.0 if column is None else abs(float(record[column]))
+            found = Loss.of(rho, pure, policy, _read_mechanism(self.mechanism), influence)
+        return replace(found, rho=times * rho, pure=None if pure is None else times * pure, times=times)
+
+
+@lru_cache(maxsize=1024)
+def _read_mechanism(description: str) -> Mechanism | None:
+    return read_mechanism(json.loads(description))
+
+
+def read_mechanism(description: Any) -> Mechanism | None:
+    """Return the mechanism that facts describe, or None if it uses a user function that was not supplied."""
+    try:
+        return Mechanism.from_dict(description)
+    except ParameterError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -32,6 +77,8 @@ class Charge:
         The number of tables with noise of their own. An entity may be in different cells of each.
     derived
         How each column that is not stored is computed, in a normal form. All charges of an account must agree on it.
+    mechanisms
+        The mechanism of each term of the policy, as JSON, or None. They follow from the facts; () if they have none.
 
     >>> from slowscale import Gaussian
     >>> charge = Charge(RecordPolicy((("emp", Gaussian(sigma=10).policy),)))
@@ -49,6 +96,7 @@ class Charge:
     pure_columns: RecordPolicy | None = None
     tables: int = 1
     derived: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mechanisms: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
@@ -84,6 +132,8 @@ class Charge:
             raise ParameterError(
                 f"facts['protect'] must be the same as protects, {self.protects!r}, got {self.facts.get('protect')!r}"
             )
+        if self.facts is not None and not self.mechanisms:
+            object.__setattr__(self, "mechanisms", _mechanisms(self.facts, self.policy.terms))
 
     @staticmethod
     def from_facts(
@@ -119,6 +169,46 @@ class Charge:
         pure = None if self.pure_policy is None else self.pure_policy.to_dict()
         facts = {"policy": self.policy.to_dict(), "pure_policy": pure, "protect": self.protects}
         return facts if self.pure_columns is None else {**facts, "pure_columns": self.pure_columns.to_dict()}
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The parts with independent noise: each column, if that is known of the columns, or else the whole release."""
+        if self.policy.parallel or not (self.mechanisms or self.pure_columns is not None):
+            return [Piece(self.policy, self.pure_policy)]
+        pures: dict[str | None, list[RecordPolicy]] = {}
+        for term in getattr(self.pure_columns or self.pure_policy, "terms", ()):
+            pures.setdefault(term[0], []).append(RecordPolicy((term,)))
+        return [
+            Piece(RecordPolicy((term,)), pures[term[0]].pop(0) if pures.get(term[0]) else None, mechanism)
+            for term, mechanism in zip(self.policy.terms, self.mechanisms or repeat(None), strict=False)
+        ]
+
+
+def _mechanisms(facts: Mapping[str, Any], terms: tuple[Term, ...]) -> tuple[str | None, ...]:
+    """Return the mechanism of each term of a policy, as JSON, or () if facts do not describe all of them.
+
+    Tables and columns are in any order, so each term is found in the policies of the drawn tables. A term without a
+    column is that of the one column that no term names, in which every record counts as 1, or that of quantiles.
+    """
+    known: dict[str, list[str | None]] = {}
+    try:
+        for table in [table for table in facts["tables"].values() if table.get("rollup") is None]:
+            described = _column_terms(table.get("policy") or facts["policy"])
+            columns = dict(table.get("columns") or {})
+            unnamed = set(columns) - {term["column"] for term in described}
+            for term in described:
+                name = next(iter(unnamed), None) if term["column"] is None else term["column"]
+                mechanism = columns[name]["mechanism"] if columns else None
+                text = None if mechanism is None else json.dumps(mechanism, sort_keys=True)
+                known.setdefault(json.dumps(term, sort_keys=True), []).append(text)
+        found = tuple(known[json.dumps(term, sort_keys=True)].pop(0) for term in _column_terms(facts["policy"]))
+    except (KeyError, IndexError, TypeError, AttributeError):  # facts are whatever was charged with them
+        return ()
+    return found if len(found) == len(terms) else ()
+
+
+def _column_terms(description: Any) -> list[Any]:
+    return [term for term in description if "filtered" not in term]
 
 
 def check_facts(facts: Any) -> None:

@@ -1,14 +1,15 @@
 """Composition: the total of several charges, by sequential and parallel composition (Lemmas PRzCDP-seq and -par)."""
 
+import math
 from collections import Counter
-from dataclasses import replace
+from itertools import product
 from typing import Any
 
-from slowscale.accounting.charge import Charge
+from slowscale.accounting.charge import Charge, Piece
 from slowscale.accounting.record import Parallel, RecordPolicy
-from slowscale.accounting.spent import Piece, Spent
+from slowscale.accounting.spent import Pieces, Spent
 
-MOST_PIECES = 200  # the most different pure policies for which the best choice of notion is searched
+MOST_COMBINATIONS = 16  # of parts that a record may be in, for which what was drawn is kept apart
 
 
 def total_of(charges: list[Charge]) -> Spent:
@@ -17,9 +18,8 @@ def total_of(charges: list[Charge]) -> Spent:
     pure = _composed(pures) if charges and len(pures) == len(charges) else None
     total = _composed([(charge, charge.policy) for charge in charges])
     protects = charges[0].protects if charges else None
-    pieces = _pieces(charges)
     tables = sum(charge.tables for charge in charges)
-    return Spent(total.terms, total.parallel, total.filtered, len(charges), protects, pure, pieces, tables)
+    return Spent(total.terms, total.parallel, total.filtered, len(charges), protects, pure, _pieces(charges), tables)
 
 
 def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
@@ -35,40 +35,19 @@ def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
     return RecordPolicy(tuple(terms), tuple(parallel), any(policy.filtered for _, policy in charges))
 
 
-def _pieces(charges: list[Charge]) -> tuple[Piece, ...]:
-    """Return the parts of the total that have independent noise, if counting some of them as pure may improve a bound.
-
-    The result is empty if releases were made in parallel, or if there are too many parts. The total is then converted
-    as a whole, which is valid too.
-    """
-    rest: list[RecordPolicy] = []  # the policies without a pure guarantee
-    pure: Counter[tuple[RecordPolicy, RecordPolicy]] = Counter()
+def _pieces(charges: list[Charge]) -> tuple[Pieces, ...]:
+    """Return what a record may have been exposed to, for each combination of parts; () if there are too many."""
+    always: Counter[Piece] = Counter()
+    parts: dict[str, dict[Any, Counter[Piece]]] = {}
     for charge in charges:
-        if charge.by is not None or charge.policy.parallel:
-            return ()
-        for policy, as_pure in _independent_parts(charge):
-            if as_pure is None:
-                rest.append(policy)
-            else:
-                pure[policy, as_pure] += 1
-    if len(pure) + bool(rest) < 2 or len(pure) > MOST_PIECES:
+        if charge.by is None:
+            always.update(charge.pieces)
+        for label in charge.labels:
+            parts.setdefault(charge.by or "", {}).setdefault(label, Counter()).update(charge.pieces)
+    choices = [{frozenset(one.items()): one for one in found.values()}.values() for found in parts.values()]
+    if math.prod(map(len, choices)) > MOST_COMBINATIONS:
         return ()
-    last = (Piece(_in_sequence(rest)),) if rest else ()
-    return (*(Piece(policy, as_pure, times) for (policy, as_pure), times in pure.items()), *last)
-
-
-def _independent_parts(charge: Charge) -> list[tuple[RecordPolicy, RecordPolicy | None]]:
-    """Return the policies of a charge by column if its pure policies are known by column, else those of the whole."""
-    columns = charge.pure_columns
-    if columns is None:
-        return [(charge.policy, charge.pure_policy)]
-
-    def only(policy: RecordPolicy, name: str | None) -> RecordPolicy:
-        return replace(policy, terms=tuple(term for term in policy.terms if term[0] == name))
-
-    names = dict.fromkeys(name for name, _ in charge.policy.terms)
-    pures = {name for name, _ in columns.terms}
-    return [(only(charge.policy, name), only(columns, name) if name in pures else None) for name in names]
+    return tuple(tuple(sum(chosen, start=always.copy()).items()) for chosen in product(*choices))
 
 
 def _in_sequence(policies: list[RecordPolicy]) -> RecordPolicy:

@@ -314,4 +314,5 @@ def _other_caps(path: Path, wanted: Mapping[str, Policy], caps: Mapping[str, Pol
 
 
 def _by_name(caps: Mapping[str, Policy]) -> dict[str, Policy]:
-    return {folded(name): cap for name, cap in caps.items()}
+    """Return caps by folded name, to compare them. The knots of the ledger count, not those that are computed now."""
+    return {folded(name): cap.parameters() for name, cap in caps.items()}

@@ -22,7 +22,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.numbers import figure, power_of_ten
 from slowscale.core.parameters import as_number
 from slowscale.policy import Policy
+
+if TYPE_CHECKING:
+    from slowscale.accounting.record import RecordPolicy
 
 COUNT = "count"
 LARGEST_WORD = re.compile(r"\blargest\b", re.IGNORECASE)
@@ -71,6 +74,18 @@ class RecordSize:
             return found[column]
         spelled = {name.strip().casefold(): value for name, value in self.values}
         return spelled.get(column.strip().casefold(), ASSUMED_COUNT if column == COUNT else self.everywhere)
+
+    def record(self, columns: Iterable[str]) -> dict[str, float] | None:
+        """Return the value in each of some columns, or None if one of them has no value."""
+        values = {column: self.value(column) for column in columns}
+        known = {column: value for column, value in values.items() if value is not None}
+        return known if len(known) == len(values) else None
+
+    def loss(self, policy: "RecordPolicy") -> float | None:
+        """Return the loss by a policy, or None if a column that the policy depends on has no value."""
+        record = self.record(policy.columns)
+        with np.errstate(all="ignore"):
+            return None if record is None else float(policy(record))
 
     @property
     def states_count(self) -> bool:

@@ -1,13 +1,13 @@
 """What has been spent: the total over all releases so far, and its meaning as text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from slowscale.accounting.charge import Piece
+from slowscale.accounting.explanation import Explanation, as_lines, at_most, explain, worst
 from slowscale.accounting.record import COUNT, RecordPolicy
-from slowscale.accounting.semantics import Loss, bounds_in_words, explain, highest_certainty
 from slowscale.accounting.sizes import (
     NUMBERS_OF_RECORDS,
     RecordSize,
@@ -19,30 +19,10 @@ from slowscale.accounting.sizes import (
 )
 from slowscale.core.errors import ParameterError
 from slowscale.core.markup import html_text
-from slowscale.core.numbers import figure, share
 from slowscale.core.typing import Record
 
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of the total with independent noise: one column of a release, or a whole release, some number of times.
-
-    Attributes
-    ----------
-    policy, pure_policy
-        What a record may lose through it once, as PRzCDP and as PRDP; the latter is None without a pure guarantee.
-    times
-        How many times it was released.
-    """
-
-    policy: RecordPolicy
-    pure_policy: RecordPolicy | None = None
-    times: int = 1
-
-    def loss(self, record: Mapping[str, Any]) -> Loss:
-        """Return what a record loses through all of its releases."""
-        pure = None if self.pure_policy is None else self.times * float(self.pure_policy(record))
-        return Loss(self.times * float(self.policy(record)), pure)
+# What a record was exposed to: parts with independent noise, each with the number of times it was released.
+Pieces = tuple[tuple[Piece, int], ...]
 
 
 @dataclass(frozen=True)
@@ -58,17 +38,17 @@ class Spent(RecordPolicy):
     pure_policy
         The same loss as PRDP, or None if a release has no pure guarantee.
     pieces
-        The pieces that the total consists of, if some of them have a pure guarantee. Each of those may be counted as
-        pure or as PRzCDP. Empty if releases were made in parallel, or if there are too many pieces.
+        The pieces that the total consists of, for each combination of parts that a record may be in. Empty if there are
+        too many combinations, or if the pieces are not known.
     tables
-        The number of tables with noise of their own, which may be larger than that of releases: one release may be of a
+        The number of tables with independent noise, which may be larger than that of releases: one release may be of a
         set of tables.
     """
 
     releases: int = 0
     protects: str | None = None
     pure_policy: RecordPolicy | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[Pieces, ...] = ()
     tables: int = 0
 
     def entity(self, cells: Sequence[Record]) -> float:
@@ -112,12 +92,12 @@ class Spent(RecordPolicy):
             f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
             f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:"
             if self.columns
-            else f"Every {thing} may have lost the same, in PRzCDP:",
+            else f"Every {thing} may have lost the same.",
         ]
         for column in self.columns:
             policy = self.column(column)
             losses = [
-                f"{figure(policy(value))} at {one.words(column)}"
+                f"{at_most(policy(value))} at {one.words(column)}"
                 for one in sizes_in(column, shown)
                 if (value := one.value(column)) is not None
             ]
@@ -125,7 +105,7 @@ class Spent(RecordPolicy):
         counts = self.column(None)(0)
         if counts:
             how = "being counted or ranked" if self.column(None).by_rank else "being counted"
-            lines.append(f"  {how}: {figure(counts)} for every record")
+            lines.append(f"  {how}: {at_most(counts)} for every record")
         lines += [*self._totals_in_words(shown), *assumed_count(self.protects, self.columns, shown)]
         if self.columns and not stated:
             lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
@@ -133,33 +113,22 @@ class Spent(RecordPolicy):
             lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")
         return "\n".join(lines)
 
+    def explain(self, size: RecordSize) -> Explanation | None:
+        """Return what an example record may have lost in all and what that means, or None if a column has no value.
+
+        If some releases are about parts of the records, it is the worst case over the parts that a record may be in.
+        """
+        record = size.record(self.columns)
+        if record is None:
+            return None
+        with np.errstate(all="ignore"):
+            pieces = self.pieces or (((Piece(self, self.pure_policy), 1),),)
+            return worst([explain([piece.loss(record, times) for piece, times in some]) for some in pieces])
+
     def _totals_in_words(self, sizes: Sequence[RecordSize]) -> list[str]:
-        known = [(size, explain(losses)) for size in sizes if (losses := total_losses(self, size)) is not None]
-        if not self.columns:
-            known = known[:1]  # every record loses the same
+        known = [(size.name, found) for size in sizes if (found := self.explain(size)) is not None]
         if not known:
             return ["No size has a value for every column, so totals over the columns are not shown."]
-        names = [f" for {size.name}" if size.named else f" at {size.name}" * bool(self.columns) for size, _ in known]
-        totals = [f"{figure(explained.loss)}{name}" for (_, explained), name in zip(known, names, strict=True)]
-        sure, exceptions = bounds_in_words([explained.certainty for _, explained in known], share)
-        certain = highest_certainty(self.protects, "by all releases together")
-        return [
-            *([f"  all columns together: {', '.join(totals)}"] if self.columns else []),
-            f"The {certain} ({exceptions}):",
-            f"  {', '.join(f'{one}{name}' for one, name in zip(sure, names, strict=True))}",
-        ]
-
-
-def total_losses(policy: RecordPolicy, size: RecordSize) -> list[Loss] | None:
-    """Return what an example record loses over all columns, or None if it has no value in one of them.
-
-    The losses add up. There are several if each of them can be counted as pure or as PRzCDP.
-    """
-    record = {column: size.value(column) for column in policy.columns}
-    if None in record.values():
-        return None
-    with np.errstate(all="ignore"):
-        if isinstance(policy, Spent) and policy.pieces:
-            return [piece.loss(record) for piece in policy.pieces]
-        pure = policy.pure_policy if isinstance(policy, Spent) else None
-        return [Piece(policy, pure).loss(record)]
+        if not self.columns:
+            known = [("every record", known[0][1])]
+        return ["All columns together:", *as_lines(known, self.protects or "record", self.protects is not None)]

@@ -29,20 +29,20 @@ def explain(
 ) -> None:
     """Explain what a record with these values loses, in numbers and in words."""
     from slowscale.accounting.sizes import RecordSize, check_count
-    from slowscale.cli.printing import bounds_as_json, show_explanation
+    from slowscale.cli.printing import show_explanation
     from slowscale.core.errors import ParameterError
-    from slowscale.release.columns import meaning
+    from slowscale.release.columns import explain_columns
 
     policy, columns, entity, accounting = _read(source)
     record = _parse_record(value, policy.columns)
     check_count(record, "--value")
     size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
-    explained = meaning(columns, size)
+    explained = explain_columns(columns, size)
     assert explained is not None
     if not math.isfinite(explained.loss):
         raise ParameterError("the loss at these values is too large to compute: give smaller values")
     if not as_json:
-        show_explanation(record, columns, explained, policy.notion, entity)
+        show_explanation(record, columns, explained, entity)
         return
     # Several tables may have the same columns.
     losses: dict[str, list[Loss]] = {}
@@ -54,11 +54,10 @@ def explain(
             "record": record,
             "notion": policy.notion,
             "accounting": accounting,
-            "loss": explained.loss,
             "columns": {name: sum(loss.rho for loss in some) for name, some in losses.items() if name not in counted},
             "counts": sum(loss.rho for name in counted for loss in losses[name]),
             "pure": {name: _pure(some) for name, some in losses.items()},
-            **bounds_as_json(explained),
+            **explained.to_dict(),
         }
     )
 

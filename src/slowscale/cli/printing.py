@@ -4,17 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses, worst_case
+from slowscale.accounting.explanation import Explanation, as_lines, at_most
 from slowscale.accounting.record import ANY, COUNT, folded
-from slowscale.accounting.semantics import DELTA, DELTA_WRITTEN, posterior
 from slowscale.accounting.sizes import assumed_count, sizes_in
 from slowscale.cli.shared import echo
 from slowscale.core.errors import CapError
 from slowscale.core.markup import terminal_text
-from slowscale.core.numbers import figure, percent, published, rounded_figure, share
+from slowscale.core.numbers import figure, published, rounded_figure
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.plan.schema import SumsPlan
-from slowscale.release.columns import ColumnPolicy, Meaning, example_sums, meaning, shown_sizes
+from slowscale.release.columns import ColumnPolicy, example_sums, explain_columns, shown_sizes
 
 if TYPE_CHECKING:
     from slowscale.accounting.sizes import RecordSize
@@ -86,10 +85,10 @@ def show_mechanism(
     echo(f"  policy: {column.policy}")
     if column.single:
         closed = "" if column.closed is None else f"; by the closed form {figure(column.closed(0))}"
-        echo(f"  every record counts as 1 and loses {figure(column.policy(0))} (PRzCDP{closed})")
+        echo(f"  every record counts as 1 and loses {at_most(column.policy(0))} (PRzCDP{closed})")
     else:
         shown = [(size.value(column.name) or 0, size.words(column.name)) for size in sizes_in(column.name, sizes)]
-        by_size = [f"{figure(column.loss(value).rho)} at {words}" for value, words in shown]
+        by_size = [f"{at_most(column.loss(value).rho)} at {words}" for value, words in shown]
         if entity is None:
             whose = "a record's loss (PRzCDP) by its size"
         else:
@@ -120,17 +119,10 @@ def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:
 
 def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None) -> None:
     """Print what example records lose over all columns, and what that means."""
-    thing = entity or "record"
-    one_cell = "" if entity is None else f", if the {entity} is in one cell only"
-    echo(
-        f"All columns together: the loss of one {thing} (PRzCDP), how often the best test detects that the {thing} is "
-        f"in the data with {alarms(EXAMPLE_ALARMS)}, and how often the best guess is right starting from "
-        f"{percent(EVEN)}{one_cell}:"
-    )
-    for size in sizes:
-        if (found := meaning(columns, size)) is not None:
-            shares = ["not known" if one is None else share(one) for one in (found.detected, found.guessed)]
-            echo(f"  {size.name}: {', '.join([figure(found.loss), *shares])}")
+    found = [(size.name, one) for size in sizes if (one := explain_columns(columns, size)) is not None]
+    echo(f"All columns together, for one {entity or 'record'}:")
+    for line in as_lines(found, entity or "record", entity is not None):
+        echo(line)
 
 
 def show_caps(checked: "Checked") -> None:
@@ -151,11 +143,7 @@ def show_caps(checked: "Checked") -> None:
 
 
 def show_explanation(
-    record: Mapping[str, float],
-    columns: Sequence[ColumnPolicy],
-    explained: Meaning,
-    notion: str,
-    entity: str | None,
+    record: Mapping[str, float], columns: Sequence[ColumnPolicy], explained: Explanation, entity: str | None
 ) -> None:
     """Print what a record loses through each column and in all, and what that means."""
     values = ", ".join(f"{name} = {rounded_figure(number)}" for name, number in record.items())
@@ -163,29 +151,14 @@ def show_explanation(
     for column, loss in zip(columns, explained.losses, strict=True):
         through = "by being counted" if column.single else f"through {column.name}"
         value = 0.0 if column.single else abs(record[column.name])
-        notes = [] if column.closed is None else [f"closed form: {figure(column.closed(value))}"]
-        notes += [] if loss.pure is None else [f"PRDP: {figure(loss.pure)}"]
-        echo(f"  loses {figure(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
-    echo(
-        f"  loses {figure(explained.loss)} in all ({notion}). This is (ε, {DELTA_WRITTEN})-differential privacy with "
-        f"ε = {figure(explained.epsilon)}."
-    )
-    subject = "this record" if entity is None else f"this {entity}"
-    one_cell = "" if entity is None else f" This holds if the {entity} is in one cell only: the losses in cells add up."
-    if explained.detected is None or explained.guessed is None:
-        echo("What an attacker can do is not known: a mechanism uses a function of which only the name is known.")
-    else:
-        echo(f"In words: {_lower(detection(subject, EXAMPLE_ALARMS, explained.detected))}")
-        echo(f"{guesses(EVEN, explained.guessed)} In the worst case it is {_worst(explained.most)}.{one_cell}")
-
-
-def _lower(sentence: str) -> str:
-    return sentence[0].lower() + sentence[1:]
-
-
-def _worst(most: float) -> str:
-    """Return how certain an attacker is in the worst case, in words."""
-    return "as good as certain: the privacy loss has no limit" if math.isinf(most) else f"{worst_case(most)} certain"
+        notes = [] if column.closed is None else [f"closed form: {at_most(column.closed(value))}"]
+        notes += [] if loss.pure is None else [f"PRDP: {at_most(loss.pure)}"]
+        echo(f"  loses {at_most(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
+    pure = "no PRDP guarantee" if explained.pure is None else f"PRDP: {explained.texts['pure']}"
+    echo(f"  loses a total of {explained.texts['loss']} (PRzCDP; {pure}).")
+    echo(explained.sentences("this record" if entity is None else f"this {entity}"))
+    if entity is not None:
+        echo(f"This holds if the {entity} is in one cell only: the losses in cells add up.")
 
 
 def show_scales(plan: "Plan") -> None:
@@ -270,35 +243,21 @@ def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"
     """Return what example records lose, through each column and in all."""
     rows = []
     for size in shown_sizes(columns, stated):
-        explained = meaning(columns, size)
+        explained = explain_columns(columns, size)
         if explained is None:
             continue
+        losses = zip(columns, explained.losses, strict=True)
         rows.append(
             {
                 "name": size.name,
                 "stated": bool(stated),
                 **({"count_assumed": not size.states_count} if any(one.counts_records for one in columns) else {}),
                 "record": {column.name: size.value(column.name) for column in columns if not column.single},
-                "losses": {
-                    column.name: _finite(loss.rho) for column, loss in zip(columns, explained.losses, strict=True)
-                },
-                "loss": _finite(explained.loss),
-                **bounds_as_json(explained),
+                "losses": {column.name: _finite(loss.rho) for column, loss in losses},
+                **explained.to_dict(),
             }
         )
     return rows
-
-
-def bounds_as_json(explained: Meaning) -> dict[str, Any]:
-    """Return what losses mean: ε and δ, how often a record is detected, and how certain an attacker can be."""
-    return {
-        "epsilon": _finite(explained.epsilon),
-        "delta": DELTA,
-        "false_alarms": EXAMPLE_ALARMS,
-        "detected": explained.detected,
-        "guessed": explained.guessed,
-        "posterior": posterior(EVEN, explained.most) if math.isfinite(explained.most) else 1.0,
-    }
 
 
 def _finite(number: float) -> float | None:

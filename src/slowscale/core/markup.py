@@ -42,3 +42,13 @@ def terminal_json(text: str) -> str:
 def _with_escapes(text: str, keep: str, escaped: Callable[[str], str]) -> str:
     shown = (letter.isprintable() or letter in keep or unicodedata.category(letter) == "Zs" for letter in text)
     return "".join(letter if is_shown else escaped(letter) for letter, is_shown in zip(text, shown, strict=True))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines of text: the first column is aligned at its left, the others at their right.
+
+    >>> aligned([["", "loss"], ["10", "0.5"]])
+    ['      loss', '  10   0.5']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]

@@ -50,11 +50,15 @@ def power_in_words(exponent: int) -> str:
     return power_of_ten(exponent)
 
 
-def share(x: float) -> str:
-    """Write a probability as a percentage, rounded up but never to 100 %."""
-    if x > 0.9999:
-        return "> 99.99 %"
-    return f"{math.ceil(x * 1000) / 10:.1f} %" if x <= 0.999 else f"{math.ceil(x * 10_000) / 100:.2f} %"
+def share(x: float, side: int = 1) -> str:
+    """Write a probability as a percentage with one decimal place, or two above 99.9 %, rounded up or (side −1) down.
+
+    >>> share(0.94001), share(0.99959), share(0.99995), share(0.99995, -1)
+    ('94.1 %', '99.96 %', '100 %', '99.99 %')
+    """
+    places = 1 if x <= 0.999 else 2
+    percentage = (math.ceil if side > 0 else math.floor)(Fraction(x) * 10 ** (places + 2)) / 10**places
+    return "100 %" if percentage == 100 else f"{percentage:.{places}f} %"
 
 
 def grid(unit: Fraction) -> str:

@@ -88,7 +88,7 @@ class AdditiveMechanism(Mechanism):
     def tight_policy(self) -> Policy:
         """The smallest PRzCDP policy of the noise, certified within 1 %, and never above the closed form.
 
-        It is read from a curve that is computed when it is first needed, which takes seconds, and then kept in a file.
+        It is read from a curve that is computed when it is first needed, in about a second, and then kept in a file.
         """
         assert self.pure_policy is not None
         return TightPolicy(self.noise, self.pure_policy.to_zcdp())

@@ -15,6 +15,10 @@ The tight loss is the supremum of d_α/α over all α > 1. Two facts bound it be
   last order its slope is at most the largest L, and so is ψ(α)/(α − 1).
 - A(α)/(α(α − 1)) does not decrease, because sinh(x)/x does not, and ψ <= A. This is the better bound where A is small.
 
+Neighbouring influences are computed together: bounds hold on any cells, so cells and orders are chosen only once, for
+the largest influence. Where an order matters little, the bound at the largest influence serves the others, too, because
+A does not decrease with the influence.
+
 All numbers are 64-bit floats. Each step adds a bound on its rounding, which is named where it is added. The bounds rest
 on what a noise promises and tests check: `_drop` and `_drop_rise` have a relative error of at most EXPONENT_ROUNDING,
 ln p(0) is wrong by at most NORMALISING_ERROR, and a log tail by at most TAIL_ERROR.
@@ -29,7 +33,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.core.parameters import Array
+from slowscale.core.parameters import Array, lazy
 from slowscale.noise.symmetric import SymmetricNoise
 
 Flags = npt.NDArray[np.bool_]
@@ -82,7 +86,10 @@ class TightLoss:
 
 @dataclass(frozen=True)
 class _Cells:
-    """Cells on one side of 0, in t = |z|, with straight lines given by their values at both ends (the first axis)."""
+    """Cells on one side of 0, in t = |z|, with straight lines given by their values at both ends (the first axis).
+
+    The last axis is that of the cells. With several influences, the axis before is that of the influences.
+    """
 
     t: Array  # the ends, from 0
     width: Array
@@ -98,8 +105,8 @@ class _Cells:
         `bend` bounds |L''|, and `bow` the second derivative of ln p(z − Δ), on each cell. `falls` says where L is known
         to fall with t. `lift` is what must be added to the chord of ln p(z − Δ): nothing where it is convex.
         """
-        width = np.diff(t)
-        ends, densities = np.stack([loss[:-1], loss[1:]]), np.stack([density[:-1], density[1:]])
+        width = t[..., 1:] - t[..., :-1]
+        ends, densities = (np.stack([value[..., :-1], value[..., 1:]]) for value in (loss, density))
         curved = bend * width * width / 8
         # Where L falls, it lies between its values at the two ends.
         flat = falls & ~(2 * curved < ends[0] - ends[1])
@@ -108,11 +115,20 @@ class _Cells:
         gap = lift + np.fmin(bow * width * width / 8, np.abs(densities[0] - densities[1]))
         return cls(t, width, upper, lower, densities + lift, gap)
 
+    @lazy
+    def _log_width(self) -> Array:
+        return np.log(self.width)
+
+    @lazy
+    def _fixed(self) -> Array:
+        """The size of the terms of an exponent that do not depend on L."""
+        return np.asarray(np.abs(self.density).max(axis=0) + np.abs(self._log_width))
+
     def log_upper(self, order: Array) -> Array:
         """Return ln of an upper bound on the integral over each cell, for a column of orders α − 1."""
         middle = (self.upper[0] + self.upper[1]) / 2
         value, slope = _log_g(middle, order)
-        half = slope * (self.upper[0] - self.upper[1]) / 2
+        half = slope * ((self.upper[0] - self.upper[1]) / 2)
         value = value + self._rounding((1.0 + order) * middle + np.abs(half) + np.abs(value))
         return self._log_integral(value + half + self.density[0], value - half + self.density[1])
 
@@ -128,8 +144,7 @@ class _Cells:
 
     def _rounding(self, size: Array) -> Array:
         """Return a bound on the error of an exponent, from the size of its terms that depend on L."""
-        fixed = np.abs(self.density).max(axis=0) + np.abs(np.log(self.width))
-        return np.asarray(EXPONENT_ROUNDING * (size + fixed) + NORMALISING_ERROR)
+        return np.asarray(EXPONENT_ROUNDING * (size + self._fixed) + NORMALISING_ERROR)
 
     def _log_integral(self, left: Array, right: Array) -> Array:
         """Return ln of the integral of the exponential of a straight line with these values at the ends of a cell."""
@@ -138,7 +153,7 @@ class _Cells:
         fall[level] = 1.0
         shape = np.log(-np.expm1(-fall) / fall)
         shape[level] = 0.0
-        return np.asarray(np.maximum(left, right) + np.log(self.width) + shape)
+        return np.asarray(np.maximum(left, right) + self._log_width + shape)
 
     def split(self, parts: npt.NDArray[np.intp]) -> Array:
         """Return ends that split each cell into a number of parts, in a geometric sequence; the first cell stays."""
@@ -160,25 +175,32 @@ def _log_g(loss: Array, order: Array) -> tuple[Array, Array]:
 
 
 class _Integrals:
-    """Bounds on A(α) for one noise and one influence, on cells that can be split."""
+    """Bounds on A(α) for one noise, and for one influence or an array of them, on the same cells or nearly so."""
 
     def __init__(self, noise: SymmetricNoise, influence: float, last: float) -> None:
-        self._noise, self._influence = noise, influence
-        first = _first_end(noise, influence)
-        half = influence / 2
+        """Choose coarse cells for one influence."""
+        first, half = _first_end(noise, influence), influence / 2
         # Beyond both ends p(z − Δ) falls as fast as p(z), so that the tail can be bounded as a whole.
-        outer = self._with_kinks(_geometric(first, max(last, influence)))
-        inner = self._with_kinks(_geometric(min(first, half / 4), half))
-        self._cells = [self._outer(np.concatenate([[0.0], outer])), self._inner(np.concatenate([[0.0], inner]))]
-        end = outer[-1:]
-        self._tail_loss = noise._drop_rise(end, np.array([influence])) * (1 + EXPONENT_ROUNDING)
-        self._log_tail = float(noise._log_tail(end + influence)[0]) - math.log(2) + TAIL_ERROR
-        self.largest = max(float(cells.upper.max()) for cells in self._cells)
+        outer, inner = _geometric(first, max(last, influence)), _geometric(min(first, half / 4), half)
+        self._place(noise, np.asarray(influence), [np.append(0.0, outer), np.append(0.0, inner)])
+
+    def _place(self, noise: SymmetricNoise, influence: Array, ends: Sequence[Array]) -> None:
+        """Compute the cells with these ends, to which those around kinks are added; the last end of z > 0 is Δ/2."""
+        self._noise, self._influence, self._column = noise, influence, influence[..., None]
+        outer, inner = ends
+        inner = inner * (self._column / (2 * inner[-1]))
+        inner[..., -1] = influence / 2
+        self._cells = [self._outer(self._with_kinks(outer)), self._inner(self._with_kinks(inner))]
+        end = self._cells[0].t[..., -1:]
+        self._tail_loss = noise._drop_rise(end, self._column) * (1 + EXPONENT_ROUNDING)
+        tail = noise._log_tail((end + self._column).ravel()).reshape(self._column.shape)
+        self._log_tail = tail - math.log(2) + TAIL_ERROR
+        self.largest = np.maximum(*(cells.upper.max(axis=(0, -1)) for cells in self._cells))
 
     @property
     def count(self) -> int:
-        """The number of cells."""
-        return sum(cells.width.size for cells in self._cells)
+        """The number of cells of each influence."""
+        return sum(cells.width.shape[-1] for cells in self._cells)
 
     def _with_kinks(self, ends: Array) -> Array:
         """Return ends to which two ends around each kink of L and of ln p(z − Δ) are added.
@@ -186,9 +208,18 @@ class _Integrals:
         Rounding moves such a kink, which may be κ − Δ, by less than the distance to these ends. So each kink lies in a
         narrow cell, where only the values at its ends are used; all other cells have none.
         """
+        ends = np.broadcast_to(ends, (*self._influence.shape, ends.shape[-1]))
+        if not self._noise._kinks:
+            return ends
         kinks = np.outer(self._noise._kinks, [1 - 4 * KINK_SLACK, 1 + 4 * KINK_SLACK]).ravel()
-        kinks = np.concatenate([kinks, kinks - self._influence, self._influence - kinks])
-        return np.union1d(ends, kinks[(kinks > ends[0]) & (kinks < ends[-1])])
+        rows = []
+        for influence, row in zip(self._influence.ravel(), ends.reshape(-1, ends.shape[-1]), strict=True):
+            places = np.concatenate([kinks, kinks - influence, influence - kinks])
+            rows.append(np.union1d(row, places[(places > row[1]) & (places < row[-1])]))
+        # Some have fewer kinks inside; their last cell is split instead, so that all have as many cells.
+        most = max(row.size for row in rows)
+        rows = [np.append(row[:-1], np.linspace(row[-2], row[-1], most - row.size + 2)[1:]) for row in rows]
+        return np.array(rows).reshape(*self._influence.shape, most)
 
     def _between_kinks(self, low: Array, high: Array, bound: Array) -> Array:
         """Return a bound on a derivative where no kink is in the interval from `low` to `high`, else infinity."""
@@ -198,44 +229,42 @@ class _Integrals:
 
     def _outer(self, t: Array) -> _Cells:
         """Return the cells of z = −t < 0."""
-        noise, influence = self._noise, self._influence
-        near, far = t[:-1], t[:-1] + influence
+        noise, influence = self._noise, self._column
+        near, far = t[..., :-1], t[..., :-1] + influence
         (second, third), (second_far, _) = noise._bends(near), noise._bends(far)
         with np.errstate(over="ignore"):
-            bow = self._between_kinks(far, t[1:] + influence, second_far)
+            bow = self._between_kinks(far, t[..., 1:] + influence, second_far)
             # Either bound on L'': the two terms by themselves, or Δ times the third derivative between them.
             bend = np.fmin(
-                self._between_kinks(near, t[1:], second) + bow,
-                self._between_kinks(near, t[1:] + influence, influence * third),
+                self._between_kinks(near, t[..., 1:], second) + bow,
+                self._between_kinks(near, t[..., 1:] + influence, influence * third),
             )
-        return _Cells.of(
-            t,
-            noise._drop_rise(t, np.full_like(t, influence)),
-            bend,
-            near >= noise._concave_from,
-            noise._log_peak - noise._drop(t + influence),
-            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) * np.diff(t) / 8),
-            bow,
-        )
+        rise = noise._drop_rise(t, np.broadcast_to(influence, t.shape))
+        return self._with_density(t, rise, bend, near >= noise._concave_from, t + influence, far, second_far, bow)
 
     def _inner(self, t: Array) -> _Cells:
         """Return the cells of 0 < z = t < Δ/2, on which L always falls."""
-        noise, influence = self._noise, self._influence
-        far = influence - t[1:]
-        (second, _), (second_far, _) = noise._bends(t[:-1]), noise._bends(far)
-        bow = self._between_kinks(far, influence - t[:-1], second_far)
-        return _Cells.of(
-            t,
-            noise._drop_rise(t, influence - 2 * t),
-            self._between_kinks(t[:-1], t[1:], second) + bow,
-            np.ones_like(far, bool),
-            noise._log_peak - noise._drop(influence - t),
-            np.where(far >= noise._concave_from, 0.0, second_far * np.diff(t) * np.diff(t) / 8),
-            bow,
-        )
+        noise, influence = self._noise, self._column
+        far = influence - t[..., 1:]
+        (second, _), (second_far, _) = noise._bends(t[..., :-1]), noise._bends(far)
+        bow = self._between_kinks(far, influence - t[..., :-1], second_far)
+        bend = self._between_kinks(t[..., :-1], t[..., 1:], second) + bow
+        rise = noise._drop_rise(t, influence - 2 * t)
+        return self._with_density(t, rise, bend, np.ones_like(far, bool), influence - t, far, second_far, bow)
 
-    def split(self, orders: Array, precision: float) -> None:
-        """Split the cells so that the gap between the bounds on A is about `precision`, at some orders α − 1."""
+    def _with_density(
+        self, t: Array, rise: Array, bend: Array, falls: Flags, places: Array, far: Array, second: Array, bow: Array
+    ) -> _Cells:
+        """Return cells with ends t, and |z − Δ| = `places` there; `far` is the smaller |z − Δ| of each cell."""
+        noise, width = self._noise, t[..., 1:] - t[..., :-1]
+        lift = np.where(far >= noise._concave_from, 0.0, second * width * width / 8)
+        return _Cells.of(t, rise, bend, falls, noise._log_peak - noise._drop(places), lift, bow)
+
+    def split(self, orders: Array, precision: float, influences: Array) -> "_Integrals":
+        """Return integrals for several influences, none above this one, on cells that are split.
+
+        The gap between the bounds on A is about `precision` at some orders α − 1.
+        """
         column = orders[:, None]
         whole = self.log_upper(orders)[:, None]
         roots = []
@@ -245,37 +274,40 @@ class _Integrals:
             roots.append(np.cbrt((np.exp(upper - whole) * open_).max(axis=0)))
         # The gap of n parts is 1/n² of that of the cell, so n ∝ gap^(1/3) needs the fewest cells.
         scale = math.sqrt(sum(float(root.sum()) for root in roots) / precision)
-        ends = [
-            cells.split(np.clip(np.ceil(root * scale).astype(np.intp), 1, MOST_PARTS))
-            for cells, root in zip(self._cells, roots, strict=True)
-        ]
-        self._cells = [self._outer(ends[0]), self._inner(ends[1])]
+        fine = object.__new__(_Integrals)
+        parts = [np.clip(np.ceil(root * scale).astype(np.intp), 1, MOST_PARTS) for root in roots]
+        fine._place(
+            self._noise, influences, [cells.split(part) for cells, part in zip(self._cells, parts, strict=True)]
+        )
+        return fine
 
     def log_upper(self, orders: Array) -> Array:
-        """Return ln of upper bounds on A at orders α − 1."""
-        column = orders[:, None]
+        """Return ln of upper bounds on A at orders α − 1 (the first axis)."""
+        column = orders.reshape(-1, *[1] * self._column.ndim)
         beyond = _log_g(self._tail_loss, column)[0]
         beyond = beyond + EXPONENT_ROUNDING * ((1 + column) * self._tail_loss + np.abs(beyond)) + self._log_tail
         logs, rounding = _log_sum([*(cells.log_upper(column) for cells in self._cells), beyond])
         return logs + rounding
 
     def log_lower(self, orders: Array) -> Array:
-        """Return ln of lower bounds on A at orders α − 1."""
-        logs, rounding = _log_sum([cells.log_lower(orders[:, None]) for cells in self._cells])
+        """Return ln of lower bounds on A at orders α − 1 (the first axis)."""
+        column = orders.reshape(-1, *[1] * self._column.ndim)
+        logs, rounding = _log_sum([cells.log_lower(column) for cells in self._cells])
         return logs - rounding
 
 
 def _log_sum(parts: Sequence[Array]) -> tuple[Array, Array]:
-    """Return ln of the sum of the exponentials of each row, and a bound on its rounding error.
+    """Return ln of the sum of the exponentials along the last axis, and a bound on its rounding error.
 
     The largest of the n terms is 1. Each term exp(−x) is wrong by at most x·exp(−x) < 1/2 and a few units in the last
     place of 1; the sum, in whatever order, adds n − 1 roundings.
     """
-    terms = np.concatenate(parts, axis=1)
-    top = np.maximum(terms.max(axis=1), -1e300)
+    terms = np.concatenate(parts, axis=-1)
+    top = np.maximum(terms.max(axis=-1), -1e300)
+    terms -= top[..., None]
     with np.errstate(divide="ignore"):
-        logs = top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
-    return logs, TERM_ROUNDING * (terms.shape[1] + 1 + np.abs(top))
+        logs = top + np.log(np.exp(terms, out=terms).sum(axis=-1))
+    return logs, TERM_ROUNDING * (terms.shape[-1] + 1 + np.abs(top))
 
 
 def _first_end(noise: SymmetricNoise, influence: float) -> float:
@@ -295,10 +327,13 @@ def _geometric(first: float, last: float) -> Array:
 
 @dataclass
 class _Orders:
-    """Upper bounds on A at some orders α − 1, and what follows from them for the orders between."""
+    """Upper bounds on A at some orders α − 1 (the first axis), and what follows from them for the orders between.
+
+    Further axes are those of the influences.
+    """
 
     log_upper: Callable[[Array], Array]
-    largest: float  # a bound on L
+    largest: float | Array  # a bound on L
     orders: Array
     logs: Array
 
@@ -306,25 +341,34 @@ class _Orders:
     def of(cls, integrals: _Integrals, orders: Array) -> Self:
         return cls(integrals.log_upper, integrals.largest, orders, integrals.log_upper(orders))
 
+    def _rows(self, values: Array) -> Array:
+        """Return one value per order as a column."""
+        return values.reshape(-1, *[1] * (self.logs.ndim - 1))
+
+    def _row(self, value: float | Array) -> Array:
+        """Return one value, or one per influence, as a row."""
+        return np.broadcast_to(value, (1, *self.logs.shape[1:]))
+
     @property
     def psi(self) -> Array:
         """Upper bounds on ψ at the orders: ψ(α)/(α − 1) is at most its later values, and at most the largest L."""
-        slopes = np.logaddexp(0.0, self.logs) / self.orders * (1 + EXPONENT_ROUNDING)
-        return self.orders * np.minimum.accumulate(np.append(slopes, self.largest)[::-1])[:0:-1]
+        orders = self._rows(self.orders)
+        slopes = np.logaddexp(0.0, self.logs) / orders * (1 + EXPONENT_ROUNDING)
+        return orders * np.minimum.accumulate(np.concatenate([slopes, self._row(self.largest)])[::-1])[:0:-1]
 
     @property
     def values(self) -> Array:
         """ψ(α)/(α(α − 1)) at the orders."""
-        return self.psi / (self.orders * (self.orders + 1))
+        return self.psi / self._rows(self.orders * (self.orders + 1))
 
     def suprema(self) -> tuple[Array, Array]:
         """Return bounds on the supremum below the first order, between neighbouring ones and beyond the last.
 
         The second array says where each chord has its supremum.
         """
-        x, psi = np.append(0.0, self.orders), np.append(0.0, self.psi)
-        slopes = np.append(np.diff(psi) / np.diff(x), self.largest)
-        ends = np.append(self.orders, np.inf)
+        x, ends = self._rows(np.append(0.0, self.orders)), self._rows(np.append(self.orders, np.inf))
+        psi = np.concatenate([self._row(0.0), self.psi])
+        slopes = np.concatenate([np.diff(psi, axis=0) / np.diff(x, axis=0), self._row(self.largest)])
         # A chord is slope·(x − root), x = α − 1. Divided by x(x + 1), it is largest at root + √(root² + root), and flat
         # there, so that rounding of this place does not matter. As ψ/x does not decrease, no root is below 0 but by
         # rounding, and no digits cancel in a chord that starts from ψ.
@@ -334,20 +378,23 @@ class _Orders:
             chords = (psi + slopes * (at - x)) / (at * (at + 1))
         chords[0], at[0] = slopes[0], self.orders[0]
         with np.errstate(over="ignore"):
-            rises = np.append(np.exp(self.logs) / (self.orders * (self.orders + 1)), np.inf)
-        return np.fmin(chords, rises) * (1 + EXPONENT_ROUNDING), at
+            rises = np.exp(self.logs) / self._rows(self.orders * (self.orders + 1))
+        return np.fmin(chords, np.concatenate([rises, self._row(np.inf)])) * (1 + EXPONENT_ROUNDING), at
 
     def close(self, precision: float) -> None:
         """Add orders until the supremum over all orders is close to the largest value at one of them."""
         for _ in range(MOST_ROUNDS):
             suprema, at = self.suprema()
-            wide = suprema > self.values.max() * (1 + precision)
+            excess = (suprema / self.values.max(axis=0)).reshape(len(suprema), -1)
+            worst = excess.argmax(axis=1)[:, None]  # the influence that needs a further order the most
+            wide = excess.max(axis=1) > 1 + precision
             wide[0] &= self.orders[0] > FIRST_ORDER
             if not wide.any():
                 return
             low, high = np.append(0.0, self.orders)[wide], np.append(self.orders, 64 * self.orders[-1])[wide]
             room = 0.2 * (high - low)
-            more = np.clip(at[wide], low + room, high - room)
+            wanted = np.take_along_axis(at.reshape(excess.shape), worst, axis=1)[wide, 0]
+            more = np.clip(wanted, low + room, high - room)
             more[low == 0] = FIRST_ORDER
             self.logs = np.concatenate([self.logs, self.log_upper(more)])
             self.orders, places = np.unique(np.concatenate([self.orders, more]), return_index=True)
@@ -376,15 +423,33 @@ def tight_loss(
     last
         The result of `far_end`, if it is known.
     """
-    integrals = _Integrals(noise, influence, far_end(noise) if last is None else last)
-    most = max(64.0, 64 / integrals.largest)
-    orders = _Orders.of(integrals, np.append(FIRST_ORDER, np.geomspace(0.25, most, 3 + math.ceil(math.log(most) / 2))))
+    return tight_losses(noise, np.array([influence]), precision, last)[0]
+
+
+def tight_losses(
+    noise: SymmetricNoise, influences: Array, precision: float, last: float | None = None
+) -> list[TightLoss]:
+    """Return certified bounds on the tight losses at neighbouring influences, in increasing order."""
+    last = far_end(noise) if last is None else last
+    coarse = _Integrals(noise, float(influences[-1]), last)
+    most = max(64.0, 64 / float(coarse.largest))
+    orders = _Orders.of(coarse, np.append(FIRST_ORDER, np.geomspace(0.25, most, 3 + math.ceil(math.log(most) / 2))))
     orders.close(COARSE_PRECISION)
-    matter = orders.values > MATTERING_SHARE * orders.values.max()
-    integrals.split(orders.orders[matter], precision)
-    orders.logs[matter] = integrals.log_upper(orders.orders[matter])  # elsewhere, the coarse bounds are good enough
+    # The loss grows about with the square of the influence at most, so that these matter for the smallest one, too.
+    share = MATTERING_SHARE * float(influences[0] / influences[-1]) ** 2
+    matter = orders.values > share * orders.values.max()
+    fine = coarse.split(orders.orders[matter], precision, influences)
+    # Elsewhere, the coarse bounds at the largest influence are good enough.
+    logs = np.repeat(orders.logs[:, None], influences.size, axis=1)
+    logs[matter] = fine.log_upper(orders.orders[matter])
+    orders = _Orders(fine.log_upper, fine.largest, orders.orders, logs)
     orders.close(precision)
-    best = orders.orders[[orders.values.argmax()]]
-    lower = float((np.logaddexp(0.0, integrals.log_lower(best)) / (best * (best + 1)))[0]) * (1 - EXPONENT_ROUNDING)
-    upper = float(orders.suprema()[0].max())
-    return TightLoss(influence, upper, lower, float(1 + best[0]), integrals.count, orders.orders.size)
+    best = orders.orders[orders.values.argmax(axis=0)]
+    found, places = np.unique(best, return_inverse=True)
+    logs = fine.log_lower(found)[places, np.arange(influences.size)]
+    lower = np.logaddexp(0.0, logs) / (best * (best + 1)) * (1 - EXPONENT_ROUNDING)
+    upper = orders.suprema()[0].max(axis=0)
+    return [
+        TightLoss(float(at), float(high), float(low), float(alpha), fine.count, orders.orders.size)
+        for at, high, low, alpha in zip(influences, upper, lower, 1 + best, strict=True)
+    ]

@@ -1,10 +1,12 @@
-"""Tight curves kept for the next time: in memory, and in files of the package or of the user's cache folder.
+"""Tight curves kept for the next time: in memory, in one file of the package and in the user's cache folder.
 
-A curve takes seconds to compute and depends only on the shape of the noise and on the precision. Curves of the package
-come first. The cache folder is that of the operating system, or the one that the environment variable SLOWSCALE_CACHE
-names. A curve decides what a record loses, so a file of the cache is used only if nobody but the user and root can have
-written it: the file, the folder and the folders above belong to them, and others cannot write to them. Besides, its
-checksum must be right and some of its bounds, chosen at random, are computed again. This finds damaged files.
+A curve takes about a second to compute and depends only on the shape of the noise and on the precision. Curves of the
+package come first. Their file has only knots and is bound to this version by a SHA-256 digest; tests prove its curves.
+The cache folder is that of the operating system, or the one that the environment variable SLOWSCALE_CACHE names. A
+curve decides what a record loses, so a file of the cache is used only if nobody but the user and root can have written
+it: the file, the folder and the folders above belong to them, and others cannot write to them. Besides, its checksum
+must be right, its bounds must prove its curve, and some of them, chosen at random, are computed again. This finds
+damaged files.
 """
 
 import hashlib
@@ -15,6 +17,7 @@ import threading
 import warnings
 from contextlib import suppress
 from dataclasses import astuple
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,13 @@ from slowscale.core.parameters import Array
 from slowscale.core.progress import progress_bar
 from slowscale.noise.divergence import TightLoss, far_end, tight_loss
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.noise.tight_curve import BOUND_SHARE, TightCurve, build_curve
+from slowscale.noise.tight_curve import TightCurve, build_curve
 
 # Changes whenever the computation changes, so that files of earlier versions are not used.
-VERSION = 2
-# The curves of usual shapes are part of the package; `python -m slowscale.noise.usual_curves` writes them.
-PACKAGE_FOLDER = Path(__file__).parent / "curves"
+VERSION = 3
+# The curves of usual shapes: `python -m slowscale.noise.usual_curves` writes the file and prints its digest.
+PACKAGE_FILE = Path(__file__).with_name("curves.json")
+PACKAGE_DIGEST = "6e3c13e364c0def608639ccba2860841dc70bee5bec18dac5afd00438346e060"
 # How many bounds of a file are computed again before it is used.
 RECOMPUTED = 3
 _CURVES: dict[tuple[SymmetricNoise, float], TightCurve] = {}
@@ -45,7 +49,8 @@ def _new_curves_lock() -> None:
     _CURVES_LOCK = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_new_curves_lock)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_new_curves_lock)
 
 
 def tight_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
@@ -58,7 +63,7 @@ def tight_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
 
 
 def _find(noise: SymmetricNoise, precision: float) -> TightCurve:
-    if (curve := read_curve(PACKAGE_FOLDER, noise, precision)) is not None:
+    if (curve := package_curves().get((noise, precision))) is not None:
         return curve
     folder = cache_folder()
     trusted = _is_trusted(folder / curve_file(noise, precision))
@@ -69,6 +74,21 @@ def _find(noise: SymmetricNoise, precision: float) -> TightCurve:
         with suppress(OSError, EngineError):  # if it cannot be kept, it is computed again next time
             write_curve(folder, noise, curve)
     return curve
+
+
+@lru_cache(maxsize=1)
+def package_curves() -> dict[tuple[SymmetricNoise, float], TightCurve]:
+    """Return the curves of the package by noise and precision, or raise if their file is not that of this version."""
+    data = PACKAGE_FILE.read_bytes() if PACKAGE_FILE.exists() else b""
+    if hashlib.sha256(data).hexdigest() != PACKAGE_DIGEST:
+        raise EngineError(
+            f"{PACKAGE_FILE} is not the file of this version, so that stated losses could be wrong; the installation "
+            "is damaged: install slowscale again"
+        )
+    return {
+        (SymmetricNoise.from_dict(one["noise"]), one["precision"]): TightCurve.of(one["knots"], one["precision"])
+        for one in json.loads(data)
+    }
 
 
 def _is_trusted(path: Path) -> bool:
@@ -102,14 +122,9 @@ def closed_bound(noise: SymmetricNoise, influence: Array) -> Array:
 
 def compute_curve(noise: SymmetricNoise, precision: float) -> TightCurve:
     """Return a new curve; a progress bar is shown."""
-    done = 0.0
-
-    def advance(share: float) -> None:
-        nonlocal done
-        done = share
-
-    with progress_bar("computing the tight policy (once for these parameters)", lambda: done):
-        return build_curve(noise, lambda influence: closed_bound(noise, influence), precision, advance)
+    done = [0.0]
+    with progress_bar("computing the tight policy (once for these parameters)", lambda: done[-1]):
+        return build_curve(noise, lambda influence: closed_bound(noise, influence), precision, done.append)
 
 
 def cache_folder() -> Path:
@@ -149,8 +164,7 @@ def write_curve(folder: Path, noise: SymmetricNoise, curve: TightCurve) -> None:
         if not place.exists():
             place.mkdir(mode=0o700, exist_ok=True)
     # Whatever the umask is, others must not be able to write to the cache, or the file would not be used.
-    own = folder != PACKAGE_FOLDER
-    write_files({folder / curve_file(noise, curve.precision): write}, overwrite=True, confidential=own)
+    write_files({folder / curve_file(noise, curve.precision): write}, overwrite=True, confidential=True)
 
 
 def read_curve(folder: Path, noise: SymmetricNoise, precision: float) -> TightCurve | None:
@@ -168,18 +182,12 @@ def read_curve(folder: Path, noise: SymmetricNoise, precision: float) -> TightCu
         for at, upper, lower, order, cells, orders in arrays[2].reshape(-1, 6)
     )
     curve = TightCurve(arrays[0], arrays[1], precision, bounds)
-    if not bounds:
+    if not bounds or not curve.lies_above(bounds):
         return None
     places = np.random.default_rng().integers(len(bounds), size=RECOMPUTED)
-    return curve if curve.lies_above(bounds) and all(_same_bound(noise, bounds[i], precision) for i in places) else None
+    return curve if all(_may_hold(noise, bounds[i]) for i in places) else None
 
 
-def _same_bound(noise: SymmetricNoise, bound: TightLoss, precision: float) -> bool:
-    """Return whether a bound is not below the one that is computed now, apart from rounding."""
-    again = tight_loss(noise, bound.influence, BOUND_SHARE * precision, far_end(noise))
-    return bool(bound.upper >= again.upper * (1 - 1e-9))
-
-
-def verify_curve(noise: SymmetricNoise, curve: TightCurve) -> bool:
-    """Compute all bounds of a curve again, and return whether the curve lies above them."""
-    return curve.lies_above(curve.bounds) and all(_same_bound(noise, bound, curve.precision) for bound in curve.bounds)
+def _may_hold(noise: SymmetricNoise, bound: TightLoss) -> bool:
+    """Return whether an upper bound is not below the loss, which is computed now to 0.02 %."""
+    return bound.upper >= tight_loss(noise, bound.influence, last=far_end(noise)).lower

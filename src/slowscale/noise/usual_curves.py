@@ -1,12 +1,15 @@
 """Write the tight curves of usual shapes, which are part of the package: `python -m slowscale.noise.usual_curves`.
 
-Run it whenever `stored_curves.VERSION` changes. It takes a few minutes.
+Run it whenever the computation changes, and write the digest that it prints into `stored_curves`. It takes ten seconds.
 """
+
+import hashlib
+import json
 
 from slowscale.noise.arsinh_normal import ArsinhNormalNoise
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
 from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
-from slowscale.noise.stored_curves import PACKAGE_FOLDER, compute_curve, curve_file, read_curve, write_curve
+from slowscale.noise.stored_curves import PACKAGE_FILE, compute_curve
 from slowscale.noise.symmetric import SymmetricNoise
 
 PRECISION = 0.01
@@ -22,16 +25,14 @@ USUAL: tuple[SymmetricNoise, ...] = (
 
 
 def main() -> None:
-    """Write the curves that are missing, and remove the files of earlier versions."""
-    kept = set()
-    for noise in USUAL:
-        if read_curve(PACKAGE_FOLDER, noise, PRECISION) is None:
-            write_curve(PACKAGE_FOLDER, noise, compute_curve(noise, PRECISION))
-        kept.add(curve_file(noise, PRECISION))
-        print(f"{curve_file(noise, PRECISION)}: {noise}")
-    for path in PACKAGE_FOLDER.glob("*.npz"):
-        if path.name not in kept:
-            path.unlink()
+    """Write the file, one curve per line, and print its digest."""
+    lines = [
+        json.dumps({"noise": noise.to_dict(), "precision": PRECISION, "knots": compute_curve(noise, PRECISION).knots})
+        for noise in USUAL
+    ]
+    data = ("[\n" + ",\n".join(lines) + "\n]\n").encode()
+    PACKAGE_FILE.write_bytes(data)
+    print(f'PACKAGE_DIGEST = "{hashlib.sha256(data).hexdigest()}"')
 
 
 if __name__ == "__main__":

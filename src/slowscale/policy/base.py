@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -204,6 +204,18 @@ class Policy(Declared, ABC):
         """Return a description that JSON can represent and `Policy.from_dict` turns back into an equal policy."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {"kind": self.kind, **{name: to_plain(value) for name, value in values.items()}}
+
+    def parameters(self) -> "Policy":
+        """Return the policy as it can be written by hand, without knots of curves that were computed for it."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(plain, value))
+            return value.parameters() if isinstance(value, Policy) else value
+
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        changed = {name: plain(value) for name, value in values.items() if isinstance(value, Policy | tuple)}
+        return replace(self, **changed) if changed else self  # type: ignore[type-var]
 
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "Policy":

@@ -2,22 +2,31 @@
 
 The paper bounds the PRzCDP loss of additive noise through its pure loss P, by tanh(P/2)·P. The best possible policy is
 the supremum over α > 1 of d_α/α, where d_α is the Rényi divergence between the noise and its shift by Δ. It has no
-closed form. `slowscale.noise` computes certified upper bounds on it; this policy reads them from a curve.
+closed form. `slowscale.noise` computes certified upper bounds on it; this policy reads them from a curve. A description
+of the policy has the knots of the curve, so that a policy that was charged stays the same in later versions.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.parameters import Array, lazy, real
-from slowscale.noise.divergence import FAR_TAIL, far_end, tight_loss
-from slowscale.noise.stored_curves import closed_bound, tight_curve, verify_curve
+from slowscale.noise.divergence import FAR_TAIL, TightLoss, far_end, tight_loss
+from slowscale.noise.stored_curves import closed_bound, tight_curve
 from slowscale.noise.symmetric import SymmetricNoise
-from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE, TightCurve, merged
+from slowscale.noise.tight_curve import (
+    FIRST_INFLUENCE,
+    LAST_INFLUENCE,
+    MOST_KNOTS,
+    SHORTEST_STEP,
+    TightCurve,
+    merged,
+    prove,
+)
 from slowscale.policy.base import ZCDP, Policy
 from slowscale.policy.tree import INFLUENCE, Formula, LargestRise, LazyNumbers, Min, Quotient, Tabulated, contains
 from slowscale.policy.writing import number
@@ -31,6 +40,8 @@ COMPARED = 20_000
 TABLE_RANGE, WIDE_STEP, WIDE_MARGIN = (1e-30, 1e60), 2e-3, 1e-3
 # A tail that reaches beyond this many scales cannot be integrated in floats; the closed form is used instead.
 LONGEST_TAIL = 1e200
+# Knots that are read must be in these ranges. That of the sizes is a little wider than that of computed knots.
+KNOT_SIZES, LARGEST_LOGARITHM = (math.log(FIRST_INFLUENCE) - 1, math.log(LAST_INFLUENCE) + 1), 700.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,9 @@ class TightPolicy(Policy):
         Its PRzCDP policy in closed form, which is used where the curve is not better.
     precision
         By which share the policy may lie above the smallest possible one.
+    knots
+        The curve: pairs of natural logarithms of a size, in units of the noise's scale, and of the loss there; no pairs
+        if the policy is the closed form. None: the curve that this version computes, when it is first needed.
     """
 
     kind = "tight"
@@ -52,8 +66,11 @@ class TightPolicy(Policy):
     noise: SymmetricNoise
     closed: Policy
     precision: float = real(at_least=0.002, at_most=0.2, typical=(0.01, 0.1), default=0.01)
+    knots: tuple[tuple[float, float], ...] | None = field(default=None, hash=False)
 
     def _check(self) -> None:
+        if self.knots is not None:
+            self._set("knots", _checked_knots(self.knots))
         if not isinstance(self.noise, SymmetricNoise):
             raise ParameterTypeError(f"noise must be a noise distribution, got {self.noise!r}")
         if not isinstance(self.closed, Policy) or self.closed.notion != ZCDP:
@@ -65,6 +82,43 @@ class TightPolicy(Policy):
         if not np.allclose(losses, expected, rtol=1e-6, atol=1e-300):
             raise ParameterError(f"closed must be the closed form of this noise, got {self.closed}")
 
+    def __eq__(self, other: object) -> bool:
+        """Whether noise, closed form, precision and knots are equal. Knots that one of the two lacks are computed."""
+        if not isinstance(other, TightPolicy):
+            return NotImplemented
+        mine, its = ((one.noise, one.closed, one.precision) for one in (self, other))
+        return mine == its and (self.knots == other.knots or self._all_knots == other._all_knots)
+
+    @property
+    def _all_knots(self) -> tuple[tuple[float, float], ...]:
+        """The knots, which are computed if they were not given."""
+        if self.knots is not None:
+            return self.knots
+        return () if self._curve is None else self._curve.knots
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a description with all knots, from which the policy is read without computing a curve."""
+        return {**super().to_dict(), "knots": [list(knot) for knot in self._all_knots]}
+
+    def parameters(self) -> Policy:
+        """Return the policy without its knots."""
+        return replace(self, knots=None)
+
+    def is_near(self, other: Policy) -> bool:
+        """Return whether another tight policy of this noise differs nowhere by more than the precision of this one.
+
+        Between knots of either one, both curves are straight lines on logarithmic axes, so that they differ most at a
+        knot. Further sizes are compared where only one of the two has a curve.
+        """
+        if not isinstance(other, TightPolicy) or (self.noise, self.closed) != (other.noise, other.closed):
+            return False
+        curves = [curve for curve in (self._curve, other._curve) if curve is not None]
+        logs = np.concatenate([np.linspace(*KNOT_SIZES, COMPARED), *(curve.log_sizes for curve in curves)])
+        # Just below and above each place, because a curve ends at its last knot.
+        sizes = np.exp(np.concatenate([logs - 1e-9, logs + 1e-9])) * self.noise._scale
+        ratios = np.abs(np.log(self._loss(sizes) / other._loss(sizes)))
+        return bool((ratios <= math.log1p(self.precision)).all())
+
     @property
     def upper(self) -> Policy:
         """The closed form, which is nowhere smaller."""
@@ -72,13 +126,17 @@ class TightPolicy(Policy):
 
     @lazy
     def _has_curve(self) -> bool:
-        """Whether floats can represent the tails of the noise."""
-        return far_end(self.noise._standard()) < LONGEST_TAIL
+        """Whether floats can represent the tails of the noise, or knots were given."""
+        return far_end(self.noise._standard()) < LONGEST_TAIL if self.knots is None else bool(self.knots)
 
     @lazy
     def _curve(self) -> TightCurve | None:
         """The curve in units of the noise's scale, or None if there is none."""
-        return tight_curve(self.noise._standard(), self.precision) if self._has_curve else None
+        if not self._has_curve:
+            return None
+        if self.knots is not None:
+            return TightCurve.of(self.knots, self.precision)
+        return tight_curve(self.noise._standard(), self.precision)
 
     def _knots(self) -> TightCurve:
         assert self._curve is not None
@@ -168,6 +226,29 @@ class TightPolicy(Policy):
         return Certificate(self.noise, self._curve)
 
 
+def _checked_knots(knots: Any) -> tuple[tuple[float, float], ...]:
+    """Return knots as a tuple of pairs of floats, or raise."""
+    many = isinstance(knots, tuple | list)
+    good = many and len(knots) != 1 and len(knots) <= MOST_KNOTS and all(map(_is_knot, knots))
+    if good and knots:
+        sizes, losses = np.array(knots, float).T
+        apart = (np.diff(sizes) >= SHORTEST_STEP / 2).all() and (np.diff(losses) >= 0).all()
+        good = apart and sizes[0] >= KNOT_SIZES[0] and sizes[-1] <= KNOT_SIZES[1]
+    if not good:
+        raise ParameterError(
+            f"knots must be none, or 2 to {MOST_KNOTS:,} pairs of the logarithms of a size and of the loss there, in "
+            f"increasing order, got {f'{len(knots):,} others' if many else type(knots).__name__}; use the description "
+            "as to_dict returned it"
+        )
+    return tuple((float(size), float(loss)) for size, loss in knots)
+
+
+def _is_knot(knot: Any) -> bool:
+    """Whether a value is a pair of numbers, which are logarithms of floats."""
+    pair = isinstance(knot, tuple | list) and len(knot) == 2
+    return pair and all(type(number) in (int, float) and abs(number) <= LARGEST_LOGARITHM for number in knot)
+
+
 @dataclass(frozen=True)
 class Certificate:
     """The proof of a tight policy: certified bounds at many influences, and the curve above them."""
@@ -176,8 +257,18 @@ class Certificate:
     curve: TightCurve
 
     def verify(self) -> bool:
-        """Compute every bound again, and return whether the curve lies above all of them. This takes seconds."""
-        return verify_curve(self.noise._standard(), self.curve)
+        """Prove the curve anew from its knots: compute bounds at many influences. This takes about a second."""
+        return bool(prove(self.noise._standard(), self.curve))
+
+    @lazy
+    def _bounds(self) -> tuple[TightLoss, ...]:
+        """The bounds from which the curve was made or, if it was read from a file without them, a new proof."""
+        bounds = self.curve.bounds or prove(self.noise._standard(), self.curve)
+        if not bounds:
+            raise ParameterError(
+                "this version finds no proof that the curve lies above the tight loss; do not rely on the policy"
+            )
+        return bounds
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row per influence: the bounds on the loss, the best order, and the size of the grids."""
@@ -191,7 +282,7 @@ class Certificate:
                 "cells": bound.cells,
                 "orders": bound.orders,
             }
-            for bound in sorted(self.curve.bounds, key=lambda bound: bound.influence)
+            for bound in sorted(self._bounds, key=lambda bound: bound.influence)
         ]
 
     def __str__(self) -> str:

@@ -51,44 +51,72 @@ AXIS_ON_TOP_FROM = 30  # bars; the lower end of the chart is out of sight
 LOG_SPAN = 1e3  # positive estimates that span more than this have a symmetric-logarithmic axis
 REACH_OF_ESTIMATES = 20.0  # intervals end at this multiple of the largest estimate, so that estimates stay visible
 TOTAL = "all records"
+NOT_INSTALLED = "a report or chart needs altair and vl-convert-python: {}"
 SPECIAL_IN_TOOLTIPS = ("title", "image")  # Vega's tooltips make a heading and a picture of these
 
 
 def tools() -> tuple[Any, Any]:
-    """Return the packages that draw charts, or raise an error that says how to install them."""
+    """Return the packages that describe and draw charts, or raise an error that says how to install them."""
     try:
         import altair
+    except ImportError:
+        raise EngineError(NOT_INSTALLED.format(install_hint("plots"))) from None
+    return altair, renderer()
+
+
+def renderer() -> Any:
+    """Return the package that draws charts, or raise an error that says how to install it."""
+    try:
         import vl_convert
     except ImportError:
-        raise EngineError(f"a report or chart needs altair and vl-convert-python: {install_hint('plots')}") from None
-    return altair, vl_convert
+        raise EngineError(NOT_INSTALLED.format(install_hint("plots"))) from None
+    return vl_convert
 
 
 def render(description: dict[str, Any]) -> str:
     """Render a Vega-Lite description to SVG, without network access."""
-    _, vl_convert = tools()
-    return str(vl_convert.vegalite_to_svg(description, vl_version=_vega_lite_version(), allowed_base_urls=[]))
+    version = _vega_lite_version(description)
+    return str(renderer().vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
+
+
+def embed(svg: str, labels: str, head: str) -> Markup:
+    """Return a rendered SVG as a part of a page, with its text alternative and with the page's background colour.
+
+    Parameters
+    ----------
+    svg
+        The SVG.
+    labels
+        The ids of the elements that name and describe the chart, separated by blanks.
+    head
+        What the SVG starts with: its title or description, escaped.
+    """
+    opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", svg)
+    assert opening is not None
+    return Markup(
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{labels}"{opening[1] or ""}>'
+        f"{head}{svg[opening.end() :].replace(PAPER, 'var(--paper)')}"
+    )
 
 
 def render_page(description: dict[str, Any]) -> str:
     """Return an interactive page with the chart, which includes its scripts and opens offline."""
-    _, vl_convert = tools()
     # vl_convert copies the description into a script element without escaping: a `<` in a label could end the element.
     safe = json.dumps(description).replace("<", LESS_THAN)
-    page = str(vl_convert.vegalite_to_html(safe, vl_version=_vega_lite_version(), bundle=True))
+    page = str(renderer().vegalite_to_html(safe, vl_version=_vega_lite_version(description), bundle=True))
     return page.replace(LESS_THAN, "\\u003c")
 
 
 def to_png(svg: str) -> bytes:
     """Return an SVG as a PNG file."""
-    _, vl_convert = tools()
-    return bytes(vl_convert.svg_to_png(svg, scale=PIXELS))
+    return bytes(renderer().svg_to_png(svg, scale=PIXELS))
 
 
-def _vega_lite_version() -> str:
-    """Return the version of Vega-Lite for which Altair describes charts."""
-    alt, _ = tools()
-    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+def _vega_lite_version(description: Mapping[str, Any]) -> str:
+    """Return the version of Vega-Lite that a description is written in, such as 6.4."""
+    found = re.search(r"/v([0-9]+\.[0-9]+)", description["$schema"])
+    assert found is not None
+    return found[1]
 
 
 @dataclass(frozen=True)
@@ -190,14 +218,12 @@ class LineChart:
             return None
         marks = [mark for mark in self.marks if self._visible((mark.x, mark.y))]
         drawn = render(spec(self.x, self.y, lines, marks, self.same_colour))
-        opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", drawn)
-        assert opening is not None
         title, summary = f"{self.anchor}-title", f"{self.anchor}-summary"
-        return Markup(
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{title} {summary}"{opening[1] or ""}>'
+        return embed(
+            drawn,
+            f"{title} {summary}",
             f'<title id="{title}">{escape(self.title)}</title>'
-            f'<desc id="{summary}">{escape(self._summary(lines))}</desc>'
-            f"{drawn[opening.end() :].replace(PAPER, 'var(--paper)')}"
+            f'<desc id="{summary}">{escape(summarize(self.x, self.y, lines))}</desc>',
         )
 
     def _visible(self, point: tuple[float, float]) -> bool:
@@ -205,16 +231,18 @@ class LineChart:
             math.isfinite(at) and (at > 0 or not axis.log) for at, axis in zip(point, (self.x, self.y), strict=True)
         )
 
-    def _summary(self, lines: Mapping[str, Points]) -> str:
-        kind = "logarithmic axes" if self.y.log else "a logarithmic horizontal axis"
-        text = [f"Line chart with {kind}: {self.y.title} against {self.x.title}."]
-        for name, points in lines.items():
-            (x0, y0), (x1, y1) = points[0], points[-1]
-            if all(math.isclose(y, y0) for _, y in points):
-                text.append(f"{name}: {figure(y0)} throughout.")
-            else:
-                text.append(f"{name}: from {figure(y0)} at {figure(x0)} to {figure(y1)} at {figure(x1)}.")
-        return " ".join(text)
+
+def summarize(x: Axis, y: Axis, lines: Mapping[str, Points]) -> str:
+    """Return the text alternative of a chart: its axes, and where each line starts and ends."""
+    kind = "logarithmic axes" if y.log else "a logarithmic horizontal axis"
+    text = [f"Line chart with {kind}: {y.title} against {x.title}."]
+    for name, points in lines.items():
+        (x0, y0), (x1, y1) = points[0], points[-1]
+        if all(math.isclose(at, y0) for _, at in points):
+            text.append(f"{name}: {figure(y0)} throughout.")
+        else:
+            text.append(f"{name}: from {figure(y0)} at {figure(x0)} to {figure(y1)} at {figure(x1)}.")
+    return " ".join(text)
 
 
 def spec(

@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slowscale.accounting import Loss, RecordPolicy
-from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, Attacker, attacker
-from slowscale.accounting.semantics import DELTA, best_epsilon
+from slowscale.accounting import Explanation, Loss, RecordPolicy, explain
+from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
-from slowscale.core.errors import ParameterError
-from slowscale.core.parameters import lazy
 from slowscale.core.typing import ArrayLike, Scalar
-from slowscale.mechanisms import Gaussian, Mechanism
+from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
-from slowscale.policy.transforming import TransformingPolicy
 from slowscale.release.facts import Facts
 
 if TYPE_CHECKING:
@@ -46,7 +42,7 @@ class ColumnPolicy:
     pure
         The PRDP loss, or None if there is no such guarantee.
     mechanism
-        The mechanism, or None if it uses a function of which only the name is known.
+        The mechanism, or None if it uses a user function that was not supplied.
     unit
         The grid of the results.
     single
@@ -84,7 +80,8 @@ class ColumnPolicy:
     def loss(self, value: float) -> Loss:
         """Return the loss of a record of this size."""
         with np.errstate(all="ignore"):
-            return Loss(float(self.policy(value)), None if self.pure is None else float(self.pure(value)))
+            rho, pure = float(self.policy(value)), None if self.pure is None else float(self.pure(value))
+        return Loss.of(rho, pure, self.policy, self.mechanism, 1.0 if self.single else value)
 
     def at(self, size: RecordSize) -> Loss | None:
         """Return the loss of an example record, or None if it has no value in this column."""
@@ -96,18 +93,6 @@ class ColumnPolicy:
         with np.errstate(all="ignore"):
             loss, closed = float(self.policy(value)), math.nan if self.closed is None else float(self.closed(value))
         return closed / loss if 0 < loss < closed < math.inf else 1.0
-
-    def faced(self, value: float) -> tuple[Mechanism, float] | None:
-        """Return a mechanism and an influence that an attacker on a record of this size faces, or None if not known.
-
-        Every transformation is to an attacker what Gaussian noise with the same PRzCDP loss is. So its function need
-        not be known.
-        """
-        if self.mechanism is not None:
-            return self.mechanism, 1.0 if self.single else value
-        if isinstance(self.policy, TransformingPolicy):
-            return Gaussian(sigma=1.0), math.sqrt(2 * self.loss(value).rho)
-        return None
 
 
 def record_policy(policies: Mapping[str, Policy], single: str | None, filtered: bool) -> RecordPolicy:
@@ -147,7 +132,7 @@ def column_policies(
 def released_columns(policy: RecordPolicy, facts: Facts, table: str | None = None) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a table, or of all drawn tables, that the facts of a release describe."""
     columns = facts.columns if table is None else facts.tables[table].columns
-    mechanisms = {name: mechanism_of(column.mechanism) for name, column in columns.items()}
+    mechanisms = {name: read_mechanism(column.mechanism) for name, column in columns.items()}
     units = {name: column.unit for name, column in columns.items()}
     on_grid = {name: column.on_grid for name, column in columns.items()}
     return column_policies(policy, mechanisms, units, on_grid, facts.accounting)
@@ -180,14 +165,6 @@ def drawn_columns(release: "Release") -> tuple[ColumnPolicy, ...]:
     return tuple(column for columns in table_columns(release).values() for column in columns)
 
 
-def mechanism_of(description: Any) -> Mechanism | None:
-    """Return the mechanism that facts describe, or None if it uses a function of which only the name is known."""
-    try:
-        return Mechanism.from_dict(description)
-    except ParameterError:
-        return None
-
-
 def shown_sizes(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[RecordSize, ...]:
     """Return the given sizes or, if there are none, sizes that follow from the policies and units of the columns."""
     if sizes:
@@ -207,68 +184,10 @@ def on_one_axis(columns: Sequence[ColumnPolicy]) -> tuple[ColumnPolicy, ...]:
     return tuple(column for column in columns if not column.counts_records) or tuple(columns)
 
 
-def losses(columns: Sequence[ColumnPolicy], size: RecordSize) -> list[Loss] | None:
-    """Return the loss of an example record through each column, or None if it lacks a value for one of them."""
+def explain_columns(columns: Sequence[ColumnPolicy], size: RecordSize) -> Explanation | None:
+    """Return what an example record loses through all columns and what that means, or None if a value is missing."""
     found = [loss for column in columns if (loss := column.at(size)) is not None]
-    return found if len(found) == len(columns) else None
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What a record of some size loses through one or several columns, and what an attacker makes of it.
-
-    Attributes
-    ----------
-    losses
-        The loss through each column.
-    attacker
-        The best possible attacker, or None if a mechanism uses a function of which only the name is known.
-    """
-
-    losses: tuple[Loss, ...]
-    attacker: Attacker | None
-
-    @property
-    def loss(self) -> float:
-        """The total loss, as PRzCDP (ρ)."""
-        return sum(loss.rho for loss in self.losses)
-
-    @lazy
-    def epsilon(self) -> float:
-        """The smallest ε of (ε, δ)-differential privacy with δ = 10⁻⁶; a bound by the losses without an attacker."""
-        return best_epsilon(self.losses, DELTA).value if self.attacker is None else self.attacker.epsilon(DELTA)
-
-    @lazy
-    def detected(self) -> float | None:
-        """How often the record is detected at most, with one false alarm in twenty; None if it is not known."""
-        return None if self.attacker is None else self.attacker.power(EXAMPLE_ALARMS)
-
-    @lazy
-    def guessed(self) -> float | None:
-        """How often the best guess is right at most, starting from 50 %; None if it is not known."""
-        return None if self.attacker is None else EVEN + EVEN * self.attacker.delta(0.0)
-
-    @property
-    def most(self) -> float:
-        """The largest possible privacy loss, which decides the worst case. It may be infinite."""
-        if self.attacker is not None:
-            return self.attacker.loss
-        return math.fsum(math.inf if loss.pure is None else loss.pure for loss in self.losses)
-
-
-def meaning(columns: Sequence[ColumnPolicy], size: RecordSize) -> Meaning | None:
-    """Return what an example record loses and what that means, or None if it lacks a value for one of the columns.
-
-    The command and the reports explain losses by this function, so that they agree.
-    """
-    found = losses(columns, size)
-    if found is None:
-        return None
-    faced = [column.faced(size.value(column.name) or 0.0) for column in columns]
-    known = [one for one in faced if one is not None]
-    if len(known) < len(columns) or not all(math.isfinite(influence) for _, influence in known):
-        return Meaning(tuple(found), None)
-    return Meaning(tuple(found), attacker([one for one, _ in known], [influence for _, influence in known]))
+    return explain(found) if len(found) == len(columns) else None
 
 
 def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[float, float]:

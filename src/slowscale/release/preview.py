@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from slowscale.accounting import RecordPolicy, Spent
+from slowscale.accounting.explanation import at_most
 from slowscale.accounting.sizes import RecordSize, SizesLike, assumed_count, read_sizes, sizes_in
-from slowscale.accounting.spent import total_losses
 from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import CapError, ScaleWarning, SlowscaleError
+from slowscale.core.markup import aligned
 from slowscale.core.numbers import figure, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.charged import notion_in_words
@@ -170,8 +171,7 @@ class Preview:
         policies = {"": self.policy, **{table.name: table.policy for table in self.tables}}
         found: dict[str, dict[str, float]] = {}
         for name, policy in policies.items():
-            losses = {size.name: total_losses(policy, size) for size in shown}
-            found[name] = {size: math.fsum(one.rho for one in loss) for size, loss in losses.items() if loss}
+            found[name] = {size.name: loss for size in shown if (loss := size.loss(policy)) is not None}
         return found
 
     @property
@@ -221,7 +221,7 @@ class Preview:
             names = " or ".join(table.name for table in derived)
             lines.append(
                 f"Drawing {names} with the noise of {source}, instead of deriving it, raises the loss of a "
-                f"{self._noun} of size {last} from {figure(total)} to {figure(total + loss)}"
+                f"{self._noun} of size {last} from {at_most(total)} to {at_most(total + loss)}"
                 f"{', for each table that is drawn' if len(derived) > 1 else ''}."
             )
         for table in self.tables:
@@ -233,8 +233,8 @@ class Preview:
             number = f"{few:,}" if few == most else f"{few:,} to {most:,} (median {median:,})"
             lines.append(
                 f"Deriving {table.name} from {table.instead}, instead of drawing it, lowers the loss of a "
-                f"{self._noun} of size {last} from {figure(total)} to {figure(total - loss)}. Each number is then the "
-                f"sum of {number} cells."
+                f"{self._noun} of size {last} from {at_most(total)} to {at_most(total - loss)}. Each number is then "
+                f"the sum of {number} cells."
             )
         return lines
 
@@ -303,16 +303,9 @@ def split_std(mechanism: Mechanism, tables: int, values: Sequence[float]) -> flo
 
 def _aligned(heads: Sequence[str], rows: Sequence[tuple[str, Mapping[str, float]]]) -> list[str]:
     """Return a table of losses as lines of text, with aligned columns."""
-    cells = [[name, *(figure(losses[head]) if head in losses else "" for head in heads[1:])] for name, losses in rows]
-    widths = [max(len(line[i]) for line in [list(heads), *cells]) for i in range(len(heads))]
-    return [
-        "  "
-        + "  ".join(
-            text.rjust(width) if i else text.ljust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [list(heads), *cells]
-    ]
+    return aligned(
+        [heads, *([name, *(at_most(one[head]) if head in one else "" for head in heads[1:])] for name, one in rows)]
+    )
 
 
 def preview_of(bound: BoundRequest, refusal: CapError | None, spent: Spent) -> Preview:

@@ -13,7 +13,7 @@ from slowscale.accounting import Ledger, RecordPolicy
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.data.keys import Keys
 from slowscale.mechanisms.charged import charged_policy, check_accounting
-from slowscale.policy import Policy
+from slowscale.policy import Policy, TightPolicy
 from slowscale.policy.tree import Tabulated, contains
 from slowscale.release.bound import BoundQuantiles, BoundRequest, BoundSums
 from slowscale.release.facts import ColumnFacts, Facts, QuantilesFacts
@@ -218,6 +218,8 @@ def _same_policy(there: RecordPolicy, query: BoundSums) -> bool:
 
 def _nearly_equal(there: Policy, here: Policy, whole: Policy) -> bool:
     """Return whether two policies that are read from curves differ by no more than the precision of curves."""
+    if isinstance(here, TightPolicy):
+        return here.is_near(there)
     if type(there) is not type(here) or there.upper != here.upper or not contains(whole.formula(), Tabulated):
         return False
     with np.errstate(all="ignore"):

@@ -41,7 +41,8 @@ class SecretBits:
     def __init__(self) -> None:
         self._local = threading.local()
         self._generation = 0
-        os.register_at_fork(after_in_child=self._discard_keys)
+        if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+            os.register_at_fork(after_in_child=self._discard_keys)
 
     def _discard_keys(self) -> None:
         self._generation += 1

@@ -235,7 +235,8 @@ def _new_lock_after_fork() -> None:
     _ARB_LOCK = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_new_lock_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_new_lock_after_fork)
 
 
 def _decide_with_enough_bits(decide: Callable[[int], T | None]) -> T:

@@ -111,9 +111,9 @@ class Workbench:
             self.inspection = "", {}
         return self.inspection[1]
 
-    def part(self, template: str, **context: Any) -> HTMLResponse:
+    def part(self, template: str, **context: Any) -> str:
         """Return a part of a page, which replaces another part of it."""
-        return HTMLResponse(self.templates.get_template(template).render(**context))
+        return self.templates.get_template(template).render(**context)
 
 
 def make_app(workbench: Workbench, door: Door) -> Guard:
@@ -152,9 +152,7 @@ async def _download_plan(request: Request) -> Response:
 
 async def _show_error(request: Request, error: Exception) -> Response:
     """Show an error of the library that a page did not place beside a field."""
-    from slowscale.plan.wording import in_plan_words
-
-    return workbench_of(request).problem_page(request, in_plan_words(str(error)), 400)
+    return workbench_of(request).problem_page(request, str(error), 400)
 
 
 async def _show_os_error(request: Request, error: Exception) -> Response:

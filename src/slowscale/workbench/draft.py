@@ -7,6 +7,7 @@ Comments and the order of a file that was written by hand are kept.
 import copy
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,11 +24,14 @@ from tomlkit.exceptions import TOMLKitError
 from slowscale.core.errors import ParameterError, PlanError
 from slowscale.core.files import write_files
 from slowscale.plan import Plan, read_plan
-from slowscale.plan.inputs import DATABASE_FILE
-from slowscale.plan.mistakes import list_mistakes
-from slowscale.plan.wording import in_plan_words
+from slowscale.plan.checking import check_has_tables
+from slowscale.plan.reading import list_mistakes
+from slowscale.plan.schema import DATABASE_FILE
+from slowscale.plan.starting import toml_key
 
 Place = Sequence[str | int]
+CELLS = "cells"  # the name of the table of cells, if the plan has none
+UNCHOSEN = "COLUMN"  # the column that a new plan has in place of one that is chosen
 
 
 class ChangedElsewhereError(PlanError):
@@ -87,74 +91,87 @@ class Draft:
         return found if kind is None or isinstance(found, kind) else default
 
     def put(self, place: Place, value: Any) -> "Draft":
-        """Return the draft with a value at a place. None removes it. Missing tables are added."""
+        """Return the draft with a value at a place. None removes it, and a table that is then empty.
+
+        Missing tables are added. What is written in a way that cannot be changed in its place is written on one line.
+        """
+        if value is None:
+            return self._without(place)
+        wanted = _with_value(self.values, place, _plain(value))
+        for as_written in (value, _as_inline(value)):
+            try:
+                found = self._with(place, as_written)
+                if found.values == wanted:
+                    return found
+            except (PlanError, TOMLKitError, ValueError):  # it is not TOML any more
+                pass
+        raise self._cannot_change(place)
+
+    def _with(self, place: Place, value: Any) -> "Draft":
         document = self._document
         table: Any = document
-        for step, following in pairwise(place):
+        for depth, (step, following) in enumerate(pairwise(place), 2):
             if isinstance(step, str) and step not in table:
-                if value is None:
-                    return self
-                _set(table, step, tomlkit.aot() if isinstance(following, int) else tomlkit.table())
+                # A table that will hold tables only, such as [tables], has no header.
+                only_tables = depth < len(place) or isinstance(value, dict)
+                new = tomlkit.aot() if isinstance(following, int) else tomlkit.table(is_super_table=only_tables)
+                _set(table, step, new)
             elif isinstance(step, int) and step == len(table):
                 _append(table, {})
             table = table[step]
-        last = place[-1]
-        if value is None:
-            if not ((isinstance(last, str) and last in table) or (isinstance(last, int) and last < len(table))):
-                return self
-            _remove(table, last)
-        elif isinstance(last, int) and last == len(table):
+        if isinstance(place[-1], int) and place[-1] == len(table):
             _append(table, value)
         else:
-            _set(table, last, value)
-        found = Draft(self.path, tomlkit.dumps(document))
-        self._check_change(place, value, found)
-        return found
+            _set(table, place[-1], value)
+        return Draft(self.path, tomlkit.dumps(document))
 
-    def _check_change(self, place: Place, value: Any, found: "Draft") -> None:
-        """Raise unless the new text has the value at the place, and is otherwise the same."""
-        wanted, value = copy.deepcopy(self.values), _plain(value)
+    def _without(self, place: Place) -> "Draft":
+        parent = self.get(*place[:-1])
+        if not isinstance(parent, dict | list) or self.get(*place) is None:
+            return self
+        if len(parent) == 1 and len(place) > 1:
+            return self._without(place[:-1])
+        wanted = copy.deepcopy(self.values)
         table: Any = wanted
-        for step, following in pairwise(place):
-            if isinstance(step, int) and step == len(table):
-                table.append({})
-            elif isinstance(step, str):
-                table.setdefault(step, [] if isinstance(following, int) else {})
+        for step in place[:-1]:
             table = table[step]
-        last = place[-1]
-        if value is None:
-            del table[last]
-        elif isinstance(last, int) and last == len(table):
-            table.append(value)
-        else:
-            table[last] = value
-        try:
-            same = found.values == wanted
-        except PlanError:
-            same = False
-        if not same:
-            raise PlanError(
-                f"{self.path.name} is written in a way in which the workbench cannot change "
-                f"{'.'.join(map(str, place))}: edit the file, and load the page again"
-            )
-
-    def moved(self, source: Place, target: Place) -> "Draft":
-        """Return the draft with the table at a place moved, with its comments, to a place where nothing is yet."""
-        table: Any = self._document
-        for step in source:
+        del table[place[-1]]
+        found = Draft(self.path, _without_blocks(self.text, place))
+        if found._has(wanted):
+            return found
+        document = self._document
+        table = document
+        for step in place[:-1]:
             table = table[step]
-        value = self.get(*source)
-        _cut_end(table)  # what introduces the following table stays behind
-        _forget_names(table)
-        before = self.put(source, None)
-        document = before._document
-        parent: Any = document
-        for step in target[:-1]:
-            parent = parent[step]
-        parent[target[-1]] = table
+        _remove(table, place[-1])
         found = Draft(self.path, tomlkit.dumps(document))
-        before._check_change(target, value, found)
+        if not found._has(wanted):
+            raise self._cannot_change(place)
         return found
+
+    def _has(self, wanted: dict[str, Any]) -> bool:
+        """Whether the values are the wanted ones."""
+        try:
+            return self.values == wanted
+        except PlanError:
+            return False
+
+    def _cannot_change(self, place: Place) -> PlanError:
+        return PlanError(
+            f"{self.path.name} is written in a way in which the workbench cannot change "
+            f"{'.'.join(map(str, place))}: edit the file, and load the page again"
+        )
+
+    def renamed(self, place: Place, name: str) -> "Draft":
+        """Return the draft with another name for the table at a place; its comments stay."""
+        wanted = copy.deepcopy(self.values)
+        table: Any = wanted
+        for step in place[:-1]:
+            table = table[step]
+        table[name] = table.pop(place[-1])
+        header = re.compile(_header(place), re.MULTILINE)
+        found = Draft(self.path, header.sub(lambda match: match["before"] + toml_key(name), self.text))
+        return found if found._has(wanted) else self.put((*place[:-1], name), self.get(*place)).put(place, None)
 
     def comments(self, *place: str) -> dict[str, str]:
         """Return the comments behind the fields of a table, by field."""
@@ -195,11 +212,11 @@ class Draft:
     def mistakes(self) -> list[tuple[tuple[str | int, ...], str]]:
         """What is missing or wrong in the plan: fields, with the words of `slowscale check`."""
         try:
-            Plan.model_validate(self.values)
+            check_has_tables(Plan.model_validate(self.values))
         except ValidationError as error:
-            return [(field, in_plan_words(words)) for field, words in list_mistakes(error)]
+            return list_mistakes(error)
         except PlanError as error:
-            return [((), in_plan_words(str(error)))]
+            return [((), str(error))]
         return []
 
     @property
@@ -217,6 +234,35 @@ class Draft:
         return read_plan(self.path)
 
 
+# The tables of a plan, as the pages see them
+
+
+def drawn_tables(draft: Draft) -> dict[str, dict[str, Any]]:
+    """Return the drawn tables of sums of a plan, which may be unfinished."""
+    return {
+        name: part
+        for name, part in draft.get("tables", default={}).items()
+        if isinstance(part, dict) and not part.keys() & {"rollup", "quantiles"}
+    }
+
+
+def cells_of(draft: Draft) -> str:
+    """Return the name of the table whose cells the pages are about: the first drawn one, or else a name for it."""
+    taken = draft.get("tables", default={})
+    free = next(name for name in (CELLS, *(f"{CELLS}{i}" for i in range(2, len(taken) + 3))) if name not in taken)
+    return next(iter(drawn_tables(draft)), free)
+
+
+def chosen_sums(table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the sums of a table by column, without the one in a new plan whose column is not chosen yet."""
+    sums = table.get("sums")
+    return {
+        name: one
+        for name, one in (sums.items() if isinstance(sums, dict) else ())
+        if isinstance(one, dict) and (name, one.get("mechanism")) != (UNCHOSEN, "")
+    }
+
+
 def _database_file(address: str) -> str:
     """Return the file in an address such as `duckdb://farms.duckdb#farms`."""
     from slowscale.data.sources import Address
@@ -226,6 +272,51 @@ def _database_file(address: str) -> str:
     if Address.of(place).place != file:  # another file would be opened than the one that is checked
         raise ParameterError(f"the path of a database file must not contain @ or ?, got {address!r:.80}; rename it")
     return file
+
+
+def _with_value(values: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
+    """Return the values of a plan with another one at a place."""
+    found = copy.deepcopy(values)
+    table: Any = found
+    for step, following in pairwise(place):
+        if isinstance(step, int) and step == len(table):
+            table.append({})
+        elif isinstance(step, str):
+            table.setdefault(step, [] if isinstance(following, int) else {})
+        table = table[step]
+    if isinstance(place[-1], int) and place[-1] == len(table):
+        table.append(value)
+    else:
+        table[place[-1]] = value
+    return found
+
+
+def _header(place: Place) -> str:
+    """Return a pattern for the header of the table at a place, and of those in it, up to the name of the table."""
+    names = [
+        f"(?:{re.escape(name)}|{re.escape(toml_key(name))}|\"{re.escape(name)}\"|'{re.escape(name)}')"
+        for name in map(str, place)
+    ]
+    parents = "".join(rf"{name}\s*\.\s*" for name in names[:-1])
+    return rf"^(?P<before>[ \t]*\[\s*{parents}){names[-1]}(?=\s*[.\]])"
+
+
+def _without_blocks(text: str, place: Place) -> str:
+    """Return a text without the table at a place and those in it. Comments that introduce what follows stay."""
+    header, any_header = re.compile(_header(place)), re.compile(r"[ \t]*\[[^\[\]]+\]|[ \t]*\[\[[^\[\]]+\]\]")
+    blocks: list[list[str]] = [[]]
+    for line in text.splitlines(keepends=True):
+        if any_header.match(line):
+            blocks.append([])
+        blocks[-1].append(line)
+    kept = []
+    for block in blocks:
+        if block and header.match(block[0]):
+            last = max(i for i, line in enumerate(block) if line.strip() and not line.lstrip().startswith("#"))
+            start = next((i for i in range(last, len(block)) if not block[i].strip()), len(block))
+            block = block[start + 1 :]
+        kept += block
+    return "".join(kept)
 
 
 def _plain(value: Any) -> Any:
@@ -238,6 +329,10 @@ def _plain(value: Any) -> Any:
 def _set(table: Any, name: Any, value: Any) -> None:
     """Set a value. What stands in the table already stays in its place, with its comments."""
     present = table[name] if isinstance(name, int) or name in table else None
+    on_one_line = isinstance(value, tomlkit.items.InlineTable)
+    if on_one_line and present is not None and not isinstance(present, tomlkit.items.InlineTable):
+        _remove(table, name)
+        present = None
     if isinstance(value, dict) and isinstance(present, Mapping):
         for field in [field for field in present if field not in value]:
             _remove(present, field)
@@ -248,7 +343,7 @@ def _set(table: Any, name: Any, value: Any) -> None:
     inline = (tomlkit.items.InlineTable, tomlkit.items.Array)
     if isinstance(table, inline) or isinstance(present, inline):
         value = _as_inline(value)
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and not on_one_line:
         value = _as_table(value)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         value = _as_tables(value)
@@ -256,8 +351,24 @@ def _set(table: Any, name: Any, value: Any) -> None:
     if present is None and keys and not isinstance(value, tomlkit.items.Table | tomlkit.items.AoT):
         # Behind the last field, and not behind the comments that introduce what follows the table.
         table.value._insert_after(keys[-1], name, tomlkit.item(value))
+    elif present is None and isinstance(table, tomlkit.items.Table) and isinstance(value, tomlkit.items.Table):
+        following = _cut_end(table)
+        if following and table.value.body:
+            _last_table(table).add(tomlkit.nl())
+        table[name] = value
+        if following:
+            _last_table(table).value.body.append((None, tomlkit.ws(following.lstrip("\n"))))
     else:
         table[name] = value
+
+
+def _last_table(table: Any) -> Any:
+    """Return the table that the text of a table ends with: itself, or the last one in it."""
+    body = table.value.body
+    while body and isinstance(body[-1][1], tomlkit.items.Table | tomlkit.items.AoT):
+        table = body[-1][1] if isinstance(body[-1][1], tomlkit.items.Table) else body[-1][1][-1]
+        body = table.value.body
+    return table
 
 
 def _plain_keys(table: Any) -> list[Any]:
@@ -316,17 +427,6 @@ def _cut_end(item: Any) -> str:
     found = "".join(one.as_string() for _, one in body[start:])
     del body[start:]
     return found
-
-
-def _forget_names(item: Any) -> None:
-    """Forget the headers of a table and those in it, which are then written as its place asks for."""
-    if isinstance(item, tomlkit.items.AoT):
-        for table in item:
-            _forget_names(table)
-    elif isinstance(item, tomlkit.items.Table):
-        item.display_name = None
-        for _, one in item.value.body:
-            _forget_names(one)
 
 
 def _as_table(values: dict[str, Any]) -> Any:

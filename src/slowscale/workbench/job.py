@@ -11,7 +11,6 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
     """Carry out the plan as it was confirmed, and leave the result in the state file of the job."""
     from slowscale.core.errors import ConfidentialWarning, SlowscaleError
     from slowscale.plan import run_plan
-    from slowscale.plan.wording import in_plan_words
     from slowscale.workbench.jobs import CANCELLED, DONE, REFUSED, RUNNING, Jobs, outcome, write_state
 
     job = Jobs(plan_path.parent, plan_path).get(name)
@@ -22,7 +21,7 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
 
     def keep(message: Warning | str, category: type[Warning]) -> None:
         kind = "confidential" if issubclass(category, ConfidentialWarning) else "warnings"
-        seen[kind].append(in_plan_words(str(message)))
+        seen[kind].append(str(message))
 
     warnings.showwarning = lambda message, category, *_: keep(message, category)
     try:
@@ -32,7 +31,7 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
         if isinstance(error, KeyboardInterrupt):
             words = "The release was cancelled. No file is half written."
         elif isinstance(error, SlowscaleError):
-            words = in_plan_words(str(error))
+            words = str(error)
         elif isinstance(error, OSError | MemoryError):
             words = str(error) or "the machine has not enough memory"
         else:

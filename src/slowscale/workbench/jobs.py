@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from slowscale.core.errors import ParameterError, SlowscaleError
 from slowscale.plan import Plan
+from slowscale.plan.outputs import outputs_of
 from slowscale.plan.reading import plan_from_text
 from slowscale.workbench.draft import Draft
 
@@ -259,7 +260,8 @@ def outcome(job: Job, plan_path: Path) -> dict[str, Any]:
         now = charges(plan)
     except (SlowscaleError, OSError, UnicodeError):
         return {"files": []}
-    files = [path for path in plan.written_files if _written_since(path, job)]
+    outputs = [] if plan.output is None else [str(path) for _, path in outputs_of(plan)]
+    files = [path for path in outputs if _written_since(path, job)]
     found: dict[str, Any] = {"files": [os.path.relpath(path, plan_path.parent) for path in files]}
     before = job.state.get("charges")
     if now is None:

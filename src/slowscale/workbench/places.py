@@ -1,10 +1,7 @@
 """The files that a plan names, checked before any of them is opened: a plan may be written by hand, or by others."""
 
-import os
-from collections.abc import Iterator
-
 from slowscale.plan import Plan
-from slowscale.plan.outputs import inputs_of
+from slowscale.plan.outputs import inputs_of, outputs_of
 from slowscale.workbench.draft import Folder
 
 
@@ -27,19 +24,10 @@ def check_places(folder: Folder, plan: Plan) -> Plan:
         folder.inside_source(source)
     for _, path in inputs_of(plan):
         folder.inside_source(path)
-    for path in _written(plan):
-        folder.target(path)
-    return plan
-
-
-def _written(plan: Plan) -> Iterator[str]:
-    """Yield the files that a release writes, with those beside them, and the ledger."""
     if plan.ledger is not None:
-        yield plan.ledger.path
-    if plan.output.folder is not None:
-        yield plan.output.folder
-    for path in plan.written_files:
-        yield path
-        if os.path.splitext(path)[1].lower() == ".csv":  # the facts
-            yield f"{path}.json"
-    yield from plan.signatures
+        folder.target(plan.ledger.path)
+    if plan.output is not None:
+        folder.target(plan.output.folder)
+        for _, file in outputs_of(plan):
+            folder.target(str(file))
+    return plan

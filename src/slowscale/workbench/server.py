@@ -11,6 +11,7 @@ import uvicorn
 
 from slowscale.core.errors import ParameterError
 from slowscale.workbench.app import Workbench, listening_socket, make_app
+from slowscale.workbench.charts import warm_up
 from slowscale.workbench.draft import Folder
 from slowscale.workbench.security import Door, moving_page
 
@@ -51,6 +52,7 @@ def run(plan: Path, allowed: tuple[Path, ...], port: int, browser: bool, tell: C
             timeout_graceful_shutdown=2,
         )
     )
+    threading.Thread(target=warm_up, daemon=True).start()
     tell(f"The workbench for {plan} is at\n\n  {door.address}\n")
     tell("The address works once, on this machine only. Stop the workbench with Ctrl-C; the plan and the ledger stay.")
     with redirect_file(door.address) if browser else nullcontext() as file:

@@ -13,7 +13,7 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale.accounting import Account, Charge, DeferredLedger, Loss, Spent
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
-from slowscale.accounting.semantics import certainty, explain
+from slowscale.accounting.explanation import explain
 
 TEN = ss.Gaussian(sigma=10)
 CHARGE = Charge(ss.RecordPolicy((("x", TEN.policy),)))
@@ -180,11 +180,10 @@ def test_texts_and_facts_are_not_shown():
         lambda: CHARGE.policy + CHARGE.policy,
         lambda: (CHARGE.policy | CHARGE.policy).parallel[0],
         lambda: explain([Loss(1.0)]).losses[0],
-        lambda: certainty([Loss(1.0)]),
         lambda: explain([Loss(1.0)]),
         lambda: Spent(()),
     ],
-    ids=["Charge", "RecordPolicy", "Parallel", "Loss", "Bound", "Explanation", "Spent"],
+    ids=["Charge", "RecordPolicy", "Parallel", "Loss", "Explanation", "Spent"],
 )
 def test_values_cannot_be_changed(request, make):
     """They are shared: between accounts and their copies, and with whoever asked for them."""

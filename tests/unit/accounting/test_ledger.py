@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import re
 import sqlite3
 import stat
 import subprocess
@@ -23,10 +24,11 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale import policy as policies
-from slowscale.accounting import Account, Charge, Loss, Spent, account, certainty, posterior, storage
+from slowscale.accounting import Account, Charge, Loss, Spent, account, explain, storage
 from slowscale.accounting.chain import link_hash
+from slowscale.accounting.charge import Piece
 from slowscale.accounting.sizes import read_sizes
-from slowscale.core.numbers import figure, share
+from slowscale.core.numbers import figure
 from slowscale.policy import ConstantPolicy
 
 RECORDS = pd.DataFrame({"state": ["IA", "IA", "TX"], "firm": ["a", "b", "a"], "x": [10, 20, 300], "y": [1, 2, 3]})
@@ -125,7 +127,7 @@ def test_check_raises_what_charge_would_raise(path):
 
 def test_what_is_spent_is_a_value():
     """Equality, hash, repr and copies include the number of releases, what is protected and the pure guarantee."""
-    names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent}
+    names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent, "Piece": Piece}
     pure = ss.GeneralizedGaussian(sigma=1, p=1)
     policy = ss.RecordPolicy((("x", pure.policy),))
     kept = []
@@ -684,10 +686,11 @@ def test_descriptions(path):
         assert words in text
     assert "Cap on any other column" in text
     assert str(session.spent) in text
-    for size in (1, 10_000):  # by the pure guarantee, which holds here
-        assert f"{share(posterior(0.5, session.spent.pure_policy({'x': size})))} at {size:,}" in text
-    assert "without exception, by the pure guarantee" in text
-    assert "all columns together" in text
+    for size in (1, 10_000):
+        found = session.spent.explain(read_sizes([size])[0])
+        assert not found.bound
+        assert re.search(rf"{size:,} +{' +'.join(map(re.escape, found.texts.values()))}\n", text)
+    assert "All columns together" in text
 
 
 @pytest.mark.parametrize("sizes", [(), read_sizes({"median": 10, "largest": 1000})])
@@ -696,10 +699,14 @@ def test_counts_cost_every_record_the_same(sizes):
     account.charge(Charge(ss.RecordPolicy(((None, ConstantPolicy(0.02)),))))
     first, *rest = account.spent.describe(sizes).split("\n")
     assert first == "1 release so far."
-    assert rest[:2] == ["Every record may have lost the same, in PRzCDP:", "  being counted: 0.02 for every record"]
-    assert rest[2].endswith("(except in 1 % of cases):")
-    sure = share(certainty([Loss(0.02)]).value)
-    assert rest[3:] in ([f"  {sure}"], [f"  {sure} for median"])
+    assert rest[:3] == [
+        "Every record may have lost the same.",
+        "  being counted: 0.02 for every record",
+        "All columns together:",
+    ]
+    texts = explain([Loss(0.02)]).texts.values()
+    assert rest[4].split() == f"every record {' '.join(texts)} (bound from the loss)".split()
+    assert len(rest) == 6
 
 
 def test_a_description_mentions_a_pure_total_only_if_there_is_one():
@@ -717,12 +724,11 @@ def test_descriptions_use_the_sizes_where_losses_grow():
     session.sum({"x": ss.Gaussian(sigma=1e9)}, count=ss.Gaussian(sigma=10))
     text = str(session.spent)
     assert f"x: {figure(0.005)} at 10⁸, {figure(0.5)} at 10⁹, 50 at 10¹⁰, 5,000 at 10¹¹" in text
-    assert "all columns together: 0.01 at 10⁸" in text
-    assert "except in 1 % of cases" in text
+    assert re.search(r"All columns together:\n.*\n  10⁸ +0\.01 +none ", text)
     assert "not from the records: the largest may be larger" in text
     stated = session.spent.describe(read_sizes({"median": 5e7, "largest": {"x": 4e10}}))
     assert "800 at 40,000,000,000 (largest)" in stated
-    assert "800 for largest" in stated
+    assert re.search(r"\n  largest +801 +none +100 % +100 % ", stated)
     assert "not from the records" not in stated
     partly = session.spent.describe(read_sizes({"largest": {"y": 4e10}}))
     assert "x: no size is stated" in partly

@@ -1,19 +1,15 @@
-"""The total counts some columns and releases as pure and the rest as PRzCDP, whichever gives the best bound."""
+"""The total consists of pieces with independent noise: columns with their mechanisms, or whole releases."""
 
 import json
-import math
 from dataclasses import FrozenInstanceError
-from itertools import product
 
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting import Account, Charge, Loss, certainty, odds_factor, posterior
+from slowscale.accounting import Account, Charge, Loss, explain
 from slowscale.accounting.sizes import read_sizes
-from slowscale.accounting.spent import total_losses
-from slowscale.core.numbers import share
 
 RECORDS = pd.DataFrame({"state": ["IA", "TX"], "x": [10, 20], "y": [1, 2]})
 NOISE = ss.Gaussian(sigma=50)
@@ -40,47 +36,39 @@ def spent(*charges):
     return account.spent
 
 
-def best(losses):
-    """Return the smallest certainty over all ways to count some losses as pure, by trying all of them."""
-    found = []
-    for taken in product((False, True), repeat=len(losses)):
-        if all(loss.pure is not None for loss, pure in zip(losses, taken, strict=True) if pure):
-            sure = sum(loss.pure for loss, pure in zip(losses, taken, strict=True) if pure)
-            rho = sum(loss.rho for loss, pure in zip(losses, taken, strict=True) if not pure)
-            found.append(posterior(0.5, sure + (odds_factor(rho, 0.01) if rho else 0)))
-    return min(found)
+def losses(*charges):
+    """Return what the record loses by each piece of the charges."""
+    (pieces,) = spent(*charges).pieces
+    return [piece.loss(RECORD, times) for piece, times in pieces]
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_column_that_is_not_pure_does_not_affect_the_others(tmp_path, durable):
+def test_the_total_is_that_of_all_noises_together(tmp_path, durable):
     path = tmp_path / "census.ledger" if durable else None
     session = ss.Session(RECORDS, path, bits=Recorded(1))
     session.sum({"x": NOISE, "y": PURE})
     session.sum({"x": OTHER, "y": PURE})
     session.sum({"x": NOISE})
-    found = total_losses(session.spent, SIZE)
-    x, y = (NOISE.policy(20), None), (PURE.policy(200), PURE.pure_policy(200))
-    each = [Loss(*x), Loss(*y), Loss(OTHER.policy(20), OTHER.pure_policy(20)), Loss(*y), Loss(*x)]
-    assert certainty(found).value == pytest.approx(best(each), rel=1e-12)
-    assert certainty(found).guarantee == "PRDP and PRzCDP"
-    whole = certainty([Loss(session.spent(RECORD))])
-    assert certainty(found).value < whole.value - 0.01
-    assert sum(loss.rho for loss in found) == pytest.approx(session.spent(RECORD))
+    found, exact = session.spent.explain(SIZE), ss.attacker([NOISE, PURE, OTHER, PURE, NOISE], [20, 200, 20, 200, 20])
+    assert found.detected == pytest.approx(exact.power(0.05), rel=1e-3)
+    assert (found.pure, found.bound) == (None, False)
+    assert {(loss.mechanism, loss.times) for loss in found.losses} == {(NOISE, 2), (PURE, 2), (OTHER, 1)}
+    assert found.loss == pytest.approx(session.spent(RECORD))
     words = session.spent.describe([SIZE])
-    assert share(certainty(found).value) in words
-    assert share(whole.value) not in words
+    assert found.texts["guessed"] in words
+    assert explain([Loss(session.spent(RECORD))]).texts["guessed"] not in words
     if durable:
         assert ss.Ledger(path).spent == session.spent
 
 
-def test_the_report_on_a_ledger_uses_the_same_bound(tmp_path):
+def test_the_report_on_a_ledger_states_the_same(tmp_path):
     session = ss.Session(RECORDS, tmp_path / "census.ledger", bits=Recorded(1))
     session.sum({"x": NOISE, "y": PURE})
     release = session.sum({"x": NOISE, "y": PURE})
     release.report(tmp_path / "a.html", session.spent, sizes=[{"name": "largest", **RECORD}])
     table = (tmp_path / "a.html").read_text().split("<caption>Table 4.")[1].partition("</table>")[0]
-    assert share(certainty(total_losses(session.spent, SIZE)).value) in table
-    assert share(certainty([Loss(session.spent(RECORD))]).value) not in table
+    for text in session.spent.explain(SIZE).texts.values():
+        assert text in table or text == "none"
 
 
 def test_the_facts_name_the_pure_columns():
@@ -98,59 +86,36 @@ def test_charges_without_pure_columns_are_converted_as_a_whole():
     """It is then not known whether the columns have independent noise."""
     old = Charge(policy(x=OTHER.policy, y=PURE.policy), policy(x=OTHER.pure_policy, y=PURE.pure_policy))
     plain = Charge(policy(x=NOISE.policy, y=PURE.policy))
-    found = total_losses(spent(plain, old, plain), SIZE)
     both = OTHER.pure_policy(20) + PURE.pure_policy(200)
-    assert found == [
+    assert losses(plain, old, plain) == [
+        Loss(pytest.approx(2 * plain.policy(RECORD)), times=2),
         Loss(pytest.approx(old.policy(RECORD)), pytest.approx(both)),
-        Loss(pytest.approx(2 * plain.policy(RECORD))),
     ]
-    assert spent(plain, plain).pieces == ()
-    assert total_losses(spent(plain, plain), SIZE) == [Loss(pytest.approx(2 * plain.policy(RECORD)))]
-    assert total_losses(spent(old), SIZE) == [Loss(old.policy(RECORD), both)]
+    assert spent(old).explain(SIZE) == explain([Loss(old.policy(RECORD), both)])
 
 
-def test_parallel_releases_are_converted_as_a_whole():
-    part = mixed(by="state", labels=("IA",), kind="text")
-    found = spent(part, mixed())
-    assert found.pieces == ()
-    assert total_losses(found, SIZE) == [Loss(pytest.approx(2 * mixed().policy(RECORD)))]
+def test_each_column_with_a_pure_guarantee_is_a_piece():
+    assert losses(mixed(), mixed()) == [
+        Loss(2 * NOISE.policy(20), times=2),
+        Loss(2 * PURE.policy(200), 2 * PURE.pure_policy(200), times=2),
+    ]
+
+
+def test_releases_about_parts_have_pieces_for_each_combination():
+    parts = [mixed(by="state", labels=(label,), kind="text") for label in ("IA", "TX")]
+    once, twice = mixed(), spent(*parts, parts[0], mixed())
+    assert sorted([piece[1] for piece in some] for some in twice.pieces) == [[2, 2], [3, 3]]
+    assert twice.explain(SIZE).loss == pytest.approx(3 * once.policy(RECORD)) == pytest.approx(twice(RECORD))
     nested = Charge(mixed().policy | mixed().policy)
-    assert spent(nested, mixed()).pieces == ()
-
-
-def test_too_many_pieces_are_converted_as_a_whole(monkeypatch):
-    monkeypatch.setattr("slowscale.accounting.composition.MOST_PIECES", 3)
-    noises = [ss.ExponentialPolylog(d=sigma) for sigma in (1, 2, 3, 4)]
-    charges = [Charge(policy(y=noise.policy), policy(y=noise.pure_policy)) for noise in noises]
-    assert len(spent(*charges[:3], mixed(pure_columns=None)).pieces) == 4
-    assert spent(*charges).pieces == ()
-    assert [piece.times for piece in spent(*charges[:1] * 5, mixed(pure_columns=None)).pieces] == [5, 1]
-
-
-def test_pieces_never_claim_more_than_the_best_choice_over_all_terms():
-    charges = [
-        mixed(),
-        mixed(policy=policy(x=OTHER.policy, y=PURE.policy), pure_columns=policy(x=OTHER.pure_policy)),
-        Charge(policy(x=OTHER.policy), policy(x=OTHER.pure_policy)),
-        mixed(),
-    ]
-    for x, y in product((0, 1, 30, 1e4), repeat=2):
-        size = read_sizes([{"name": "largest", "x": x, "y": y}], ["x", "y"])[0]
-        x_pure, y_pure = OTHER.pure_policy(x), PURE.pure_policy(y)
-        rho = {"noise": NOISE.policy(x), "other": OTHER.policy(x), "y": PURE.policy(y)}
-        each = [Loss(rho["noise"]), Loss(rho["y"], y_pure)] * 2
-        each += [Loss(rho["other"], x_pure), Loss(rho["y"]), Loss(rho["other"], x_pure)]
-        found = certainty(total_losses(spent(*charges), size)).value
-        assert found >= best(each) * (1 - 1e-12)
-        assert math.isclose(found, best(each), rel_tol=1e-9)
+    assert spent(nested).explain(SIZE) == explain([Loss(mixed().policy(RECORD))])
 
 
 def test_a_piece_cannot_be_changed():
-    first, rest = spent(mixed()).pieces
-    assert first.loss(RECORD) == Loss(PURE.policy(200), PURE.pure_policy(200))
-    assert rest.loss(RECORD) == Loss(NOISE.policy(20))
+    first, rest = mixed().pieces
+    assert first.loss(RECORD) == Loss(NOISE.policy(20))
+    assert rest.loss(RECORD) == Loss(PURE.policy(200), PURE.pure_policy(200))
     with pytest.raises(FrozenInstanceError):
-        first.times = 0
+        first.policy = rest.policy
 
 
 def test_charges_keep_their_pure_columns():
@@ -161,7 +126,7 @@ def test_charges_keep_their_pure_columns():
     renamed = spent(
         mixed(), mixed(policy=policy(X=NOISE.policy, Y=PURE.policy), pure_columns=policy(Y=PURE.pure_policy))
     )
-    assert [piece.times for piece in renamed.pieces] == [2, 1]
+    assert [times for _, times in renamed.pieces[0]] == [2, 2]
 
 
 def test_pure_columns_cover_what_they_name():

@@ -8,7 +8,7 @@ import pytest
 import slowscale as ss
 from slowscale.accounting.sizes import RecordSize, default_sizes, read_sizes
 from slowscale.policy import ConstantPolicy
-from slowscale.release.columns import column_policies, example_sums, losses, shown_sizes, size_span, sum_powers
+from slowscale.release.columns import column_policies, example_sums, explain_columns, shown_sizes, size_span, sum_powers
 
 FIRMS = {"median firm": {"emp": 12, "pay": 400_000}, "the Largest": {"emp": 150_000, "pay": 4e10}}
 
@@ -152,8 +152,11 @@ def test_a_size_without_a_value_has_no_loss():
     size = RecordSize("largest", (("emp", 40.0),))
     assert emp.at(size).rho == ss.Gaussian(sigma=20).policy(40)
     assert pay.at(size) is None
-    assert losses([emp, pay], size) is None
-    assert losses([emp], size) == [emp.at(size)]
+    assert explain_columns([emp, pay], size) is None
+    assert explain_columns([emp], size).losses == (emp.at(size),)
+    assert size.record(["emp", "pay"]) is None
+    assert size.loss(ss.RecordPolicy((("pay", pay.policy),))) is None
+    assert size.loss(ss.RecordPolicy((("emp", emp.policy),))) == emp.at(size).rho
 
 
 def test_a_column_is_a_value():

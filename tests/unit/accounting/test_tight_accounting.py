@@ -16,6 +16,7 @@ import slowscale as ss
 from slowscale.accounting import Charge
 from slowscale.accounting.caps import Total
 from slowscale.accounting.caps import check as check_cap
+from slowscale.accounting.explanation import at_most
 from slowscale.cli.explain import explain
 from slowscale.cli.ledgers import history, set_cap
 from slowscale.cli.plans import check
@@ -234,7 +235,7 @@ def test_one_ledger_holds_charges_of_both_accountings(tmp_path, stand_in):
         assert ledger.spent.terms == (("emp", LONG.policy), *[("emp", LONG.tight_policy)] * 2)
         assert not stand_in.evaluated, "reading a ledger without caps must not compute tables"
         assert ledger.spent({"emp": 12}) == pytest.approx(LONG.policy(12) + 2 * LONG.tight_policy(12))
-        assert "all columns together" in ledger.describe()
+        assert "All columns together" in ledger.describe()
     assert [facts["accounting"] for facts in charges] == ["closed", "tight", "tight"]
     for facts in charges:  # an entry has all that is needed to compute its policy again
         m = ss.Mechanism.from_dict(facts["tables"]["table"]["columns"]["emp"]["mechanism"])
@@ -399,7 +400,7 @@ def test_the_report_shows_both_policies_and_the_gain(tmp_path):
     assert "pay, closed form" not in text
     assert f"By the closed form of the policy it would be {1.9:.2g}" in text
     assert "Accounting Tight: the losses are the smallest that are known" in text
-    assert f"{LONG.tight_policy(12):.3g} at size 12 (median firm)" in text
+    assert f"{at_most(LONG.tight_policy(12))} at size 12 (median firm)" in text
     data = text.partition("Data of this chart")[2]
     assert f"12 {LONG.tight_policy(12):.3g} {LONG.policy(12):.3g}" in data
 
@@ -407,7 +408,7 @@ def test_the_report_shows_both_policies_and_the_gain(tmp_path):
 def test_a_closed_report_does_not_mention_tight_policies(tmp_path):
     text = page("closed", tmp_path / "r.html", emp=LONG, pay=NORMAL)
     assert not re.search(r"closed form|[Tt]ight|Accounting", text)
-    assert f"{LONG.policy(12):.3g} at size 12 (median firm)" in text
+    assert f"{at_most(LONG.policy(12))} at size 12 (median firm)" in text
 
 
 def test_a_policy_that_is_tight_already_is_shown_once(tmp_path):

@@ -27,6 +27,7 @@ from slowscale.noise.divergence import (
     _Orders,
     far_end,
     tight_loss,
+    tight_losses,
 )
 
 CLOSE = 1e-3  # the promised precision of a single value
@@ -79,10 +80,23 @@ def test_the_bounds_enclose_the_loss_at_50_digits(noise, influence):
         assert exact_loss(noise, influence, order) <= found.upper
 
 
+@pytest.mark.parametrize("noise", random_noises(np.random.default_rng(31), 6))
+@pytest.mark.parametrize(("influence", "nearest"), [(1e-3, 0.9), (40.0, 0.9), (40.0, 0.3)])
+def test_bounds_that_are_computed_together_enclose_the_loss(noise, influence, nearest):
+    """They hold however far apart the influences are, and are as close as single ones for neighbours."""
+    influences = noise.sigma * influence * np.array([nearest, 1.0])
+    for found in tight_losses(noise, influences, 2e-4):
+        truth = exact_loss(noise, found.influence, found.order)
+        assert found.lower <= truth <= found.upper
+        assert nearest < 0.9 or found.upper <= truth * (1 + CLOSE)
+        assert tight_loss(noise, found.influence).lower <= found.upper
+
+
 def test_the_bounds_notice_a_scale_that_is_half_a_per_cent_wrong():
     noise = GeneralizedGaussianNoise(sigma=1, p=0.5)
-    wrong = tight_loss(dataclasses.replace(noise, sigma=1.005), 3.0)
-    assert wrong.upper < exact_loss(noise, 3.0, wrong.order)
+    others = tight_losses(dataclasses.replace(noise, sigma=1.005), np.array([2.8, 3.0, 3.1]), 2e-4)
+    for wrong in (tight_loss(dataclasses.replace(noise, sigma=1.005), 3.0), others[1]):
+        assert wrong.upper < exact_loss(noise, 3.0, wrong.order)
 
 
 def laplace_loss(influence, order):

@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -193,3 +195,17 @@ def test_a_stream_draws_no_more_words_than_it_needs():
     assert stream.known(129) == ((5 << 64 | 11) << 64 | 22, 192)
     assert stream.known(193) == (((5 << 64 | 11) << 64 | 22) << 64 | 33, 256)
     assert source.words(1).tolist() == [44]
+
+
+def test_no_hook_after_a_fork_is_needed_where_there_is_no_fork():
+    """Windows has neither function."""
+    program = """
+import os
+del os.fork, os.register_at_fork
+import slowscale as ss
+from slowscale.sampling.bits import SecretBits
+assert SecretBits().words(3).size == 3
+ss.GeneralizedGaussian(sigma=2, p=0.5).release(3.0)
+assert ss.GeneralizedGaussian(sigma=2, p=0.5).tight_policy(3.0) > 0
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -25,8 +25,7 @@ derive = { half = "cattle / 2", owner = "substr(firm, 1, 2)" }
 protect = "owner"                      # firms
 
 """
-REST = """
-# what it may cost
+LEDGER = """# what it may cost
 [ledger]
 path = "plan.ledger"
 
@@ -34,66 +33,73 @@ path = "plan.ledger"
 mechanism = "gaussian"
 sigma = 1
 
-# the sums
-[[sums]]
-column = "half"                        # half of the cattle
+"""
+SUMS = """# the sums
+[tables.{0}.sums.half]                 # half of the cattle
 mechanism = "gaussian"                 # enough
 sigma = 10
 unit = "0.5"
 
-[count]                                # records
+[tables.{0}.count]                     # records
 mechanism = "gaussian"
 sigma = 2                              # chosen in 2020
 
 """
 ONE = (
     HEAD
-    + """[keys]                                 # the cells
-by = ["kind", "county"]
+    + LEDGER
+    + """[release]
 partition = "county"                   # parts
+
+[tables.cells]
+nulls = "zero"                         # missing values
+
+[tables.cells.keys]                    # the cells
+by = ["kind", "county"]
 cross = { county = ["a, b", "c"], kind = [1, 2] }
+
 """
-    + REST
+    + SUMS.format("cells")
     + """[output]
-csv = "published.csv"
+folder = "out"
+formats = ["csv"]
 """
 )
 SET = (
     HEAD
+    + LEDGER
     + """# the finest table
-[[table]]
-name = "fine"                          # its name
+[tables.fine]                          # its name
 keys = { by = ["county", "kind"], cross = { county = ["a, b", "c"], kind = [1, 2] } }
 
-[[table]]
-name = "counties"
-from = "fine"
+"""
+    + SUMS.format("fine")
+    + """[tables.counties]
+rollup = "fine"
 by = ["county"]                        # kept
 
-[[table]]
-name = "nation"
-from = "counties"
+[tables.nation]
+rollup = "counties"
 
-[[table]]
-name = "own"
+[tables.own]
 keys = { by = ["kind"], file = "kinds.csv", types = { kind = "int64" } }
+sums = { half = { mechanism = "gaussian", sigma = 10, unit = "0.5" } }
+count = { mechanism = "gaussian", sigma = 2 }
 
-[[table]]
-name = "m4"
-from = "fine"
+[tables.m4]
+rollup = "fine"
 by = ["kind"]
 
-[[table]]
-name = "m5"
-from = "fine"
+[tables.m5]
+rollup = "fine"
 by = ["sector"]
 
-[[hierarchy]]
+# levels
+[[hierarchies]]
 column = "county"
 digits = { sector = 1 }                # digits
-"""
-    + REST
-    + """[output]
+
+[output]
 folder = "out"
 formats = ["csv", "parquet"]           # both
 report = "r.html"
@@ -228,7 +234,7 @@ class TestData:
         assert answer.text.count('name="type:') == 8
 
     def test_a_wrong_type_in_the_plan_leaves_the_columns(self, client, bench):
-        bench.plan.write_text(ONE.replace("[keys]", '[data.types]\nkind = "intx"\n[keys]'))
+        bench.plan.write_text(ONE.replace("[release]", '[data.types]\nkind = "intx"\n[release]'))
         text = client.get("/data").text
         assert text.count('name="type:') == 8
         assert re.search(r'value="intx"[^>]*aria-invalid[^>]*>\s*<p class="field-problem"', text)
@@ -306,18 +312,36 @@ class TestTables:
         assert [name for name in form if re.fullmatch(r"margin\d", name)] == [f"margin{i}" for i in (0, 3, 4, 5, 6)]
 
     def test_sums_of_single_tables_are_read_only(self, client, bench):
-        text = SET.replace(
-            'from = "counties"\n', 'from = "counties"\n[[table]]\nname = "z"\n[table.count]\nmechanism = "gaussian"\n'
-            "sigma = 1\n"
-        )  # fmt: skip
+        own = '[tables.z.count]\nmechanism = "gaussian"\nsigma = 1\n'
+        text = SET.replace('rollup = "counties"\n', f'rollup = "counties"\n\n{own}')
         write(bench, text)
-        assert "This plan has tables with sums of their own, which this page cannot show" in client.get("/tables").text
+        assert "has sums or options of its own, which this page cannot show" in client.get("/tables").text
         assert saved(client, bench, {"margin0": "places"}).status_code == 400  # nation is derived from it
         assert saved(client, bench, {"margin5": "kinds"}).status_code == 303
-        assert bench.plan.read_text() == text.replace('"m5"', '"kinds"')
+        assert bench.plan.read_text() == text.replace("[tables.m5]", "[tables.kinds]")
+        assert saved(client, bench, {"sum": ["half", "cattle"]}).status_code == 303  # of the cells only
+        plan = tomllib.loads(bench.plan.read_text())
+        assert plan["tables"]["z"] == tomllib.loads(own)["tables"]["z"]
+        assert list(plan["tables"]["fine"]["sums"]) == ["half", "cattle"]
+
+    def test_quantiles_are_read_only(self, client, bench):
+        text = SET.replace("[tables.m4]", '[tables.sizes]\nquantiles = "cattle"\nloss = 0.1\n\n[tables.m4]')
+        write(bench, text)
+        assert "has quantiles, which this page cannot show; edit plan.toml." in client.get("/tables").text
+        assert saved(client, bench, {"margin5": "kinds"}).status_code == 303
+        assert bench.plan.read_text() == text.replace("[tables.m5]", "[tables.kinds]")
+
+    def test_a_plan_without_tables_gets_one(self, client, bench):
+        text = HEAD + '[tables.sizes]\nquantiles = "cattle"\nloss = 0.1\n\n[output]\nfolder = "out"\n'
+        for start in (text, HEAD):
+            write(bench, start)
+            assert saved(client, bench, {"sum": ["half"], "kind": "total"}).status_code == 303
+            before, after = tomllib.loads(start), tomllib.loads(bench.plan.read_text())
+            assert after["tables"].pop("cells") == {"sums": {"half": {"mechanism": ""}}}
+            assert after == {"tables": {}, **before}
 
     def test_several_hierarchies_are_read_only(self, client, bench):
-        text = SET.replace("[[hierarchy]]", '[[hierarchy]]\ncolumn = "kind"\ndigits = { k = 1 }\n[[hierarchy]]')
+        text = SET.replace("[[hierarchies]]", '[[hierarchies]]\ncolumn = "kind"\ndigits = { k = 1 }\n[[hierarchies]]')
         write(bench, text)
         assert "This plan has several hierarchies" in client.get("/tables").text
         assert saved(client, bench, {"level_column": "x", "level_digits": "y = 1"}).status_code == 303
@@ -329,10 +353,11 @@ class TestTables:
             (ONE, {"unit:half": "0.25"}, 'unit = "0.5"', 'unit = "0.25"'),
             (ONE, {"labels:kind": "1\r\n3"}, "kind = [1, 2]", "kind = [1, 3]"),
             (SET, {"level_digits": "sector = 2"}, "{ sector = 1 }", "{sector = 2}"),
-            (SET, {"margin3": "", "margin_by3": ""}, '[[table]]\nname = "m4"\nfrom = "fine"\nby = ["kind"]\n\n', ""),
-            (SET, {"margin5": "all"}, None, '[[table]]\nname = "all"\nfrom = "fine"\n'),
+            (SET, {"margin3": "", "margin_by3": ""}, '[tables.m4]\nrollup = "fine"\nby = ["kind"]\n\n', ""),
+            (SET, {"margin3": "kinds"}, "[tables.m4]", "[tables.kinds]"),
+            (SET, {"margin5": "all"}, None, '[tables.all]\nrollup = "fine"\n'),
         ],
-        ids=["unit", "labels", "levels", "removed", "added"],
+        ids=["unit", "labels", "levels", "removed", "renamed", "added"],
     )
     def test_only_what_was_changed_is_written(self, client, bench, text, changes, old, new):
         write(bench, text)
@@ -360,7 +385,9 @@ class TestTables:
         assert saved(client, bench, {"sum": ["half", "cattle"]}).status_code == 303
         assert saved(client, bench, {"sum": ["half"]}, remove=("count",)).status_code == 303
         text = bench.plan.read_text()
-        assert tomllib.loads(text) == {name: value for name, value in tomllib.loads(ONE).items() if name != "count"}
+        wanted = tomllib.loads(ONE)
+        del wanted["tables"]["cells"]["count"]
+        assert tomllib.loads(text) == wanted
         for words in ("# by hand", "# firms", "# the cells", "# parts", "# what it may cost", "# the sums", "# enough"):
             assert words in text
 
@@ -368,8 +395,8 @@ class TestTables:
         write(bench, ONE)
         assert saved(client, bench, {"margin0": "nation", "margin_by0": ""}).status_code == 303
         text = bench.plan.read_text()
-        assert [one["name"] for one in tomllib.loads(text)["table"]] == ["cells", "nation"]
-        assert tomllib.loads(text)["table"][0]["keys"] == tomllib.loads(ONE)["keys"]
+        assert list(tomllib.loads(text)["tables"]) == ["cells", "nation"]
+        assert tomllib.loads(text)["tables"]["cells"] == tomllib.loads(ONE)["tables"]["cells"]
         assert all(words in text for words in ("# the cells", "# parts", "# what it may cost", "# the sums"))
         assert saved(client, bench, {"margin0": "", "margin_by0": ""}).status_code == 303
         text = bench.plan.read_text()
@@ -380,9 +407,10 @@ class TestTables:
         write(bench, ONE)
         answer = saved(client, bench, {"by": ["county", "kind", "open"], "labels:open": "true\nfalse"})
         assert answer.status_code == 303, problems(answer)
-        keys = tomllib.loads(bench.plan.read_text())["keys"]
+        plan = tomllib.loads(bench.plan.read_text())
+        keys = plan["tables"]["cells"]["keys"]
         assert keys["by"] == ["kind", "county", "open"]
-        assert keys["partition"] == "county"
+        assert plan["release"]["partition"] == "county"
         assert keys["cross"] == {"county": ["a, b", "c"], "kind": [1, 2], "open": [True, False]}
 
     @pytest.mark.parametrize(
@@ -398,7 +426,11 @@ class TestTables:
         bench.plan.write_text(TEMPLATE.replace(DATA_TABLE, '[data]\npath = "farms.parquet"'))
         changes = {"sum": ["cattle"], "kind": "cross", "by": [column], f"labels:{column}": typed}
         assert saved(client, bench, changes).status_code == 303
-        assert tomllib.loads(bench.plan.read_text())["keys"] == {"by": [column], "cross": {column: labels}}
+        cells = tomllib.loads(bench.plan.read_text())["tables"]["cells"]
+        assert cells == {
+            "keys": {"by": [column], "cross": {column: labels}},
+            "sums": {"cattle": {"mechanism": ""}},
+        }
         assert form_of(client, "/tables", "/tables")[f"labels:{column}"] == [
             typed.replace("FALSE", "false").replace("\n", "\r\n")
         ]
@@ -406,15 +438,15 @@ class TestTables:
     @pytest.mark.parametrize(
         ("changes", "field", "words"),
         [
-            ({"unit:half": "²"}, "unit:half", "must be a whole number > 0"),
-            ({"unit:half": "-1"}, "unit:half", "must be a whole number > 0"),
+            ({"unit:half": "²"}, "unit:half", "must be a number > 0 such as 1"),
+            ({"unit:half": "-1"}, "unit:half", "must be a number > 0 such as 1"),
             ({"labels:kind": "1\nx"}, "labels:kind", "whole numbers such as 111, got 'x'"),
             ({"by": ["kind", "county", "open"], "labels:open": "yes"}, "labels:open", "true and false"),
             ({"by": ["kind", "county", "day"], "labels:day": "1.1.2020"}, "labels:day", "dates such as"),
             ({"by": ["kind", "county", "day"]}, "labels:day", "type the labels"),
             ({"by": ["kind", "county", "share"], "labels:share": "1"}, "by", "choose another column"),
             ({"by": ["kind"]}, "kind", "partition must be a key column"),
-            ({"margin0": "a b"}, "margin0", "must consist of letters"),
+            ({"margin0": "a b"}, "margin0", "must have names of letters"),
             ({"margin0": "a", "margin1": "A"}, "margin1", "two margins"),
             ({"margin0": "cells"}, "margin0", "choose another name"),
             ({"margin_by0": "kind"}, "margin0", "give the margin a name"),
@@ -448,39 +480,42 @@ class TestTables:
         assert bench.plan.read_text() == ONE + "# more\n"
 
     def test_margins_make_several_tables_and_one_again(self, client, bench):
-        write(bench, ONE.replace('partition = "county"                   # parts\n', ""))
+        write(bench, ONE.replace('[release]\npartition = "county"                   # parts\n', ""))
         answer = saved(client, bench, {"margin0": "counties", "margin_by0": "county", "margin1": "kinds",
                                        "margin_by1": "kind", "margin_drawn1": "yes"})  # fmt: skip
         assert answer.status_code == 303, problems(answer)
         plan = tomllib.loads(bench.plan.read_text())
-        assert plan["output"] == {"folder": "tables", "formats": ["csv"]}
-        assert plan["table"][1:] == [
-            {"name": "counties", "from": "cells", "by": ["county"]},
-            {"name": "kinds", "keys": {"by": ["kind"], "cross": {"kind": [1, 2]}}},
-        ]
+        cells = plan["tables"].pop("cells")
+        noise = {name: cells[name] for name in ("nulls", "sums", "count")}
+        assert plan["tables"] == {
+            "counties": {"rollup": "cells", "by": ["county"]},
+            "kinds": {"keys": {"by": ["kind"], "cross": {"kind": [1, 2]}}, **noise},
+        }
         read_plan(bench.plan)
-        # The labels of a drawn margin follow those of the cells.
-        assert saved(client, bench, {"labels:kind": "1\n3"}).status_code == 303
-        assert tomllib.loads(bench.plan.read_text())["table"][2]["keys"]["cross"] == {"kind": [1, 3]}
+        # The labels and the sums of a drawn margin follow those of the cells.
+        changes = {"labels:kind": "1\n3", "unit:half": "0.25"}
+        assert saved(client, bench, changes, remove=("count",)).status_code == 303
+        kinds = tomllib.loads(bench.plan.read_text())["tables"]["kinds"]
+        assert kinds["keys"]["cross"] == {"kind": [1, 3]}
+        assert kinds["sums"]["half"]["unit"] == "0.25"
+        assert "count" not in kinds
         assert saved(client, bench, {"margin0": "", "margin_by0": "", "margin1": "", "margin_by1": ""},
                      remove=("margin_drawn1",)).status_code == 303  # fmt: skip
         again = tomllib.loads(bench.plan.read_text())
-        assert again["output"] == {"csv": "published.csv"}
-        assert "table" not in again
+        assert list(again["tables"]) == ["cells"]
+        assert again["output"] == {"folder": "out", "formats": ["csv"]}
         assert "# what it may cost" in bench.plan.read_text()
 
     def test_a_column_with_a_comma(self, client, bench):
-        write(bench, ONE.replace('partition = "county"                   # parts\n', ""))
+        write(bench, ONE.replace('[release]\npartition = "county"                   # parts\n', ""))
         changes = {"by": ["kind", "county", "x, y"], "labels:x, y": "u", "margin0": "a", "margin_by0": 'kind, "x, y"'}
         answer = saved(client, bench, changes)
         assert answer.status_code == 303, problems(answer)
-        assert tomllib.loads(bench.plan.read_text())["table"][1]["by"] == ["kind", "x, y"]
+        assert tomllib.loads(bench.plan.read_text())["tables"]["a"]["by"] == ["kind", "x, y"]
         assert form_of(client, "/tables", "/tables")["margin_by0"] == ['kind, "x, y"']
 
     def test_a_new_plan_without_cells(self, client, bench):
         bench.plan.write_text(TEMPLATE.replace(DATA_TABLE, '[data]\npath = "farms.parquet"'))
         assert saved(client, bench, {"count": "yes"}).status_code == 303
         plan = tomllib.loads(bench.plan.read_text())
-        assert plan["count"] == {"mechanism": ""}
-        assert "sums" not in plan
-        assert "keys" not in plan
+        assert plan["tables"] == {"cells": {"count": {"mechanism": ""}}}

@@ -11,8 +11,8 @@ from helpers.workbench_client import problem_of, workbench_in
 from slowscale.mechanisms import ArsinhNormal
 from slowscale.workbench.pages import noise
 
-PLAN = '[data]\npath = "a.csv"\n{report}\n{sums}\n[output]\nparquet = "published.parquet"\n'
-SUM = '[[sums]]\ncolumn = "{}"\nmechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n'
+PLAN = '[data]\npath = "a.csv"\n{report}\n{sums}\n[output]\nfolder = "published"\n'
+SUM = '[tables.cells.sums."{}"]\nmechanism = "arsinh-normal"\nscale = 8\nshape = 1.6\n'
 TWO = [{"name": "median", "emp": 1.2345, "pay": 5}, {"name": "largest", "emp": 150_000, "pay": 4_000_000_000.5}]
 
 
@@ -113,7 +113,7 @@ def test_one_size_of_the_only_column_stays_for_all_columns(started):
 
 
 def test_an_amount_is_no_number_of_records(started):
-    counted = "[count]\nmechanism = 'gaussian'\nsigma = 3\n"
+    counted = "[tables.cells.count]\nmechanism = 'gaussian'\nsigma = 3\n"
     report = f"protect = 'firm'\n{as_toml([{'name': 'largest', 'size': 9_000}])}"
     workbench, client = started(report, ["emp"], counted)
     assert fields(client.get("/noise", params={"column": "count"}))["size0"] == ""
@@ -184,7 +184,9 @@ def test_names_of_columns_are_quoted_in_addresses(started, column):
 
 
 def test_a_count_has_records_of_size_1(started):
-    workbench, client = started(as_toml([{"name": "largest", "size": 5}]), more='[count]\nmechanism = ""\n')
+    workbench, client = started(
+        as_toml([{"name": "largest", "size": 5}]), more='[tables.cells.count]\nmechanism = ""\n'
+    )
     before = workbench.draft.text
     form = fields(client.get("/noise", params={"column": "count"}))
     assert (form["name0"], form["size0"], form["name1"]) == ("single", "1", "")
@@ -205,3 +207,15 @@ def test_sizes_that_cannot_be_shown_are_refused_in_words(started, size):
     assert sent(client, "emp", name0="largest", size0=size).status_code == 400
     answer = client.get("/noise/preview", params={"sizes": '{"a": 1e30}', "half": "1e-30", "position": "3"})
     assert answer.status_code == 200
+
+
+def test_drawn_margins_with_the_same_noise_follow_it(started):
+    others = "".join(SUM.format("emp").replace("cells", name) for name in ("nation", "own"))
+    workbench, client = started(columns=["emp"], more=others.replace('own.sums."emp"]\n', "own.sums.emp]\nunit = 5\n"))
+    form = {"column": "emp", "version": workbench.draft.version}
+    mechanism = json.dumps(ArsinhNormal(scale=16, shape=1.6).to_dict())
+    assert client.post("/noise/use", data={**form, "mechanism": mechanism}).status_code == 303
+    found = tomllib.loads(workbench.plan.read_text())["tables"]
+    assert {name: table["sums"]["emp"]["scale"] for name, table in found.items()} == {
+        "cells": 16, "nation": 16, "own": 8,
+    }  # fmt: skip

@@ -67,12 +67,12 @@ READ_ELSEWHERE = [
     (DATA, 'path = "parts"'),
     (DATA, 'path = "parts/*.parquet"'),
     (DATA, 'path = "parts/d*/../secret.parquet"'),
-    ("[ledger]", '[keys]\nby = ["county"]\nfile = "parts/d*/../secret.csv"\n[ledger]'),
+    ("[ledger]", '[tables.cells.keys]\nby = ["county"]\nfile = "parts/d*/../secret.csv"\n[ledger]'),
     (DATA, 'database = "duckdb://../secret.db#t"'),
     (DATA, 'database = "duckdb://own.db@../secret.db#t"'),
-    ("[ledger]", '[keys]\nby = ["county"]\nfile = "../secret.csv"\n[ledger]'),
-    ("[ledger]", '[keys]\nby = ["county"]\nfile = "parts"\n[ledger]'),
-    ('parquet = "p', 'sign = "../secret.csv"\nparquet = "p'),
+    ("[ledger]", '[tables.cells.keys]\nby = ["county"]\nfile = "../secret.csv"\n[ledger]'),
+    ("[ledger]", '[tables.cells.keys]\nby = ["county"]\nfile = "parts"\n[ledger]'),
+    ('folder = "p', 'sign = "../secret.csv"\nfolder = "p'),
 ]
 
 
@@ -93,11 +93,12 @@ def test_plans_that_name_files_elsewhere_are_refused(folder, old, new, monkeypat
 
 
 WRITTEN_ELSEWHERE = [
-    ("published.parquet", "../other/published.parquet"),
-    ("published.parquet", "out/published.parquet"),
+    ('"published"', '"../other/published"'),
+    ('"published"', '"out/published"'),
+    ('"published"', '"out"'),
     ("plan.ledger", "../other/plan.ledger"),
-    ('parquet = "p', 'report = "../other/r.html"\nparquet = "p'),
-    ('parquet = "published.parquet"', 'csv = "b.csv"'),
+    ('folder = "p', 'report = "../other/r.html"\nfolder = "p'),
+    ('"published"', '"linked"'),
 ]
 
 
@@ -105,7 +106,8 @@ WRITTEN_ELSEWHERE = [
 def test_what_is_allowed_is_for_reading_only(folder, old, new):
     (folder.parent / "other").mkdir()
     os.symlink(folder.parent / "other", folder / "out")
-    os.symlink(folder.parent / "other" / "facts.json", folder / "b.csv.json")
+    (folder / "linked").mkdir()
+    os.symlink(folder.parent / "other" / "facts.json", folder / "linked" / "cells.csv.json")
     plan_with(folder, old, new)
     workbench, client = workbench_in(folder, [folder.parent])
     with pytest.raises(ParameterError, match="outside the folder") as refused:

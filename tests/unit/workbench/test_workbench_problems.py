@@ -7,10 +7,13 @@ from slowscale.workbench.draft import Draft
 
 PAGES = ("/data", "/tables", "/noise", "/cost", "/inspect", "/release", "/report", "/nowhere")
 ODD = [
-    "sums = 5", "sums = [5]", "data = 5", "[data]", '[data]\ndatabase = 5', "[data]\npath = []", "[data]\npath = 5",
-    "table = [1]", "table = 5", "keys = 5", "hierarchy = [5]", "hierarchy = 5", "count = 5", "ledger = {path = 5}",
-    "ledger = 5", "output = 5", "output = {report = 5}", "report = 5", "report = {sizes = 5}",
-    'report = {sizes = [{name = 5, emp = "x"}]}', "[[sums]]\ncolumn = 5", "[[sums]]\ncolumn = []", "not TOML",
+    "tables = 5", "tables = [5]", "tables = {cells = 5}", "data = 5", "[data]", '[data]\ndatabase = 5',
+    "[data]\npath = []", "[data]\npath = 5", "[tables.cells]\nsums = 5", "[tables.cells]\nsums = [5]",
+    "[tables.cells]\nkeys = 5", "[tables.cells.keys]\ncross = 5", "[tables.cells]\ncount = 5",
+    "[tables.cells]\nrollup = 5", "[tables.cells]\nquantiles = 5", "[tables.a]\nrollup = 'cells'\nby = 5",
+    "hierarchies = [5]", "hierarchies = 5", "ledger = {path = 5}", "ledger = 5", "output = 5", "release = 5",
+    "output = {report = 5}", "report = 5", "report = {sizes = 5}", 'report = {sizes = [{name = 5, emp = "x"}]}',
+    "[tables.cells.sums]\nemp = 5", "[tables.cells.sums.emp]\nmechanism = []", "not TOML",
     '[data]\npath = "a.csv"\ntypes = 5', '[data]\npath = "a.csv"\ncsv = 5',
 ]  # fmt: skip
 
@@ -92,9 +95,9 @@ def test_values_of_another_kind_are_the_default(tmp_path):
 def test_a_confidential_look_ends_with_its_plan(folder):
     workbench, client = workbench_in(folder)
     assert client.post("/inspect").status_code == 303
-    assert "CONFIDENTIAL" in client.get("/inspect/result?table=table").text
+    assert "CONFIDENTIAL" in client.get("/inspect/result?table=cells").text
     (folder / "plan.toml").write_text(READY + "# changed\n")
-    assert client.get("/inspect/result?table=table").status_code == 404
+    assert client.get("/inspect/result?table=cells").status_code == 404
     assert workbench.inspection == ("", {})
     (folder / "plan.toml").write_text(READY)
-    assert client.get("/inspect/result?table=table").status_code == 404
+    assert client.get("/inspect/result?table=cells").status_code == 404

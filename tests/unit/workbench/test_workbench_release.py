@@ -31,7 +31,9 @@ def folder(tmp_path):
 
 def with_labels(folder, *labels):
     """Publish cells with these labels."""
-    (folder / "plan.toml").write_text(f"{READY}[keys]\nby = ['county']\ncross = {{ county = {list(labels)} }}\n")
+    (folder / "plan.toml").write_text(
+        f"{READY}[tables.cells.keys]\nby = ['county']\ncross = {{ county = {list(labels)} }}\n"
+    )
 
 
 def contents(folder):
@@ -50,8 +52,7 @@ class TestBefore:
         assert "Nothing was released before" not in text
 
     def test_the_cost_of_a_set_is_shown_at_the_named_sizes(self, folder):
-        text = READY.replace('parquet = "published.parquet"', 'folder = "tables"')
-        text += "[[table]]\nname = 'total'\n[report]\nsizes = { 'largest of all' = 7777 }\n"
+        text = READY + "[report]\nsizes = { 'largest of all' = 7777 }\n"
         (folder / "plan.toml").write_text(text)
         text = workbench_in(folder)[1].get("/cost/table").text
         (preview,) = re.findall(r"losses and errors\">(.*?)</pre>", text, re.DOTALL)
@@ -81,7 +82,7 @@ class TestBefore:
     def test_a_data_check_that_fails_says_so_in_its_own_place(self, folder):
         with_labels(folder, "texas")
         (folder / "a.csv").write_text("emp,county\n1,texas,x\n")
-        assert "could not be looked at" in self.check(folder)
+        assert "could not be inspected" in self.check(folder)
 
     def test_the_data_check_is_about_the_plan_that_was_seen(self, folder):
         _, client = workbench_in(folder)
@@ -132,7 +133,7 @@ class TestJobs:
         from slowscale.workbench import jobs
 
         def ends(path):
-            self.write(place, status="done", charged=True, files=["published.parquet"])
+            self.write(place, status="done", charged=True, files=["published/cells.parquet"])
             return False
 
         self.write(place)
@@ -173,6 +174,18 @@ class TestJobs:
         assert "no record has any of the keys" in text
         assert 'class="message"' not in text
         assert "Released" not in text
+
+
+def test_a_plan_without_tables_is_refused(folder):
+    (folder / "plan.toml").write_text('[data]\npath = "a.csv"\n')
+    workbench, client = workbench_in(folder)
+    assert "nothing to publish" in "".join(words for _, words in workbench.draft.mistakes)
+    assert not workbench.draft.complete
+    form = {"confirmed": "yes", "name": NAME, "version": workbench.draft.version}
+    assert client.post("/release", data=form).status_code == 303
+    job = finished(workbench, NAME)
+    assert job.status == "refused"
+    assert "nothing to publish" in job.state["message"]
 
 
 def finished(workbench, name):
@@ -226,9 +239,8 @@ def test_a_door_opens_once_except_for_who_is_inside():
 def test_the_data_check_of_a_set_names_its_tables(folder):
     from slowscale.plan import describe_matches, read_plan
 
-    text = READY.replace('parquet = "published.parquet"', 'folder = "tables"')
-    text += "[[table]]\nname = 'cells'\nkeys = { cross = { county = ['Texas'] } }\n[[table]]\nname = 'total'\n"
-    (folder / "plan.toml").write_text(text)
+    text = READY + "[tables.cells.keys]\ncross = { county = ['Texas'] }\n"
+    (folder / "plan.toml").write_text(text + "[tables.total.count]\nmechanism = 'gaussian'\nsigma = 2\n")
     words = describe_matches(read_plan(folder / "plan.toml"))
     cells, total = words.split("Table total:")
     assert "No record has any of the keys" in cells

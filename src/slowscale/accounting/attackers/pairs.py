@@ -177,6 +177,26 @@ class GaussianPair(Pair):
         return Masses(first, log_second, np.clip(delta, 0, 1), 2 * DISTRIBUTION_ACCURACY * first)
 
 
+@dataclass(frozen=True)
+class ResponsePair(Pair):
+    """Randomised response, which dominates every pair with this PRDP loss (Kairouz, Oh and Viswanath 2015)."""
+
+    loss: float
+
+    @property
+    def most(self) -> float:
+        """The PRDP loss."""
+        return self.loss
+
+    def masses(self, t: Array) -> Masses:
+        """Return the probabilities of losses above each t >= 0: the loss is `loss` or its negative."""
+        below, yes = t < self.loss, float(special.expit(self.loss))
+        first = np.where(below, yes, 0.0)
+        log_second = np.where(below, special.log_expit(-self.loss), -math.inf)
+        delta = -first * np.expm1(np.minimum(t - self.loss, 0.0))
+        return Masses(first, log_second, delta, DISTRIBUTION_ACCURACY * delta)
+
+
 def _mills_fall(u: Array, width: float) -> Array:
     """Return R(u) − R(u + width) for the Mills ratio R(u) = Φ(−u)/φ(u), whose derivative is u·R(u) − 1."""
     if width > 1:

@@ -1,7 +1,5 @@
 """What an attacker can find out, as sentences for people."""
 
-import math
-
 from slowscale.core.numbers import percent, share
 
 ONE_IN = {2: "two", 10: "ten", 20: "twenty", 50: "fifty", 100: "a hundred", 1000: "a thousand", 10**6: "a million"}
@@ -17,24 +15,18 @@ def alarms(rate: float) -> str:
     return f"false alarms in {percent(rate)} of cases" if number is None else f"one false alarm in {number}"
 
 
-def _often(verb: str, probability: float, bound: str) -> str:
-    """Return how often something happens: "is right at most 9.0 % of the time".
-
-    "At most > 99.99 %" would say nothing, and "is right > 99.99 %" too much, because the probability is a bound.
-    """
-    often = share(probability)
-    if often.startswith(">") and bound == "at most":
-        return f"{verb.replace('is ', 'can be ', 1)} {often} of the time"
-    return f"{verb} {often} of the time" if often.startswith(">") else f"{verb} {bound} {often} of the time"
+def _often(verb: str, probability: float, bound: str, note: str = "") -> str:
+    """Return how often something happens: "is right at most 9.0 % of the time". It is rounded to the safe side."""
+    return f"{verb} {bound} {share(probability, 1 if bound == 'at most' else -1)} of the time{note}"
 
 
-def detection(subject: str, rate: float, power: float, bound: str = "at most") -> str:
+def detection(subject: str, rate: float, power: float, bound: str = "at most", note: str = "") -> str:
     """Return how often the presence of a record is detected.
 
     >>> detection("a firm with 50 employees", 0.05, 0.0891)
     'With one false alarm in twenty, the presence of a firm with 50 employees is detected at most 9.0 % of the time.'
     """
-    return f"With {alarms(rate)}, the presence of {subject} {_often('is detected', power, bound)}."
+    return f"With {alarms(rate)}, the presence of {subject} {_often('is detected', power, bound, note)}."
 
 
 def recognition(value: str, other: str, rate: float, power: float, bound: str = "at most") -> str:
@@ -42,15 +34,6 @@ def recognition(value: str, other: str, rate: float, power: float, bound: str = 
     return f"With {alarms(rate)}, it {_often('is recognised', power, bound)} that a record has {other} and not {value}."
 
 
-def guesses(prior: float, correct: float, bound: str = "at most") -> str:
+def guesses(prior: float, correct: float, bound: str = "at most", note: str = "") -> str:
     """Return how often the best guess is right."""
-    return f"The best guess, starting from {percent(prior)}, {_often('is right', correct, bound)}."
-
-
-def worst_case(loss: float) -> str:
-    """Return the certainty in the worst case, starting from 50 %; there is no limit if the loss has none.
-
-    >>> worst_case(1.5), worst_case(50), worst_case(math.inf)
-    ('81.8 %', '> 99.99 %', 'no limit')
-    """
-    return "no limit" if math.isinf(loss) else share(1 / (1 + math.exp(-loss)))
+    return f"The best guess, starting from {percent(prior)}, {_often('is right', correct, bound, note)}."

@@ -1,6 +1,5 @@
 """The guarantee: the policy of each column, what an attacker can learn, and the total loss by all releases."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -8,25 +7,20 @@ from typing import TypeVar
 import numpy as np
 from markupsafe import Markup
 
-from slowscale.accounting import RecordPolicy
-from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, worst_case
-from slowscale.accounting.semantics import DELTA_WRITTEN, Exceptions, explain
+from slowscale.accounting import Explanation, RecordPolicy, Spent
+from slowscale.accounting.explanation import BOUND, TITLES, at_most
 from slowscale.accounting.sizes import COUNT, counted, sizes_in
-from slowscale.accounting.spent import total_losses
-from slowscale.core.numbers import figure, percent, share
+from slowscale.core.numbers import figure
 from slowscale.policy import Policy
 from slowscale.publish.charts import Axis, LineChart, Mark, points
 from slowscale.publish.report.mathml import policy_equation
 from slowscale.publish.report.pages import Cell, Row, listed, upper
 from slowscale.publish.report.scope import Scope
-from slowscale.release.columns import ColumnPolicy, Meaning, meaning, on_one_axis, size_span
+from slowscale.release.columns import ColumnPolicy, explain_columns, on_one_axis, size_span
 
 T = TypeVar("T")
 MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
-DETECTED = f"Detected, with {alarms(EXAMPLE_ALARMS)}"
-GUESSED = f"Best guess right, starting from {percent(EVEN)}"
-WORST_CASE = "Highest certainty in the worst case"
 NOT_STATED = "not stated"
 
 # The rows of a part of a table, with its heading; "" if it has none.
@@ -63,7 +57,7 @@ def _in_words(column: ColumnPolicy, scope: Scope) -> str:
     The gain is how much smaller the loss is than by the closed form, if that is not what is charged.
     """
     if column.single:
-        text = f"Every record counts as 1, and has a loss of {figure(column.policy(0))}."
+        text = f"Every record counts as 1, and has a loss of {at_most(column.policy(0))}."
         gains = _times(column.gain(0)) if column.closed is not None else ""
         return f"{text} By the closed form of the policy it would be {gains}." if gains else text
     sizes = sizes_in(column.name, scope.sizes)
@@ -74,7 +68,7 @@ def _in_words(column: ColumnPolicy, scope: Scope) -> str:
     at = "at" if column.counts_records else "at size"
     if stated:
         ends = dict.fromkeys([stated[0], stated[-1]])
-        text += f" The loss is {listed([f'{figure(column.policy(value))} {at} {words}' for value, words in ends])}."
+        text += f" The loss is {listed([f'{at_most(column.policy(value))} {at} {words}' for value, words in ends])}."
     if stated and column.closed is not None:
         gains = listed([f"{_times(column.gain(value))} {at} {words}" for value, words in stated])
         text += f" By the closed form of the policy the loss would be {gains}."
@@ -184,72 +178,57 @@ def learned_by_column(scope: Scope) -> list[Group]:
             head = "Number of records" if column.counts_records else "Value in this column"
             rows.append([head, *_stated(values, figure)])
         closed = [] if column.closed is None else [["PRzCDP loss by the closed form", *_stated(values, column.closed)]]
-        groups.append((title, [*rows, *_meaning_rows([meaning([column], size) for size in sizes], closed)]))
+        groups.append((title, [*rows, *_explained_rows([explain_columns([column], size) for size in sizes], closed)]))
     if len(scope.columns) > 1:
-        groups.append(("All columns together", _meaning_rows([meaning(scope.columns, size) for size in scope.sizes])))
+        found = [explain_columns(scope.columns, size) for size in scope.sizes]
+        groups.append(("All columns together", _explained_rows(found)))
     return groups
 
 
-def _meaning_rows(found: Sequence[Meaning | None], closed: Sequence[Row] = ()) -> list[Row]:
-    return [
-        ["PRzCDP loss", *_stated(found, lambda one: one.loss)],
-        *closed,
-        [f"ε, with δ = {DELTA_WRITTEN}", *_stated(found, lambda one: one.epsilon)],
-        *_learned(found),
-        [WORST_CASE, *_stated(found, lambda one: worst_case(one.most))],
-    ]
+def _explained_rows(found: Sequence[Explanation | None], closed: Sequence[Row] = ()) -> list[Row]:
+    """Return the four quantities of example records, with a row for the PRDP loss if an example has one."""
+    pure = any(one is not None and one.pure is not None for one in found)
+    rows: list[Row] = []
+    for name, title in TITLES.items():
+        if name != "pure" or pure:
+            bound = BOUND if name not in ("loss", "pure") else ""
+            cells = [
+                Cell(NOT_STATED) if one is None else Cell(one.texts[name], small=bound * one.bound) for one in found
+            ]
+            rows.append([title, *cells])
+    return [rows[0], *closed, *rows[1:]]
 
 
-def _learned(found: Sequence[Meaning | None]) -> list[Row]:
-    """Return the rows on how often records are detected, and how often the best guess is right."""
-
-    def shown(probability: float | None) -> str:
-        return "not known" if probability is None else share(probability)
-
-    return [
-        [DETECTED, *_stated(found, lambda one: shown(one.detected))],
-        [GUESSED, *_stated(found, lambda one: shown(one.guessed))],
-    ]
+def bounded(groups: Sequence[Group]) -> bool:
+    """Whether a table states a bound from the loss."""
+    return any(isinstance(cell, Cell) and cell.small == BOUND for _, rows in groups for row in rows for cell in row)
 
 
 def _stated(found: Sequence[T | None], write: Callable[[T], str | float]) -> list[str]:
     """Return what is known for each size, as text."""
     texts = [NOT_STATED if one is None else write(one) for one in found]
-    return [text if isinstance(text, str) else figure(text) for text in texts]
+    return [text if isinstance(text, str) else at_most(text) for text in texts]
 
 
 def losses_by_table(policies: Mapping[str, RecordPolicy], whole: RecordPolicy, scope: Scope) -> list[Group]:
-    """Return the losses of example records by each drawn table, if given, and by all, with what can be learned then."""
+    """Return the losses of example records by each drawn table, if given, and by all, with what that means."""
+    if not policies:
+        return [("", [_losses_row("all tables together", whole, scope)])]
     rows = [_losses_row(f"{name} (drawn)", policy, scope) for name, policy in policies.items()]
-    last = [_losses_row("all tables together", whole, scope)]
-    if policies:
-        last += _learned([meaning(scope.columns, size) for size in scope.sizes])
-    return [("", part) for part in (rows, last) if part]
+    found = [explain_columns(scope.columns, size) for size in scope.sizes]
+    return [("", rows), ("All tables together", _explained_rows(found))]
 
 
 def _losses_row(name: str, policy: RecordPolicy, scope: Scope) -> Row:
-    losses = [total_losses(policy, size) for size in scope.sizes]
-    return [name, *_stated(losses, lambda loss: math.fsum(one.rho for one in loss))]
+    return [name, *_stated([size.loss(policy) for size in scope.sizes], at_most)]
 
 
-def losses_by_all(spent: RecordPolicy, released: RecordPolicy, scope: Scope) -> tuple[list[Group], str]:
-    """Return the losses of example records by everything released so far, and a note on what can be learned from it."""
-    if spent.terms == released.terms and not spent.parallel:  # this release alone, of which more is known
-        found = [meaning(scope.columns, size) for size in scope.sizes]
-        told, known, note = _stated(found, lambda one: one.loss), _learned(found), ""
-    else:
-        totals = [None if (lost := total_losses(spent, size)) is None else explain(lost) for size in scope.sizes]
-        bounds = [None if total is None else total.certainty for total in totals]
-        used = Exceptions([bound for bound in bounds if bound is not None])
-        told = _stated(totals, lambda total: total.loss)
-        sure = _stated(bounds, lambda bound: share(bound.value) + used.mark(bound))
-        known = [["Highest certainty of an attacker", *sure]]
-        note = (
-            f"Certainties start from {percent(EVEN)}. They follow from the losses alone, and hold {used}."
-            if any(bounds)
-            else "No example has a value in every column, so totals are not stated."
-        )
-    return [("", _spent_rows(spent, scope)), ("", [["All columns together", *told], *known])], note
+def losses_by_all(spent: RecordPolicy, released: RecordPolicy, scope: Scope) -> list[Group]:
+    """Return the losses of example records by everything released so far, with what that means."""
+    alone = spent.terms == released.terms and not spent.parallel  # this release alone
+    total = spent if isinstance(spent, Spent) else Spent(spent.terms, spent.parallel, spent.filtered)
+    found = [explain_columns(scope.columns, size) if alone else total.explain(size) for size in scope.sizes]
+    return [("", _spent_rows(spent, scope)), ("All columns together", _explained_rows(found))]
 
 
 def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Row]:
@@ -261,10 +240,10 @@ def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Row]:
         for value in (size.value(name) for size in scope.sizes):
             words = NOT_STATED if value is None else counted(value) if name == COUNT else figure(value)
             small = f"at {words}" if (scope.named or name == COUNT) and value is not None else ""
-            cells.append(Cell(NOT_STATED if value is None else figure(float(policy(value))), small=small))
+            cells.append(Cell(NOT_STATED if value is None else at_most(float(policy(value))), small=small))
         rows.append([scope.labels.with_unit(name), *cells])
     counts = float(spent.column(None)(0))
     if counts:
         how = "being counted or ranked" if spent.column(None).by_rank else "being counted"
-        rows.append([how, figure(counts)])
+        rows.append([how, at_most(counts)])
     return rows

@@ -4,7 +4,6 @@ It is generated from a release alone (and, if given, the total of the ledger and
 it contains public facts only. A release has one table, or several that were published together.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,10 +13,9 @@ from pathlib import Path
 from slowscale import __version__
 from slowscale.accounting import RecordPolicy, Spent
 from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms
+from slowscale.accounting.explanation import TITLES, at_most
 from slowscale.accounting.sizes import COUNT, SizesLike, read_sizes
-from slowscale.accounting.spent import total_losses
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.numbers import figure
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.publish import Publication
 from slowscale.publish.report import guarantee
@@ -115,7 +113,8 @@ def public_page(
         alarms=alarms(EXAMPLE_ALARMS),
         rate=EXAMPLE_ALARMS,
         even=EVEN,
-        terms=(guarantee.DETECTED, guarantee.GUESSED, guarantee.WORST_CASE),
+        terms=TITLES,
+        bounded=guarantee.bounded,
         versions=f"slowscale {__version__}, Altair {version('altair')}, vl-convert {version('vl-convert-python')}",
         **(_of_several(release, scope) if several else _of_one(release, scope)),
         **_of_the_ledger(release, spent, scope),
@@ -149,11 +148,8 @@ def _of_one(release: Release, scope: Scope) -> dict[str, object]:
 def _of_several(release: Release, scope: Scope) -> dict[str, object]:
     """Return what the report of several tables has: a map and a list of them, and the losses by each and by all."""
     size, policies = scope.sizes[-1], table_policies(release)
-    losses = {name: total_losses(policy, size) for name, policy in policies.items()}
-    notes = {
-        name: "" if loss is None else f"loss {figure(math.fsum(one.rho for one in loss))} at {size.name}"
-        for name, loss in losses.items()
-    }
+    losses = {name: size.loss(policy) for name, policy in policies.items()}
+    notes = {name: f"loss {at_most(loss)} at {size.name}" for name, loss in losses.items() if loss is not None}
     whole = replace(scope, columns=guarantee.whole_columns(scope.columns, release.policy))
     rows: list[Row] = []
     for name, one in release.tables.items():
@@ -176,9 +172,9 @@ def _of_the_ledger(release: Release, spent: RecordPolicy | None, scope: Scope) -
     """Return the losses by all releases so far, if they are given."""
     if spent is None:
         return {"spent": None}
-    groups, note = guarantee.losses_by_all(spent, release.policy, scope)
+    groups = guarantee.losses_by_all(spent, release.policy, scope)
     releases = spent.releases if isinstance(spent, Spent) else None
-    return {"spent": groups, "spent_note": note, "releases": releases, "spent_assumed": scope.assumed(spent.columns)}
+    return {"spent": groups, "releases": releases, "spent_assumed": scope.assumed(spent.columns)}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slowscale.accounting.sizes import RecordSize, assumed_count
-from slowscale.policy.transforming import TransformingPolicy
+from slowscale.mechanisms.transformation import TransformationMechanism
+from slowscale.policy.transforming import TransformationPolicy
 from slowscale.policy.tree import Tabulated, contains
 from slowscale.publish import ColumnLabel, Publication
 from slowscale.release import Release
@@ -101,7 +102,9 @@ class Scope:
     @property
     def transformed(self) -> bool:
         """Whether a sum is transformed before noise is added."""
-        return any(isinstance(column.policy, TransformingPolicy) for column in self.columns)
+        known = [column.mechanism for column in self.columns]
+        user = any(isinstance(column.policy, TransformationPolicy) for column in self.columns)
+        return user or any(isinstance(mechanism, TransformationMechanism) for mechanism in known)
 
     def assumed(self, columns: Sequence[str]) -> list[str]:
         """Return notes on the numbers of records that losses through these columns assume."""

@@ -8,8 +8,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.core.errors import SlowscaleError
-from slowscale.core.numbers import figure, share
-from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, workbench_of
 
@@ -26,47 +24,47 @@ async def show(request: Request) -> Response:
 async def table(request: Request) -> Response:
     """Check the plan as `slowscale check` does, and return what it costs."""
     workbench = workbench_of(request)
+    draft = workbench.draft
 
     def checked() -> dict[str, Any]:
-        return costs(workbench.checked_plan(workbench.draft))
+        return costs(workbench.checked_plan(draft))
 
     try:
         found = await run_in_threadpool(checked)
     except (SlowscaleError, OSError) as error:
-        found = {"problem": in_plan_words(str(error))}
-    return workbench.part("cost_part.html", **found)
+        found = {"wrong": str(error)}
+    return workbench.page(request, "cost_table.html", draft=draft, **found)
 
 
 def costs(plan: Any) -> dict[str, Any]:
     """Return what a plan costs at the named sizes, what was spent before, and whether a cap is in the way."""
+    from slowscale.accounting.explanation import BOUND, TITLES, at_most
     from slowscale.accounting.sizes import assumed_count
     from slowscale.plan import check_plan
-    from slowscale.release.columns import meaning, shown_sizes
+    from slowscale.release.columns import explain_columns, shown_sizes
 
     checked = check_plan(plan, overwrite=True)
-    columns = plan.columns
+    columns = [column for some in plan.columns.values() for column in some]
     sizes = shown_sizes(columns, plan.sizes)
     rows = []
     for size in sizes:
-        found = meaning(columns, size)
+        found = explain_columns(columns, size)
         if found is not None:
-            known = [one for one in (found.detected, found.guessed) if one is not None]
-            rows.append(
-                {
-                    "name": size.name,
-                    "losses": [figure(loss.rho) for loss in found.losses],
-                    "loss": figure(found.loss),
-                    "shares": [share(one) for one in known] if len(known) == 2 else ["not known"] * 2,
-                }
-            )
-    account = checked.account
-    preview = None if checked.preview is None else checked.preview.describe(plan.sizes)
+            losses = [at_most(loss.rho) for loss in found.losses]
+            note = BOUND if found.bound else ""
+            rows.append({"name": size.name, "losses": losses, "note": note, "texts": found.texts})
+    account = checked.accountant.account
     return {
-        "preview": preview,
-        "problem": None,
-        "refusal": None if checked.refusal is None else in_plan_words(str(checked.refusal)),
+        "preview": checked.preview.describe(plan.sizes),
+        "wrong": None,
+        "refusal": None if checked.refusal is None else str(checked.refusal),
         "rows": rows,
-        "columns": [{"name": c.name, "words": str(c.mechanism), "policy": str(c.policy)} for c in columns],
+        "titles": TITLES,
+        "columns": [
+            {"name": f"{column.name} ({table})", "words": str(column.mechanism), "policy": str(column.policy)}
+            for table, some in plan.columns.items()
+            for column in some
+        ],
         "entity": plan.data.protect,
         "assumed": assumed_count(plan.data.protect, [column.name for column in columns], sizes),
         "ledger": plan.ledger is not None,

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from slowscale.core.errors import SlowscaleError
 from slowscale.plan import plan_for
 from slowscale.plan.starting import DATA_TABLE, TEMPLATE, proposed_name
-from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import ChangedElsewhereError, Draft
@@ -81,7 +80,7 @@ def read_columns(workbench: Workbench, draft: Draft) -> Columns:
         where, files = _location(workbench, data)
         stamp = [(file, (facts := os.stat(file)).st_mtime_ns, facts.st_size) for file in files]
     except (SlowscaleError, OSError) as error:
-        return Columns(problem=in_plan_words(str(error)))
+        return Columns(problem=str(error))
     key = repr((where, stamp, [data.get(name) for name in ("types", "csv", "derive", "where")]))
     if key not in _columns or not files:
         found = _read_columns(where, data)
@@ -117,7 +116,7 @@ def _read_columns(where: list[str], data: dict[str, Any]) -> Columns:
             check_types({name: given})
             known[name] = given
         except SlowscaleError as error:
-            errors[f"type:{name}"] = in_plan_words(str(error))
+            errors[f"type:{name}"] = str(error)
     try:
         try:
             table = open_table(where, known or None, data.get("csv")) if is_file else open_table(where[0])
@@ -127,9 +126,9 @@ def _read_columns(where: list[str], data: dict[str, Any]) -> Columns:
             # The columns are shown although they cannot have these types.
             table = open_table(where, None, data.get("csv"))
             about = [name for name in known if repr(name) in str(error) or f"column {name} " in str(error)]
-            errors[f"type:{about[0]}" if about else "types"] = in_plan_words(str(error))
+            errors[f"type:{about[0]}" if about else "types"] = str(error)
     except (SlowscaleError, OSError) as error:
-        return Columns(problem=in_plan_words(str(error)), errors=tuple(errors.items()))
+        return Columns(problem=str(error), errors=tuple(errors.items()))
     found = [ShownColumn(name, str(declared.get(name, dtype)), is_file) for name, dtype in table.schema().items()]
     for name, expression in (data.get("derive") or {}).items():
         dtype = ""
@@ -137,13 +136,13 @@ def _read_columns(where: list[str], data: dict[str, Any]) -> Columns:
             table = rowwise.derive(table, {name: expression})
             dtype = str(table.schema()[name])
         except SlowscaleError as error:
-            errors[f"derive:{name}"] = in_plan_words(str(error))
+            errors[f"derive:{name}"] = str(error)
         found.append(ShownColumn(name, dtype, False, True))
     if data.get("where") and not errors:
         try:
             rowwise.keep(table, data["where"])
         except SlowscaleError as error:
-            errors["where"] = in_plan_words(str(error))
+            errors["where"] = str(error)
     return Columns(tuple(found), "", tuple(errors.items()))
 
 
@@ -182,7 +181,7 @@ async def choose(request: Request) -> Response:
     try:
         chosen = await run_in_threadpool(with_data, workbench, draft, place)
     except (SlowscaleError, OSError) as error:
-        return await _page(request, workbench, 400, errors={"place": in_plan_words(str(error))}, place=place)
+        return await _page(request, workbench, 400, errors={"place": str(error)}, place=place)
     try:
         chosen.save(forms.text(form, "version"))
     except ChangedElsewhereError as error:
@@ -233,7 +232,7 @@ async def save_columns(request: Request) -> Response:
     try:
         changed = with_columns(draft, typed, shown.types)
     except SlowscaleError as error:
-        return await _page(request, workbench, 400, typed=typed, problem=in_plan_words(str(error)))
+        return await _page(request, workbench, 400, typed=typed, problem=str(error))
     errors = await run_in_threadpool(_errors_of, workbench, draft, changed)
     if errors:
         return await _page(request, workbench, 400, typed=typed, errors=errors)

@@ -6,7 +6,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.core.errors import SlowscaleError
-from slowscale.plan.wording import in_plan_words
 from slowscale.workbench.app import Page, workbench_of
 from slowscale.workbench.security import DOCUMENT_POLICY
 
@@ -20,18 +19,18 @@ async def show(request: Request) -> Response:
 
 async def look(request: Request) -> Response:
     """Look at the records, and keep the result in memory only."""
-    from slowscale.plan import inspect_tables
+    from slowscale.plan import inspect_plan
     from slowscale.publish.report.confidential import inspection_page
 
     def looked() -> dict[str, str]:
-        return {name: inspection_page(found) for name, found in inspect_tables(workbench.checked_plan(draft)).items()}
+        return {name: inspection_page(found) for name, found in inspect_plan(workbench.checked_plan(draft)).items()}
 
     workbench = workbench_of(request)
     draft = workbench.draft
     try:
         found = await run_in_threadpool(looked)
     except (SlowscaleError, OSError) as error:
-        problem = in_plan_words(str(error))
+        problem = str(error)
         return workbench.page(request, "inspect.html", 400, draft=draft, seen={}, ready=True, problem=problem)
     workbench.inspection = draft.version, found
     return RedirectResponse(page.path, 303)

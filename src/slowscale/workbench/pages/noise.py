@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -29,7 +30,7 @@ from slowscale.mechanisms.calibration import LEVEL
 from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.workbench import charts, forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
-from slowscale.workbench.draft import Draft, Place
+from slowscale.workbench.draft import Draft, Place, cells_of, chosen_sums, drawn_tables
 
 # The rows of named sizes that the form offers: at least, after the stated ones, and at most those that it reads.
 ROWS, SPARE_ROWS, MOST_ROWS = 6, 2, 100
@@ -39,17 +40,27 @@ EXAMPLE_NAMES = ("smallest", "median", "p90", "largest")
 # What the sliders show before sizes and an accuracy are given.
 USUAL_SIZES = {"1": 1.0, "100": 100.0, "10,000": 1e4, "1,000,000": 1e6}
 USUAL_HALF_WIDTH = 100.0
+NO_PREVIEW = {"mechanism": "", "half": "", "words": ""}  # of a position that cannot be shown
 
 
-def published(draft: Draft) -> dict[str, Place]:
-    """Return the columns that the plan publishes, each with the place of its mechanism in the plan."""
-    found: dict[str, Place] = {}
-    for i, one in enumerate(draft.get("sums", default=[])):
-        if isinstance(one, dict) and isinstance(one.get("column"), str) and one["column"]:
-            found[one["column"]] = "sums", i
-    if draft.get("count") is not None:
-        found[COUNT] = ("count",)
-    return found
+def published(draft: Draft) -> dict[str, list[Place]]:
+    """Return the columns that the plan publishes, each with the places of its mechanism in the plan.
+
+    They are those of the table of the cells. Drawn margins that have the same noise follow it.
+    """
+    name, drawn = cells_of(draft), drawn_tables(draft)
+    cells = drawn.get(name, {})
+    steps: dict[str, tuple[str, ...]] = {column: ("sums", column) for column in chosen_sums(cells)}
+    if cells.get(COUNT) is not None:
+        steps[COUNT] = (COUNT,)
+    return {
+        column: [
+            ("tables", table, *step)
+            for table in (name, *(other for other in drawn if other != name))
+            if draft.get("tables", table, *step) == draft.get("tables", name, *step)
+        ]
+        for column, step in steps.items()
+    }
 
 
 def checked_column(draft: Draft, column: str) -> str:
@@ -143,36 +154,40 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
     chosen: Mechanism | None = None
     meanings: list[dict[str, str]] = []
     if column and "advice" not in more:
-        chosen, meanings = await run_in_threadpool(_chosen, draft, columns[column], sizes)
+        chosen, meanings = await run_in_threadpool(_chosen, draft, columns[column][0], sizes)
     context: dict[str, Any] = {"advice": None, "errors": {}, "interval": "", "at": "", "typed": None, **more}
     half = context.pop("half", None) or USUAL_HALF_WIDTH
     if isinstance(chosen, AdditiveMechanism):
         half = half_width(chosen, LEVEL, None)
         context["interval"] = context["interval"] or _digits(float(f"{half:.6g}"))
     named = context.pop("named", None) or sizes or USUAL_SIZES
+    sliders = {"sizes": json.dumps(named), "half": repr(half), "position": str(_position(chosen)), "accuracy": "0"}
+    if column:
+        sliders |= {name: request.query_params[name] for name in sliders if name in request.query_params}
+        context["preview"] = await run_in_threadpool(_preview, sliders)
     rows = context.pop("typed")
     rows = size_rows(draft, column) if rows is None else rows
     rows = [*rows, *[SizeRow("", "", "")] * max(ROWS - len(rows), SPARE_ROWS)]
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
         examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=is_single(draft, column),
-        half=half, sizes=json.dumps(named), position=_position(chosen), **context,
+        sliders=sliders, **context,
     )  # fmt: skip
 
 
 def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechanism | None, list[dict[str, str]]]:
     """Return the mechanism that the plan has, or None, and what an attacker could do, by named size."""
-    from slowscale.accounting.attackers import EXAMPLE_ALARMS, attacker
-    from slowscale.accounting.attackers.words import detection
+    from slowscale.accounting.explanation import Loss, explain
 
     mechanism = mechanism_at(draft, place)
     if mechanism is None:
         return None, []
     rows = []
     for name, size in sizes.items():
-        found = attacker(mechanism, size)
-        words = detection(f"this {name} record", EXAMPLE_ALARMS, found.power(EXAMPLE_ALARMS))
-        rows.append({"name": name, "size": figure(size), "loss": figure(mechanism.tight_loss(size)), "words": words})
+        pure = None if mechanism.pure_policy is None else float(mechanism.pure_policy(size))
+        found = explain([Loss(float(mechanism.tight_loss(size)), pure, mechanism, size)])
+        words = found.sentences(f"this {name} record")
+        rows.append({"name": name, "size": figure(size), "loss": found.texts["loss"], "words": words})
     return mechanism, rows
 
 
@@ -189,9 +204,7 @@ def mechanism_at(draft: Draft, place: Place) -> Mechanism | None:
 
     from slowscale.plan import MechanismPlan
 
-    given = dict(draft.get(*place, default={}))
-    for name in ("column", "unit"):
-        given.pop(name, None)
+    given = {name: value for name, value in draft.get(*place, default={}).items() if name != "unit"}
     try:
         return MechanismPlan.model_validate(given).build()
     except (ValidationError, SlowscaleError):
@@ -261,8 +274,11 @@ async def recommend(request: Request) -> Response:
         if row.efficient
     ]
     shown = {row.name: row.mechanism for row in advice.table if row.efficient}
-    lines = await run_in_threadpool(_loss_lines, dict(list(shown.items())[:4]), list(advice.records.values()))
-    chart = charts.loss_chart(lines, advice.records)
+
+    def compare() -> Markup | None:
+        lines = _loss_lines(dict(list(shown.items())[:4]), list(advice.records.values()))
+        return charts.loss_chart("candidates", "Losses of the candidates by record size", lines, advice.records)
+
     kept["typed"] = [SizeRow(row.name, row.name, row.size) for row in typed]  # the plan has these names now
     return await _page(
         request,
@@ -271,7 +287,7 @@ async def recommend(request: Request) -> Response:
         draft=draft,
         advice=advice,
         candidates=candidates,
-        chart=json.dumps(chart),
+        chart=await run_in_threadpool(compare),
         named=dict(advice.records),
         half=interval,
         **kept,
@@ -350,27 +366,34 @@ async def use(request: Request) -> Response:
 
 def with_mechanism(draft: Draft, column: str, mechanism: Mechanism) -> Draft:
     """Return the plan with a mechanism for a column, charged by its tight policy."""
-    place = published(draft)[checked_column(draft, column)]
-    before = draft.get(*place)
     given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
     for name, table in tables(type(mechanism)).items():
         given[table.name] = given.pop(name)["points"]
-    kept = {name: before[name] for name in ("column", "unit") if name in before}
-    draft = draft.put(place, {**kept, "mechanism": mechanism.kind, **given})
-    return draft.put(("options", "accounting"), "tight")
+    for place in published(draft)[checked_column(draft, column)]:
+        unit = {name: value for name, value in draft.get(*place).items() if name == "unit"}
+        draft = draft.put(place, {"mechanism": mechanism.kind, **given, **unit})
+    return draft.put(("release", "accounting"), "tight")
 
 
 async def preview(request: Request) -> Response:
-    """Return the numbers and lines for a position of the sliders."""
-    asked = request.query_params
+    """Return the numbers and charts for a position of the sliders."""
+    found = await run_in_threadpool(_preview, request.query_params)
+    if found["problem"]:
+        return JSONResponse(found, 400)
+    part = workbench_of(request).part("preview.html", preview=found)
+    return JSONResponse({**{name: found[name] for name in NO_PREVIEW}, "problem": None, "part": part})
+
+
+def _preview(asked: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the sliders show at the position that is asked for, or a problem in words."""
     try:
         sizes = {name: float(size) for name, size in json.loads(asked["sizes"]).items()}
-        half, position = float(asked["half"]), int(asked["position"])
-        return JSONResponse(await run_in_threadpool(at_position, sizes, half, position))
+        half = float(asked["half"]) * 10 ** float(asked.get("accuracy", 0))
+        return at_position(sizes, half, int(asked["position"]))
     except SlowscaleError as error:
-        return JSONResponse({"problem": str(error)}, 400)
+        return {**NO_PREVIEW, "problem": str(error)}
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
-        return JSONResponse({"problem": "the page is incomplete: load it again"}, 400)
+        return {**NO_PREVIEW, "problem": "the page is incomplete: load it again"}
 
 
 def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str, Any]:
@@ -400,18 +423,21 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
     at = charts.sizes_for(list(sizes.values()))
     losses = unit.losses(at / mechanism.sigma)
     named = unit.losses(np.array(list(sizes.values())) / mechanism.sigma)
-    line = list(zip(at.tolist(), losses.tolist(), strict=True))
+    line = {"chosen": list(zip(at.tolist(), losses.tolist(), strict=True))}
+    typical, common, rare = (figure(float(mechanism.noise.interval(level)[1])) for level in (TYPICAL, COMMON, RARE))
     return {
-        "mechanism": mechanism.to_dict(),
-        "words": str(mechanism),
-        "charts": [charts.loss_chart({"chosen": line}, sizes), charts.error_chart(mechanism)],
-        "losses": [{"mechanism": "chosen", "size": x, "loss": y} for x, y in line],
-        "errors": charts.error_points(mechanism),
+        "problem": None,
+        "mechanism": json.dumps(mechanism.to_dict()),
+        "half": common,
+        "words": (f"{mechanism}: half of the numbers within ±{typical}, 95 % within ±{common}, 99.9 % within ±{rare}."),
+        "charts": [
+            charts.loss_chart("position-losses", "Loss by record size at this position", line, sizes),
+            charts.error_chart("position-errors", "Errors at this position", mechanism),
+        ],
         "named": [
             {"name": name, "size": figure(size), "loss": figure(float(loss))}
             for (name, size), loss in zip(sizes.items(), named, strict=True)
         ],
-        "halves": [figure(float(mechanism.noise.interval(level)[1])) for level in (TYPICAL, COMMON, RARE)],
     }
 
 

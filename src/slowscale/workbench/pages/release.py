@@ -11,7 +11,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.core.errors import ParameterError, SlowscaleError
-from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.jobs import Job
@@ -38,7 +37,7 @@ async def question(request: Request) -> Response:
     workbench = workbench_of(request)
     draft = workbench.draft
     found: dict[str, Any] = {
-        "problem": None, "existing": (), "version": draft.version, "name": secrets.token_hex(16), "ledger": True,
+        "refusal": None, "existing": (), "version": draft.version, "name": secrets.token_hex(16), "ledger": True,
     }  # fmt: skip
     try:
         plan = await run_in_threadpool(workbench.checked_plan, draft)
@@ -46,10 +45,10 @@ async def question(request: Request) -> Response:
         checked = await run_in_threadpool(check_plan, plan, True)
         found["existing"] = [os.path.relpath(file, workbench.folder.root) for file in checked.existing]
         if checked.refusal is not None:
-            found["problem"] = in_plan_words(str(checked.refusal))
+            found["refusal"] = str(checked.refusal)
     except (SlowscaleError, OSError) as error:
-        found["problem"] = in_plan_words(str(error))
-    return workbench.part("question.html", **found)
+        found["refusal"] = str(error)
+    return workbench.page(request, "question.html", draft=draft, **found)
 
 
 async def check_data(request: Request) -> Response:
@@ -59,15 +58,16 @@ async def check_data(request: Request) -> Response:
     workbench, form = workbench_of(request), await request.form()
     draft = workbench.draft
     if draft.version != forms.text(form, "version"):
-        return workbench.part("data_check.html", words="The plan was changed since you saw it. Load the page again.")
+        words = "The plan was changed since you saw it. Load the page again."
+        return workbench.page(request, "data_check.html", draft=draft, words=words)
 
     def looked() -> str:
         try:
             return describe_matches(workbench.checked_plan(draft))
         except (SlowscaleError, OSError) as error:  # a file that the workbench may not use
-            return in_plan_words(str(error))
+            return str(error)
 
-    return workbench.part("data_check.html", words=await run_in_threadpool(looked))
+    return workbench.page(request, "data_check.html", draft=draft, words=await run_in_threadpool(looked))
 
 
 async def save(request: Request) -> Response:
@@ -95,7 +95,7 @@ async def start(request: Request) -> Response:
             await run_in_threadpool(workbench.checked_plan, draft)
             known = await run_in_threadpool(workbench.jobs.start, name, draft, bool(form.get("overwrite")))
         except (ParameterError, SlowscaleError) as error:
-            return _page(request, workbench, 409, in_plan_words(str(error)))
+            return _page(request, workbench, 409, str(error))
     return RedirectResponse(f"{page.path}/{known.name}", 303)
 
 
@@ -108,17 +108,8 @@ def _job(request: Request) -> Job:
 
 async def follow(request: Request) -> Response:
     """Show how far a release is."""
-    return workbench_of(request).page(request, "job.html", **_followed(request))
-
-
-async def part(request: Request) -> Response:
-    """Return the part of the page that changes while a release runs."""
-    return workbench_of(request).part("job_part.html", **_followed(request))
-
-
-def _followed(request: Request) -> dict[str, Any]:
     workbench = workbench_of(request)
-    return {"job": workbench.jobs.settled(_job(request))}
+    return workbench.page(request, "job.html", job=workbench.jobs.settled(_job(request)))
 
 
 async def cancel(request: Request) -> Response:
@@ -138,7 +129,6 @@ page = Page(
         Route("/release/question", question, methods=["GET"]),
         Route("/release/check", check_data, methods=["POST"]),
         Route("/release/{name}", follow, methods=["GET"]),
-        Route("/release/{name}/part", part, methods=["GET"]),
         Route("/release/{name}/cancel", cancel, methods=["POST"]),
     ],
 )

@@ -12,20 +12,18 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.core.errors import ParameterError, SlowscaleError
-from slowscale.plan.wording import in_plan_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
-from slowscale.workbench.draft import ChangedElsewhereError, Draft, Place
+from slowscale.workbench.draft import ChangedElsewhereError, Draft, Place, cells_of, chosen_sums, drawn_tables
 from slowscale.workbench.pages.data import CHANGED_ELSEWHERE, DATA_ENDINGS, Columns, ShownColumn, columns_of
 
-CELLS = "cells"  # the name of the table that margins are derived from, if the plan has no name for it
 MARGINS, FREE_MARGINS = 4, 2  # rows that the form offers at least, and rows for further margins
 NUMBERS = ("int", "uint", "float", "decimal")
 KINDS_OF_CELLS = {
     "total": "one total over all records",
     "file": "the cells in a file",
     "cross": "every combination of labels that I type",
-    "public_in_data": "the cells that occur in the data: only if it is public which cells have records",
+    "from_data": "the cells that occur in the data: only if it is public which cells have records",
 }
 LEVEL_FIELDS = ("level_column", "level_digits", "level_file", "level_names")
 
@@ -44,7 +42,7 @@ async def _page(request: Request, workbench: Workbench, status: int = 200, **mor
     draft = workbench.draft
     read = await columns_of(workbench, draft)
     form, problem, errors = more.get("form"), more.get("problem") or read.problem or None, more.get("errors", {})
-    shown = shown_of(draft)
+    shown = form_state(draft)
     if form is not None:
         shown |= _typed(shown, form)
     names = [column.name for column in read.found]
@@ -60,109 +58,94 @@ async def _page(request: Request, workbench: Workbench, status: int = 200, **mor
 # What the form shows of a plan
 
 
-def _tables(draft: Draft) -> tuple[list[dict[str, Any]], int | None]:
-    """Return the tables of a plan for several tables, and which of them holds the cells: the first drawn one."""
-    parts = draft.get("table", default=[])
-    parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return parts, next((i for i, part in enumerate(parts) if "from" not in part), None)
-
-
-def _keys_place(draft: Draft) -> Place:
-    parts, main = _tables(draft)
-    return ("table", main, "keys") if parts and main is not None else ("keys",)
-
-
-def shown_of(draft: Draft) -> dict[str, Any]:
+def form_state(draft: Draft) -> dict[str, Any]:
     """Return what the form shows of a plan, and which parts of the plan it cannot show (`locked`, in words)."""
-    parts, main = _tables(draft)
-    keys = draft.get(*_keys_place(draft), default={}) or {}
+    name = cells_of(draft)
+    cells = drawn_tables(draft).get(name, {})
+    keys = cells.get("keys") or {}
     cross = keys.get("cross") or {}
-    hierarchies = draft.get("hierarchy", default=[])
+    hierarchies = draft.get("hierarchies", default=[])
     first = hierarchies[0] if hierarchies else {}
-    margins = [_shown_margin(draft, part, keys) for i, part in enumerate(parts) if i != main]
+    margins = [
+        _shown_margin(draft, other, part, cells)
+        for other, part in draft.get("tables", default={}).items()
+        if other != name
+    ]
     return {
-        "summed": {
-            one["column"]: str(one.get("unit", 1)) for one in draft.get("sums", default=[]) if one.get("column")
-        },
-        "counted": draft.get("count") is not None,
+        "cells": name,
+        "summed": {column: str(one.get("unit", 1)) for column, one in chosen_sums(cells).items()},
+        "counted": cells.get("count") is not None,
         "kind": _kind(keys),
         "by": list(keys.get("by") or cross),
         "file": keys.get("file", ""),
-        "cross": {name: "\n".join(map(forms.shown_label, labels)) for name, labels in cross.items()},
+        "cross": {column: "\n".join(map(forms.shown_label, labels)) for column, labels in cross.items()},
         "margins": margins,
         "margin_rows": max(MARGINS, len(margins) + FREE_MARGINS),
         "level_column": first.get("column", ""),
-        "level_digits": forms.joined(f"{name} = {count}" for name, count in (first.get("digits") or {}).items()),
+        "level_digits": forms.joined(f"{level} = {count}" for level, count in (first.get("digits") or {}).items()),
         "level_file": first.get("file", ""),
         "level_names": forms.joined(first.get("levels") or []),
-        "locked": _locked(draft),
+        "locked": _locked(draft, cross, hierarchies),
     }
 
 
 def _kind(keys: dict[str, Any]) -> str:
-    return next((kind for kind in ("file", "cross", "public_in_data") if keys.get(kind)), "total")
+    return next((kind for kind in ("file", "cross", "from_data") if keys.get(kind)), "total")
 
 
-def _locked(draft: Draft) -> dict[str, str]:
+def _locked(draft: Draft, cross: dict[str, list[Any]], hierarchies: list[Any]) -> dict[str, str]:
     """Return the parts of the page that cannot show what the plan has, with a sentence for each."""
-    parts, main = _tables(draft)
     found = {}
     edit = f"which this page cannot show; edit {draft.path.name}."
-    if any(part.get("sums") or part.get("count") for part in parts):
-        found["sums"] = f"This plan has tables with sums of their own, {edit}"
-    keys = draft.get(*_keys_place(draft), default={}) or {}
-    labels = [str(label) for labels in (keys.get("cross") or {}).values() for label in labels]
+    labels = [str(label) for labels in cross.values() for label in labels]
     if any(label != label.strip() or not label or "\n" in label or "\r" in label for label in labels):
         found["keys"] = f"This plan has labels with line ends or with blanks around them, {edit}"
-    if parts and main is None:
-        found["keys"] = found["margins"] = f"This plan has derived tables, but no table that they come from, {edit}"
-    if len(draft.get("hierarchy", default=[])) > 1:
-        found["hierarchy"] = f"This plan has several hierarchies, {edit}"
+    if len(hierarchies) > 1:
+        found["hierarchies"] = f"This plan has several hierarchies, {edit}"
     return found
 
 
-def _shown_margin(draft: Draft, part: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
+def _shown_margin(draft: Draft, name: str, part: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     """Return a table as a row of margins; `locked` says why the row is read-only, or is empty."""
-    parts, main = _tables(draft)
-    drawn = "from" not in part
-    by = list(part.get("by") or (part.get("keys") or {}).get("by") or (part.get("keys") or {}).get("cross") or [])
-    locked = ""
-    if drawn:
+    keys, drawn, locked = part.get("keys") or {}, "rollup" not in part, ""
+    by = list(part.get("by") or keys.get("by") or keys.get("cross") or [])
+    if "quantiles" in part:
+        locked = "has quantiles"
+    elif drawn:
         try:
-            usual = _drawn_keys(by, keys, "") == part.get("keys")
+            usual = _drawn_margin(cells, by, cells.get("keys") or {}, "")
         except forms.FieldError:
-            usual = False
-        if part.get("sums") or part.get("count"):
-            locked = "has sums of its own"
-        elif not usual:
+            usual = {**cells, "keys": None}
+        if any(part.get(field) != usual.get(field) for field in {*part, *usual} - {"keys"}):
+            locked = "has sums or options of its own"
+        elif part != usual:
             locked = "has keys of its own"
-    elif main is not None and part["from"] != parts[main].get("name"):
-        locked = f"is derived from {part['from']}"
+    elif part["rollup"] != cells_of(draft):
+        locked = f"is derived from {part['rollup']}"
     if locked:
         locked = f"This table {locked}, which this page cannot show; edit {draft.path.name}."
-    return {"name": str(part.get("name", "")), "by": forms.joined(map(str, by)), "drawn": drawn, "locked": locked}
+    return {"name": name, "by": forms.joined(map(str, by)), "drawn": drawn, "locked": locked}
 
 
 def _typed(shown: dict[str, Any], form: Any) -> dict[str, Any]:
-    """Return what was typed, in the form of `shown_of`, so that it is shown again. Locked parts stay as they are."""
-    found: dict[str, Any] = {}
-    if "sums" not in shown["locked"]:
-        found["summed"] = {str(name): forms.text(form, f"unit:{name}") for name in form.getlist("sum")}
-        found["counted"] = bool(form.get("count"))
+    """Return what was typed, in the form of `form_state`, so that it is shown again. Locked parts stay as they are."""
+    found: dict[str, Any] = {
+        "summed": {str(name): forms.text(form, f"unit:{name}") for name in form.getlist("sum")},
+        "counted": bool(form.get("count")),
+    }
     if "keys" not in shown["locked"]:
         labels = {name: str(value) for name, value in form.items() if name.startswith("labels:")}
         found["kind"], found["file"] = forms.text(form, "kind"), forms.text(form, "file")
         found["by"] = [str(name) for name in form.getlist("by")]
         found["cross"] = {name.removeprefix("labels:"): value for name, value in labels.items() if value.strip()}
-    if "margins" not in shown["locked"]:
-        rows = [dict(row) for row in shown["margins"]]
-        for i in range(max(shown["margin_rows"], _rows_sent(form))):
-            row = rows[i] if i < len(rows) else {"name": "", "by": "", "drawn": False, "locked": ""}
-            if not row["locked"]:
-                row |= _sent_margin(form, i)
-            rows[i : i + 1] = [row]
-        found["margins"], found["margin_rows"] = rows, len(rows)
-    if "hierarchy" not in shown["locked"]:
+    rows = [dict(row) for row in shown["margins"]]
+    for i in range(max(shown["margin_rows"], _rows_sent(form))):
+        row = rows[i] if i < len(rows) else {"name": "", "by": "", "drawn": False, "locked": ""}
+        if not row["locked"]:
+            row |= _sent_margin(form, i)
+        rows[i : i + 1] = [row]
+    found["margins"], found["margin_rows"] = rows, len(rows)
+    if "hierarchies" not in shown["locked"]:
         found |= {field: forms.text(form, field) for field in LEVEL_FIELDS}
     return found
 
@@ -190,12 +173,12 @@ async def save(request: Request) -> Response:
     if forms.text(form, "version") != draft.version:
         return await _page(request, workbench, 409, form=form, problem=CHANGED_ELSEWHERE)
     try:
-        changed = written(workbench, draft, form, await columns_of(workbench, draft))
+        changed = apply_form(workbench, draft, form, await columns_of(workbench, draft))
         errors = mistakes_by_field(draft, changed)
     except forms.FieldError as error:
-        errors = {error.field: in_plan_words(error.words)}
+        errors = {error.field: error.words}
     except SlowscaleError as error:
-        return await _page(request, workbench, 400, form=form, problem=in_plan_words(str(error)))
+        return await _page(request, workbench, 400, form=form, problem=str(error))
     if errors:
         return await _page(request, workbench, 400, form=form, errors=errors, problem=next(iter(errors.values())))
     try:
@@ -205,7 +188,7 @@ async def save(request: Request) -> Response:
     return RedirectResponse(page.path, 303)
 
 
-def written(workbench: Workbench, draft: Draft, form: Any, columns: Columns) -> Draft:
+def apply_form(workbench: Workbench, draft: Draft, form: Any, columns: Columns) -> Draft:
     """Return the plan with what the form changes. Everything else stays, with its comments.
 
     Parameters
@@ -219,66 +202,53 @@ def written(workbench: Workbench, draft: Draft, form: Any, columns: Columns) -> 
     columns
         The columns of the data.
     """
-    shown = shown_of(draft)
+    shown = form_state(draft)
     sent = {**shown, **_typed(shown, form)}
-    locked = shown["locked"]
-    if "sums" not in locked:
-        draft = _with_sums(draft, shown, sent)
-    before = draft.get(*_keys_place(draft), default={}) or {}
+    locked, place = shown["locked"], ("tables", shown["cells"])
+    before = draft.get(*place, "keys", default={})
     keys = before if "keys" in locked else _keys(workbench, before, shown, sent, columns.types)
-    hierarchy = draft.get("hierarchy", default=[])
-    if "hierarchy" not in locked:
-        hierarchy = _hierarchy(workbench, hierarchy, shown, sent)
-    rows = [] if "margins" in locked else [row for row in sent["margins"] if row["name"] or row["by"] or row["drawn"]]
-    if hierarchy and not rows and "margins" not in locked and hierarchy != draft.get("hierarchy", default=[]):
+    levels_before = draft.get("hierarchies", default=[])
+    hierarchies = levels_before if "hierarchies" in locked else _hierarchies(workbench, levels_before, shown, sent)
+    rows = [row for row in sent["margins"] if row["name"] or row["by"] or row["drawn"]]
+    if hierarchies != levels_before and hierarchies and not rows:
         raise forms.FieldError(
             "level_column", "a hierarchy is for margins by its levels: name such a margin above, or empty these fields"
         )
-    if "margins" in locked:
-        return draft
-    levels = [level for one in hierarchy for level in [*(one.get("digits") or {}), *(one.get("levels") or [])]]
-    if keys != before or hierarchy != draft.get("hierarchy", default=[]) or rows != shown["margins"]:
+    if keys != before or hierarchies != levels_before or rows != shown["margins"]:
+        levels = [level for one in hierarchies for level in [*(one.get("digits") or {}), *(one.get("levels") or [])]]
         _check_margins(sent["margins"], keys, levels, columns)
-    had_tables = bool(draft.get("table"))
-    if rows and not had_tables:
-        draft = _as_set(draft, keys)
-    elif "keys" not in locked and (keys != before or not keys):
+    draft = _with_sums(draft, place, shown, sent)
+    if "keys" not in locked and (keys != before or not keys):
         # A new plan has keys in which nothing is chosen: they are removed for one total.
-        draft = draft.put(_keys_place(draft), keys or None)
-    draft = _with_margins(draft, shown["margins"] if had_tables else [], sent["margins"], before, keys)
-    if hierarchy != draft.get("hierarchy", default=[]):
-        draft = _with_hierarchy(draft, hierarchy)
-    parts, main = _tables(draft)
-    if not rows and had_tables and main is not None and shown["margins"] and len(parts) == 1:
-        draft = _as_single(draft, parts[main])
-    return draft
+        draft = draft.put((*place, "keys"), keys or None)
+    draft = _with_margins(draft, shown, sent["margins"])
+    if not hierarchies:
+        return draft.put(("hierarchies",), None)
+    return draft if hierarchies == levels_before else draft.put(("hierarchies", 0), hierarchies[0])
 
 
-def _with_sums(draft: Draft, shown: dict[str, Any], sent: dict[str, Any]) -> Draft:
+def _with_sums(draft: Draft, place: Place, shown: dict[str, Any], sent: dict[str, Any]) -> Draft:
+    """Return the plan with the sums and the count of the cells as sent."""
     if not sent["summed"] and not sent["counted"]:
         raise forms.FieldError("sum", "choose a column to sum, or the number of records")
-    sums = draft.get("sums", default=[])
+    sums = (*place, "sums")
+    if sent["counted"] and not shown["counted"]:
+        draft = draft.put((*place, "count"), {"mechanism": ""})
     new = [name for name in sent["summed"] if name not in shown["summed"]]
-    for i in reversed(range(len(sums))):
-        column = sums[i].get("column")
-        if column and column not in sent["summed"]:
-            draft = draft.put(("sums", i), None)
-    for i in reversed(range(len(draft.get("sums", default=[])))):
-        if draft.get("sums", i, "column"):
-            continue
-        # A new plan has a sum whose column is not chosen yet.
-        draft = draft.put(("sums", i, "column"), new.pop(0)) if new else draft.put(("sums", i), None)
+    for name in draft.get(*sums, default={}):
+        if name not in shown["summed"] and new:  # a new plan has a sum whose column is not chosen yet
+            draft = draft.renamed((*sums, name), new.pop(0))
+        elif name not in sent["summed"]:
+            draft = draft.put((*sums, name), None)
     for name in new:
-        draft = draft.put(("sums", len(draft.get("sums", default=[]))), {"column": name, "mechanism": ""})
-    for i, one in enumerate(draft.get("sums", default=[])):
-        unit = sent["summed"][one["column"]] or "1"
-        if unit != str(one.get("unit", 1)):
-            draft = draft.put(("sums", i, "unit"), int(unit) if unit.isascii() and unit.isdecimal() else unit)
-    if draft.get("sums") == []:
-        draft = draft.put(("sums",), None)
-    if sent["counted"] != shown["counted"]:
-        draft = draft.put(("count",), {"mechanism": ""} if sent["counted"] else None)
-    return draft
+        draft = draft.put((*sums, name), {"mechanism": ""})
+    for name, typed in sent["summed"].items():
+        unit = typed or "1"
+        if unit != str(draft.get(*sums, name, "unit", default=1, kind=(int, str))):
+            draft = draft.put((*sums, name, "unit"), int(unit) if unit.isascii() and unit.isdecimal() else unit)
+    if draft.get(*sums) == {}:
+        draft = draft.put(sums, None)
+    return draft if sent["counted"] else draft.put((*place, "count"), None)
 
 
 def _keys(
@@ -296,15 +266,15 @@ def _keys(
     named_by_file = kind == "file" and before.get("file") and not before.get("by")
     if not by and not named_by_file:
         raise forms.FieldError("by", "choose the key columns, such as county")
-    found = {name: value for name, value in before.items() if name not in ("file", "cross", "public_in_data")}
+    found = {name: value for name, value in before.items() if name not in ("file", "cross", "from_data")}
     if by != shown["by"] or (by and not before.get("by") and kind != "cross"):
         found["by"] = by
     if kind != "file":
         found = {name: value for name, value in found.items() if name not in ("types", "csv")}
         for name in by if by != shown["by"] or kind != shown["kind"] else ():
             _label_kind(name, types)
-    if kind == "public_in_data":
-        return {**found, "public_in_data": True}
+    if kind == "from_data":
+        return {**found, "from_data": True}
     if kind == "file":
         if sent["file"] != before.get("file"):
             _check_file(workbench, "file", sent["file"])
@@ -352,7 +322,7 @@ def _check_file(workbench: Workbench, field: str, file: str) -> None:
         raise forms.FieldError(field, f"there is no file {file} in this folder")
 
 
-def _hierarchy(
+def _hierarchies(
     workbench: Workbench, before: list[dict[str, Any]], shown: dict[str, Any], sent: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the hierarchy that the form asks for, in a list, which is empty if there is none."""
@@ -411,130 +381,79 @@ def _check_margins(
                 )
 
 
-def _drawn_keys(by: Sequence[str], keys: dict[str, Any], field: str) -> dict[str, Any] | None:
-    """Return the keys of a margin with noise of its own. Its labels must be known without the cells."""
+def _drawn_margin(cells: dict[str, Any], by: Sequence[str], keys: dict[str, Any], field: str) -> dict[str, Any]:
+    """Return a margin with independent noise, like that of the cells. Its labels must be known without the cells."""
+    margin = {name: value for name, value in cells.items() if name != "keys"}
     if not by:
-        return None
+        return margin
     cross = keys.get("cross") or {}
     if cross and set(by) <= set(cross):
-        return {"by": list(by), "cross": {name: cross[name] for name in by}}
-    if keys.get("public_in_data"):
-        return {"by": list(by), "public_in_data": True}
-    raise forms.FieldError(
-        field, "a margin with noise of its own needs typed labels for its columns; derive it instead"
-    )
+        return {"keys": {"by": list(by), "cross": {name: cross[name] for name in by}}, **margin}
+    if keys.get("from_data"):
+        return {"keys": {"by": list(by), "from_data": True}, **margin}
+    raise forms.FieldError(field, "a drawn margin needs typed labels for its columns; derive it instead")
 
 
-def _with_margins(
-    draft: Draft,
-    shown: Sequence[dict[str, Any]],
-    sent: Sequence[dict[str, Any]],
-    before: dict[str, Any],
-    keys: dict[str, Any],
-) -> Draft:
-    """Return the plan with margins as sent; the rows that are shown are the tables of the plan, in order."""
-    parts, main = _tables(draft)
-    if main is None:
-        return draft
-    cells = str(parts[main].get("name", CELLS))
-    places = [i for i in range(len(parts)) if i != main]
-    removed = []
+def _with_margins(draft: Draft, shown: dict[str, Any], sent: Sequence[dict[str, Any]]) -> Draft:
+    """Return the plan with margins as sent; the rows that are shown are the other tables of the plan, in order."""
+    name, removed, renamed = shown["cells"], [], {}
+    cells = draft.get("tables", name)
     for i, row in enumerate(sent):
-        old = shown[i] if i < len(shown) else None
+        old = shown["margins"][i] if i < len(shown["margins"]) else None
         if row["locked"] or (old is None and not row["name"]):
             continue
-        if row["name"].lower() == cells.lower():
-            raise forms.FieldError(f"margin{i}", f"the table of the cells is named {cells}; choose another name")
+        if row["name"].lower() == name.lower():
+            raise forms.FieldError(f"margin{i}", f"the table of the cells is named {name}; choose another name")
         if old is not None and not (row["name"] or row["by"] or row["drawn"]):
-            removed.append(places[i])
+            removed.append(old["name"])
             continue
         by = forms.words(row["by"])
-        own = _drawn_keys(by, keys, f"margin_by{i}") if row["drawn"] else None
-        if old is None:
-            derived = {"from": cells, **({"by": by} if by else {})}
-            new = {"name": row["name"], **(({"keys": own} if own else {}) if row["drawn"] else derived)}
-            draft = draft.put(("table", len(draft.get("table"))), new)
-            continue
-        place = ("table", places[i])
-        if row["name"] != old["name"]:
-            draft = draft.put((*place, "name"), row["name"])
-        if row["drawn"] and (old["by"], old["drawn"], before) != (row["by"], True, keys):
-            draft = draft.put((*place, "from"), None).put((*place, "by"), None).put((*place, "keys"), own)
-        elif not row["drawn"] and (old["by"], old["drawn"]) != (row["by"], False):
-            draft = draft.put((*place, "keys"), None).put((*place, "from"), cells).put((*place, "by"), by or None)
-    _check_sources(draft, removed, shown)
-    for i in reversed(removed):
-        draft = draft.put(("table", i), None)
+        derived = {"rollup": name, **({"by": by} if by else {})}
+        wanted = _drawn_margin(cells, by, cells.get("keys") or {}, f"margin_by{i}") if row["drawn"] else derived
+        place = "tables", row["name"] if old is None else old["name"]
+        if draft.get(*place) != wanted and (row["drawn"] or row != old):
+            draft = draft.put(place, wanted)
+        if old is not None and row["name"] != old["name"]:
+            renamed[old["name"]] = row["name"]
+    _check_sources(draft, [*removed, *renamed], shown["margins"])
+    for table in removed:
+        draft = draft.put(("tables", table), None)
+    for table, new in renamed.items():
+        draft = draft.renamed(("tables", table), new)
     return draft
 
 
-def _check_sources(draft: Draft, removed: Sequence[int], shown: Sequence[dict[str, Any]]) -> None:
+def _check_sources(draft: Draft, gone: Sequence[str], shown: Sequence[dict[str, Any]]) -> None:
     """Raise if a table is derived from one that is removed or renamed."""
-    parts = [part for i, part in enumerate(draft.get("table")) if i not in removed]
-    names = [part.get("name") for part in parts]
     for i, row in enumerate(shown):
-        lost = next((part.get("name") for part in parts if part.get("from") == row["name"] not in names), None)
-        if lost is not None:
-            raise forms.FieldError(
-                f"margin{i}", f"the table {lost} is derived from {row['name']}: keep this table and its name"
-            )
-
-
-def _with_hierarchy(draft: Draft, hierarchy: list[dict[str, Any]]) -> Draft:
-    if not hierarchy:
-        return draft.put(("hierarchy",), None)
-    return draft.put(("hierarchy", 0), hierarchy[0])
-
-
-def _as_set(draft: Draft, keys: dict[str, Any]) -> Draft:
-    """Return a plan for one table as a plan for several: the table of the cells, and a folder for the files."""
-    draft = draft.put(("keys",), keys or None).put(("table", 0), {"name": CELLS})
-    if keys:
-        draft = draft.moved(("keys",), ("table", 0, "keys"))
-    formats = [kind for kind in ("parquet", "csv") if draft.get("output", kind)]
-    for kind in formats:
-        draft = draft.put(("output", kind), None)
-    if draft.get("output", "folder") is None:
-        draft = draft.put(("output", "folder"), "tables")
-    if "csv" in formats and draft.get("output", "formats") is None:
-        draft = draft.put(("output", "formats"), formats)
-    return draft
-
-
-def _as_single(draft: Draft, cells: dict[str, Any]) -> Draft:
-    """Return a plan whose last margin was removed as a plan for one table, unless the table has parts of its own."""
-    if cells.get("name") != CELLS or set(cells) - {"name", "keys"}:
-        return draft
-    if "keys" in cells:
-        draft = draft.moved(("table", 0, "keys"), ("keys",))
-    draft = draft.put(("table",), None).put(("hierarchy",), None)
-    formats = draft.get("output", "formats") or ["parquet"]
-    draft = draft.put(("output", "folder"), None).put(("output", "formats"), None)
-    for kind in formats:
-        draft = draft.put(("output", kind), f"published.{kind}")
-    return draft
+        for name, part in draft.get("tables").items():
+            if name not in gone and row["name"] in gone and part.get("rollup") == row["name"]:
+                raise forms.FieldError(
+                    f"margin{i}", f"the table {name} is derived from {row['name']}: keep this table and its name"
+                )
 
 
 def mistakes_by_field(before: Draft, draft: Draft) -> dict[str, str]:
     """Return what is wrong in a changed plan, and was not wrong before, by field of the form."""
-    known = set(before.mistakes)
-    parts, main = _tables(draft)
-    rows = {place: row for row, place in enumerate(i for i in range(len(parts)) if i != main)}
+    known, cells = set(before.mistakes), cells_of(draft)
+    rows = {name: i for i, name in enumerate(name for name in draft.get("tables", default={}) if name != cells)}
     found: dict[str, str] = {}
     for place, words in draft.mistakes:
         field = None
         match place:
-            case ("sums", int(i), "unit"):
-                field = f"unit:{draft.get('sums', i, 'column')}"
-            case ("sums", int(_), "column"):
+            case ("tables", table, "sums", column, "unit") if table == cells:
+                field = f"unit:{column}"
+            case ("tables", table, "sums", *_) if table == cells:
                 field = "sum"
-            case ("table", int(i), "name") if i in rows:
-                field = f"margin{rows[i]}"
-            case ("table", int(i), *_) if i in rows and place[2:3] not in (("sums",), ("count",)):
-                field = f"margin_by{rows[i]}"
-            case ("keys", *inner) | ("table", _, "keys", *inner):
+            case ("tables", table, "keys", *inner) if table == cells:
                 field = {"by": "by", "file": "file"}.get(str(inner[0]) if inner else "", "kind")
-            case ("hierarchy", _, *inner):
+            case ("release", "partition"):
+                field = "kind"
+            case ("tables", table) if table in rows:
+                field = f"margin{rows[str(table)]}"
+            case ("tables", table, *inner) if table in rows and inner[0] not in ("sums", "count"):
+                field = f"margin_by{rows[str(table)]}"
+            case ("hierarchies", _, *inner):
                 named = {"column": "level_column", "file": "level_file", "levels": "level_names"}
                 field = named.get(str(inner[0]) if inner else "", "level_digits")
         if field is not None and (place, words) not in known and not words.startswith("still to be chosen"):

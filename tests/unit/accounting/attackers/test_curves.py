@@ -246,10 +246,9 @@ def test_errors():
             eval(wrong, {"ss": ss, "m": m})
 
 
-def test_sentences_about_what_is_nearly_certain():
-    """A bound above 99.99 % says what can happen, not what happens."""
+def test_sentences_about_several_sizes_and_about_no_protection():
     sure = ss.attacker(ss.Root(k=4, sigma=1), 1e12)
-    assert sure.sentence().endswith(" can be detected > 99.99 % of the time.")
+    assert sure.sentence().endswith(" is detected at most 100 % of the time.")
     many = ss.attacker([ss.Gaussian(sigma=10)] * 5, [1, 2, 3, 4, 5])
     assert "the presence of a record of these sizes" in many.sentence()
 

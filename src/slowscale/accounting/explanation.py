@@ -1,0 +1,272 @@
+"""What losses mean: four quantities, the same for one column, a release, a plan and a whole ledger.
+
+For an example record they are its loss (PRzCDP, and PRDP if there is such a guarantee); how often the best guess
+whether the record is in the data is right, starting from 50 %; how often the record is detected, with one false alarm
+in twenty; and ε at δ = 10⁻⁶. All of them are upper bounds. If the noise is known they are those of the best attacker
+(`attackers`), exact or by certified composition. Otherwise they are bounds from the losses alone, and are marked.
+
+Bounds from the losses (proofs in docs/attackers.md). The answer of any test has the same guarantee as the release. So
+it is a coin that says yes with probability p if the record is there, and with probability q if it is not.
+
+- PRzCDP with loss ρ: the Rényi divergences D_α(p‖q) and D_α(q‖p), which grow with p, are at most αρ for all orders
+  α >= 1. For the best guess p = 1 − q = 1/(1 + exp(−t)) is the worst case, where the order 1 gives t·tanh(t/2) <= ρ.
+- PRDP with loss ε: a power b by all other noise becomes at most exp(ε)·b and 1 − exp(−ε)·(1 − b); a total variation v
+  by all other noise becomes at most 1 − (1 − v)(1 − tanh(ε/2)). Randomised response dominates every such mechanism.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses
+from slowscale.accounting.attackers.best_attacker import presence
+from slowscale.accounting.attackers.composed import compose
+from slowscale.accounting.attackers.pairs import GaussianPair, Pair, ResponsePair
+from slowscale.accounting.semantics import epsilon
+from slowscale.core.markup import aligned
+from slowscale.core.numbers import figure, percent, share
+from slowscale.core.parameters import Array
+from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
+from slowscale.mechanisms.transformation import TransformationMechanism
+from slowscale.policy import Policy
+from slowscale.policy.transforming import TransformationPolicy
+
+DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told
+MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds
+BOUND = "bound from the loss"
+TITLES = {
+    "loss": "PRzCDP loss",
+    "pure": "PRDP loss",
+    "guessed": f"Best guess right at most, from {percent(EVEN)}",
+    "detected": f"Detected at most, with {alarms(EXAMPLE_ALARMS)}",
+    "epsilon": f"ε at most, with δ = {DELTA_WRITTEN}",
+}
+RENYI_ORDERS = np.geomspace(1e-3, 1e6, 271)  # less 1; leaving out orders makes a bound larger, never wrong
+ACCURACY = 1e-14  # of a sum of logarithms, relative to the largest of them
+RELATIVE_ERROR = 1e-12  # of losses and bounds, relative
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a record loses by independent noise: through one column, or through a whole release.
+
+    Attributes
+    ----------
+    rho, pure
+        The loss as PRzCDP (ρ) and, with a pure guarantee, as PRDP (ε); by all `times` together.
+    mechanism, influence
+        The mechanism with this noise and what the record adds to its sum; None if the mechanism is not known.
+    times
+        How many times such noise was drawn.
+    """
+
+    rho: float
+    pure: float | None = None
+    mechanism: Mechanism | None = None
+    influence: float = 0.0
+    times: int = 1
+
+    @staticmethod
+    def of(rho: float, pure: float | None, policy: Policy, mechanism: Mechanism | None, influence: float) -> "Loss":
+        """Return the loss by a mechanism, or by one of which only the policy is known.
+
+        To an attacker, a transformation with a user function is Gaussian noise with the same PRzCDP loss.
+        """
+        if mechanism is None and isinstance(policy, TransformationPolicy):
+            mechanism, influence = Gaussian(sigma=1.0), math.sqrt(2 * rho)
+        known = isinstance(mechanism, AdditiveMechanism | TransformationMechanism) and math.isfinite(influence)
+        return Loss(rho, pure, mechanism, influence) if known else Loss(rho, pure)
+
+    @property
+    def pair(self) -> Pair | None:
+        """What an attacker must tell apart each time, or a pair that dominates it, or None if no such pair is known."""
+        if self.mechanism is not None:
+            return presence(self.mechanism, self.influence)
+        return None if self.pure is None or math.isinf(self.pure) else ResponsePair(self.pure / self.times)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the losses of a record mean together. Get one from `explain`.
+
+    Attributes
+    ----------
+    losses
+        The losses, which add up.
+    loss, pure
+        The total loss as PRzCDP, and as PRDP or None.
+    guessed
+        How often the best guess whether the record is in the data is right at most, starting from 50 %.
+    detected
+        How often the record is detected at most, with one false alarm in twenty.
+    epsilon
+        ε of (ε, δ)-differential privacy with δ = 10⁻⁶, at most.
+    bound
+        Whether the last three are bounds from the losses alone.
+    """
+
+    losses: tuple[Loss, ...]
+    loss: float
+    pure: float | None
+    guessed: float
+    detected: float
+    epsilon: float
+    bound: bool
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The four quantities (the loss by both notions) as text, rounded up."""
+        pure = "none" if self.pure is None else at_most(self.pure)
+        often = {"guessed": share(self.guessed), "detected": share(self.detected)}
+        return {"loss": at_most(self.loss), "pure": pure, **often, "epsilon": at_most(self.epsilon)}
+
+    def sentences(self, subject: str) -> str:
+        """Return what an attacker can do, in words; `subject` is the record, such as "this record"."""
+        often = f" ({BOUND})" if self.bound else ""
+        return " ".join(
+            [
+                guesses(EVEN, self.guessed, note=often),
+                detection(subject, EXAMPLE_ALARMS, self.detected, note=often),
+                f"This is (ε, {DELTA_WRITTEN})-differential privacy with ε at most {self.texts['epsilon']}{often}.",
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the four quantities as plain values; None in place of an infinity, which JSON does not have."""
+        found = {"loss": self.loss, "pure_loss": self.pure, "epsilon": self.epsilon}
+        return {
+            **{name: None if one is None or math.isinf(one) else one for name, one in found.items()},
+            "delta": DELTA,
+            "guessed": self.guessed,
+            "detected": self.detected,
+            "false_alarms": EXAMPLE_ALARMS,
+            "bound_from_loss": self.bound,
+        }
+
+
+def at_most(number: float) -> str:
+    """Write a loss with three digits, rounded up.
+
+    >>> at_most(4.8051), at_most(0.1 + 0.2)
+    ('4.81', '0.3')
+    """
+    return figure(number * (1 - RELATIVE_ERROR), 1)
+
+
+def explain(losses: Sequence[Loss]) -> Explanation:
+    """Return what several losses of a record, by independent noise, mean together.
+
+    >>> from slowscale import Gaussian
+    >>> explained = explain([Loss(4.805, mechanism=Gaussian(sigma=10_000), influence=31_000)])
+    >>> explained.texts
+    {'loss': '4.81', 'pure': 'none', 'guessed': '94.0 %', 'detected': '92.8 %', 'epsilon': '19'}
+    >>> explain([Loss(4.805)]).texts
+    {'loss': '4.81', 'pure': 'none', 'guessed': '99.3 %', 'detected': '99.5 %', 'epsilon': '20.1'}
+    """
+    rho = _total(loss.rho for loss in losses)
+    pures = [loss.pure for loss in losses if loss.pure is not None]
+    pure = _total(pures) if len(pures) == len(losses) else None
+    known = [(pair, loss.times) for loss in losses if (pair := loss.pair) is not None]
+    slow = sum(times for pair, times in known if not isinstance(pair, GaussianPair))
+    composed = len(known) == len(losses) and slow <= MOST_COMPOSED
+    bound = not composed or any(loss.mechanism is None for loss in losses)
+    found = np.full(3, math.inf)
+    if composed:
+        found = _composed(tuple(pair for pair, times in known for _ in range(times)))
+    if bound:
+        found = np.minimum(found, _bounds(losses))
+    guessed, detected, least = found.tolist()
+    return Explanation(tuple(losses), rho, pure, guessed, detected, least, bound)
+
+
+@lru_cache(maxsize=64)
+def _composed(pairs: tuple[Pair, ...]) -> Array:
+    """Return the best guess, the power and ε for several pairs together: exact, or certified upper bounds."""
+    curve = compose(pairs, upper=True)
+    rates = curve.delta(np.zeros(1)), curve.power(np.array([EXAMPLE_ALARMS])), curve.epsilon(np.array([DELTA]))
+    return np.array([EVEN + EVEN * rates[0][0], rates[1][0], rates[2][0]])
+
+
+def worst(found: Sequence[Explanation]) -> Explanation:
+    """Return the largest of each quantity, for a record of which it is not known which explanation holds."""
+    pures = [one.pure for one in found if one.pure is not None]
+    return replace(
+        max(found, key=lambda one: one.loss),
+        pure=max(pures) if len(pures) == len(found) else None,
+        guessed=max(one.guessed for one in found),
+        detected=max(one.detected for one in found),
+        epsilon=max(one.epsilon for one in found),
+        bound=any(one.bound for one in found),
+    )
+
+
+def _bounds(losses: Sequence[Loss]) -> Array:
+    """Return bounds from the losses alone, on the best guess, the power and ε: the smallest of each.
+
+    Either all losses are counted as PRzCDP, or all are counted as pure that have such a guarantee.
+    """
+    pures = [loss.pure for loss in losses if loss.pure is not None and math.isfinite(loss.pure)]
+    rest = [loss.rho for loss in losses if loss.pure is None or not math.isfinite(loss.pure)]
+    choices = (0.0, _total(loss.rho for loss in losses)), (_total(pures), _total(rest))
+    return np.min([_bounds_by(pure, rho) for pure, rho in choices], axis=0)  # type: ignore[no-any-return]
+
+
+def _bounds_by(pure: float, rho: float) -> tuple[float, float, float]:
+    """Return bounds on the best guess, the power and ε, by a PRDP loss and a PRzCDP loss of other noise."""
+    if not (math.isfinite(pure) and math.isfinite(rho)):
+        return 1.0, 1.0, math.inf
+    t = _smallest(lambda t: t * math.tanh(t / 2) >= rho, 0.0, rho + math.sqrt(2 * rho))
+    power = _smallest(lambda p: _divergence(p, EXAMPLE_ALARMS) > rho, EXAMPLE_ALARMS, 1.0) if rho else EXAMPLE_ALARMS
+    variation = 1 - (1 - math.tanh(t / 2)) * (1 - math.tanh(pure / 2))
+    power = min(math.exp(min(pure, 700.0)) * power, 1 - math.exp(-pure) * (1 - power))
+    guessed = EVEN + EVEN * variation * (1 + RELATIVE_ERROR)
+    detected = EXAMPLE_ALARMS + (power - EXAMPLE_ALARMS) * (1 + RELATIVE_ERROR)
+    return min(guessed, 1.0), min(detected, 1.0), pure + epsilon(rho, DELTA)
+
+
+def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the point from which a condition holds that holds at `high`, or the next larger float or two."""
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _divergence(p: float, q: float) -> float:
+    """Return a lower bound on the largest D_α/α of two coins with probabilities p > q, in both directions."""
+    if p == 1:
+        return math.inf
+    orders = RENYI_ORDERS
+    yes, no = math.log1p((p - q) / q), math.log1p((q - p) / (1 - q))  # the privacy losses of both sides of the coin
+    # D_α(p‖q) is ln(p·exp((α − 1)·yes) + (1 − p)·exp((α − 1)·no))/(α − 1), and the mean of the losses for α = 1.
+    there = np.logaddexp(math.log(p) + orders * yes, math.log1p(-p) + orders * no)
+    absent = np.logaddexp(math.log(q) - orders * yes, math.log1p(-q) - orders * no)
+    powers = (np.maximum(there, absent) - ACCURACY * (10 + orders * (yes - no))) / (orders * (1 + orders))
+    mean = max(p * yes + (1 - p) * no, -q * yes - (1 - q) * no) - ACCURACY * (yes - no)
+    return max(mean, float(powers.max()))
+
+
+def _total(numbers: Any) -> float:
+    """Return the sum, rounded once, so that the order of the numbers makes no difference; infinite if it overflows."""
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return math.inf
+
+
+def as_lines(found: Sequence[tuple[str, Explanation]], noun: str = "record", entity: bool = False) -> list[str]:
+    """Return explanations of examples as lines of text: a table with a row for each, and what its columns mean."""
+    heads = ["", "PRzCDP loss", "PRDP loss", "best guess right", "detected", "ε"]
+    marks = ["", *(f"  ({BOUND})" if one.bound else "" for _, one in found)]
+    table = aligned([heads, *([name, *one.texts.values()] for name, one in found)])
+    return [
+        *(line + mark for line, mark in zip(table, marks, strict=True)),
+        f"Best guess right: how often, at most, an attacker who knows everything else guesses right whether the {noun} "
+        f"is in the data, starting from {percent(EVEN)}. Detected: how often, at most, the {noun} is detected with "
+        f"{alarms(EXAMPLE_ALARMS)}. ε: at most, with δ = {DELTA_WRITTEN}."
+        + (f" This is for a {noun} in one cell." if entity else ""),
+    ]
