@@ -20,7 +20,7 @@ from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, pla
 
 # An address, which may hold a password; but not the example that errors give.
 ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
-# What pydantic's kinds of mistakes mean, in the words of a plan.
+# The kinds of pydantic's mistakes, in the words of a plan.
 WORDS = {
     **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
@@ -122,7 +122,7 @@ def _place(source: Path, text: str, field: Place) -> str:
 
 
 def list_mistakes(error: ValidationError) -> list[tuple[Place, str]]:
-    """Return all mistakes that pydantic found in a plan: the field, and what is wrong with it."""
+    """Return all mistakes that pydantic found in a plan, each as its field and a description."""
     return [
         (field, ADDRESS.sub("***", _describe(mistake, field)))
         for mistake in error.errors()
@@ -141,7 +141,7 @@ def _field_of(mistake: Any) -> Place:
 
 
 def _describe(mistake: Any, field: Place) -> str:
-    """Return what is wrong with a field, and what is allowed."""
+    """Return the description of a mistake: the problem, and the allowed values."""
     given, kind = mistake.get("input"), mistake["type"]
     words = plain_words(mistake)
     if kind == "extra_forbidden":
@@ -169,7 +169,7 @@ def plain_words(mistake: Any) -> str:
 
 
 def _nearest_choice(mistake: Any) -> str:
-    """Return the name that was probably meant, if the value must be one of a few names."""
+    """Return the closest name, if the value must be one of a few names."""
     if mistake["type"] != "literal_error":
         return ""
     names = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
@@ -182,7 +182,7 @@ def _nearest_choice(mistake: Any) -> str:
 
 
 def _suggestion(location: Sequence[Any]) -> str:
-    """Return the field that was probably meant, or all fields of the table that an unknown field is in."""
+    """Return the field with the closest name, or all fields of the table that an unknown field is in."""
     table: Any = Plan
     for i, step in enumerate(location[:-1]):
         if i == 2 and location[0] == "tables":

@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 Treatment = Literal["error", "zero"]
-NULLS = 'What to do with missing values: refuse them ("error"), or count them as 0 ("zero").'
+NULLS = 'Missing values: refuse them ("error"), or count them as 0 ("zero").'
 
 
 class LedgerPlan(PlanPart):
@@ -110,7 +110,7 @@ class SumsPlan(PlanPart):
     nulls: Treatment = Field("error", description=NULLS)
     negatives: Treatment = Field(
         "error",
-        description='What root and log do with negative values: refuse them ("error"), or count them as 0 ("zero").',
+        description='Negative values, for root and log: refuse them ("error"), or count them as 0 ("zero").',
     )
     nonnegative: bool = Field(
         False, description="Raise negative results to 0. This biases them upwards, and the release says so."
