@@ -139,13 +139,13 @@ def release(
 
 
 def _offer_data_check(plan: "Plan") -> None:
-    """Offer a confidential look at the records before the question. What it finds is printed to a terminal only."""
+    """Offer a confidential look at the records before the question. The result is printed to a terminal only."""
     from slowscale.plan import describe_matches
 
     if not sys.stderr.isatty():
         return
     echo(
-        "\nYou can check first whether records match the keys. This reads the records, and what it finds is "
+        "\nYou can check first whether records match the keys. This reads the records, and the result is "
         "confidential: it is printed here, and nowhere else.",
         err=True,
     )

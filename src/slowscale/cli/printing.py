@@ -26,7 +26,7 @@ MAX_ROWS = 12  # of a released table
 
 
 def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
-    """Print what a plan publishes, how large the errors are, and what example records lose."""
+    """Print the tables of a plan with their mechanisms and errors, and the losses of example records."""
     plan, preview = checked.plan, checked.preview
     columns, entity = _all_columns(plan), plan.data.protect
     sizes = shown_sizes(columns, stated)
@@ -201,7 +201,7 @@ def _print_rows(release: "ReleasedTable") -> None:
 
 
 def plan_as_json(checked: "Checked", stated: Sequence["RecordSize"]) -> dict[str, Any]:
-    """Return what `slowscale check` found: the mechanisms, the cost and the accuracy of each table, and a refusal."""
+    """Return the result of `slowscale check`: mechanisms, the cost and the accuracy of each table, and a refusal."""
     plan, preview, refusal = checked.plan, checked.preview, checked.refusal
     return {
         "mechanisms": {

@@ -180,7 +180,7 @@ def _numbers(option: str, text: str, separator: str, example: str) -> list[float
 
 
 def _show_query(query: "Quantiles", level: float, ledger: str | None) -> None:
-    """Print what would be released, how accurate it is, and what it costs."""
+    """Print the quantiles that would be released, their accuracy and their cost."""
     from slowscale.core.numbers import figure, percent
     from slowscale.release.quantiles import Ranks, ranks_in_words
     from slowscale.release.request import quantile_name

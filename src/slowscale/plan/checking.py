@@ -1,4 +1,4 @@
-"""A plan is checked once, without its records, and what was checked is handed to the release.
+"""A plan is checked once, without its records; the release takes over the open ledger, the cells and the key.
 
 The request is tried on a table that has the columns of the data and no records. If the check passes, only the data can
 make the release fail.
@@ -89,7 +89,7 @@ class Checked:
     plan, overwrite, confidential
         The plan, whether existing outputs may be replaced, and where the confidential report goes, if it is wanted.
     accountant
-        What the release will be charged to.
+        The account or ledger that the release will be charged to.
     cells
         The public cells.
     preview
@@ -186,7 +186,7 @@ def _tried(request: "Request", session: "Session") -> "Preview":
 
 
 def open_accountant(plan: Plan, ready: bool = True) -> Account | DeferredLedger:
-    """Return what the release is charged to. With `ready`, raise if it is of another data set or cannot be written.
+    """Return the account or ledger to charge. With `ready`, raise if it is of another data set or cannot be written.
 
     A ledger is created only when the release is charged, because its caps are fixed from then on.
     """
@@ -208,7 +208,7 @@ def open_session(
     Parameters
     ----------
     plan, accountant
-        The plan, and what is charged.
+        The plan, and the account or ledger to charge.
     source
         Another table than the data of the plan, as arguments of `Session`.
     bits

@@ -56,7 +56,7 @@ def as_mistakes(at: Callable[[Place], Place] | None = None) -> Iterator[None]:
 
 
 def given_words(value: Any) -> str:
-    """Return what a plan gives: a number, boolean or date itself, and otherwise only its kind.
+    """Return a value of a plan for an error: a number, boolean or date itself, and otherwise only its kind.
 
     Text is not shown, because it may be a password.
     """
@@ -149,8 +149,8 @@ class DataPlan(PlanPart):
     )
     name: str | None = Field(
         None,
-        description="The name of the data set, without a period: that is `period` in [release]. A ledger created for a "
-        "named data set accepts only data of that name.",
+        description="The name of the data set. A ledger created for a named data set accepts only data of that name. "
+        "The name has no year: `period` in [release] states it.",
     )
     types: Types = Field(
         {}, description='Declared column types, such as { emp = "int64" }. A CSV column without a type is text.'

@@ -206,7 +206,7 @@ class SumPlan(MechanismPlan):
 
 
 class CapPlan(MechanismPlan):
-    """The most that a record may ever lose through a column: what `times` releases by a mechanism cost, and `plus`."""
+    """The largest total loss of a record through a column: that of `times` releases by a mechanism, and `plus`."""
 
     times: int = Field(1, ge=1, le=10**9, description="The number of such releases that the cap has room for.")
     plus: NotNegative = Field(0.0, description="A loss to add to the cap, the same for records of every size.")

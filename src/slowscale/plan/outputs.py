@@ -45,7 +45,7 @@ def sums_tables(plan: Plan) -> list[str]:
 
 
 def outputs_of(plan: Plan, confidential: Path | None = None) -> Iterator[tuple[str, Path]]:
-    """Yield the files that a release writes: what errors call them, and their paths. Facts follow their CSV file."""
+    """Yield the files that a release writes, each as its name in errors and its path. Facts follow their CSV file."""
     output = output_of(plan)
     for name, paths in table_files(plan).items():
         for path in paths:
@@ -79,7 +79,7 @@ def signed_files(plan: Plan) -> dict[str, list[Path]]:
 
 
 def inputs_of(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the files that a release reads, and its ledger: what errors call them, and their paths."""
+    """Yield the files that a release reads, and its ledger, each as its name in errors and its path."""
     if plan.file is not None:
         yield "the plan", str(plan.file)
     yield from (("the data", file) for file in _data_files(plan))
@@ -295,7 +295,7 @@ def _write_table(table: "ReleasedTable", path: Path, overwrite: bool) -> Path:
 def reader_outputs(
     plan: Plan, release: "Release", spent: "Callable[[], Spent | None]", publication: "Publication | None"
 ) -> Iterator[Output]:
-    """Yield the files for readers: those of the publication, and the report, which states what was spent."""
+    """Yield the files for readers: those of the publication, and the report, which states the total loss."""
     if plan.publication is not None and publication is not None:
         from slowscale.publish import publish
         from slowscale.publish.writing import Targets
@@ -315,7 +315,7 @@ def reader_outputs(
 
 @dataclass
 class Written:
-    """The files of a plan that were written, and what went wrong with others."""
+    """The files of a plan that were written, and the errors of the others."""
 
     plan: Plan
     files: list[Path] = field(default_factory=list)
@@ -360,7 +360,7 @@ class Written:
             words += "cannot be drawn again: another release is another charge"
         if self.problems and list(lost) != list(self.plan.drawn):
             words += (
-                f". Once the files can be written, `{again}` writes what can be made from the drawn tables that are on "
+                f". Once the files can be written, `{again}` makes the missing files from the drawn tables on "
                 "disk. It reads no records, draws no noise and charges nothing"
             )
         first = self.problems[0][1] if self.problems else None

@@ -19,7 +19,7 @@ CODES_STAND_IN = {"": "not read yet"}  # in place of a code list in a file, whil
 
 
 class ColumnLabelPlan(PlanPart):
-    """What readers see in place of a column's name."""
+    """The words that readers see in place of a column's name."""
 
     title: str = Field(description='The title, such as "Annual payroll".')
     unit: str | None = Field(None, description='The unit of measure, such as "thousand USD".')
@@ -27,7 +27,7 @@ class ColumnLabelPlan(PlanPart):
 
 
 class PublicationPlan(PlanPart):
-    """What readers see besides the numbers, and the files for them. All of it is published."""
+    """Titles, labels and notes beside the numbers, and the files for readers. All of it is published."""
 
     title: str = Field(description="The title of the publication.")
     source: str | None = Field(None, description="Where the records come from.")
@@ -66,7 +66,7 @@ class PublicationPlan(PlanPart):
     )
     negatives: str | dict[str, str] = Field(
         "flag",
-        description='What the basic files do with negative estimates, for all columns or for each: flag them ("flag"), '
+        description='Negative estimates in the basic files, for all columns or for each: flag them ("flag"), '
         'show 0 ("zero"), or treat them like others ("keep").',
     )
     basic: str | list[str] = Field(
@@ -131,7 +131,7 @@ class PublicationPlan(PlanPart):
             yield from ((profile, file) for file in ([given] if isinstance(given, str) else given))
 
     def all_files(self, tables: Sequence[str]) -> Iterator[tuple[str, Path]]:
-        """Yield all files to write, for these tables of sums: what errors call them, and their paths."""
+        """Yield all files to write, for these tables of sums, each as its name in errors and its path."""
         from slowscale.publish.writing import Targets
 
         names = list(tables) if len(tables) > 1 else None
@@ -160,7 +160,7 @@ class PublicationPlan(PlanPart):
         return any(os.path.splitext(file)[1].lower() == ".xlsx" for _, file in self.files)
 
     def check_names(self, columns: Sequence[str], keys: Sequence[str], tables: Sequence[str]) -> None:
-        """Raise if it names a column that is not published, or a key column or a table that there is not."""
+        """Raise if it names a column that is not published, or a key column or a table that does not exist."""
         from slowscale.publish.publication import nearest
 
         if self.tables and len(tables) < 2:
@@ -186,7 +186,7 @@ def check_labels(publication: "Publication", request: "Request", excel: bool, un
     Parameters
     ----------
     publication, request
-        What is published, and the tables.
+        The publication, and the tables.
     excel
         Whether Excel files are written, whose cells hold no long texts.
     unknown

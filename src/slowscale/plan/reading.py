@@ -20,7 +20,7 @@ from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, pla
 
 # An address, which may hold a password; but not the example that errors give.
 ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
-# What pydantic's kinds of mistakes mean, in the words of a plan.
+# The kinds of pydantic's mistakes, in the words of a plan.
 WORDS = {
     **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
@@ -31,7 +31,7 @@ WORDS = {
 # Fields whose value is one of a few names.
 CHOICES = ("mechanism", "estimator", "nulls", "negatives", "means")
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
-TABLES = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
+TABLE_KINDS = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
 # Mechanisms by names that a plan does not have, with the lines that describe them.
 OTHER_NAMES = {"laplace": 'write mechanism = "generalized-gaussian" with p = 1, which is Laplace noise'}
 
@@ -122,7 +122,7 @@ def _place(source: Path, text: str, field: Place) -> str:
 
 
 def list_mistakes(error: ValidationError) -> list[tuple[Place, str]]:
-    """Return all mistakes that pydantic found in a plan: the field, and what is wrong with it."""
+    """Return all mistakes that pydantic found in a plan, each as its field and a description."""
     return [
         (field, ADDRESS.sub("***", _describe(mistake, field)))
         for mistake in error.errors()
@@ -135,13 +135,13 @@ def _field_of(mistake: Any) -> Place:
     if "field" in mistake.get("ctx", {}):
         return tuple(mistake["ctx"]["field"])
     field = list(mistake["loc"])
-    if len(field) > 2 and field[0] == "tables" and field[2] in TABLES:
+    if len(field) > 2 and field[0] == "tables" and field[2] in TABLE_KINDS:
         del field[2]  # the kind of table, which pydantic inserts
     return tuple(field[:-1] if field and field[-1] in UNION_TYPES else field)
 
 
 def _describe(mistake: Any, field: Place) -> str:
-    """Return what is wrong with a field, and what is allowed."""
+    """Return the description of a mistake: the problem, and the allowed values."""
     given, kind = mistake.get("input"), mistake["type"]
     words = plain_words(mistake)
     if kind == "extra_forbidden":
@@ -169,7 +169,7 @@ def plain_words(mistake: Any) -> str:
 
 
 def _nearest_choice(mistake: Any) -> str:
-    """Return the name that was probably meant, if the value must be one of a few names."""
+    """Return the closest name, if the value must be one of a few names."""
     if mistake["type"] != "literal_error":
         return ""
     names = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
@@ -182,11 +182,11 @@ def _nearest_choice(mistake: Any) -> str:
 
 
 def _suggestion(location: Sequence[Any]) -> str:
-    """Return the field that was probably meant, or all fields of the table that an unknown field is in."""
+    """Return the field with the closest name, or all fields of the table that an unknown field is in."""
     table: Any = Plan
     for i, step in enumerate(location[:-1]):
         if i == 2 and location[0] == "tables":
-            table = TABLES[step]
+            table = TABLE_KINDS[step]
         elif _is_model(table) and step in table.model_fields:
             table = _model_in(table.model_fields[step].annotation)
     if not _is_model(table):

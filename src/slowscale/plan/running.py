@@ -58,7 +58,7 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
     """Make the release of a plan that was checked, and write its files; return the release and the files.
 
     A refusal by a cap is recorded in the ledger. If a file cannot be written after the charge, all others are, and an
-    `IncompleteError` says what is missing.
+    `IncompleteError` lists the missing ones.
     """
     if checked.refusal is not None:
         checked.record_refusal()
@@ -176,7 +176,7 @@ def finish_plan(plan: Plan, overwrite: bool = False) -> "tuple[Release, list[Pat
     written = Written(plan)
     for output in outputs:
         if output not in kept:
-            written.attempt(output, True)  # what is there of such files is made again from the same tables
+            written.attempt(output, True)  # existing files are made again from the same tables
     written.sign(key, True, [file for output in kept for file in output.files])
     written.raise_problems(lost)
     assert found is not None
@@ -273,7 +273,7 @@ def _read(plan: Plan, name: str, path: Path) -> "ReleasedTable":
 
 
 def _described(table: "Drawn") -> dict[str, Any]:
-    """Return what makes a drawn table, by what errors call it."""
+    """Return the properties by which a drawn table is recognized, by their names in errors."""
     from slowscale.release.request import Sums
 
     if isinstance(table, Sums):
@@ -282,7 +282,7 @@ def _described(table: "Drawn") -> dict[str, Any]:
 
 
 def _spent(plan: Plan, facts: Facts) -> Spent | None:
-    """Return what records have lost by all releases up to this one, or None without a ledger; raise if it is not there.
+    """Return the total loss by all releases up to this one, or None without a ledger; raise if it is not there.
 
     The ledger is only read.
     """

@@ -59,8 +59,8 @@ __all__ = [
     "place_in_plan",
 ]
 
-TREATMENTS = Literal["error", "zero"]
-NULLS = 'What to do with missing values: refuse them ("error"), or count them as 0 ("zero").'
+Treatment = Literal["error", "zero"]
+NULLS = 'Missing values: refuse them ("error"), or count them as 0 ("zero").'
 
 
 class LedgerPlan(PlanPart):
@@ -107,10 +107,10 @@ class SumsPlan(PlanPart):
         description="The kind of interval for means, to publish the mean of each column too: its sum divided by the "
         "count.",
     )
-    nulls: TREATMENTS = Field("error", description=NULLS)
-    negatives: TREATMENTS = Field(
+    nulls: Treatment = Field("error", description=NULLS)
+    negatives: Treatment = Field(
         "error",
-        description='What root and log do with negative values: refuse them ("error"), or count them as 0 ("zero").',
+        description='Negative values, for root and log: refuse them ("error"), or count them as 0 ("zero").',
     )
     nonnegative: bool = Field(
         False, description="Raise negative results to 0. This biases them upwards, and the release says so."
@@ -149,7 +149,7 @@ class QuantilesPlan(PlanPart):
         None,
         description="The public sizes to choose from, increasing. If not given, 20 per factor of ten from 1 to 10¹².",
     )
-    nulls: TREATMENTS = Field("error", description=NULLS)
+    nulls: Treatment = Field("error", description=NULLS)
 
     def build(self, data: DataPlan, keys: None = None) -> "Quantiles":
         """Return the table of the request."""

@@ -28,7 +28,7 @@ TEMPLATE = files("slowscale.plan").joinpath("template.toml").read_text(encoding=
 DATA_TABLE = "# The table [data] goes here."  # the line of the template that is replaced
 COMMENT_COLUMN = 38  # where comments start, in the template too
 OPTIONAL_FIELDS = ('# where = "emp > 0"                    # evaluated row by row', '# protect = "firm_id"')
-# What an advised plan says about the sizes that the advice was asked with.
+# The text of an advised plan about the sizes that the advice was asked with.
 PROVENANCE = (
     "Where the sizes come from: the mechanism was chosen by the record sizes under [report], where they are published. "
     "The guarantee covers this choice only if the sizes are public or assumed without a look at the records, or are "
@@ -38,7 +38,7 @@ PROVENANCE = (
     "were looked up in the records, or chosen after `slowscale inspect`, depend on the records and are outside the "
     "guarantee: replace them by private quantiles, and ask for advice again."
 )
-# What an advised plan says about caps.
+# The text of an advised plan about caps.
 CAPS = (
     "Caps bound what all releases together may cost. They are fixed when the ledger is created: before private "
     "quantiles, if the sizes are such. A ledger that exists keeps the caps that it has, and a plan need not "
@@ -112,7 +112,7 @@ def plan_address(address: str, folder: Path) -> tuple[str, bool]:
 def starting_plan(
     place: str, columns: Mapping[str, str], guess: "Guess | None" = None, has_password: bool = False
 ) -> str:
-    """Return the text of a plan for some data, in which what to publish is still to be chosen.
+    """Return the text of a plan for some data, in which the tables are still to be chosen.
 
     Parameters
     ----------

@@ -258,8 +258,8 @@ def test_the_advice_on_key_columns_works(column, values, labels):
     session = ss.Session(pd.DataFrame({column: values, "x": [3, 4]}))
     with pytest.raises(ss.ParameterTypeError) as refused:
         session.sum({"x": ss.Gaussian(sigma=1e-6)}, keys=Keys.from_frame({column: labels}))
-    derive = ast.literal_eval(re.search(r"derive=({.*})", str(refused.value)).group(1))
-    (name,) = derive
-    assert f"{name} as the key column" in str(refused.value)
+    name, expression = re.search(r"derive the column (\w+) as ('.*'), and use", str(refused.value)).groups()
+    assert f"use {name} as the key column" in str(refused.value)
+    derive = {name: ast.literal_eval(expression)}
     release = session.sum({"x": ss.Gaussian(sigma=1e-6)}, keys=Keys.from_frame({name: labels}), derive=derive)
     assert release.table["x"].to_pylist() == [4]

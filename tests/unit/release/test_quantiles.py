@@ -241,7 +241,9 @@ def test_wrong_arguments(changed, words):
 
 def test_entities_are_refused():
     session = ss.Session(TABLE.append_column("firm", pa.array(range(10))), protect="firm")
-    with pytest.raises(ss.ParameterError, match=r"the session protects each firm.*one row per firm, without protect="):
+    with pytest.raises(
+        ss.ParameterError, match=r"here each firm is protected.*one row per firm, and protect its records$"
+    ):
         session.quantiles("x", [0.5], loss=1)
 
 
@@ -390,10 +392,10 @@ def test_a_warning_if_a_ledger_has_no_caps(tmp_path):
     ("sql", "error", "words"),
     [
         ("true", ss.ParameterTypeError, "column 'x' must hold numbers to be ranked, got boolean; choose another"),
-        ("'a'", ss.ParameterTypeError, "must hold numbers to be ranked, got string; .* convert it with derive="),
+        ("'a'", ss.ParameterTypeError, "must hold numbers to be ranked, got string; .* convert it in derive"),
         ("1::uhugeint", ss.ParameterError, "column 'x' has the type UINT128, which cannot be computed with"),
         ("date '2020-01-01'", ss.ParameterTypeError, "must hold numbers to be ranked, got date"),
-        (f"{10**38}::hugeint", ss.DataError, "'x' has values that are too large to be counted exactly .convert"),
+        (f"{10**38}::hugeint", ss.DataError, "'x' has values that are too large to be counted exactly .derive"),
     ],
 )
 def test_words_about_wrong_columns(tmp_path, sql, error, words):

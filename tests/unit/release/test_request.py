@@ -147,7 +147,7 @@ def test_expressions_are_sql_text(expression):
     for ask in (
         lambda: session.sum({"x": ss.Gaussian(sigma=1)}, where=expression),
         lambda: session.quantiles("x", [0.5], loss=0.1, where=expression),
-        lambda: ss.Keys.public_in(session, "y", derive={"y": expression}),
+        lambda: ss.Keys.from_data(session, "y", derive={"y": expression}, declared_public=True),
     ):
         with pytest.raises(ss.ParameterTypeError, match=words):
             ask()
@@ -234,7 +234,7 @@ def test_a_plan_builds_each_mechanism_once(tmp_path, monkeypatch):
     )
     (tmp_path / "d.csv").write_text("x\n5\n")
     (tmp_path / "plan.toml").write_text(
-        '[data]\npath = "d.csv"\n[[sums]]\ncolumn = "x"\nmechanism = "gaussian"\nstd = 5\n[output]\ncsv = "o.csv"\n'
+        '[data]\npath = "d.csv"\n[tables.t.sums.x]\nmechanism = "gaussian"\nstd = 5\n[output]\nfolder = "o"\n'
     )
     plan = ss.read_plan(tmp_path / "plan.toml")
     from slowscale.plan import run_plan
@@ -295,7 +295,7 @@ def test_a_request_is_a_value():
         ({"": CELLS}, "letters, digits"),
         ({"x": CELLS, "X": CELLS}, "one file"),
         ({"x": "cells"}, "must be an ss.Sums, ss.Quantiles or ss.Rollup; got str"),
-        ({"c": CELLS, "x": {"emp": POLYLOG}}, r"tables\['x'\] must be an ss.Sums, ss.Quantiles or ss.Rollup; got dict"),
+        ({"c": CELLS, "x": {"emp": POLYLOG}}, r"table 'x' must be an ss.Sums, ss.Quantiles or ss.Rollup; got dict"),
         ({"x": ss.Rollup("x")}, "derived from a drawn table in the end|at least one drawn"),
         ({"c": CELLS, "x": ss.Rollup("y"), "y": ss.Rollup("x")}, "x from y from x"),
         ({"c": CELLS, "x": ss.Rollup("z")}, "not a table of the request; the tables are c, x"),
@@ -370,5 +370,5 @@ def test_a_table_or_a_mapping_of_tables_is_a_request():
     for wrong in (None, {}, [SUMS], "cells", {"cells": "x"}):
         with pytest.raises(ss.ParameterTypeError, match=r"^request must be an ss.Request or a table"):
             as_request(wrong)
-    with pytest.raises(ss.ParameterTypeError, match=r"^tables\['other'\] must be an ss.Sums"):
+    with pytest.raises(ss.ParameterTypeError, match=r"^table 'other' must be an ss.Sums"):
         as_request({"cells": SUMS, "other": 5})

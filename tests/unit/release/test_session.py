@@ -213,13 +213,13 @@ MISTAKES = [
         "'weight' must hold text, whole numbers, booleans or dates, got float64",
     ),
     ({"level": 95}, "level must be between 0 and 1"),
-    ({"unit": 0.01}, 'unit must be exact: give "0.01"'),
+    ({"unit": 0.01}, 'unit must be exact: give the text "0.01"'),
     ({"unit": "cents"}, "unit must be a number > 0"),
     ({"unit": -1}, "unit must be"),
     ({"unit": {"none": 1}}, "unit names 'none', which is not summed"),
     ({"columns": {"weight": TINY}, "unit": "1e-280"}, "'weight' must be between"),
     ({"columns": {"weight": TINY}, "unit": "1e-30"}, "values that are too large to be counted in units of 1"),
-    ({"columns": {"gap": TINY}}, 'has missing values .pass nulls="zero"'),
+    ({"columns": {"gap": TINY}}, 'has missing values .choose nulls = "zero"'),
     ({"columns": {"change": ss.Root(k=2, sigma=1)}}, "has negative values"),
     ({"nulls": "drop"}, 'nulls must be "error" or "zero", got \'drop\''),
     ({"negatives": 0}, 'negatives must be "error" or "zero", got 0'),
@@ -539,7 +539,7 @@ def test_a_similar_name_is_proposed(session):
         session.sum({"catle": TINY})
 
 
-DERIVED = "is derived or renamed and has no cap of its own"
+DERIVED = "is derived or renamed and has no cap"
 
 
 @pytest.mark.parametrize(
