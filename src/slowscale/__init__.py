@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from slowscale import datasets
     from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
     from slowscale.accounting.attackers import Attacker, Posterior, attacker
@@ -66,9 +68,7 @@ if TYPE_CHECKING:
     from slowscale.release.session import Session
     from slowscale.release.table import ReleasedSums
 
-__version__ = "0.1.0.dev0"
-
-# Where each name lives: it is imported when it is first asked for, so that nobody waits for what is not needed.
+# Where each name lives. Names are imported at first use, which keeps `import slowscale` fast.
 _HOMES = {
     "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
     "slowscale.advice": ("Advice", "advise"),
@@ -175,6 +175,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("slowscale.core.version").running_version()
     if name in _ROOMS:
         return import_module(f"slowscale.{name}")
     if name not in _HOME:

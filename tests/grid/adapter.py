@@ -31,6 +31,7 @@ from grid.records import COUNT, COUNTIES, DERIVED_IN_SQL, is_refused, layout, pe
 from slowscale.cli import main
 from slowscale.cli.app import app, ledger_app
 from slowscale.mechanisms import REGISTRY
+from slowscale.release.table import ReleasedTable
 
 # What the column and table are called where the records are stored, and how many releases a capped ledger has room for.
 RECORDS, ROOM = "records", 2
@@ -48,12 +49,12 @@ BRIEF, PUBLIC, WHOLE = 0, 1, 2
 
 # Commands that are not about the records of a release, and methods that others of the grid call.
 ELSEWHERE = {"advise", "calibrate", "compare", "demo", "init", "schema", "serve", "study"}
-ELSEWHERE |= {"attempt", "charge", "check_dataset", "files", "set_cap", "ready"}
+ELSEWHERE |= {"attempt", "charge", "check_dataset", "of", "ready", "set_cap", "with_facts"}
 
 
 def offered():
     """Return the names of all methods and commands that the library offers for a release."""
-    kinds = (ss.Session, ss.Release, ss.Release, ss.Ledger)
+    kinds = (ss.Session, ss.Release, ss.ReleasedSums, ss.ReleasedQuantiles, ReleasedTable, ss.Ledger)
     methods = {
         name for kind in kinds for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))
     }
@@ -103,8 +104,7 @@ class _Run:
         preview = session.preview(query)
         self._text("preview", str(preview), repr(session))
         self._state("preview.policy", preview.policy)
-        if self.is_set:
-            self._sizes_of_preview(preview)
+        self._sizes_of_preview(preview)
         assert preview.refusal is None, preview.refusal
         if self.confidential:
             self._inspect(session, query)
@@ -197,16 +197,24 @@ class _Run:
             return session.mean(self._columns(), keys=keys, count=self._count(), unit=unit, **self._options())
         return session.sum(self._columns(), keys=keys, unit=unit, **self._options())
 
+    def _tables(self, found):
+        """Return the tables of a release by their names in the grid; a table alone has another name in the library."""
+        return {name if self.is_set else "cells": found[name] for name in found}
+
     def _published(self, release, found):
-        for name, one in found.items() if self.is_set else [("cells", found)]:
+        for name, one in self._tables(found).items():
             table = one.table
             types = {field.name: str(field.type) for field in table.schema}
             self.outcome.tables[release, name] = Table(table.to_pydict(), types)
-            facts = {key: value for key, value in one.facts.to_dict().items() if key not in ("ledger",)}
-            self._text(f"{release}: facts of {name}", json.dumps(facts, ensure_ascii=False))
+            self._text(f"{release}: facts of {name}", json.dumps(one.facts.to_dict(), ensure_ascii=False))
             self._text(f"{release}: release of {name}", repr(one))
-            assert not one.facts.private
+            self._show(f"{release}: notebook of {name}", one._repr_html_())
+            assert not one.whole.private
             assert "NOT PRIVATE" in repr(one)
+        facts = {key: value for key, value in found.facts.to_dict().items() if key != "ledger"}
+        self._text(f"{release}: facts", json.dumps(facts, ensure_ascii=False))
+        assert not found.facts.private
+        assert "NOT PRIVATE" in repr(found)
         self._text(f"{release}: release", repr(found))
         self._show(f"{release}: notebook", found._repr_html_())
 
@@ -240,11 +248,10 @@ class _Run:
         read = (ss.read_release("out"), ss.read_release("out-csv")) if self.is_set else ()
         read = read or (ss.read_release("out.parquet"), ss.read_release("out.csv"))
         for one in read:
-            assert one.facts.to_dict() == found.facts.to_dict() or self.is_set
-            for name in found if self.is_set else [None]:
-                again, made = (one[name], found[name]) if self.is_set else (one, found)
-                assert again.table.to_pydict() == made.table.to_pydict(), "read back"
-                assert again.policy == made.policy
+            assert one.facts.to_dict() == found.facts.to_dict()
+            for name, made in found.tables.items():
+                assert one[name].table.to_pydict() == made.table.to_pydict(), "read back"
+                assert one[name].policy == made.policy
             self._state("read.policy", one.policy, one)
         for name, profile in (("reader.xlsx", "basic"), ("reader.csv", "basic"), ("reader.parquet", "research")):
             found.publish(name, publication, profile=profile)
@@ -299,6 +306,29 @@ class _Run:
         else:
             found = session.quantiles("pay", [0.5], **options)
             self._text("quantiles", json.dumps([list(found), found.rank_error]))
+            if self.case.ledger != "capped":
+                self._beside_quantiles(session, ss.Quantiles("pay", [0.5], **options))
+
+    def _beside_quantiles(self, session, quantiles):
+        """Release sums and quantiles together: what a record loses by both is added."""
+        found = session.release({"cells": self._query("cells"), "sizes": quantiles})
+        table = found["cells"].table
+        types = {field.name: str(field.type) for field in table.schema}
+        self.outcome.tables["beside quantiles", "cells"] = Table(table.to_pydict(), types)
+        self._text("beside quantiles", repr(found["cells"]), json.dumps(found.facts.to_dict()["tables"]))
+        for size in PLAIN_SIZES:
+            loss = found.policy(dict.fromkeys(self.layout.values, size)) - quantiles.loss
+            self._note("beside quantiles", size, loss, tables=["cells"])
+        if self.public:
+            found.to_csv("beside")
+            read = ss.read_release("beside")
+            assert read.facts.to_dict() == found.facts.to_dict()
+            assert dict(read["sizes"]) == dict(found["sizes"])
+            found.publish("beside.xlsx", ss.Publication("Pay", source="A register"), profile="basic")
+            found.report("beside.html")
+        if self.confidential:
+            assert list(session.errors(read)) == ["cells"]
+            self._refusal("losses by quantiles too", lambda: session.losses(read), ss.ParameterError)
 
     # What the curator alone may see
 
@@ -318,16 +348,21 @@ class _Run:
             "quantiles": losses.quantiles,
             "largest": losses.largest[1],
         }
+        errors = session.errors(found)
         self.outcome.confidential["errors"] = {
-            name: [(one.column, one.low, one.high, one.cells, one.median_error) for one in session.errors(release)]
-            for name, release in (found.items() if self.is_set else [("cells", found)])
-            if name in self.layout.drawn
+            name if self.is_set else "cells": [
+                (one.column, one.low, one.high, one.cells, one.median_error) for one in classes
+            ]
+            for name, classes in errors.items()
         }
         with patch.object(session, "losses", lambda release: losses):  # they are not computed twice
             path = found.confidential_report("curator.html", session)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        read = ss.read_release("out")["cells"] if self.is_set else ss.read_release("out.parquet")
-        assert session.errors(read), "a release that was read back"
+        read = ss.read_release("out" if self.is_set else "out.parquet")
+        data, options = self.source
+        other = ss.Session(data, dataset="grid", protect="firm" if self.entities else None, **options)
+        for one in (session, other):  # the other one reads the records again
+            assert one.errors(read) == errors, "a release that was read back"
 
     # Losses that are stated
 
@@ -338,7 +373,8 @@ class _Run:
             single = [some[0] for some in cells.values() if len(some) == 1]
             alike = len(single) == len(cells) and all(one == single[0] for one in single)
             if self.entities and release is not None:
-                loss = release.entity(cells) if self.is_set else release.policy.entity(cells["cells"])
+                loss = release.entity(cells if self.is_set else {"table": cells["cells"]})
+                assert self.is_set or loss == release.policy.entity(cells["cells"])
             elif not alike:
                 continue  # the policy is called on the totals of one cell, which must be the same in all tables
             elif self.entities:
@@ -466,9 +502,7 @@ class _Run:
         cell = person["cells"][0]
         values = [part for name in names for part in ("--value", f"{name}={cell[name]}")]
         found = json.loads(self._command("explain", file, *values, "--json"))
-        self._note("explain a table", {"cells": [cell]}, found["loss"])
-        if self.is_set:
-            self._note("explain the set", person, found["loss_by_the_set"])
+        self._note("explain a release", person, found["loss"])
         self._command("explain", file, *values)
         self._note(
             "explain a plan", person, json.loads(self._command("explain", "plan.toml", *values, "--json"))["loss"]

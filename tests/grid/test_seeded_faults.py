@@ -5,6 +5,7 @@ Besides the adapter, only this file knows names of the library: inner ones, wher
 
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,14 @@ from grid.records import NEIGHBOURS, base
 from slowscale.accounting import Account
 from slowscale.accounting.sizes import RecordSize
 from slowscale.data import sums as sums_module
+from slowscale.data.sums import ExactSums
 from slowscale.mechanisms import drawing
+from slowscale.policy import RankPolicy
+from slowscale.release import bound as bound_module
 from slowscale.release import repeating
 from slowscale.release import session as session_module
+from slowscale.release.bound import BoundRequest, BoundSums
+from slowscale.release.quantiles import Ranks
 
 ONE = Case("one", "none", "records", "closed", "stored", "additive", "parquet", "zero")
 ROOT = replace(ONE, statistic="root", odd="error", source="csv")
@@ -43,30 +49,26 @@ def search(case, folder, *kinds, depth=adapter.BRIEF):
 
 def change_sums(patch, change):
     """Change the exact sums of every release: `change` takes the numbers of records, or the sums of a column."""
-    real = session_module.exact_sums
+    real = bound_module.exact_sums
 
     def changed(*given):
         found = real(*given)
         sums = {name: replace(one, counts=change(one.counts)) for name, one in found.sums.items()}
         return replace(found, rows=change(found.rows), sums=sums)
 
-    patch.setattr(session_module, "exact_sums", changed)
+    patch.setattr(bound_module, "exact_sums", changed)
 
 
 def change_table(patch, change):
     """Change every published table: `change` takes the table and the true numbers of records."""
-    draw, release, rows = session_module.draw, session_module.Session._draw, {}
+    real = BoundSums.draw
 
-    def noted(query, sums, facts, bits):
-        rows[facts.id] = sums.rows
-        return draw(query, sums, facts, bits)
+    def changed(self, name, sums, whole, bits):
+        found = real(self, name, sums, whole, bits)
+        # What is drawn from zeros, before any record is read, has no keys.
+        return found if self.keys is None else replace(found, table=change(found.table, sums.rows))
 
-    def changed(self, *given):
-        found, head = release(self, *given)
-        return {name: replace(one, table=change(one.table, rows[one.facts.id])) for name, one in found.items()}, head
-
-    patch.setattr(session_module, "draw", noted)
-    patch.setattr(session_module.Session, "_draw", changed)
+    patch.setattr(BoundSums, "draw", changed)
 
 
 def change_draws(patch, change):
@@ -109,10 +111,8 @@ def noise_reused_between_releases(patch):
 
 
 def loss_of_half_the_influence(patch):
-    from slowscale import publishing
-
-    real = publishing.charged_policy
-    patch.setattr(publishing, "charged_policy", lambda m, accounting: real(replace(m, sigma=2 * m.sigma), accounting))
+    real = bound_module.charged_policy
+    patch.setattr(bound_module, "charged_policy", lambda m, accounting: real(replace(m, sigma=2 * m.sigma), accounting))
 
 
 def twice_the_influence(patch):
@@ -128,6 +128,14 @@ def second_charge_skipped(patch):
             real(self, charge)
 
     patch.setattr(Account, "charge", once)
+
+
+def second_table_not_charged(patch):
+    patch.setattr(bound_module, "_added", lambda policies: next(iter(policies)))
+
+
+def quantiles_not_charged(patch):
+    patch.setattr(Ranks, "policy", lambda self, filtered: ss.RecordPolicy(((None, RankPolicy(0.0)),)))
 
 
 def second_charge_not_written(patch):
@@ -171,12 +179,13 @@ def one_cell_moves_another(patch):
 
 
 def facts_from_the_data(patch):
-    real = session_module.draw
+    real = BoundRequest.draw
 
-    def told(query, sums, facts, bits):
-        return real(query, sums, replace(facts, dataset=f"grid of {sums.rows.sum()} records"), bits)
+    def told(self, read, head, bits):
+        records = sum(one.rows.sum() for one in read.values() if isinstance(one, ExactSums))
+        return real(replace(self, facts=self.facts.with_(dataset=f"grid of {records} records")), read, head, bits)
 
-    patch.setattr(session_module, "draw", told)
+    patch.setattr(BoundRequest, "draw", told)
 
 
 # What is said
@@ -192,7 +201,7 @@ def error_that_quotes_a_value(patch):
 
 
 def warning_from_the_data(patch):
-    def told(rows, where):
+    def told(rows, where, level):
         warnings.warn(f"the largest cell has {rows.max()} records", UserWarning, stacklevel=2)
 
     patch.setattr(session_module, "warn_if_empty", told)
@@ -202,11 +211,13 @@ def warning_from_the_data(patch):
 
 
 def sets_not_found_in_the_ledger(patch):
-    def alone(ledger, identifier):
-        charged = [entry["facts"] for entry in ledger.history() if entry["kind"] == "charge"]
-        return next((found for found in charged if found.get("id") == identifier), None)
+    real = repeating._ledger_problem
 
-    patch.setattr(repeating, "_charged_facts", alone)
+    def alone(facts, ledger):
+        known = [entry for entry in ledger.history() if len(entry.get("facts", {}).get("tables", ())) == 1]
+        return real(facts, SimpleNamespace(history=lambda: known))
+
+    patch.setattr(repeating, "_ledger_problem", alone)
 
 
 def amounts_for_numbers_of_records(patch):
@@ -226,6 +237,8 @@ FAULTS = {
     loss_of_half_the_influence: (ONE, [], adapter.BRIEF, "is stated for"),
     twice_the_influence: (ONE, ["gone"], adapter.BRIEF, "its influence is"),
     second_charge_skipped: (ONE, [], adapter.BRIEF, "spent after two: .* is stated for"),
+    second_table_not_charged: (SET, [], adapter.BRIEF, "is stated for"),
+    quantiles_not_charged: (ONE, [], adapter.BRIEF, "beside quantiles: .* is stated for"),
     second_charge_not_written: (replace(ONE, ledger="open"), [], adapter.BRIEF, "charges and attempts"),
     keys_from_the_data: (ONE, [], adapter.BRIEF, "the cells of"),
     types_from_the_data: (ONE, ["gone"], adapter.BRIEF, "types of"),

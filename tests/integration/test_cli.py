@@ -1,7 +1,6 @@
 """The command as a new user runs it, in an empty folder: a process for each run, and each command as the program."""
 
 import json
-import math
 import os
 import re
 import shutil
@@ -506,6 +505,49 @@ def test_quantiles_say_what_they_are_charged_to_and_print_what_advise_takes(tmp_
     assert "advise takes at most 8 of these sizes" in many
 
 
+def test_quantiles_of_records_that_meet_a_condition(tmp_path):
+    """With a plan that has no tables, or of data in another form of CSV; missing values count as size 0 if wanted."""
+    (tmp_path / "d.csv").write_bytes("g;x\na;500\na;500\nb;1,5\nb;\né;\n".encode("latin-1"))
+    (tmp_path / "plan.toml").write_text(
+        '[data]\npath = "d.csv"\ncsv = { delimiter = ";", encoding = "latin-1", decimal = "," }\n'
+        'types = { x = "decimal(18, 1)" }\n[ledger]\npath = "l"\n'
+    )
+    asked = ["--column", "x", "--loss", 5_000, "--at", 0.6, "--grid", "1,10,1000", "--yes"]
+    form = ["--csv", "delimiter=;", "--csv", "encoding=latin-1"]
+    assert "missing values" in run("quantiles", "plan.toml", *asked, folder=tmp_path, code=3).stderr
+    for source in (["plan.toml"], ["d.csv", *form]):
+        words = run("quantiles", *source, *asked, "--where", "g = 'a'", folder=tmp_path).stdout
+        assert "  p60: 1,000\n" in words
+    words = run("quantiles", "plan.toml", *asked, "--nulls", "zero", "--where", "g <> 'a'", folder=tmp_path).stdout
+    assert "  p60: 0 or below 1, the lowest size\n" in words
+    assert len(ss.Ledger(tmp_path / "l").account.charges) == 2
+    plan = tmp_path / "plan.toml"
+    plan.write_text(plan.read_text().replace("[ledger]", "where = \"g = 'a'\"\n[ledger]"))
+    assert "  p60: 1,000\n" in run("quantiles", plan, *asked, folder=tmp_path).stdout
+    refused = run("quantiles", plan, *asked, "--where", "x > 3", folder=tmp_path, code=2).stderr
+    assert "--where must not be given with a plan that has a filter in [data]" in refused
+    refused = run("quantiles", "d.csv", *asked, "--csv", "semicolon", folder=tmp_path, code=2).stderr
+    assert '--csv must be a setting such as "delimiter=;" or "decimal=,", got \'semicolon\'' in refused
+    plan.write_text(plan.read_text().replace("[ledger]", 'protect = "g"\n[ledger]'))
+    refused = run("quantiles", plan, *asked, folder=tmp_path, code=2).stderr
+    assert "Take the quantiles from a table with one row per g, and protect its records" in refused
+    for command in (["check"], ["inspect"], ["release", "--yes"], ["release", "--finish"]):
+        refused = run(command[0], "plan.toml", *command[1:], folder=tmp_path, code=2).stderr
+        assert "plan.toml has no tables, so there is nothing to publish" in refused
+
+
+def test_a_file_with_another_delimiter(tmp_path):
+    (tmp_path / "d.csv").write_text("state;x\nIA;5\n")
+    text = (
+        '[data]\npath = "d.csv"\n[tables.t.keys]\ncross = { state = ["IA"] }\n[tables.t.sums.x]\n'
+        'mechanism = "gaussian"\nsigma = 1\n[output]\nfolder = "o"\n'
+    )
+    for types in ("", 'types = { x = "int64" }\n'):
+        (tmp_path / "plan.toml").write_text(text.replace("[tables.t.keys]", f"{types}[tables.t.keys]"))
+        refused = run("check", "plan.toml", folder=tmp_path, code=2).stderr
+        assert "the columns are state;x; if ';' separates the fields, give csv = {delimiter: ';'}" in refused
+
+
 def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
     for name in ("tax", "wages"):
         (tmp_path / f"{name}.csv").write_text("x\n1\n2\n3\n")
@@ -625,15 +667,6 @@ def test_errors_refer_to_the_plan(tmp_path):
         assert words in run("release", "plan.toml", "--yes", folder=tmp_path, code=3).stderr
 
 
-def test_a_ledger_with_a_function_needs_python(tmp_path):
-    policy = ss.Transformation(math.log1p, math.expm1, 1, 0, "median").policy
-    ss.Ledger(tmp_path / "f.ledger", {"x": policy}, functions={"math.log1p": math.log1p}).close()
-    for command in ("show", "history", "verify"):
-        error = run("ledger", command, "f.ledger", folder=tmp_path, code=5).stderr
-        assert "the policy uses the function 'math.log1p'" in error
-        assert "In Python, pass the function: ss.Ledger(" in error
-
-
 def test_a_certainty_that_is_not_a_bound(folder):
     words = run("explain", "plan.toml", "--value", "emp=1e6", "--value", "payann=1e9", folder=folder).stdout
     assert "can be detected > 99.99 % of the time." in words
@@ -718,11 +751,11 @@ def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
     (tmp_path / "d.csv").write_text("emp\n3\n")
     (tmp_path / "plan.toml").write_text(
         '[data]\npath = "d.csv"\n[tables.t.sums.emp]\nmechanism = "exponential-polylog"\nstd = 75\n'
-        '[output]\ncsv = "o.csv"\n'
+        '[output]\nfolder = "o"\n'
     )
     run("release", "plan.toml", "--yes", folder=tmp_path)
     attacker = ss.attacker(ss.ExponentialPolylog.calibrate(std=75), 10)
-    for source in ("plan.toml", "o.csv"):
+    for source in ("plan.toml", "o/t.csv"):
         words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
         assert "This is (ε, 10⁻⁶)-differential privacy with ε = 1.3." in words
         detected, guessed = share(attacker.power(0.05)), share(attacker.posterior(0.5).correct)

@@ -34,7 +34,7 @@ from hypothesis import HealthCheck, given, settings
 import slowscale as ss
 from slowscale.data import sums as sums_module
 from slowscale.data.dialects import call
-from slowscale.release import session as session_module
+from slowscale.release import bound as bound_module
 
 # Only the curator is warned if no record has any of the keys.
 pytestmark = pytest.mark.filterwarnings("ignore::slowscale.core.errors.ConfidentialWarning")
@@ -223,8 +223,8 @@ def outcome(road, query, rows):
     """Release a table; return everything that is published and the exact sums, or the error."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         kept = []
-        real = session_module.exact_sums
-        patch.setattr(session_module, "exact_sums", lambda *given: kept.append(real(*given)) or kept[-1])
+        real = bound_module.exact_sums
+        patch.setattr(bound_module, "exact_sums", lambda *given: kept.append(real(*given)) or kept[-1])
         columns = dict.fromkeys(("x", "f", "d"), query["mechanism"])
         try:
             session = ss.Session(**road(query["kind"], rows, Path(folder)), bits=Recorded(3))
@@ -239,7 +239,7 @@ def outcome(road, query, rows):
             )
         except ss.SlowscaleError as error:
             return None, f"{type(error).__name__}: {str(error).replace(folder, '')}"
-    facts = {name: value for name, value in release.facts.items() if name not in ("id", "created")}
+    facts = {name: value for name, value in release.facts.to_dict().items() if name not in ("id", "created")}
     seen = (release.table.schema, release.table.column("label").to_pylist(), facts)
     return (
         seen,
@@ -329,8 +329,8 @@ def ranks(road, column, rows, nulls="error"):
     """Return the number of records in each cell of the grid, or the error."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         kept = []
-        real = session_module.records_below
-        patch.setattr(session_module, "records_below", lambda *given: kept.append(real(*given)) or kept[-1])
+        real = bound_module.records_below
+        patch.setattr(bound_module, "records_below", lambda *given: kept.append(real(*given)) or kept[-1])
         try:
             ss.Session(**road("text", rows, Path(folder))).quantiles(column, [0.5], loss=1, grid=GRID, nulls=nulls)
         except ss.SlowscaleError as error:
@@ -447,8 +447,8 @@ def test_groups_that_belong_to_one_key_are_added_up(monkeypatch):
     rows = [("TX", 3, 1.5, Decimal("2.25")), ("TX", 2**62, 1e9, Decimal("-1.01")), ("Ä", 2**62, -1e16, Decimal(7))]
     query = {"kind": "text", "nulls": "error", "negatives": "error", "mechanism": TINY, "unit": 1, "where": None}
     whole = outcome(as_arrow, query, rows)
-    real = session_module.progress.run
-    monkeypatch.setattr(session_module.progress, "run", lambda asked, label: split(real(asked, label)))
+    real = bound_module.progress.run
+    monkeypatch.setattr(bound_module.progress, "run", lambda asked, label: split(real(asked, label)))
     assert outcome(as_arrow, query, rows) == whole
     monkeypatch.setattr(sums_module, "accumulated", overwritten)
     assert outcome(as_arrow, query, rows) != whole

@@ -75,7 +75,7 @@ def chance(held):
 
 def test_every_margin_has_the_level(released):
     found, truth = released
-    for name, release in found.items():
+    for name, release in found.tables.items():
         sums = true_sums(found, truth, name)
         for column in release.facts.columns:
             low, high = (release._as_floats(f"{column}_{end}") for end in ("low", "high"))
@@ -95,7 +95,7 @@ def test_intervals_that_are_too_narrow_are_seen(released):
 
 def test_whole_numbers_add_up_in_every_release(released):
     found, _ = released
-    frames = {name: release.to_pandas() for name, release in found.items()}
+    frames = {name: release.to_pandas() for name, release in found.tables.items()}
     for column in MECHANISMS:
         totals = frames["nation"].set_index("release")[column]
         for name in ("cells", "states", "industries", "sectors"):

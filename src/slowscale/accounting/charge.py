@@ -1,15 +1,13 @@
 """Charges: what one release costs, as one value that accounts, ledgers and refusals use."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from slowscale.accounting.record import RecordPolicy, folded, read_if_any, read_policies
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.policy import PURE, ZCDP
-
-Functions = Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,6 @@ class Charge:
         by: str | None = None,
         labels: tuple[Any, ...] = (),
         kind: str | None = None,
-        functions: Functions | None = None,
         derived: Mapping[str, str] | None = None,
     ) -> "Charge":
         """Return the charge of a release from its facts, which include its "policy" and "pure_policy".
@@ -104,13 +101,11 @@ class Charge:
             The facts of a release.
         by, labels, kind
             As for a charge.
-        functions
-            User-given transformations by name, if the policies use any.
         derived
             As for a charge.
         """
         check_facts(facts)
-        policies, columns = read_policies(facts, functions), read_if_any(facts, "pure_columns", functions)
+        policies, columns = read_policies(facts), read_if_any(facts, "pure_columns")
         tables = _drawn_tables(facts)
         protect, derived = facts.get("protect"), {} if derived is None else derived
         return Charge(*policies, by, tuple(labels), kind, protect, facts, columns, tables, derived)

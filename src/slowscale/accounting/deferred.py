@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slowscale.accounting.account import Account, check_caps
-from slowscale.accounting.charge import Charge, Functions
+from slowscale.accounting.charge import Charge
 from slowscale.accounting.ledger import Ledger, dataset_name
 from slowscale.accounting.spent import Spent
 from slowscale.policy import Policy
@@ -23,7 +23,7 @@ class DeferredLedger:
 
     Parameters
     ----------
-    path, caps, functions, dataset
+    path, caps, dataset
         As for `Ledger`.
     remedy
         How a cap can be changed while there is no ledger, as text for error messages.
@@ -44,7 +44,6 @@ class DeferredLedger:
         self,
         path: str | os.PathLike[str],
         caps: Mapping[str, Policy] | None = None,
-        functions: Functions | None = None,
         *,
         dataset: str | None = None,
         remedy: str | None = None,
@@ -52,7 +51,6 @@ class DeferredLedger:
         self.ledger: Ledger | None = None
         self._path = path
         self._caps = caps
-        self._functions = functions
         self._dataset = dataset_name(dataset)
         self._account = Account(check_caps(caps), remedy)
         if _exists(path):
@@ -64,7 +62,7 @@ class DeferredLedger:
     def make(self) -> Ledger:
         """Return the ledger; create it if there is none."""
         if self.ledger is None:
-            ledger = Ledger(self._path, self._caps, self._functions, dataset=self._dataset)
+            ledger = Ledger(self._path, self._caps, dataset=self._dataset)
             ledger.check_dataset(self._dataset)  # another process may have created it in the meantime
             self.ledger = ledger
         return self.ledger
@@ -114,7 +112,7 @@ class DeferredLedger:
         if self.ledger is not None:
             return self.ledger.attempt(asked, error)
         # Another process may have created the ledger in the meantime. The attempt is recorded there, whatever its caps.
-        return Ledger(self._path, functions=self._functions).attempt(asked, error) if _exists(self._path) else None
+        return Ledger(self._path).attempt(asked, error) if _exists(self._path) else None
 
 
 Accountant = Account | Ledger | DeferredLedger

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from slowscale.accounting.account import check_caps
-from slowscale.accounting.charge import Charge, Functions
+from slowscale.accounting.charge import Charge
 from slowscale.core.errors import LedgerError, ParameterTypeError, SlowscaleError
 from slowscale.policy import Policy
 
@@ -39,7 +39,7 @@ class Entry:
         raise NotImplementedError
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Entry":
+    def from_dict(cls, entry: Mapping[str, Any]) -> "Entry":
         """Return the entry that `to_dict` described."""
         raise NotImplementedError
 
@@ -57,9 +57,9 @@ class Created(Entry):
         return {"caps": caps} if self.dataset is None else {"caps": caps, "dataset": self.dataset}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Created":
+    def from_dict(cls, entry: Mapping[str, Any]) -> "Created":
         """Return the entry that `to_dict` described."""
-        caps = check_caps({name: Policy.from_dict(cap, functions) for name, cap in entry["caps"].items()})
+        caps = check_caps({name: Policy.from_dict(cap) for name, cap in entry["caps"].items()})
         dataset = _text(entry, "dataset") if "dataset" in entry else None
         return cls(time=_text(entry, "time"), caps=caps, dataset=dataset)
 
@@ -77,9 +77,9 @@ class CapRaised(Entry):
         return {"column": self.column, "cap": self.cap.to_dict(), "reason": self.reason}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "CapRaised":
+    def from_dict(cls, entry: Mapping[str, Any]) -> "CapRaised":
         """Return the entry that `to_dict` described."""
-        cap = Policy.from_dict(entry["cap"], functions)
+        cap = Policy.from_dict(entry["cap"])
         column, reason = _text(entry, "column"), _text(entry, "reason")
         return cls(time=_text(entry, "time"), column=column, cap=cap, reason=reason)
 
@@ -95,10 +95,10 @@ class Charged(Entry):
         return {"facts": self.charge.written, **_part(self.charge)}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Charged":
+    def from_dict(cls, entry: Mapping[str, Any]) -> "Charged":
         """Return the entry that `to_dict` described."""
         part = entry["by"], tuple(entry["labels"]), entry["label_kind"]
-        charge = Charge.from_facts(entry["facts"], *part, functions, entry.get("derived"))
+        charge = Charge.from_facts(entry["facts"], *part, entry.get("derived"))
         return cls(time=_text(entry, "time"), charge=charge)
 
 
@@ -128,7 +128,7 @@ class Attempted(Entry):
         return {"facts": facts, **_part(self.asked), "error": reason}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any], functions: Functions | None = None) -> "Attempted":
+    def from_dict(cls, entry: Mapping[str, Any]) -> "Attempted":
         """Return the entry that `to_dict` described, with facts instead of a charge: no policy need be read."""
         error, asked = entry["error"], entry["facts"]
         if not isinstance(asked, Mapping):
@@ -139,7 +139,7 @@ class Attempted(Entry):
 ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapRaised, Charged, Attempted)}
 
 
-def read_entry(text: str, functions: Functions | None) -> Entry:
+def read_entry(text: str) -> Entry:
     """Return the entry with this text, or raise a `LedgerError`."""
     try:
         entry: dict[str, Any] = json.loads(text)
@@ -149,7 +149,7 @@ def read_entry(text: str, functions: Functions | None) -> Entry:
                 f"the ledger has an entry of the unknown kind {kind!r}, which a newer version of slowscale wrote; "
                 "update slowscale"
             )
-        return replace(ENTRY_KINDS[kind].from_dict(entry, functions), text=text)
+        return replace(ENTRY_KINDS[kind].from_dict(entry), text=text)
     except Exception as error:  # what a file holds can be anything
         if isinstance(error, SlowscaleError):
             raise
@@ -158,7 +158,7 @@ def read_entry(text: str, functions: Functions | None) -> Entry:
         ) from error
 
 
-def serialized(entry: Entry, functions: Functions | None) -> Entry:
+def serialized(entry: Entry) -> Entry:
     """Return a new entry with its text, as it will be read back from the file."""
     try:
         text = json.dumps(entry.to_dict(), sort_keys=True)
@@ -168,7 +168,7 @@ def serialized(entry: Entry, functions: Functions | None) -> Entry:
         raise ParameterTypeError(
             f"facts must be values that JSON can represent, such as text and numbers: {error}"
         ) from None
-    return read_entry(text, functions)
+    return read_entry(text)
 
 
 def text_of(entry: Entry) -> str:

@@ -7,10 +7,10 @@ interface; `storage` reads and writes the file, and `entries` defines its conten
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from slowscale.accounting.account import Account, check_caps
-from slowscale.accounting.charge import Charge, Functions
+from slowscale.accounting.charge import Charge
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, serialized
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.spent import Spent
@@ -18,6 +18,14 @@ from slowscale.accounting.storage import LedgerFile
 from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError
 from slowscale.core.markup import terminal_text
 from slowscale.policy import Policy
+
+
+@runtime_checkable
+class Described(Protocol):
+    """Facts with a form that JSON can hold, such as the `facts.ledger` of a release."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as a dictionary."""
 
 
 class Ledger:
@@ -31,8 +39,6 @@ class Ledger:
     caps
         The most that a record may ever lose, by column: {"payann": policy, "*": policy}. "*" stands for every column
         that is not named, and "count" for the number of records. Caps are fixed when the ledger is created.
-    functions
-        User-given transformations by name, if charged policies use any.
     dataset
         The name of the data set that the ledger belongs to, such as "cbp", without a period. It is stored when the
         ledger is created, and sessions on the ledger must give the same name; surrounding whitespace is ignored.
@@ -50,7 +56,6 @@ class Ledger:
         self,
         path: str | os.PathLike[str],
         caps: Mapping[str, Policy] | None = None,
-        functions: Functions | None = None,
         *,
         dataset: str | None = None,
     ) -> None:
@@ -58,7 +63,7 @@ class Ledger:
             raise ParameterTypeError(f"ledger must be the path of a file, got {type(path).__name__}")
         wanted = check_caps(caps)
         name = dataset_name(dataset)
-        self._file = LedgerFile(path, functions)
+        self._file = LedgerFile(path)
         self._file.open(wanted, name)
         if self._file.broken is not None:
             return
@@ -74,7 +79,7 @@ class Ledger:
         return self._file.path
 
     def __reduce__(self) -> Any:
-        return Ledger, (str(self.path), None, self._file.functions)
+        return Ledger, (str(self.path),)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
@@ -176,7 +181,7 @@ class Ledger:
         # A name or a reason with a line break must not look like another line.
         return "\n".join([*first, str(spent), *(terminal_text(line, "") for line in lines)])
 
-    def verify(self, head: Any = None) -> list[str]:
+    def verify(self, head: Mapping[str, Any] | Described | None = None) -> list[str]:
         """Return the problems of the file: an empty list if there are none.
 
         Parameters
@@ -184,7 +189,7 @@ class Ledger:
         head
             An earlier `head`, or the `facts.ledger` of a release. It must still be in the chain.
         """
-        head = head.to_dict() if hasattr(head, "to_dict") else head
+        head = head.to_dict() if isinstance(head, Described) else head
         if head is not None and not (isinstance(head, Mapping) and {"entry", "hash"} <= set(head)):
             raise ParameterTypeError(f'head must be a mapping with "entry" and "hash", got {head!r:.60}')
         return self._file.verify(head)
@@ -194,8 +199,8 @@ class Ledger:
     def charge(self, charge: Charge) -> dict[str, Any]:
         """Record a release before its noise is drawn, or raise and write nothing.
 
-        The facts of the charge are written. The policy that is read back from them must equal the policy of the charge,
-        including its functions.
+        The facts of the charge are written. The policy that is read back from them must equal the policy of the
+        charge.
 
         Returns
         -------
@@ -215,13 +220,10 @@ class Ledger:
             raise ParameterTypeError(
                 f"charge must be a Charge, for instance Charge.from_facts(facts), got {type(charge).__name__}"
             )
-        entry = serialized(Charged(charge=charge), self._file.functions)
+        entry = serialized(Charged(charge=charge))
         assert isinstance(entry, Charged)
         if entry.charge.policy != charge.policy:
-            raise ParameterError(
-                "the policy has a function that differs from the one that the ledger knows by the same name; pass the "
-                "same function to the ledger with functions="
-            )
+            raise ParameterError("facts['policy'] must describe the policy of the charge, but it describes another one")
         return entry
 
     def ready(self) -> None:
@@ -253,7 +255,7 @@ class Ledger:
         if not isinstance(error, BaseException):
             raise ParameterTypeError(f"error must be an exception, got {type(error).__name__}")
         entry = Attempted(asked=asked, error=type(error).__name__, message=str(error))
-        return self._file.append(serialized(entry, self._file.functions))
+        return self._file.append(serialized(entry))
 
     def set_cap(self, column: str, cap: Policy, reason: str) -> None:
         """Replace the cap of a column. The change is permanent and stays in the history.
@@ -283,7 +285,7 @@ class Ledger:
                 "added only when a ledger is created"
             )
         entry = CapRaised(column=column if column in found else found[0], cap=cap, reason=reason)
-        self._file.append(serialized(entry, self._file.functions))
+        self._file.append(serialized(entry))
 
 
 def dataset_name(dataset: Any) -> str | None:

@@ -19,7 +19,7 @@ import numpy as np
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.markup import html_text
 from slowscale.core.parameters import Array, as_array, check_flag
-from slowscale.core.typing import ArrayLike, Functions, Label, Record, Scalar, TableLike
+from slowscale.core.typing import ArrayLike, Label, Record, Scalar, TableLike
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy
 from slowscale.policy.bounded import BoundedPolicy
 from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
@@ -288,7 +288,7 @@ class RecordPolicy:
         return [*terms, {"filtered": True}] if self.filtered else terms
 
     @staticmethod
-    def from_dict(description: Iterable[Mapping[str, Any]], functions: Functions | None = None) -> "RecordPolicy":
+    def from_dict(description: Iterable[Mapping[str, Any]]) -> "RecordPolicy":
         """Return the record policy that `to_dict` described."""
         terms, parallel, filtered = [], [], False
         try:
@@ -298,12 +298,10 @@ class RecordPolicy:
                     if filtered is False:  # it is written only if there is a filter
                         raise ParameterError('"filtered" must be true where it is written, got False')
                 elif "by" in term:
-                    parts = [
-                        (part["label"], RecordPolicy.from_dict(part["policy"], functions)) for part in term["parts"]
-                    ]
+                    parts = [(part["label"], RecordPolicy.from_dict(part["policy"])) for part in term["parts"]]
                     parallel.append(Parallel(term["by"], tuple(parts)))
                 else:
-                    terms.append((term["column"], Policy.from_dict(term["policy"], functions)))
+                    terms.append((term["column"], Policy.from_dict(term["policy"])))
         except (TypeError, KeyError) as error:
             raise ParameterError(
                 f"description must be one that RecordPolicy.to_dict returned: {type(error).__name__}: {error}"
@@ -319,15 +317,15 @@ def _count_of(cell: Mapping[str, Any]) -> int:
     return count
 
 
-def read_policies(facts: Mapping[str, Any], functions: Any = None) -> tuple[RecordPolicy, RecordPolicy | None]:
+def read_policies(facts: Mapping[str, Any]) -> tuple[RecordPolicy, RecordPolicy | None]:
     """Return the policy and the pure policy (or None) that the facts of a release describe."""
-    return RecordPolicy.from_dict(facts["policy"], functions), read_if_any(facts, "pure_policy", functions)
+    return RecordPolicy.from_dict(facts["policy"]), read_if_any(facts, "pure_policy")
 
 
-def read_if_any(facts: Mapping[str, Any], name: str, functions: Any = None) -> RecordPolicy | None:
+def read_if_any(facts: Mapping[str, Any], name: str) -> RecordPolicy | None:
     """Return a policy that the facts of a release describe, or None if they have none of this name."""
     described = facts.get(name)
-    return None if described is None else RecordPolicy.from_dict(described, functions)
+    return None if described is None else RecordPolicy.from_dict(described)
 
 
 def plain_label(label: Any) -> str | int | bool:

@@ -22,7 +22,6 @@ from typing import Any
 
 from slowscale.accounting.account import Account
 from slowscale.accounting.chain import FIRST_HASH, chain_problems, link_hash
-from slowscale.accounting.charge import Functions
 from slowscale.accounting.entries import CapRaised, Charged, Created, Entry, read_entry, serialized, text_of
 from slowscale.accounting.names import check_no_journal, check_one_name
 from slowscale.core.errors import LedgerError, SlowscaleError
@@ -62,15 +61,12 @@ class LedgerFile:
     ----------
     path
         The file.
-    functions
-        User-given transformations by name, if charged policies use any.
     """
 
     broken: LedgerError | None  # why the ledger can only be verified, or None
     state: State
 
-    def __init__(self, path: str | os.PathLike[str], functions: Functions | None) -> None:
-        self.functions = functions
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._reset()
 
@@ -103,7 +99,7 @@ class LedgerFile:
                 top = connection.execute("SELECT id, hash FROM head").fetchall()
         except SlowscaleError as error:
             return [str(error)]
-        return problems + chain_problems(rows, top, head, self.functions)
+        return problems + chain_problems(rows, top, head)
 
     def ready(self) -> None:
         """Raise unless an entry can be written now: see `Ledger.ready`."""
@@ -168,7 +164,7 @@ class LedgerFile:
     def _create(self, caps: Mapping[str, Policy], dataset: str | None) -> None:
         """Create the file under a temporary name, then link it to its path: it is never incomplete or created twice."""
         check_no_journal(self.path)
-        payload = text_of(serialized(Created(caps=caps, dataset=dataset), self.functions))
+        payload = text_of(serialized(Created(caps=caps, dataset=dataset)))
         with self._ledger_errors("created"):
             name = new_file(self.path, 0o660)
             try:
@@ -286,7 +282,7 @@ class LedgerFile:
         for number, payload, stored in rows[1:] if state.id else rows:
             if number != state.id + 1 or link_hash(state.hash, number, payload) != stored:
                 raise LedgerError(f"ledger {self.path} was changed by another program at entry {number}; verify it")
-            entry = read_entry(payload, self.functions)
+            entry = read_entry(payload)
             _apply(state.account, entry, checked=False)
             state.id, state.hash = number, stored
             state.entries.append(entry)

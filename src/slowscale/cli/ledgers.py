@@ -181,17 +181,10 @@ def _show_change(column: str, old: "Policy", new: "Policy") -> None:
 
 def _open_ledger(path: Path) -> "Ledger":
     from slowscale.accounting import Ledger
-    from slowscale.core.errors import LedgerError, ParameterError
+    from slowscale.core.errors import LedgerError
 
     if not path.exists():
         raise LedgerError(
             f"there is no ledger {path}: check the path; a ledger is made by the first release that is charged to it"
         )
-    try:
-        return Ledger(path)
-    except ParameterError as error:  # its policies use a function, which only a Python program can pass
-        words = str(error).partition(": pass ")[0]
-        raise LedgerError(
-            f"ledger {path} cannot be opened by the command: {words}. In Python, pass the function: "
-            f'ss.Ledger("{path}", functions={{name: function}}), then call describe(), history() or verify()'
-        ) from None
+    return Ledger(path)

@@ -60,11 +60,10 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
     echo("")
     for line in preview.table_lines(tuple(stated)):
         echo(line)
-    shown = {table.name for table in preview.tables}
-    if hidden := [name for name in plan.tables if name not in shown]:
+    if unread := sorted(checked.cells.unread):
         echo(
-            f"{', '.join(hidden)}: derived from cells that are taken from the records, so their errors are known when "
-            "the release is made."
+            f"The cells of {', '.join(unread)} are taken from the records when the release is made: one cell stands "
+            "for them here, and tables that are derived from them are left out."
         )
 
 

@@ -6,7 +6,7 @@ numpy do not tell such arrays from others, so a type checker takes the result fo
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -27,8 +27,6 @@ Label = str | int | bool | date
 Record = Mapping[str, Scalar | Label]
 # The step of a grid: an exact number, or text such as "0.01".
 UnitLike = int | float | Decimal | Fraction | str
-# User-given functions by name ("module.function").
-Functions = Mapping[str, Callable[..., Any]]
 
 
 class TableLike(Protocol):

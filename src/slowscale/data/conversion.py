@@ -19,7 +19,7 @@ import numpy as np
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.data.engines import engine_errors, fresh_name
 from slowscale.data.private import literal, quoted
-from slowscale.data.types import Stored, is_read_as, is_supported
+from slowscale.data.types import Stored, is_read_as, is_supported, listed_columns
 
 EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
 ISO_DATE = "%Y-%m-%d"
@@ -133,7 +133,7 @@ def converted(
     unknown = [name for name in types if name not in have]
     if unknown:
         raise ParameterError(
-            f"types names {', '.join(unknown)}, which {argument} does not have; the columns are {', '.join(have)}"
+            f"types names {', '.join(unknown)}, which {argument} does not have; {listed_columns(list(have))}"
         )
     columns, unusable = {}, {}
     for name, sql_type in have.items():

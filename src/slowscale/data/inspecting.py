@@ -5,10 +5,8 @@ separates the records whose values are missing, negative or cannot be counted. A
 records, and the hashes by which copies are counted. On engines that cannot hash rows, a third one counts the copies.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import and_
@@ -45,13 +43,12 @@ MOST_LABELS = 50_000
 # Up to this number of rows, their hashes and losses are fetched (400 MB) and counted here. The engine would take three
 # times as long to count the hashes.
 MOST_HASHES = 20_000_000
-# More hashes than these are divided into parts that are compared in parallel; few are sorted.
-FEW_HASHES = 50_000
 # What is the matter with a value, as three bits of the number by which the records are grouped.
 FINE, MISSING, NEGATIVE, UNCOUNTABLE, NEGATIVE_UNCOUNTABLE = range(5)
 STATE_BITS, STATES_PER_NUMBER = 3, 20
 # Shorter labels are not compared letter by letter: IA and GA are two states, not a misspelling.
 SHORTEST = 4
+TEXTS_AT_ONCE = 2_000  # texts that are compared with all public labels at a time; this bounds the memory
 
 
 class Confidential:
@@ -318,31 +315,8 @@ def _count_duplicates(table: ir.Table, names: Sequence[str], records: int, run: 
 
 def _copies(hashes: Any) -> int:
     """Return how many of the hashes are copies of another one."""
-    if len(hashes) <= FEW_HASHES:
-        return _copies_in(hashes, 0)
-    first = (hashes >> np.uint64(61)).astype(np.uint8)  # of eight parts
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        return sum(threads.map(lambda part: _copies_in(hashes[first == part], 3), range(8)))
-
-
-def _copies_in(hashes: Any, used: int) -> int:
-    """Return how many of the hashes are copies of another one. Their first `used` bits are the same or say nothing.
-
-    Each hash gets a place in a table by its next bits, and the last one there remains. The others are either copies of
-    it, or they are compared with each other, by further bits. This takes half as long as sorting.
-    """
-    copies = 0
-    while len(hashes) > FEW_HASHES and used < 40:
-        bits = len(hashes).bit_length()
-        place = ((hashes << np.uint64(used)) >> np.uint64(64 - bits)).astype(np.intp)
-        own, table = np.arange(len(hashes), dtype=np.uint32), np.empty(1 << bits, np.uint32)
-        table[place] = own
-        last = table[place]
-        others = np.flatnonzero(last != own)
-        same = hashes[others] == hashes[last[others]]
-        copies, hashes, used = copies + int(np.count_nonzero(same)), hashes[others[~same]], used + bits
     hashes = np.sort(hashes)
-    return copies + int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+    return int(np.count_nonzero(hashes[1:] == hashes[:-1]))
 
 
 def _near_misses(table: ir.Table, keys: Keys, found: pa.Table, outside: Any, rows: Any) -> Iterator[NearMiss]:
@@ -374,22 +348,22 @@ def similar(labels: Sequence[str], public: Sequence[str]) -> Iterator[tuple[str,
     >>> list(similar(["TEXSA", "texas ", "1001", "Nevada"], ["TEXAS", "IOWA", "01001"]))
     [('TEXSA', 'TEXAS'), ('texas ', 'TEXAS'), ('1001', '01001')]
     """
+    from rapidfuzz.distance import OSA
+    from rapidfuzz.process import cdist
+
     whole = {_folded(label): label for label in reversed(public)}
-    # Two texts that differ in one letter are equal once a letter of each, or of one of them, is left out.
-    shorter: dict[str, str] = {}
-    for text, label in whole.items():
-        for part in _without_one(text):
-            shorter.setdefault(part, label)
+    names = list(filter(_is_name, whole))
+    near: dict[str, str] = {}
+    texts = list(dict.fromkeys(text for text in map(_folded, labels) if text not in whole and _is_name(text)))
+    for start in range(0, len(texts) if names else 0, TEXTS_AT_ONCE):
+        some = texts[start : start + TEXTS_AT_ONCE]
+        distances = cdist(some, names, scorer=OSA.distance, score_cutoff=1, dtype=np.uint8, workers=-1)
+        for i in np.flatnonzero((distances <= 1).any(axis=1)):
+            near[some[i]] = whole[names[int(distances[i].argmin())]]
     for label in labels:
         text = _folded(label)
-        if text in whole:
-            yield label, whole[text]
-            continue
-        parts = list(_without_one(text))
-        near = (shorter.get(text) if parts else None) or next((whole[part] for part in parts if part in whole), None)
-        near = near or next((shorter[part] for part in parts if _one_apart(text, shorter.get(part))), None)
-        if near is not None:
-            yield label, near
+        if (found := whole.get(text) or near.get(text)) is not None:
+            yield label, found
 
 
 def _folded(label: str) -> str:
@@ -398,19 +372,6 @@ def _folded(label: str) -> str:
     return text.lstrip("0") or text
 
 
-def _without_one(text: str) -> Iterator[str]:
-    """Yield the texts with one letter left out; none for codes, and for texts that are too short to be compared."""
-    if len(text) >= SHORTEST and any(letter.isalpha() for letter in text):
-        yield from dict.fromkeys(text[:i] + text[i + 1 :] for i in range(len(text)))
-
-
-def _one_apart(text: str, label: str | None) -> bool:
-    """Whether a text differs from a label in one letter, or in two neighbours that changed places."""
-    if label is None:
-        return False
-    other = _folded(label)
-    different = [i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b]
-    if len(different) <= 1:
-        return True
-    first, last = different[0], different[-1]
-    return len(different) == 2 and last == first + 1 and text[first] == other[last] and text[last] == other[first]
+def _is_name(text: str) -> bool:
+    """Whether a text is compared letter by letter: it has letters, and is long enough."""
+    return len(text) >= SHORTEST and any(letter.isalpha() for letter in text)

@@ -23,6 +23,7 @@ from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
 from slowscale.data import rowwise
 from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
 from slowscale.data.sources import as_arrow, open_source, open_table
+from slowscale.data.types import listed_columns
 
 GIVEN = "The keys were given as public."
 KEYS_SHOWN = 10  # the number of keys that a notebook shows
@@ -32,7 +33,9 @@ ARROW_TYPES = {TEXT: pa.string(), WHOLE: pa.int64(), BOOLEAN: pa.bool_(), DATE: 
 
 
 def label_kind(dtype: Any) -> str | None:
-    """Return the kind of labels that an Arrow or Ibis type holds, or None if it cannot hold labels."""
+    """Return the kind of labels that an Arrow or Ibis type, or a declared one, holds; None if it cannot hold labels."""
+    if isinstance(dtype, str):
+        dtype = dt.dtype(dtype)
     if isinstance(dtype, dt.DataType):
         tests = {TEXT: dtype.is_string(), WHOLE: dtype.is_integer(), BOOLEAN: dtype.is_boolean(), DATE: dtype.is_date()}
     else:
@@ -374,7 +377,7 @@ def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argu
         raise ParameterError(f"{argument} must name at least one column")
     for name in names:
         if name not in have:
-            raise ParameterError(f"{argument} names {name!r}, which is not a column; the columns are {', '.join(have)}")
+            raise ParameterError(f"{argument} names {name!r}, which is not a column; {listed_columns(have)}")
         if names.count(name) > 1:
             raise ParameterError(f"{argument} must name each column once, got {name!r} twice")
     return names

@@ -17,7 +17,7 @@ import sqlglot.expressions as sg
 
 from slowscale.data import functions, regex, values
 from slowscale.data.dialects import Dialect, is_null
-from slowscale.data.types import MOST_DIGITS
+from slowscale.data.types import MOST_DIGITS, listed_columns
 from slowscale.data.values import RefusedError, kind_of
 
 MANY_ROWS = {
@@ -136,9 +136,7 @@ class Translator:
         matches = [column for column in self.table.columns if column.lower() == name.lower()]
         if name not in self.table.columns:
             if len(matches) != 1 or node.this.quoted:
-                raise RefusedError(
-                    f"names {name!r}, which is not a column; the columns are {', '.join(self.table.columns)}"
-                )
+                raise RefusedError(f"names {name!r}, which is not a column; {listed_columns(self.table.columns)}")
             name = matches[0]
         value = self.table[name]
         if value.type().is_timestamp() and value.type().timezone is not None:

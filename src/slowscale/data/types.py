@@ -6,7 +6,7 @@ which the engine reads a column must be the same.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ibis.expr.datatypes as dt
@@ -164,3 +164,14 @@ def _parquet_type(column: Any) -> dt.DataType | None:
             return ZONED if logical["isAdjustedToUTC"] else dt.timestamp
         case other:
             return _LOGICAL.get(other)
+
+
+def delimiter_hint(columns: Sequence[str]) -> str:
+    """Return the remedy for a CSV file that seems to have another delimiter: its only column has one in its name."""
+    marks = [mark for mark in (";", "\t", "|") if len(columns) == 1 and mark in columns[0]]
+    return f"; if {marks[0]!r} separates the fields, give csv = {{delimiter: {marks[0]!r}}}" if marks else ""
+
+
+def listed_columns(columns: Sequence[str]) -> str:
+    """Return the columns of a table in words."""
+    return f"the columns are {', '.join(columns)}{delimiter_hint(columns)}"

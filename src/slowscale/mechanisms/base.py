@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Self, overload
 from slowscale.core.errors import ParameterError, ScaleWarning, UnitWarning
 from slowscale.core.numbers import figure, grid
 from slowscale.core.parameters import Array, Declared, check_flag, domains
-from slowscale.core.typing import ArrayLike, Functions, NumberArray, Scalar, UnitLike
+from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.noisy import Noisy
-from slowscale.policy import Certificate, Policy, function_name, number
+from slowscale.policy import Certificate, Policy, number
+from slowscale.policy.base import to_plain
 from slowscale.policy.bounded import BoundedPolicy
 from slowscale.sampling import BitSource
 
@@ -308,21 +309,13 @@ class Mechanism(Declared, ABC):
         return domain.low, domain.high
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the type and the parameters as values that JSON can represent; functions are given by name."""
+        """Return the type and the parameters as values that JSON can represent."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {"type": type(self).__name__, **{name: _to_plain(value) for name, value in values.items()}}
+        return {"type": type(self).__name__, **{name: to_plain(value) for name, value in values.items()}}
 
     @staticmethod
-    def from_dict(description: Mapping[str, Any], functions: Functions | None = None) -> "Mechanism":
-        """Return the mechanism that a dictionary from `to_dict` describes.
-
-        Parameters
-        ----------
-        description
-            The result of `to_dict`, which may have been stored as JSON.
-        functions
-            User-given functions by name ("module.function"). A description only names them; it never runs code.
-        """
+    def from_dict(description: Mapping[str, Any]) -> "Mechanism":
+        """Return the mechanism that a dictionary from `to_dict` describes; it may have been stored as JSON."""
         kinds = {cls.__name__: cls for cls in REGISTRY.values()}
         if not isinstance(description, Mapping) or description.get("type") not in list(kinds):
             raise ParameterError(
@@ -337,13 +330,7 @@ class Mechanism(Declared, ABC):
             )
         for name, value in given.items():
             if isinstance(value, Mapping):
-                given[name] = Policy.from_dict(value, functions)
-            if isinstance(value, str) and value not in ESTIMATORS:
-                if value not in (functions or {}):
-                    raise ParameterError(
-                        f"the {cls.__name__} uses the function {value!r}: pass it, functions={{{value!r}: function}}"
-                    )
-                given[name] = (functions or {})[value]
+                given[name] = Policy.from_dict(value)
         with calibration.unreported():
             made: Mechanism = cls(**given)
         return made
@@ -355,10 +342,3 @@ class Mechanism(Declared, ABC):
             text = number(value) if isinstance(value, float) else getattr(value, "__name__", str(value))
             parts.append(f"{f.name}={text}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def _to_plain(value: Any) -> Any:
-    """Return a parameter as JSON can represent it."""
-    if isinstance(value, Policy):
-        return value.to_dict()
-    return function_name(value) if callable(value) else value

@@ -74,13 +74,10 @@ class Cells:
             with located("tables", name):
                 tables[name] = table.build(plan.data, self.keys.get(name))  # type: ignore[arg-type]
         found = Request(tables, self.hierarchies, **plan.request_options)
-        if not self.unread:
+        kept = [name for name in found if name in found.drawn or found.source(name) not in self.unread]
+        if len(kept) == len(found):
             return found
-        kept = {name: table for name, table in tables.items() if not self._is_unread_rollup(found, name)}
-        return Request(kept, self.hierarchies, **plan.request_options)
-
-    def _is_unread_rollup(self, request: "Request", name: str) -> bool:
-        return name in request.rollups and request.source(name) in self.unread
+        return Request({name: tables[name] for name in kept}, self.hierarchies, **plan.request_options)
 
 
 @dataclass(frozen=True)
@@ -188,8 +185,8 @@ def _tried(request: "Request", session: "Session") -> "Preview":
     return preview_of(bound, refusal, spent)
 
 
-def open_accountant(plan: Plan) -> Account | DeferredLedger:
-    """Return what the release is charged to, or raise if it is not for this data set or cannot be written now.
+def open_accountant(plan: Plan, ready: bool = True) -> Account | DeferredLedger:
+    """Return what the release is charged to. With `ready`, raise if it is of another data set or cannot be written.
 
     A ledger is created only when the release is charged, because its caps are fixed from then on.
     """
@@ -197,8 +194,9 @@ def open_accountant(plan: Plan) -> Account | DeferredLedger:
         return Account(remedy=PLAN_REMEDY)
     with located("ledger", "caps"):
         accountant = DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
-    accountant.check_dataset(plan.data.name)
-    accountant.ready()
+    if ready:
+        accountant.check_dataset(plan.data.name)
+        accountant.ready()
     return accountant
 
 

@@ -14,7 +14,7 @@ from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.calibration import CLOSED, LEVEL, POLICIES, TIGHT
-from slowscale.plan.fields import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_mistakes, given_words
+from slowscale.plan.inputs import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_mistakes, given_words
 from slowscale.policy import ConstantPolicy, Policy
 
 # The mechanisms that a plan can name: all whose parameters are numbers or pairs of numbers, apart from the estimator.

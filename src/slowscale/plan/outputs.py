@@ -132,14 +132,17 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     confidential
         The path of the confidential report, if one is to be written.
     """
-    if plan.ledger is not None:
+    if plan.ledger is not None and not os.path.lexists(plan.ledger.path):
         with located("ledger", "path"):
-            _check_ledger_path(Path(plan.ledger.path).absolute())
+            _check_new(Path(plan.ledger.path).absolute(), "the ledger")
+            check_no_journal(Path(plan.ledger.path).absolute())
     _check_kinds(plan, confidential)
     folder = Path(output_of(plan).folder)
     if not folder.is_dir():
         with located("output", "folder"):
-            _check_new_folder(folder)
+            if os.path.lexists(folder):
+                raise ParameterError(f"{folder} is not a folder; choose another path")
+            _check_new(folder, f"the folder {folder}")
     taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
     written: dict[str, Path] = {}
     existing: list[Path] = []
@@ -235,38 +238,27 @@ def _would_be_data(plan: Plan, place: str) -> bool:
 
 
 def _check_writable(name: str, path: Path) -> None:
-    """Raise unless an output can be written, by creating a file beside it."""
+    """Raise unless an output can be written."""
     try:
-        new_file(free_target(path, path.suffix, overwrite=True), 0o600).unlink()
+        free_target(path, path.suffix, overwrite=True)
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
-    except OSError as error:
-        raise ParameterError(f"{name} cannot be written to {path}: {error.strerror or error}") from None
+    _try_place(path, f"{name} cannot be written to {path}")
 
 
-def _check_new_folder(folder: Path) -> None:
-    """Raise unless the folder for the tables can be made, by creating a file beside it."""
-    if os.path.lexists(folder):
-        raise ParameterError(f"{folder} is not a folder; choose another path")
-    if not folder.parent.is_dir():
-        raise ParameterError(f"there is no folder {folder.parent}; create it first")
-    try:
-        new_file(folder, 0o600).unlink()
-    except OSError as error:
-        raise ParameterError(f"the folder {folder} cannot be created: {error.strerror or error}") from None
-
-
-def _check_ledger_path(path: Path) -> None:
-    """Raise if the ledger does not exist and could not be created."""
+def _check_new(path: Path, what: str) -> None:
+    """Raise unless a ledger or a folder for the tables can be created."""
     if not path.parent.is_dir():
         raise ParameterError(f"there is no folder {path.parent}; create it first")
-    if os.path.lexists(path):
-        return
-    check_no_journal(path)
+    _try_place(path, f"{what} cannot be created")
+
+
+def _try_place(path: Path, problem: str) -> None:
+    """Raise if no file can be created beside a path, by creating one."""
     try:
         new_file(path, 0o600).unlink()
     except OSError as error:
-        raise ParameterError(f"the ledger cannot be created ({error.strerror or error}); choose another path") from None
+        raise ParameterError(f"{problem} ({error.strerror or error}); choose another path") from None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator, model_validator
 
 from slowscale.core.errors import ParameterError, SlowscaleError, located
-from slowscale.plan.fields import PlanPart, as_mistakes, check_local, given_words
+from slowscale.plan.inputs import PlanPart, as_mistakes, check_local, given_words
 
 if TYPE_CHECKING:
     from slowscale.publish import Publication

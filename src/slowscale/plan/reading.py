@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from slowscale.core.errors import LocatedError, Place, PlanError
-from slowscale.plan.fields import given_words
+from slowscale.plan.inputs import given_words
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
 # An address, which may hold a password; but not the example that errors give.

@@ -111,7 +111,7 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]"
     """
     check_has_tables(plan)
     with at_its_place(plan):
-        session = open_session(plan, open_accountant(plan).account)
+        session = open_session(plan, open_accountant(plan, ready=False).account)
         request = read_cells(plan, session, records=True).request(plan)
         found = session.inspect(request, duplicates=duplicates)
     return found if isinstance(found, dict) else {next(name for name in sums_tables(plan) if name in plan.drawn): found}

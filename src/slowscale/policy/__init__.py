@@ -12,7 +12,7 @@ PRzCDP-group). The influence of a record is the absolute change that it makes to
 Δ^(1/2) / (2·2²) + Δ² / (2·100²)
 """
 
-from slowscale.policy.base import POLICY_KINDS, PURE, ZCDP, Function, Policy, function_name
+from slowscale.policy.base import POLICY_KINDS, PURE, ZCDP, Function, Policy
 from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
 from slowscale.policy.families import (
     ArsinhNormalPolicy,
@@ -25,7 +25,6 @@ from slowscale.policy.families import (
 )
 from slowscale.policy.tight import Certificate, TightPolicy
 from slowscale.policy.transforming import (
-    PROBES,
     LogPolicy,
     RootPolicy,
     TransformationPolicy,
@@ -35,7 +34,6 @@ from slowscale.policy.writing import number
 
 __all__ = [
     "POLICY_KINDS",
-    "PROBES",
     "PURE",
     "ZCDP",
     "ArsinhNormalPolicy",
@@ -57,6 +55,5 @@ __all__ = [
     "TransformationPolicy",
     "TransformingPolicy",
     "UnitSplittingPolicy",
-    "function_name",
     "number",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.parameters import Array, Declared, as_array, check_range, evaluate
-from slowscale.core.typing import ArrayLike, Functions, Scalar
+from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.policy.tree import INFLUENCE, Formula
 from slowscale.policy.writing import latex, text
@@ -203,38 +203,23 @@ class Policy(Declared, ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return a description that JSON can represent and `Policy.from_dict` turns back into an equal policy."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {"kind": self.kind, **{name: _to_plain(value) for name, value in values.items()}}
+        return {"kind": self.kind, **{name: to_plain(value) for name, value in values.items()}}
 
     @staticmethod
-    def from_dict(description: Mapping[str, Any], functions: Functions | None = None) -> "Policy":
-        """Return the policy that `to_dict` described.
-
-        Parameters
-        ----------
-        description
-            The result of `to_dict`, which may have been stored as JSON.
-        functions
-            User-given transformations by name ("module.function"). A description contains only the names of such
-            functions: reading it never runs code.
-        """
+    def from_dict(description: Mapping[str, Any]) -> "Policy":
+        """Return the policy that `to_dict` described; the description may have been stored as JSON."""
         if not isinstance(description, Mapping) or "kind" not in description:
             raise ParameterError(f'description must be a mapping with a "kind", got {description!r:.80}')
         cls = POLICY_KINDS.get(description["kind"]) if isinstance(description["kind"], str) else None
         if cls is None:
             raise ParameterError(f"kind must be one of {', '.join(sorted(POLICY_KINDS))}, got {description['kind']!r}")
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-        written = [*names, "probes"] if "f" in names else names
         given = {name: value for name, value in description.items() if name != "kind"}
-        if set(given) != set(written):
+        if set(given) != set(names):
             raise ParameterError(
-                f"description of kind {cls.kind!r} must have the entries {', '.join(written)}, got {', '.join(given)}"
+                f"description of kind {cls.kind!r} must have the entries {', '.join(names)}, got {', '.join(given)}"
             )
-        policy = cls(**{name: _from_plain(name, given[name], functions or {}) for name in names})
-        policy._check_probes(given)
-        return policy
-
-    def _check_probes(self, description: Mapping[str, Any]) -> None:
-        """Raise unless the policy's function, if it has one, still has the values in the description."""
+        return cls(**{name: _from_plain(given[name]) for name in names})
 
 
 def _check_labels(cells: Any, count: int) -> list[Hashable]:
@@ -254,36 +239,25 @@ def _check_labels(cells: Any, count: int) -> list[Hashable]:
     return labels
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Return a parameter as JSON can represent it."""
     if isinstance(value, Policy | SymmetricNoise):
         return value.to_dict()
     if isinstance(value, tuple):
-        return [_to_plain(item) for item in value]
-    return function_name(value) if callable(value) else value
-
-
-def _from_plain(name: str, value: Any, functions: Mapping[str, Function]) -> Any:
-    if isinstance(value, Mapping):
-        # A policy of some noise has the entry "noise", too, but only policies have a kind.
-        is_noise = "noise" in value and "kind" not in value
-        return SymmetricNoise.from_dict(value) if is_noise else Policy.from_dict(value, functions)
-    if isinstance(value, list | tuple):
-        return tuple(_from_plain(name, item, functions) for item in value)
-    if name == "f":
-        if value not in functions:
-            raise ParameterError(
-                f"the policy uses the function {value!r}, which is not known; pass functions={{{value!r}: function}}"
-            )
-        return functions[value]
+        return [to_plain(item) for item in value]
+    if callable(value):
+        raise ParameterError(
+            "a user-given function cannot be described in a file; register a class of mechanisms for it, or release "
+            "without a ledger"
+        )
     return value
 
 
-def function_name(function: Function) -> str:
-    """Return the name of a user-given function in descriptions: "module.function"."""
-    name = getattr(function, "__qualname__", "<lambda>")
-    if "<" in name:
-        raise ParameterError(
-            "a policy with a lambda or a nested function cannot be described; use a function that is defined at the "
-            "top level of a module"
-        )
-    return f"{getattr(function, '__module__', None) or 'numpy'}.{name}"
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        # A policy of some noise has the entry "noise", too, but only policies have a kind.
+        is_noise = "noise" in value and "kind" not in value
+        return SymmetricNoise.from_dict(value) if is_noise else Policy.from_dict(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(_from_plain, value))
+    return value

@@ -15,7 +15,7 @@ import numpy as np
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.parameters import Array, as_array, as_number, check_flag, check_range, evaluate
-from slowscale.core.typing import ArrayLike, Functions, Scalar
+from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.policy import Policy
 from slowscale.policy.tree import Absolute, Difference, Formula, Number, Product, Shift, Symbol
 from slowscale.policy.writing import latex, text
@@ -130,14 +130,14 @@ class BoundedPolicy:
         return {"policy": self.policy.to_dict(), "add": self.add, "times": self.times, "loose": self.loose}
 
     @staticmethod
-    def from_dict(description: Mapping[str, Any], functions: Functions | None = None) -> "BoundedPolicy":
-        """Return the bounded policy that `to_dict` described; see `Policy.from_dict` for the functions."""
+    def from_dict(description: Mapping[str, Any]) -> "BoundedPolicy":
+        """Return the bounded policy that `to_dict` described."""
         names = {"policy", "add", "times", "loose"}
         if not isinstance(description, dict) or set(description) != names:
             raise ParameterError(
                 f"description must have the entries {', '.join(sorted(names))}, got {description!r:.80}"
             )
-        return BoundedPolicy(**{**description, "policy": Policy.from_dict(description["policy"], functions)})
+        return BoundedPolicy(**{**description, "policy": Policy.from_dict(description["policy"])})
 
 
 def _difference(value: Any, other: Any) -> Array:

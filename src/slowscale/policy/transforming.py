@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.families import LogFamily, RootFamily
 from slowscale.core.formulas import check_concave, log1p_ratio, log_gap, root, root_gap, root_rise
-from slowscale.core.parameters import Array, apply, as_array, check_range, real
+from slowscale.core.parameters import Array, apply, check_range, real
 from slowscale.policy.base import Policy
 from slowscale.policy.tree import (
     INFLUENCE,
@@ -25,10 +25,6 @@ from slowscale.policy.tree import (
     Product,
     shift,
 )
-
-# A description has the name of a user-given function, and its values at these influences.
-PROBES = np.concatenate([[0.0], np.geomspace(1e-9, 1e15, 49)])
-PROBE_TOLERANCE = 1e-9  # the relative difference from which on a function counts as changed
 
 
 class TransformingPolicy(Policy):
@@ -191,25 +187,6 @@ class TransformationPolicy(TransformingPolicy):
         if not callable(self.f):
             raise ParameterTypeError(f"f must be a function, got {self.f!r}")
         check_concave(self.f, self.a)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a description that JSON can represent and `Policy.from_dict` turns back into an equal policy."""
-        return {**super().to_dict(), "probes": apply(self.f, PROBES + self.a).tolist()}
-
-    def _check_probes(self, description: Mapping[str, Any]) -> None:
-        name = description["f"]
-        now, before = apply(self.f, PROBES + self.a), as_array("probes", description["probes"])
-        if before.shape == now.shape:
-            # The loss depends on differences to the first value, which carry the rounding of both.
-            rounding = 8 * np.finfo(float).eps * (np.abs(before) + np.abs(before[0]))
-            rise, earlier = now - now[0], before - before[0]
-            if (np.abs(rise - earlier) <= PROBE_TOLERANCE * np.abs(earlier) + rounding).all():
-                return
-        raise ParameterError(
-            f"the function {name!r} has other values than when the policy was written, and earlier releases depend on "
-            f"the earlier function; pass that one, functions={{{name!r}: function}}, and give the changed function "
-            "another name"
-        )
 
     def _rounding_error(self, influence: Array) -> Array:
         # Subtracting f(a) cancels the leading digits of the loss of small records.

@@ -5,7 +5,6 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 
@@ -31,11 +30,12 @@ def published_releases(files: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def _in_package(tables: Sequence[Path], package: Path) -> list[tuple[str, str]]:
-    resources = json.loads(package.read_text(encoding="utf-8"))["resources"]
+    described = json.loads(package.read_text(encoding="utf-8"))
+    resources, release = described["resources"], str(described["slowscale"]["facts"]["id"])
     listed = [(one["path"], one["hash"]) for one in resources]
     if listed != [(file.name, f"sha256:{file_hash(file)}") for file in tables]:
         return []
-    return [_table(one["slowscale"]["facts"]) for one in resources]
+    return [(release, str(one["slowscale"]["table"])) for one in resources]
 
 
 def _in_excel(file: Path) -> list[tuple[str, str]]:
@@ -50,8 +50,5 @@ def _in_excel(file: Path) -> list[tuple[str, str]]:
 
 def _in_parquet(file: Path) -> tuple[str, str]:
     metadata = pyarrow.parquet.read_schema(file).metadata
-    return _table(json.loads(metadata[METADATA if METADATA in metadata else BASIC_METADATA]))
-
-
-def _table(facts: dict[str, Any]) -> tuple[str, str]:
+    facts = json.loads(metadata[METADATA if METADATA in metadata else BASIC_METADATA])
     return str(facts["id"]), str(facts["table"])

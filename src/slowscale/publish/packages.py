@@ -31,19 +31,20 @@ def data_package(
     resources = [
         _resource(name, path, table, *texts[path]) for name, (path, table) in zip(names, tables.items(), strict=True)
     ]
-    private = all(table.release.whole.private for table in tables.values())
+    facts = next(iter(tables.values())).release.whole  # all tables are of one release
     described: dict[str, Any] = {
         "profile": "tabular-data-package",
         "name": _slug(package.name.removesuffix(".datapackage.json")),
         "title": publication.title,
         "description": _markdown(publication, list(tables.values())),
-        "created": next(iter(tables.values())).release.whole.created,
+        "created": facts.created,
         **({"sources": [{"title": publication.source}]} if publication.source else {}),
         **({"contributors": [{"title": publication.contact, "role": "contact"}]} if publication.contact else {}),
         **({"temporal": publication.period} if publication.period else {}),
-        **({} if private else {"warning": NOT_PRIVATE_NOTE}),
+        **({} if facts.private else {"warning": NOT_PRIVATE_NOTE}),
         "resources": resources,
         "publication": publication.to_dict(),
+        "slowscale": {"facts": facts.to_dict()},
     }
     text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
     writers: dict[Path, Callable[[Path], Any]] = {path: _writer(content) for path, (content, _) in texts.items()}
@@ -92,7 +93,7 @@ def _resource(name: str, path: Path, table: PublishedTable, content: bytes, esca
             "missingValues": [""],
             **({"primaryKey": keys} if keys and "" not in labels else {}),
         },
-        "slowscale": {"profile": table.profile, "facts": table.release.file_facts.to_dict()},
+        "slowscale": {"profile": table.profile, "table": table.release.name},
     }
 
 

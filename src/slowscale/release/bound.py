@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
-import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from slowscale.core.parameters import lazy
 from slowscale.data import progress, rowwise
 from slowscale.data.keys import Keys
 from slowscale.data.ranks import check_comparable, records_below
+from slowscale.data.records import EngineTable, Records
 from slowscale.data.rowwise import Described
 from slowscale.data.sums import Column, ExactSums, Sum, check_labels, counted, exact_sums
 from slowscale.mechanisms import Mechanism, TransformationMechanism
@@ -47,7 +47,6 @@ from slowscale.release.facts import (
 from slowscale.release.numbers import number_column
 from slowscale.release.policies import requested_policy, single_column
 from slowscale.release.quantiles import Ranks, ReleasedQuantiles
-from slowscale.release.records import Records
 from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
 from slowscale.release.rollup import biased_sums, roll_up
@@ -96,7 +95,7 @@ class BoundSums:
 
     sums: Sums
     records: Records
-    table: ir.Table
+    table: EngineTable
     columns: dict[str, Column]
     expressions: Described
     level: float
@@ -252,7 +251,7 @@ class BoundSums:
         drawn = replace(self, sums=replace(self.sums, keys=None)).draw(name, sums, whole, KnownBits())
         if self.keys is None:
             return drawn
-        numbers = drawn.table.take(pa.array(np.zeros(len(self.keys), np.int64)))
+        numbers = drawn.table.take(to_arrow(np.zeros(len(self.keys), np.int64)))
         columns = {key: self.keys.table[key] for key in self.keys.columns}
         table = pa.table(columns | {column: numbers[column] for column in numbers.column_names})
         return replace(drawn, table=table)
@@ -264,7 +263,7 @@ class BoundQuantiles:
 
     ranks: Ranks
     records: Records
-    table: ir.Table
+    table: EngineTable
     column: Column
     expressions: Described
     level: float
@@ -338,7 +337,7 @@ class BoundQuantiles:
 
     def draw(self, name: str, read: tuple[list[int], int], whole: Facts, bits: BitSource | None) -> ReleasedQuantiles:
         """Draw the quantiles. Everything in the result is public."""
-        return ReleasedQuantiles(name, self.ranks.draw(*read, bits), whole)
+        return ReleasedQuantiles(name, self.ranks.draw(*read, bits), whole, self.policy, self.pure_policy)
 
     def outline(self, name: str, whole: Facts) -> ReleasedQuantiles:
         """Return quantiles of no records: they show that quantiles can be drawn."""
@@ -348,7 +347,7 @@ class BoundQuantiles:
 BoundTable = BoundSums | BoundQuantiles
 
 
-def _prepared(table: Sums | Quantiles, records: Records) -> ir.Table:
+def _prepared(table: Sums | Quantiles, records: Records) -> EngineTable:
     """Return the records with the derived columns of a table, filtered."""
     with located("derive"):
         derived = rowwise.derive(records.table, table.derive)

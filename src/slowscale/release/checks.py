@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-import ibis.expr.types as ir
-
 from slowscale.accounting import Accountant
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
 from slowscale.data.conversion import Source
+from slowscale.data.records import EngineTable, Records
+from slowscale.data.types import delimiter_hint, listed_columns
 from slowscale.policy import Policy
-from slowscale.release.records import Records
 from slowscale.release.request import Request, Sums
 
 
-def check_column_names(table: ir.Table) -> None:
+def check_column_names(table: EngineTable) -> None:
     """Raise if two columns have names that a ledger or an engine takes for the same."""
     for one, other in pairwise(sorted(table.columns, key=folded)):
         if folded(one) == folded(other):
@@ -29,7 +28,7 @@ def check_column_names(table: ir.Table) -> None:
             )
 
 
-def check_protect(protect: str | None, table: ir.Table) -> None:
+def check_protect(protect: str | None, table: EngineTable) -> None:
     """Raise unless the argument `protect` is a column or None."""
     if protect is not None and protect not in table.columns:
         raise ParameterError(
@@ -38,7 +37,7 @@ def check_protect(protect: str | None, table: ir.Table) -> None:
         )
 
 
-def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) -> None:
+def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: EngineTable) -> None:
     """Raise if a cap is on something other than a column, "count" or "*"."""
     known = {"*", COUNT, *map(folded, table.columns)}
     for name in check_caps(caps):
@@ -50,7 +49,7 @@ def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: ir.Table) 
             )
 
 
-def check_column(argument: str, name: str, table: ir.Table, source: Source) -> None:
+def check_column(argument: str, name: str, table: EngineTable, source: Source) -> None:
     """Raise unless the table has a column that an argument names; suggest a column with a similar name."""
     if name in table.columns:
         return
@@ -59,8 +58,8 @@ def check_column(argument: str, name: str, table: ir.Table, source: Source) -> N
             f"{argument}: column {name!r} has the type {source.unusable[name]}, which cannot be computed with; "
             "convert it before to text, a date, or numbers of at most 38 digits"
         )
-    near = difflib.get_close_matches(name, table.columns, n=1)
-    suggestion = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(table.columns)}"
+    near = [] if delimiter_hint(table.columns) else difflib.get_close_matches(name, table.columns, n=1)
+    suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
     raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
 
 

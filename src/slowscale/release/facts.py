@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from slowscale.core.errors import ParameterError
 
@@ -34,8 +34,8 @@ class _Facts(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
     def with_(self, **changes: Any) -> Any:
-        """Return a copy of the facts with other values."""
-        return self.model_copy(update=changes)
+        """Return a copy of the facts with other values, which are checked."""
+        return type(self)(**{**dict(iter(self)), **changes})  # a field `keys` would mislead dict(self)
 
 
 class LedgerHead(_Facts):
@@ -151,10 +151,16 @@ class QuantilesFacts(_Facts):
     column: str
     at: Numbers
     grid: Numbers
-    rates: Numbers
+    rates: Annotated[tuple[float, ...], Many]
     loss: float
-    level: float
+    level: Annotated[float, Field(gt=0, lt=1)]
     nulls: str
+
+    @model_validator(mode="after")
+    def _check_rates(self) -> "QuantilesFacts":
+        if len(self.rates) != len(self.at) or len(self.grid) < 2 or min(self.rates, default=0) <= 0:
+            raise ValueError("there must be a rate > 0 for each quantile, and a grid of sizes")
+        return self
 
 
 class RollupFacts(_Facts):

@@ -84,7 +84,8 @@ class TablePreview:
 
     def describe(self) -> list[str]:
         """Return the table in words: what it consists of, and how accurate it is."""
-        groups = f"{self.rows:,} rows by {', '.join(self.by)}" if self.by else "the total"
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        groups = f"{rows} by {', '.join(self.by)}" if self.by else "the total"
         if self.drawn:
             how = "drawn"
         else:

@@ -189,7 +189,7 @@ class ReleasedQuantiles(ReleasedTable, Mapping[str, float]):
     @property
     def pure_loss(self) -> float:
         """What every record loses by all of them together, as PRDP."""
-        return RecordPolicy.from_dict(self.facts.pure_policy or self.whole.pure_policy or ())({})
+        return math.inf if self.pure_policy is None else self.pure_policy({})
 
     @property
     def rank_error(self) -> float:

@@ -95,16 +95,16 @@ def _read_table(source: Path) -> ReleasedTable:
         whole = Facts.from_dict(facts)
         if whole.table not in whole.tables:
             raise ParameterError(f"table: it must be one of {', '.join(whole.tables)}")
+        if whole.policy is None:
+            raise EngineError(f"{source} was released with a user-given function, which cannot be read back")
         described = whole.tables[whole.table]
         _check_table(table, described)
     except ParameterError as error:
         raise _damaged(source, error) from None
-    if whole.policy is None:
-        raise EngineError(f"{source} was released with a user-given function, which cannot be read back")
-    if described.quantiles is not None:
-        return ReleasedQuantiles(whole.table, table, whole)
     cells = described if described.policy is not None else whole
     policy, pure = _policies(source, cells.policy, cells.pure_policy)
+    if described.quantiles is not None:
+        return ReleasedQuantiles(whole.table, table, whole, policy, pure)
     return ReleasedSums(whole.table, table, whole, policy, pure, _read_mechanisms(described))
 
 
@@ -128,11 +128,12 @@ def read_file_facts(path: Path) -> Facts:
 
 
 def _check_table(table: pa.Table, facts: TableFacts) -> None:
-    """Raise unless a table has the columns that its facts describe, with numbers in them."""
+    """Raise unless a table has the columns that its facts describe, with numbers in them, and no others."""
+    labels = list(facts.by)
     numbers = [f"{name}{ending}" for name in facts.columns for ending in ("", "_se", "_low", "_high")]
     numbers += [f"{name}{ending}" for name in facts.ratios for ending in RATIO_SUFFIXES]
     if facts.quantiles is not None:
-        numbers += ["at", "size"]
+        labels, numbers = ["quantile"], ["at", "size"]
     if facts.rollup is not None:
         numbers.append(facts.rollup.number)
     else:
@@ -141,9 +142,12 @@ def _check_table(table: pa.Table, facts: TableFacts) -> None:
             for name, column in facts.columns.items()
             if issubclass(released_by(column) or object, TransformationMechanism)
         ]
-    for name in [*facts.by, *numbers]:
+    for name in [*labels, *numbers]:
         if table.column_names.count(name) != 1:
             raise ParameterError(f"its facts describe a column {name!r:.60}, which its table must have once")
+    for name in table.column_names:
+        if name not in labels and name not in numbers:
+            raise ParameterError(f"its table has a column {name!r:.60}, which its facts do not describe")
     for name in numbers:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):

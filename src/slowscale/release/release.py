@@ -22,7 +22,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.charged import notion_in_words
 from slowscale.release.facts import Facts
 from slowscale.release.files import csv_files, parquet_files
-from slowscale.release.table import ReleasedSums, ReleasedTable
+from slowscale.release.table import NOT_PRIVATE, ReleasedSums, ReleasedTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,15 +129,15 @@ class Release:
         return next(iter(self.tables.values()))
 
     def __repr__(self) -> str:
-        warning = "" if self.facts.private else "NOT PRIVATE (drawn from test bits). "
+        warning = "" if self.facts.private else NOT_PRIVATE
         if len(self.tables) == 1:
-            first, *lines = repr(self._only).splitlines()
+            first, *lines = repr(self._only).removeprefix(warning).splitlines()
             lines.insert(0, f"{warning}Release of {first.removeprefix(f'{self._only.name}: ')}")
         else:
             lines = [f"{warning}Release of {len(self.tables)} tables"]
             for table in self.tables.values():
                 of = "" if table.facts.of is None else f", derived from {table.facts.of} without further loss"
-                lines.append(f"  {repr(table).splitlines()[0]}{of}")
+                lines.append(f"  {repr(table).removeprefix(warning).splitlines()[0]}{of}")
         notion = notion_in_words(self.facts.notion, self.facts.accounting)
         entity = self.facts.protect
         who = "A record may lose" if entity is None else f"One {entity}, in one cell of each drawn table, may lose"
@@ -233,7 +233,7 @@ class Release:
             raise ParameterError(
                 f"cells must be a mapping with the cells of each drawn table ({', '.join(self.drawn)}), got {given}"
             )
-        return sum(self.sums[name].policy.entity(cells[name]) for name in self.drawn)
+        return sum(self.tables[name].policy.entity(cells[name]) for name in self.drawn)
 
     def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write Parquet files with the facts in their schemas, all or none, and return the path.

@@ -16,7 +16,7 @@ from slowscale.mechanisms.charged import charged_policy, check_accounting
 from slowscale.policy import Policy
 from slowscale.policy.tree import Tabulated, contains
 from slowscale.release.bound import BoundQuantiles, BoundRequest, BoundSums
-from slowscale.release.facts import ColumnFacts, Facts
+from slowscale.release.facts import ColumnFacts, Facts, QuantilesFacts
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
@@ -25,6 +25,7 @@ from slowscale.release.table import ReleasedSums
 ANOTHER = "release cannot be repeated on these records"
 # By which share the curves of tight policies may differ between versions, and the sizes at which they are compared.
 PRECISION, COMPARED_SIZES = 0.01, np.logspace(-30, 30, 121)
+OTHER_POLICY = "its policy is not that of its mechanisms; use the files as they were released"
 # What the facts of a column say about the records, in words.
 COLUMN_DIFFERENCES = {
     "kind": "is a {0} in the release, and a {1} here",
@@ -35,23 +36,27 @@ COLUMN_DIFFERENCES = {
 }
 
 
+def check_complete(release: Release) -> None:
+    """Raise unless a release has all of its drawn tables: a file or a roll-up of it may have some of them only."""
+    missing = [name for name in release.facts.drawn if name not in release]
+    if missing:
+        raise ParameterError(
+            f"release must have all drawn tables, but {', '.join(missing)} is not in it; read the folder with all of "
+            "them, or use the release that a roll-up was made from"
+        )
+
+
 def request_of(release: Release, dataset: str | None, protect: str | None) -> Request:
     """Return the request for the drawn tables that a release came from, made from its public facts.
 
     Parameters
     ----------
     release
-        The release, which may have been read from a file.
+        The release with all drawn tables, which may have been read from a file.
     dataset, protect
         The name of the data set and the column of protected entities, which must be those of the release.
     """
     facts = release.facts
-    missing = [name for name in facts.drawn if name not in release]
-    if missing:
-        raise ParameterError(
-            f"release must have all drawn tables, but {', '.join(missing)} is not in it; read the folder with all of "
-            "them, or use the release that a roll-up was made from"
-        )
     for argument, here, there in (("dataset", dataset, facts.dataset), ("protect", protect, facts.protect)):
         if here != there:
             raise ParameterError(
@@ -61,12 +66,16 @@ def request_of(release: Release, dataset: str | None, protect: str | None) -> Re
     try:
         check_accounting(facts.accounting)
         tables = {name: requested_table(release[name]) for name in facts.drawn}
-        levels = [column.level for column in facts.columns.values()]
-        level = levels[0] if levels else 0.95
         partition = None if facts.partition is None else facts.partition.by
-        return Request(tables, level=level, partition=partition, period=facts.period)
+        return Request(tables, level=_level(facts), partition=partition, period=facts.period)
     except (ParameterError, ParameterTypeError) as error:
         raise ParameterError(f"{ANOTHER}: {error}") from None
+
+
+def _level(facts: Facts) -> float:
+    """Return the level of a release, which all columns and quantiles have."""
+    quantiles = [table.quantiles.level for table in facts.tables.values() if table.quantiles is not None]
+    return next(iter([*(column.level for column in facts.columns.values()), *quantiles]))
 
 
 def requested_table(table: ReleasedSums | ReleasedQuantiles) -> Sums | Quantiles:
@@ -163,7 +172,9 @@ def _table_problem(release: Release, name: str, table: BoundSums | BoundQuantile
     if (expressions.where, expressions.derived) != (facts.where, dict(facts.derived)):
         return "it has another filter or other derived columns than the release with the same identifier"
     if isinstance(table, BoundQuantiles):
-        return None if table.facts().quantiles == facts.quantiles else "its quantiles are not those that were requested"
+        if not _same_quantiles(facts.quantiles, table.facts().quantiles):
+            return "its quantiles are not those that were requested"
+        return None if release[name].policy == table.policy else OTHER_POLICY
     cells = (None, {}) if facts.keys is None else (facts.keys.count, dict(facts.keys.columns))
     keys = (None, {}) if table.keys is None else (len(table.keys), dict(table.keys.kinds))
     if cells != keys:
@@ -175,8 +186,15 @@ def _table_problem(release: Release, name: str, table: BoundSums | BoundQuantile
         if found is not None:
             return f"column {column!r} {found}"
     if not _same_policy(release[name].policy, table):
-        return "its policy is not that of its mechanisms; use the files as they were released"
+        return OTHER_POLICY
     return None
+
+
+def _same_quantiles(there: QuantilesFacts | None, here: QuantilesFacts | None) -> bool:
+    """Return whether quantiles have the same facts, rates to nearly all digits: they follow from rounded shares."""
+    if there is None or here is None or len(there.rates) != len(here.rates):
+        return False
+    return there.with_(rates=here.rates) == here and np.allclose(there.rates, here.rates, rtol=1e-12, atol=0)
 
 
 def _same_policy(there: RecordPolicy, query: BoundSums) -> bool:

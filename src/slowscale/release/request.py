@@ -208,15 +208,18 @@ class Sums(Table):
                 )
 
 
-class SumsOptions(TypedDict, total=False):
-    """The options of `Sums`, as arguments of `Session.sum`, `count` and `mean`."""
+class TableOptions(TypedDict, total=False):
+    """The options that all drawn tables have, as arguments of the methods of `Session`."""
 
-    count: Mechanism | None
-    unit: UnitLike | Mapping[str, UnitLike]
-    means: str | None
     where: str | None
     derive: Mapping[str, str] | None
     nulls: str
+
+
+class SumsOptions(TableOptions, total=False):
+    """The further options of `Sums`, as arguments of `Session.sum`, `count` and `mean`."""
+
+    unit: UnitLike | Mapping[str, UnitLike]
     negatives: str
     nonnegative: bool
 

@@ -5,8 +5,8 @@ units.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -71,7 +71,8 @@ def roll_up(
     """Return the sums of the published cells of a table, as a table with this name; see `ReleasedSums.rollup`."""
     _check(cells)
     margin = margin_of(cells, by, hierarchy)
-    name = name or f"{cells.name}_{'by_' + '_'.join(margin.labels) if margin.labels else 'total'}"
+    kept = f"by_{'_'.join(margin.labels)}" if margin.labels else "total"
+    name = name or _free_name(f"{cells.name}_{kept}", cells.whole.tables)
     columns, described, rules, biases = dict(margin.labels), {}, {}, {}
     for column, facts in cells.facts.columns.items():
         mechanism = cells._known_mechanism(column)
@@ -84,7 +85,7 @@ def roll_up(
             rules[column] += f"; rounding to the unit biases the sums by up to {figure(bias)}"
         error = NO_VARIANCE if mechanism._missing_moments else SUM_ERRORS[mechanism._error_grows]
         described[column] = facts.with_(se=error, rounding_bias=bias)
-    number = _free_name(columns, cells)
+    number = _free_name(CELLS, {*columns, *cells.table.column_names})
     columns[number] = to_arrow(margin.counts)
     facts = cells.facts.with_(
         of=cells.name,
@@ -102,7 +103,7 @@ def roll_up(
             biases=biases,
         ),
     )
-    rolled = cells.with_facts(facts, name, table=pa.table(columns), _added=(cells, margin))
+    rolled = replace(cells.with_facts(facts, name, pa.table(columns)), _added=(cells, margin))
     for ratio, one in cells.facts.ratios.items():
         rolled = rolled.ratio(one.numerator, one.denominator, ratio, one.level, one.interval)
     return rolled
@@ -206,9 +207,7 @@ def _complete(cells: ReleasedSums) -> bool | None:
     return math.prod(len(cells.table[name].unique()) for name in keys) == len(cells) if keys else None
 
 
-def _free_name(columns: dict[str, Any], release: ReleasedSums) -> str:
-    taken = {*columns, *release.table.column_names}
-    name = CELLS
+def _free_name(name: str, taken: Container[str]) -> str:
     while name in taken:
         name = f"{name}_added"
     return name

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Unpack
 
-import ibis.expr.types as ir
-
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
@@ -27,6 +25,7 @@ from slowscale.core.typing import DataLike, Scalar
 from slowscale.data.engines import engine_of
 from slowscale.data.keys import Keys
 from slowscale.data.losses import Losses, TableOfSet, record_losses, set_losses
+from slowscale.data.records import EngineTable, Records
 from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
@@ -45,10 +44,19 @@ from slowscale.release.facts import LedgerHead
 from slowscale.release.inspection import Inspection, SizeClass, errors_by_size, inspected
 from slowscale.release.preview import Preview, preview_of
 from slowscale.release.quantiles import ReleasedQuantiles
-from slowscale.release.records import Records
 from slowscale.release.release import Release
-from slowscale.release.repeating import ANOTHER, check_repeated, request_of
-from slowscale.release.request import ONLY, Quantiles, Request, Sums, SumsOptions, Table, as_request, checked_options
+from slowscale.release.repeating import ANOTHER, check_complete, check_repeated, request_of
+from slowscale.release.request import (
+    ONLY,
+    Quantiles,
+    Request,
+    Sums,
+    SumsOptions,
+    Table,
+    TableOptions,
+    as_request,
+    checked_options,
+)
 from slowscale.sampling import BitSource, are_secret
 
 # How a user can change a cap that is not a ledger's.
@@ -107,7 +115,7 @@ class Session:
     352.1
     """
 
-    table: ir.Table
+    table: EngineTable
     _accountant: Accountant
 
     def __init__(
@@ -192,31 +200,47 @@ class Session:
         columns: Mapping[str, Mechanism],
         keys: Keys | None = None,
         *,
+        count: Mechanism | None = None,
+        means: str | None = None,
         level: float = 0.95,
         partition: str | None = None,
-        period: str | None = None,
         **options: Unpack[SumsOptions],
     ) -> Release:
-        """Release the sums of columns, by public key or in total: one table, `ss.Sums(columns, keys, **options)`.
+        """Release the sums of columns, by public key or in total: one table, `ss.Sums(columns, keys, …)`.
 
         Parameters
         ----------
-        columns, keys, options
-            As for `ss.Sums`: `count`, `unit`, `where`, `derive`, `nulls`, `negatives`, `nonnegative`.
-        level, partition, period
+        columns, keys, count, means, options
+            As for `ss.Sums`. The options are `unit`, `where`, `derive`, `nulls`, `negatives` and `nonnegative`.
+        level, partition
             As for `ss.Request`.
         """
-        table = Sums(columns, keys, **checked_options(Sums, options))
-        return self.release(Request({ONLY: table}, level=level, partition=partition, period=period))
+        table = Sums(columns, keys, count=count, means=means, **checked_options(Sums, options))
+        return self.release(Request({ONLY: table}, level=level, partition=partition))
 
-    def count(self, keys: Keys | None = None, *, mechanism: Mechanism, **options: Any) -> Release:
-        """Release the number of records, by public key or in total; see `sum` for the options.
+    def count(
+        self,
+        keys: Keys | None = None,
+        *,
+        mechanism: Mechanism,
+        level: float = 0.95,
+        partition: str | None = None,
+        **options: Unpack[SumsOptions],
+    ) -> Release:
+        """Release the number of records, by public key or in total.
 
         Every record counts as 1, so its loss is the mechanism's policy at 1, whatever its values are.
+
+        Parameters
+        ----------
+        keys, level, partition, options
+            As for `sum`.
+        mechanism
+            The mechanism for the number of records.
         """
         if not isinstance(mechanism, Mechanism):
             raise ParameterTypeError(f"mechanism must be one such as ss.Gaussian(sigma=10), got {mechanism!r:.60}")
-        return self.sum({}, keys, count=mechanism, **options)
+        return self.sum({}, keys, count=mechanism, level=level, partition=partition, **options)
 
     def mean(
         self,
@@ -225,13 +249,20 @@ class Session:
         *,
         count: Mechanism,
         means: str = "box",
-        **options: Any,
+        level: float = 0.95,
+        partition: str | None = None,
+        **options: Unpack[SumsOptions],
     ) -> Release:
-        """Release sums and counts, and the means as their ratios `x_mean`; see `sum` for the options.
+        """Release sums and counts, and the means as their ratios `x_mean`.
 
-        `means` is the kind of interval: see `ReleasedSums.ratio`.
+        Parameters
+        ----------
+        columns, keys, count, level, partition, options
+            As for `sum`.
+        means
+            The kind of interval for the means: see `ReleasedSums.ratio`.
         """
-        return self.sum(columns, keys, count=count, means=means, **options)
+        return self.sum(columns, keys, count=count, means=means, level=level, partition=partition, **options)
 
     def quantiles(
         self,
@@ -239,8 +270,9 @@ class Session:
         at: Sequence[Scalar] = (0.1, 0.5, 0.9),
         *,
         loss: float,
+        grid: Sequence[Scalar] | None = None,
         level: float = 0.95,
-        **options: Any,
+        **options: Unpack[TableOptions],
     ) -> ReleasedQuantiles:
         """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
 
@@ -251,8 +283,8 @@ class Session:
 
         Parameters
         ----------
-        column, at, loss, options
-            As for `ss.Quantiles`: `grid`, `where`, `derive`, `nulls`.
+        column, at, loss, grid, options
+            As for `ss.Quantiles`. The options are `where`, `derive` and `nulls`.
         level
             The probability with which `rank_error` holds.
 
@@ -271,7 +303,7 @@ class Session:
         >>> list(found), found["p50"] in found.about.grid
         (['p50', 'p90'], True)
         """
-        table = Quantiles(column, at, loss=loss, **checked_options(Quantiles, options))
+        table = Quantiles(column, at, loss=loss, grid=grid, **checked_options(Quantiles, options))
         found: ReleasedQuantiles = self.release(Request({"quantiles": table}, level=level))["quantiles"]
         return found
 
@@ -402,6 +434,7 @@ class Session:
         """Return the request of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
             raise ParameterError("release must be one that this session made, or one read with ss.read_release")
+        check_complete(release)
         if release.facts.id in self._known:
             bound = self._known[release.facts.id][0]
         else:

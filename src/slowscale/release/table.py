@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from slowscale.release.rollup import Margin
 
 SHOWN_ROWS = 10  # in a notebook
+NOT_PRIVATE = "NOT PRIVATE (drawn from test bits). "
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,11 +60,17 @@ class ReleasedTable:
         The numbers, as an Arrow table.
     whole
         What is public about the release that the table belongs to.
+    policy
+        The PRzCDP loss of a record by this table alone. A roll-up has the loss of the table with its cells.
+    pure_policy
+        The PRDP loss of a record, or None if a mechanism has no such guarantee.
     """
 
     name: str
     table: pa.Table
     whole: Facts
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -124,23 +131,17 @@ class ReleasedSums(ReleasedTable):
 
     Attributes
     ----------
-    policy
-        The PRzCDP loss of a record by this table alone. A roll-up has the loss of the table with its cells.
-    pure_policy
-        The PRDP loss of a record, or None if a mechanism has no such guarantee.
     mechanisms
         The mechanism of each column. One with a user-given function is missing if the table was read from a file.
     """
 
-    policy: RecordPolicy
-    pure_policy: RecordPolicy | None
     mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
     # The cells that a roll-up was made of, and the groups, while they are in memory.
     _added: "tuple[ReleasedSums, Margin] | None" = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         groups = f"{len(self):,} groups by {', '.join(self.facts.by)}" if self.facts.by else "totals"
-        lines = [f"{self.name}: {groups}"]
+        lines = [f"{'' if self.whole.private else NOT_PRIVATE}{self.name}: {groups}"]
         if self.facts.rollup:
             lines.append(f"  {rollup_in_words(self.facts.rollup)}")
         for name, column in self.facts.columns.items():
@@ -302,10 +303,10 @@ class ReleasedSums(ReleasedTable):
         )
         return self.with_facts(self.facts.with_(ratios={**self.facts.ratios, name: facts}), table=table)
 
-    def with_facts(self, facts: TableFacts, name: str = "", **changes: Any) -> "ReleasedSums":
-        """Return the table with other facts and, if given, under another name and with other attributes."""
-        name = name or self.name
-        return replace(self, name=name, whole=self.whole.with_(tables={**self.whole.tables, name: facts}), **changes)
+    def with_facts(self, facts: TableFacts, name: str | None = None, table: pa.Table | None = None) -> "ReleasedSums":
+        """Return the table with other facts and, if given, under another name and with other numbers."""
+        name, table = self.name if name is None else name, self.table if table is None else table
+        return replace(self, name=name, table=table, whole=self.whole.with_(tables={**self.whole.tables, name: facts}))
 
     def rollup(
         self, by: str | Sequence[str] = (), *, hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None

@@ -73,7 +73,7 @@ def test_every_charge_uses_the_policy_of_the_accounting():
         assert preview.policy == release.policy == wanted
         assert preview.accounting == release.facts.accounting == opened.accounting == (accounting or "closed")
         assert opened.spent.terms == wanted.terms
-        assert release.facts.policy == wanted.to_dict()
+        assert release.facts.policy == tuple(wanted.to_dict())
         assert release.facts.formula == str(wanted)
         assert release.pure_policy == session("closed").release(query).pure_policy
         means = opened.mean({"emp": LONG}, keys=KEYS, count=query.count)
@@ -237,7 +237,7 @@ def test_one_ledger_holds_charges_of_both_accountings(tmp_path, stand_in):
         assert "all columns together" in ledger.describe()
     assert [facts["accounting"] for facts in charges] == ["closed", "tight", "tight"]
     for facts in charges:  # an entry has all that is needed to compute its policy again
-        m = ss.Mechanism.from_dict(facts["columns"]["emp"]["mechanism"])
+        m = ss.Mechanism.from_dict(facts["tables"]["table"]["columns"]["emp"]["mechanism"])
         (term,) = facts["policy"]
         assert term == {"column": "emp", "policy": charged_policy(m, facts["accounting"]).to_dict()}
 

@@ -88,7 +88,9 @@ def test_of_two_releases_to_one_path_none_is_lost(tmp_path):
     """The same through the public face: the loser is told, also when both looked before either wrote."""
     session = ss.Session(pa.table({"x": [0]}), bits=Recorded(1))
     made = session.sum({"x": ss.Gaussian(sigma=1)})
-    releases = [replace(made, table=pa.table({"x": [number]})) for number in (0, 1)]
+    releases = [
+        replace(made, tables={"table": replace(made["table"], table=pa.table({"x": [number]}))}) for number in (0, 1)
+    ]
     for number in range(50):
         path = tmp_path / f"{number}.parquet"
         outcomes = race(lambda who, path=path: (who, releases[who].to_parquet(path)))

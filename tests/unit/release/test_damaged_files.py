@@ -6,11 +6,11 @@ import random
 import sqlite3
 import warnings
 from contextlib import closing, suppress
-from dataclasses import replace
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
+import pydantic
 import pytest
 from helpers.bitsources import Recorded
 
@@ -85,14 +85,19 @@ def releases():
     tables = session.release(
         ss.Request({"cells": ss.Sums({"emp": ss.Gaussian(sigma=2)}, keys=KEYS), "total": ss.Rollup("cells")})
     )
-    return [cells, cells.rollup("state"), tables["total"]]
+    quantiles = session.release({"sizes": ss.Quantiles("emp", [0.5], loss=0.1, where="emp > 1")})
+    return [cells, cells.rollup("state"), tables["total"], quantiles]
 
 
 def use(path):
     """Read a release and use it as readers do. Each use may be refused by itself, but never by another error."""
     release = ss.read_release(path)
     repr(release), release._repr_html_(), json.dumps(release.facts.to_dict())
-    for column in release.facts.columns:
+    (table,) = release.tables.values()
+    if isinstance(table, ss.ReleasedQuantiles):
+        dict(table), table.pure_loss, table.to_dict()
+        return
+    for column in table.facts.columns:
         for ask in (release.interval, release.unbiased_variance):
             with suppress(ss.SlowscaleError):
                 ask(column)
@@ -152,19 +157,36 @@ def test_facts_that_lost_an_entry_say_which(releases, tmp_path):
     path = releases[0].to_csv(tmp_path / "table.csv")
     facts = tmp_path / "table.csv.json"
     tree = json.loads(facts.read_text())
+
+    def in_table(**change):
+        return {"tables": {"table": {**tree["tables"]["table"], **change}}}
+
+    table = tree["tables"]["table"]
+    keys = {"columns": {"region": "text"}, "count": 1, "assumption": "", "from_data": False}
     for change, words in (
-        ({"private": "false"}, "facts must have true or false as 'private', got str"),
+        ({"private": "false"}, "private: input should be a valid boolean"),
+        (in_table(keys=keys), "describe a column 'region'"),
+        (in_table(columns={**table["columns"], "lost": table["columns"]["emp"]}), "describe a column 'lost'"),
         (
-            {"keys": {"columns": {"region": "text"}, "count": 1, "assumption": "", "from_data": False}},
-            "describe a column 'region'",
+            in_table(columns={"emp": {**table["columns"]["emp"], "level": "high"}}),
+            r"tables\.table\.columns\.emp\.level: input should be a valid number",
         ),
-        ({"columns": {**tree["columns"], "lost": tree["columns"]["emp"]}}, "describe a column 'lost'"),
-        ({"columns": {"emp": {**tree["columns"]["emp"], "level": "high"}}}, r"columns\['emp'\] must have a number as"),
         ({"types": {**tree["types"], "emp": "string"}}, "column 'emp' must have numbers, got string"),
     ):
         facts.write_text(json.dumps({**tree, **change}))
         with pytest.raises(ss.EngineError, match=f"is damaged: .*{words}.*Use a copy of the files"):
             ss.read_release(path)
+
+
+@pytest.mark.parametrize("change", [{"rates": []}, {"rates": [0]}, {"rates": [-1]}, {"grid": [5]}, {"at": [0.1, 0.5]}])
+def test_facts_of_quantiles_fit_together(releases, change):
+    """Their error of rank is computed from these numbers: a division by zero, or of nothing, was possible."""
+    facts = releases[3].facts.to_dict()
+    facts["tables"]["sizes"]["quantiles"] |= change
+    with pytest.raises(
+        ss.ParameterError, match=r"^tables\.sizes\.quantiles: .*a rate > 0 for each quantile, and a grid"
+    ):
+        Facts.from_dict(facts)
 
 
 def rewritten(path, entries):
@@ -251,6 +273,7 @@ def test_only_true_is_private(private):
         noisy = mechanism.release(5, bits=Bits(1))
         assert noisy.private is False
         assert "NOT PRIVATE" in repr(noisy)
-    assert replace(release.facts, private=private).private is False
-    with pytest.raises(ss.ParameterError, match="must have true or false as 'private'"):
+    with pytest.raises(pydantic.ValidationError, match=r"private\n.*valid boolean"):
+        release.facts.with_(private=private)
+    with pytest.raises(ss.ParameterError, match=r"^private: input should be a valid boolean"):
         Facts.from_dict({**release.facts.to_dict(), "private": private})

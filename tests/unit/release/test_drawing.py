@@ -1,4 +1,4 @@
-"""Publishing: the columns of the table, the facts of its columns, dry runs, and the errors by size."""
+"""Drawing: the columns of a table, the facts of its columns, outlines before the charge, and the errors by size."""
 
 import math
 from dataclasses import FrozenInstanceError
@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
-from slowscale.release.drawing import _published_columns, dry_run
 
 import slowscale as ss
 from slowscale.core.numbers import rounded
+from slowscale.release.bound import _published_columns
 from slowscale.release.numbers import number_column
 from slowscale.sampling import KnownBits
 
@@ -79,12 +79,13 @@ def test_errors_of_additive_noise_are_rounded_to_nearest():
 def test_only_a_record_counts_as_1():
     """An entity may have many records in a cell, so its loss grows with their number."""
     frame = pd.DataFrame({"firm": ["a", "a", "b"], "x": [1, 2, 3]})
-    query = ss.Sums({"x": ss.GeneralizedGaussian(sigma=3, p=1)}, count=ss.GeneralizedGaussian(sigma=3, p=1))
-    records, _ = ss.Session(frame)._bind(query)
-    entities, _ = ss.Session(frame, protect="firm")._bind(query)
-    for name in ("policy", "pure_policy", "pure_columns"):
-        assert [column for column, _ in getattr(records, name).terms] == ["x", None]
-        assert [column for column, _ in getattr(entities, name).terms] == ["x", "count"]
+    sums = ss.Sums({"x": ss.GeneralizedGaussian(sigma=3, p=1)}, count=ss.GeneralizedGaussian(sigma=3, p=1))
+    records = ss.Session(frame)._bind(sums)
+    entities = ss.Session(frame, protect="firm")._bind(sums)
+    for one, other in ((records.tables["table"], entities.tables["table"]), (records.charge, entities.charge)):
+        for name in ("policy", "pure_policy", "pure_columns"):
+            assert [column for column, _ in getattr(one, name).terms] == ["x", None]
+            assert [column for column, _ in getattr(other, name).terms] == ["x", "count"]
     assert entities.pure_policy({"x": 0, "count": 12}) == 4
 
 
@@ -96,9 +97,9 @@ def test_a_pure_policy_is_that_of_all_columns():
         ({"x": laplace, "y": gaussian}, ["x"]),
         ({"x": gaussian}, None),
     ]:
-        bound, _ = ss.Session(frame)._bind(ss.Sums(columns))
-        found = bound.pure_columns
-        assert (found and [column for column, _ in found.terms]) == named
+        bound = ss.Session(frame)._bind(ss.Sums(columns))
+        for found in (bound.tables["table"].pure_columns, bound.charge.pure_columns):
+            assert (found and [column for column, _ in found.terms]) == named
         assert (bound.pure_policy is None) == (gaussian in columns.values())
 
 
@@ -123,8 +124,8 @@ def test_a_sum_is_known_to_be_on_the_grid_if_its_type_says_so(column, unit, on_g
     table = pa.table(
         {"whole": [1, 2], "money": pa.array([Decimal("0.50")] * 2, pa.decimal128(10, 2)), "measured": [0.5, 0.5]}
     )
-    query = ss.Sums({column: ss.Gaussian(sigma=100)}, unit=unit)
-    assert ss.Session(table, bits=Recorded(1)).release(query).facts.columns[column].on_grid is on_grid
+    sums = ss.Sums({column: ss.Gaussian(sigma=100)}, unit=unit)
+    assert ss.Session(table, bits=Recorded(1)).release(sums).facts.columns[column].on_grid is on_grid
 
 
 def test_facts_say_what_was_counted_and_how():
@@ -135,42 +136,49 @@ def test_facts_say_what_was_counted_and_how():
     assert [(facts[name].kind, facts[name].at_least) for name in facts] == [("sum", None), ("sum", 0), ("count", 0)]
     assert (facts["x"].negatives, facts["y"].negatives) == ("kept", "zero")
     assert (facts["x"].nulls, facts["y"].nulls) == ("zero", "zero")
-    assert "negatives" not in facts["count"]
-    assert "nulls" not in facts["count"]
+    assert (facts["count"].negatives, facts["count"].nulls) == (None, None)
+    assert {"negatives", "nulls"}.isdisjoint(facts["count"].to_dict())
     assert "the same for every sum" in facts["x"].se
     assert "at the median estimate" in facts["y"].se
 
 
-# --- dry runs --------------------------------------------------------------------------------------------------------
+# --- outlines --------------------------------------------------------------------------------------------------------
 
 
-def test_the_bits_of_a_dry_run_are_new_each_time_and_not_secret():
+def test_the_bits_of_an_outline_are_new_each_time_and_not_secret():
     bits = KnownBits()
     assert bits.words(3).tolist() != bits.words(3).tolist()
     assert bits.words(1000).max() > 2**63
     assert bits.private is False
 
 
-def test_a_dry_run_ends_where_its_first_candidate_is_rejected():
+def test_an_outline_ends_where_its_first_candidate_is_rejected():
     """Bits that are the same each time would have the same candidate rejected again and again."""
     session = ss.Session(pd.DataFrame({"x": [1]}), bits=Recorded(1))
     assert session.preview(ss.Sums({"x": ss.ExponentialPolylog(d=0.05, sigma=3.35, a=4.34924, p=2.47)})).refusal is None
 
 
-def test_a_dry_run_releases_one_cell_of_each_column():
+def test_an_outline_has_the_form_of_the_release_and_nothing_of_the_records():
+    """Each row has the same numbers, drawn from a sum of 0."""
     session = ss.Session(pd.DataFrame({"g": ["a", "b"], "x": [10**9, 10**9]}), bits=Recorded(1))
-    query = ss.Sums({"x": ss.Root(k=2, sigma=1)}, keys=ss.Keys.cross({"g": ["a", "b"]}), count=TINY)
-    bound, facts = session._bind(query)
-    with pytest.raises(FrozenInstanceError):
-        bound.level = 0.5
-    table = dry_run(bound, facts).table
-    assert table.column_names[0] == "x"
-    assert table.num_rows == 1
-    assert table["count"].to_pylist() == [0]
+    sums = ss.Sums({"x": ss.Root(k=2, sigma=1)}, keys=ss.Keys.cross({"g": ["a", "b"]}), count=TINY)
+    bound = session._bind({"cells": sums, "total": ss.Rollup("cells")})
+    for one, name in ((bound, "part"), (bound.tables["cells"], "level")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(one, name, 0.5)
+    released = session.release({"cells": sums, "total": ss.Rollup("cells")})
+    for name, outline in bound.outlines.items():
+        assert outline.table.schema == released[name].table.schema
+        assert outline.table.num_rows == released[name].table.num_rows
+    table = bound.outlines["cells"].table
+    assert table["g"].to_pylist() == ["a", "b"]
+    assert table["count"].to_pylist() == [0, 0]
+    assert len(set(table["x"].to_pylist())) == 1
     assert table["x"].to_pylist()[0] < 100  # of a sum of 0, and not of the records
+    assert bound.outlines["total"].table["cells"].to_pylist() == [2]
 
 
-def test_a_query_that_cannot_be_drawn_fails_before_it_is_charged(tmp_path):
+def test_what_cannot_be_drawn_fails_before_it_is_charged(tmp_path):
     def broken(y):
         if np.size(y):
             raise RuntimeError("no estimate")
@@ -196,7 +204,7 @@ def test_errors_are_grouped_by_powers_of_ten_of_the_true_sums():
         g: abs(x - truth[g])
         for g, x in zip(release.table["g"].to_pylist(), release.table["x"].to_pylist(), strict=True)
     }
-    found = session.errors(release)
+    found = session.errors(release)["table"]
     groups = {(0, 0): "a", (1, 10): "bcd", (10, 100): "ef", (100, 1000): "g"}
     assert [(one.low, one.high, one.cells) for one in found] == [(*ends, len(of)) for ends, of in groups.items()]
     for one, of in zip(found, groups.values(), strict=True):

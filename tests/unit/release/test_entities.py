@@ -16,8 +16,8 @@ from slowscale.core.numbers import figure
 
 RECORDS = pd.DataFrame({"state": ["IA", "IA", "TX"], "firm": ["a", "a", "b"], "emp": [3, 40, 500]})
 LAPLACE, COUNTED = ss.GeneralizedGaussian(sigma=5e5, p=1), ss.Gaussian(sigma=3)
-QUERY = ss.Sums({"emp": LAPLACE}, keys=ss.Keys.cross({"state": ["IA", "TX"]}), count=COUNTED)
-TABLES = ss.Request({"cells": QUERY, "nation": ss.Rollup("cells")})
+SUMS = ss.Sums({"emp": LAPLACE}, keys=ss.Keys.cross({"state": ["IA", "TX"]}), count=COUNTED)
+TABLES = ss.Request({"cells": SUMS, "nation": ss.Rollup("cells")})
 SIZE = 1e6  # an amount, which is no number of records
 AS_RECORDS = figure(COUNTED.policy(SIZE))
 ASSUMPTION = "one firm is assumed to have 1 record in a cell"
@@ -61,8 +61,10 @@ def session(tmp_path):
 
 @pytest.fixture
 def faces(session, tmp_path):
-    """Every text that shows losses by size, after one release of a query and one of a set."""
-    release, found = session.release(QUERY), session.release(TABLES)
+    """Every text that shows losses by size, after one release of a table and one of several."""
+    release, found = session.release(SUMS), session.release(TABLES)
+    found.to_parquet(tmp_path / "tables")
+    cells, nation = (ss.read_release(tmp_path / "tables" / f"{name}.parquet") for name in found)
     (tmp_path / "plan.toml").write_text(PLAN)
     RECORDS.to_csv(tmp_path / "records.csv", index=False)
 
@@ -77,8 +79,9 @@ def faces(session, tmp_path):
         "preview": session.preview(TABLES).describe([1, SIZE]),
         "check": command("check", str(tmp_path / "plan.toml")),
         "report": text_of(release.report(tmp_path / "r.html", session.spent, sizes=[1, SIZE])),
-        "report of a set": text_of(found.report(tmp_path / "s.html", session.spent, sizes=[1, SIZE])),
-        "report of a table": text_of(found["cells"].report(tmp_path / "t.html", session.spent, sizes=[1, SIZE])),
+        "report of several tables": text_of(found.report(tmp_path / "s.html", session.spent, sizes=[1, SIZE])),
+        "report of the cells": text_of(cells.report(tmp_path / "c.html", session.spent, sizes=[1, SIZE])),
+        "report of the nation": text_of(nation.report(tmp_path / "n.html", session.spent, sizes=[1, SIZE])),
         "json": command("check", str(tmp_path / "plan.toml"), "--json"),
     }
 
@@ -102,7 +105,7 @@ def test_an_amount_is_no_number_of_records(faces):
 
 
 def test_a_number_of_records_can_be_stated(session, tmp_path):
-    session.release(QUERY)
+    session.release(SUMS)
     stated = [{"name": "small", "size": 10, "count": 2}, {"name": "largest firm", "size": SIZE, "count": 30}]
     total = figure(LAPLACE.policy(SIZE) + COUNTED.policy(30))
     text = session.spent.describe(stated)

@@ -1,15 +1,15 @@
-"""The facts of a release: typed inside, a mapping to readers, and read back from files."""
+"""The facts of a release: typed, immutable, and read back from files."""
 
 import json
 import pickle
-from dataclasses import replace
 
 import pandas as pd
+import pydantic
 import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.release.facts import ColumnFacts, Facts, KeysFacts, LedgerHead
+from slowscale.release.facts import ColumnFacts, Facts, KeysFacts, LedgerHead, TableFacts
 
 
 @pytest.fixture(scope="module")
@@ -23,49 +23,72 @@ def release():
 
 def test_they_come_back_from_json(release):
     written = json.loads(json.dumps(release.facts.to_dict()))
-    assert Facts.from_dict(written) == release.facts == written
-    assert Facts.from_dict(written).to_dict() == written
+    assert Facts.from_dict(written) == release.facts
+    assert Facts.from_dict(written).to_dict() == written == release.facts.to_dict()
     assert pickle.loads(pickle.dumps(release.facts)) == release.facts
 
 
 def test_they_are_typed(release):
-    facts = release.facts
-    assert isinstance(facts.columns["x"], ColumnFacts)
-    assert isinstance(facts.cells, KeysFacts)
-    assert (facts.cells.from_data, facts.partition.by, facts.where) == (False, "g", "x > 0")
+    facts, table = release.facts, release.facts.tables["table"]
+    assert isinstance(table, TableFacts)
+    assert isinstance(table.columns["x"], ColumnFacts)
+    assert isinstance(table.keys, KeysFacts)
+    assert (table.keys.from_data, facts.partition.by, table.where) == (False, "g", "x > 0")
+    assert (table.by, table.drawn, facts.drawn) == (("g",), True, ("table",))
+    assert facts.columns == table.columns
     assert facts.ledger is None
-    assert "ledger" not in facts
-    assert facts.columns["count"].nulls is None
-    assert "nulls" not in facts.columns["count"]
-    assert not facts.ratios["x_mean"].approximate
-    assert replace(facts, ledger=LedgerHead(3, "ab"))["ledger"] == {"entry": 3, "hash": "ab"}
+    assert "ledger" not in facts.to_dict()
+    assert table.columns["count"].nulls is None
+    assert "nulls" not in table.columns["count"].to_dict()
+    assert not table.ratios["x_mean"].approximate
+    charged = facts.with_(ledger=LedgerHead(entry=3, hash="ab"))
+    assert charged.to_dict()["ledger"] == {"entry": 3, "hash": "ab"}
+    assert facts.columns["x"].unit == "1"
+    assert not hasattr(facts, "nothing")
 
 
-def test_they_look_like_what_is_written(release):
-    assert release.facts.columns["x"].unit == "1"
-    assert dict(release.facts) == {**release.facts} == release.facts.to_dict()
-    assert release.facts != {}
-    with pytest.raises(KeyError):
-        release.facts.nothing
+def test_they_cannot_be_changed(release):
+    written = release.facts.to_dict()
+    for one, name in (
+        (release.facts, "private"),
+        (release.facts.tables["table"], "rows"),
+        (release.facts.columns["x"], "unit"),
+    ):
+        with pytest.raises(pydantic.ValidationError, match="frozen"):
+            setattr(one, name, getattr(one, name))
+    copied = release.facts.to_dict()
+    copied["tables"]["table"]["columns"].clear()
+    assert release.facts.to_dict() == written
 
 
-def test_what_is_no_mapping_is_refused():
-    with pytest.raises(ss.ParameterError, match="facts must be a mapping"):
-        Facts.from_dict([])
+def test_a_copy_with_other_values_is_checked(release):
+    assert release.facts.with_(dataset="d").dataset == "d"
+    assert release.facts.with_() == release.facts
+    for wrong in ({"private": "no"}, {"private": 1}, {"id": None}, {"tables": {"table": {}}}):
+        with pytest.raises(pydantic.ValidationError):
+            release.facts.with_(**wrong)
+
+
+@pytest.mark.parametrize("given", [[], None, "facts", 5])
+def test_what_is_not_a_mapping_is_refused(given):
+    with pytest.raises(ss.ParameterError, match=r"^facts: input should be a valid dictionary"):
+        Facts.from_dict(given)
 
 
 def test_unknown_entries_survive_reading_and_writing(release, tmp_path):
     release.to_csv(tmp_path / "one.csv")
     facts = json.loads((tmp_path / "one.csv.json").read_text(encoding="utf-8"))
-    facts["note"], facts["keys"]["vintage"], facts["unknown"] = "x", {"year": 2022}, [1]
+    table = facts["tables"]["table"]
+    facts["note"], table["note"], table["keys"]["vintage"], facts["unknown"] = "x", "z", {"year": 2022}, [1]
     for part in ("columns", "ratios"):
-        for one in facts[part].values():
+        for one in table[part].values():
             one["note"] = part
     facts["partition"]["note"] = "y"
     facts["ledger"] = {"entry": 1, "hash": "ab", "place": "archive"}
     (tmp_path / "one.csv.json").write_text(json.dumps(facts), encoding="utf-8")
     read = ss.read_release(tmp_path / "one.csv")
-    assert read.facts.note == read.facts.unknown["note"] == "x"
+    assert read.facts.note == "x"
+    assert read.facts.tables["table"].note == "z"
     read.to_csv(tmp_path / "two.csv")
     assert json.loads((tmp_path / "two.csv.json").read_text(encoding="utf-8")) == facts
     read.to_parquet(tmp_path / "two.parquet")
@@ -73,22 +96,28 @@ def test_unknown_entries_survive_reading_and_writing(release, tmp_path):
     assert pickle.loads(pickle.dumps(read.facts)) == read.facts
 
 
+TABLE = ("tables", "table")
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        (("keys",), "facts must have the entry 'keys'"),
-        (("columns",), "facts must have the entry 'columns'"),
-        (("private",), "facts must have the entry 'private'"),
-        (("id",), "facts must have the entry 'id'"),
-        (("accounting",), "facts must have the entry 'accounting'"),
-        (("keys", "assumption"), "keys must have the entry 'assumption'"),
-        (("keys", "from_data"), "keys must have the entry 'from_data'"),
-        (("columns", "x", "unit"), r"columns\['x'\] must have the entry 'unit'"),
-        (("columns", "x", "on_grid"), r"columns\['x'\] must have the entry 'on_grid'"),
-        (("columns", "x", "at_least"), r"columns\['x'\] must have the entry 'at_least'"),
-        (("ratios", "x_mean", "level"), r"ratios\['x_mean'\] must have the entry 'level'"),
-        (("partition", "labels"), "partition must have the entry 'labels'"),
-        (("ledger", "hash"), "ledger must have the entry 'hash'"),
+        ((*TABLE, "keys"), "its table has a column 'g', which its facts do not describe"),
+        ((*TABLE, "columns"), "its table has a column 'x', which its facts do not describe"),
+        ((*TABLE, "ratios"), "its table has a column 'x_mean', which its facts do not describe"),
+        ((*TABLE, "rows"), "tables.table.rows: field required"),
+        (("tables",), "tables: field required"),
+        (("table",), "table: it must be one of table"),
+        (("private",), "private: field required"),
+        (("id",), "id: field required"),
+        (("accounting",), "accounting: field required"),
+        ((*TABLE, "keys", "assumption"), "tables.table.keys.assumption: field required"),
+        ((*TABLE, "keys", "from_data"), "tables.table.keys.from_data: field required"),
+        ((*TABLE, "columns", "x", "unit"), "tables.table.columns.x.unit: field required"),
+        ((*TABLE, "columns", "x", "on_grid"), "tables.table.columns.x.on_grid: field required"),
+        ((*TABLE, "ratios", "x_mean", "level"), "tables.table.ratios.x_mean.level: field required"),
+        (("partition", "labels"), "partition.labels: field required"),
+        (("ledger", "hash"), "ledger.hash: field required"),
     ],
 )
 def test_damaged_files_are_refused(release, tmp_path, path, words):
@@ -100,19 +129,16 @@ def test_damaged_files_are_refused(release, tmp_path, path, words):
         part = part[name]
     del part[path[-1]]
     (tmp_path / "r.csv.json").write_text(json.dumps(facts), encoding="utf-8")
-    with pytest.raises(ss.SlowscaleError, match=rf"r.csv is damaged: {words}"):
+    with pytest.raises(ss.EngineError, match=rf"r.csv is damaged: {words}\. Use a copy"):
         ss.read_release(tmp_path / "r.csv")
 
 
-def test_a_part_that_is_no_mapping_is_refused(release):
-    for name in ("keys", "columns", "ratios", "ledger", "partition"):
-        with pytest.raises(ss.ParameterError, match=f"must have a mapping.* as '{name}', got int"):
-            Facts.from_dict(release.facts | {name: 5})
-
-
-def test_they_can_be_copied_and_joined_like_a_dictionary(release):
-    facts = release.facts
-    assert facts.copy() == facts | {} == {} | facts == facts.to_dict()
-    assert (facts | {"id": "a"})["id"] == "a"
-    assert ({"id": "a"} | facts)["id"] == facts.id
-    assert type(facts.copy()) is type(facts | {}) is dict
+def test_a_part_that_is_not_a_mapping_is_refused(release):
+    whole = release.facts.to_dict()
+    for name in ("ledger", "partition", "tables"):
+        with pytest.raises(ss.ParameterError, match=rf"^{name}: input should be a valid dictionary"):
+            Facts.from_dict({**whole, name: 5})
+    for name in ("keys", "columns", "ratios", "quantiles", "rollup"):
+        table = {**whole["tables"]["table"], name: 5}
+        with pytest.raises(ss.ParameterError, match=rf"^tables\.table\.{name}: input should be a valid dictionary"):
+            Facts.from_dict({**whole, "tables": {"table": table}})

@@ -20,7 +20,7 @@ import slowscale as ss
 from slowscale.accounting import Charge
 from slowscale.policy import ConstantPolicy, Policy, RankPolicy
 from slowscale.release.facts import Facts
-from slowscale.release.quantiles import PrivateQuantiles, QuantilesQuery, size_grid
+from slowscale.release.quantiles import Ranks
 
 GRID = [1, 2, 3]
 ORDERS = (1.0001, 1.5, 2, 4, 16, 128)
@@ -28,14 +28,19 @@ SHARES = (0.05, 0.3, 0.5, 0.9)
 TABLE = pa.table({"x": [1, 5, 5, 20, 300, -4000, 7, 8, 9, 10]})
 
 
-def query(share, loss, grid=GRID):
-    return QuantilesQuery.of("x", [share], loss, grid)
+def ranks(shares, loss, grid=GRID):
+    return Ranks(ss.Quantiles("x", shares, loss=loss, grid=grid))
+
+
+def losses(asked):
+    """What a record loses, as PRzCDP and as PRDP."""
+    return asked.policy(False), asked.pure_policy(False)
 
 
 def log_probabilities(asked, cells):
     """ln P of each size, computed independently of the sampler: `cells` has the records between the sizes."""
     below, rows = np.cumsum(cells)[:-1], sum(cells)
-    logs = -asked.rates[0] * np.abs(below - float(asked.at[0]) * rows)
+    logs = -asked.rates[0] * np.abs(below - float(asked.table.shares[0]) * rows)
     return logs - np.logaddexp.reduce(logs)
 
 
@@ -69,14 +74,14 @@ def worst_ratio(asked, changes="add"):
             pure = max(pure, float(np.abs(before - after).max()))
             for order in ORDERS:
                 divergence = max(renyi(before, after, order), renyi(after, before, order))
-                zcdp = max(zcdp, divergence / order / asked.loss)
-    return zcdp, pure / asked.pure_policy({})
+                zcdp = max(zcdp, divergence / order / asked.table.loss)
+    return zcdp, pure / asked.pure_policy(False)({})
 
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("loss", [0.003, 0.3, 3])
 def test_the_loss_against_brute_force(share, loss):
-    zcdp, pure = worst_ratio(query(share, loss))
+    zcdp, pure = worst_ratio(ranks([share], loss))
     assert zcdp <= 1 + 1e-9
     assert pure <= 1 + 1e-9
 
@@ -84,18 +89,18 @@ def test_the_loss_against_brute_force(share, loss):
 def test_the_loss_is_nearly_tight():
     """With a rate that is 5 % larger, the same tables exceed the loss: the check can fail."""
     for share in (0.5, 0.9):
-        zcdp, _ = worst_ratio(query(share, 0.003))
+        zcdp, _ = worst_ratio(ranks([share], 0.003))
         assert zcdp > 0.95, share
         assert 1.05**2 * zcdp > 1
 
 
 @pytest.mark.parametrize("share", SHARES)
 def test_a_change_of_value_against_brute_force(share):
-    asked = query(share, 0.01)
+    asked = ranks([share], 0.01)
     zcdp, pure = worst_ratio(asked, changes="move")
-    policy, other = asked.policy, asked.pure_policy
-    assert zcdp * asked.loss <= policy.bounded({}, {}) * (1 + 1e-9)
-    assert policy.bounded({}, {}) == policy.bounded({}, {}, same_cell=False) == 4 * asked.loss
+    policy, other = losses(asked)
+    assert zcdp * asked.table.loss <= policy.bounded({}, {}) * (1 + 1e-9)
+    assert policy.bounded({}, {}) == policy.bounded({}, {}, same_cell=False) == 4 * asked.table.loss
     assert pure <= other.bounded({}, {}) / other({}) == 2
     if share == 0.5:
         assert zcdp > 3.8  # the factor 4 is needed
@@ -114,33 +119,36 @@ def test_a_count_still_costs_nothing_if_the_record_stays():
 @pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 1 / 3, 0.9])
 def test_the_rate_is_never_too_large(share):
     for loss in np.geomspace(1e-12, 1e4, 60):
-        asked = QuantilesQuery.of("x", [share, 0.95], loss, GRID)
-        for rate, at in zip(asked.rates, asked.at, strict=True):
+        asked = ranks([share, 0.95], loss)
+        pure = asked.pure_policy(False)({})
+        for rate, at in zip(asked.rates, asked.table.shares, strict=True):
             most = max(at, 1 - at)
             assert (Fraction(rate) * most) ** 2 / 2 <= Fraction(loss) / 2
             assert math.isclose(rate, math.sqrt(loss) / float(most), rel_tol=1e-14)
-        assert Fraction(asked.pure_policy({})) >= sum(
-            2 * Fraction(rate) * max(at, 1 - at) for rate, at in zip(asked.rates, asked.at, strict=True)
+        assert Fraction(pure) >= sum(
+            2 * Fraction(rate) * max(at, 1 - at) for rate, at in zip(asked.rates, asked.table.shares, strict=True)
         )
-        assert math.isclose(asked.pure_policy({}), 2 * math.sqrt(4 * loss), rel_tol=1e-12)
+        assert math.isclose(pure, 2 * math.sqrt(4 * loss), rel_tol=1e-12)
 
 
 def test_the_shares_are_exact():
-    assert QuantilesQuery.of("x", [0.1, Decimal("0.7")], 1, GRID).at == (Fraction(1, 10), Fraction(7, 10))
+    table = ss.Quantiles("x", [0.1, Decimal("0.7")], loss=1, grid=[0.1, 1])
+    assert (table.shares, table.sizes) == ((Fraction(1, 10), Fraction(7, 10)), (Fraction(1, 10), 1))
+    assert table == ss.Quantiles("x", (Decimal("0.1"), Fraction(7, 10)), loss=1.0, grid=(Fraction(1, 10), 1))
 
 
 CELLS = (3, 1, 0, 6, 2)  # the records between the sizes of a grid of four
 
 
 def test_drawn_quantiles_have_the_computed_probabilities():
-    asked = query(0.3, 0.05, [1, 2, 3, 4])
+    asked = ranks([0.3], 0.05, [1, 2, 3, 4])
     below, rows = np.cumsum(CELLS)[:-1].tolist(), sum(CELLS)
     with mpmath.workdps(30):
         weights = [mpmath.exp(-asked.rates[0] * abs(b - mpmath.mpf(3) / 10 * rows)) for b in below]
         expected = np.array([float(weight / sum(weights)) for weight in weights])
     np.testing.assert_allclose(np.exp(log_probabilities(asked, CELLS)), expected, rtol=1e-12)
     source = Recorded(11)
-    drawn = [int(asked.draw(below, rows, source)[0]) for _ in range(10_000)]
+    drawn = [int(asked.draw(below, rows, source)["size"][0].as_py()) for _ in range(10_000)]
     counts = np.bincount(drawn, minlength=5)[1:]
     assert stats.chisquare(counts, expected * len(drawn)).pvalue > 1e-7
     one_more = np.exp(log_probabilities(asked, (3, 1, 0, 6, 4)))  # the twin: two more records
@@ -150,7 +158,7 @@ def test_drawn_quantiles_have_the_computed_probabilities():
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_the_error_of_rank_holds_for_every_table(share, level):
-    asked = query(share, 0.5)
+    asked = ranks([share], 0.5)
     most = asked.rank_error(level)
     for cells in tables(5):
         misses = np.abs(np.cumsum(cells)[:-1] - share * sum(cells))
@@ -160,30 +168,30 @@ def test_the_error_of_rank_holds_for_every_table(share, level):
 
 def test_the_error_of_rank_is_reached():
     """One size at the wanted rank, and all others just beyond the error: they have the rest of the probability."""
-    asked = query(0.5, 0.5, list(range(1, 12)))
+    asked = ranks([0.5], 0.5, list(range(1, 12)))
     most = asked.rank_error(0.9)
     weights = [1.0] + [math.exp(-asked.rates[0] * most)] * 10
     assert math.isclose(1 / sum(weights), 0.9)
 
 
 def test_several_quantiles_are_sorted_and_share_the_loss():
-    asked = QuantilesQuery.of("x", [0.4, 0.5, 0.6], 1e-6, range(1, 50))
+    asked = ranks([0.4, 0.5, 0.6], 1e-6, range(1, 50))
     for seed in range(5):
-        drawn = asked.draw(list(range(49)), 49, Recorded(seed))
-        assert list(drawn) == sorted(drawn)
-    assert asked.policy({}) == 1e-6
-    assert asked.rank_error() > QuantilesQuery.of("x", [0.5], 1e-6, range(1, 50)).rank_error()
+        drawn = asked.draw(list(range(49)), 49, Recorded(seed))["size"].to_pylist()
+        assert drawn == sorted(drawn)
+    assert asked.policy(False)({}) == 1e-6
+    assert asked.rank_error(0.95) > ranks([0.5], 1e-6, range(1, 50)).rank_error(0.95)
 
 
 def test_a_grid_of_sizes():
-    grid = size_grid()
+    grid = ss.size_grid()
     assert grid[0] == 1
     assert grid[-1] == 10**12
     assert len(grid) == 241
     assert max(b / a for a, b in itertools.pairwise(grid)) < 1.13
     assert all(type(size) is int for size in grid if size == int(size))
-    assert size_grid(0.5, 3, 1) == (0.5, 3)
-    assert list(size_grid(7, 1e9, 100)) == sorted(set(size_grid(7, 1e9, 100)))
+    assert ss.size_grid(0.5, 3, 1) == (0.5, 3)
+    assert list(ss.size_grid(7, 1e9, 100)) == sorted(set(ss.size_grid(7, 1e9, 100)))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +206,7 @@ def test_a_grid_of_sizes():
 )
 def test_a_wrong_grid_of_sizes(given, words):
     with pytest.raises(ss.ParameterError, match=words):
-        size_grid(**given)
+        ss.size_grid(**given)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +227,7 @@ def test_a_wrong_grid_of_sizes(given, words):
         ({"grid": 5}, "grid must be a list"),
         ({"column": "y"}, "there is no column 'y'"),
         ({"column": 3}, "column must be the name of a column"),
-        ({"level": 1}, "level must be a number between 0 and 1"),
+        ({"level": 1}, "level must be between 0 and 1"),
         ({"nulls": "skip"}, 'nulls must be "error" or "zero"'),
     ],
 )
@@ -245,13 +253,14 @@ def test_a_text_column_without_numbers_is_refused():
 def test_the_result():
     session = ss.Session(TABLE)
     found = session.quantiles("x", [0.25, 0.5, 0.999], loss=4000, grid=[1, Decimal("5.5"), 8, 100, 1000, 5000])
-    assert isinstance(found, PrivateQuantiles)
+    assert isinstance(found, ss.ReleasedQuantiles)
     assert dict(found) == {"p25": 5.5, "p50": 8, "p99.9": 5000}  # 3 of 10 are below 5.5; 4000 is the size of -4000
-    assert found.sizes == (5.5, 8, 5000)
+    assert found.table.column_names == ["quantile", "at", "size"]
+    assert found.table["size"].to_pylist() == [5.5, 8, 5000]
     assert len(found) == 3
     assert found.loss == 4000
     assert math.isclose(found.pure_loss, 3 * math.sqrt(8 * 4000 / 3))
-    assert found.rank_error == QuantilesQuery.of("x", found.at, 4000, found.grid).rank_error()
+    assert found.rank_error == ranks(found.about.at, 4000, found.about.grid).rank_error(0.95)
     shown = repr(found)
     assert "p99.9: 5,000" in shown
     assert "With probability 95 %, every size misses its rank by at most 1 record more" in shown
@@ -261,9 +270,9 @@ def test_the_result():
     written = json.loads(json.dumps(found.to_dict()))
     assert written["quantiles"] == dict(found)
     facts = Facts.from_dict(written["facts"])
-    assert facts.quantiles.grid == (1, 5.5, 8, 100, 1000, 5000)
-    assert facts.quantiles.at == (0.25, 0.5, 0.999)
-    assert facts.to_dict() == found.facts.to_dict()
+    assert facts.tables["quantiles"].quantiles.grid == (1, 5.5, 8, 100, 1000, 5000)
+    assert facts.tables["quantiles"].quantiles.at == (0.25, 0.5, 0.999)
+    assert facts == found.whole
     assert "NOT PRIVATE" in repr(ss.Session(TABLE, bits=Recorded(1)).quantiles("x", loss=1))
 
 
@@ -276,8 +285,8 @@ def test_filters_derived_columns_and_missing_values():
         "y", [0.4, 0.9], loss=2000, grid=[1, 30, 200], where="keep", derive={"y": "x * 2"}, nulls="zero"
     )
     assert dict(found) == {"p40": 30, "p90": 200}
-    assert found.facts.tables["table"].where is not None
-    assert "y" in found.facts.derived
+    assert found.facts.where == "keep"
+    assert found.facts.derived == {"y": "x * 2"}
     assert session.spent.filtered
     assert session.spent.bounded({}, {}) == 8000
 
@@ -288,7 +297,7 @@ def test_the_ledger_records_the_charge_first(tmp_path):
     session = ss.Session(TABLE, path, caps)
     session.count(mechanism=ss.Gaussian(sigma=2))  # 1/8
     found = session.quantiles("x", [0.1, 0.9], loss=0.3)
-    assert found.facts.ledger.entry == 3
+    assert found.whole.ledger.entry == 3
     with pytest.raises(ss.CapError, match=r"cap on 'count' .*for every record.*A loss of 0\.075 would still fit"):
         session.quantiles("x", loss=0.1)
     session.quantiles("x", loss=0.075)
@@ -299,8 +308,9 @@ def test_the_ledger_records_the_charge_first(tmp_path):
     assert math.isclose(again.spent.bounded({}, {}, same_cell=True), 4 * 0.375)
     assert "being counted or ranked: 0.5 for every record" in str(again.spent)
     charged = [entry["facts"] for entry in again.history() if entry["kind"] == "charge"]
-    assert charged[1]["quantiles"]["at"] == [0.1, 0.9]
-    assert Charge.from_facts(charged[1]).policy == QuantilesQuery.of("x", [0.1, 0.9], 0.3).policy
+    assert charged[1]["tables"]["quantiles"]["quantiles"]["at"] == [0.1, 0.9]
+    read = Charge.from_facts(charged[1])
+    assert (read.policy, read.pure_policy) == losses(ranks([0.1, 0.9], 0.3, None))
     assert [entry["kind"] for entry in again.history()].count("attempt") == 1
     assert not again.verify()
 
@@ -338,8 +348,8 @@ def test_accuracy_on_the_simulated_establishments():
     found = session.quantiles("payann", shares, loss=0.01, level=1 - 1e-6)
     values = np.sort(np.abs(np.asarray(frame["payann"], float)))
     wanted = np.array(shares) * values.size
-    misses = np.abs(np.searchsorted(values, found.sizes) - wanted)
-    needed = np.abs(np.searchsorted(values, found.grid)[:, None] - wanted).min(axis=0)
+    misses = np.abs(np.searchsorted(values, list(found.values())) - wanted)
+    needed = np.abs(np.searchsorted(values, found.about.grid)[:, None] - wanted).min(axis=0)
     assert misses.max() <= found.rank_error + needed.max()
     assert found.rank_error < 0.02 * values.size
 
@@ -402,3 +412,45 @@ def test_words_about_wrong_columns(tmp_path, sql, error, words):
 def test_shares_with_the_same_name_are_refused(shares):
     with pytest.raises(ss.ParameterError, match="at must"):
         ss.Session(pa.table({"x": [1, 2]})).quantiles("x", shares, loss=0.01, grid=[1, 2])
+
+
+def test_quantiles_and_sums_are_released_together(tmp_path):
+    """One charge for both, files for both, and the same quantiles when they are read again."""
+    session = ss.Session(TABLE, tmp_path / "l.ledger", {"*": ss.Gaussian(sigma=0.1).policy})
+    laplace = ss.GeneralizedGaussian(sigma=50, p=1)
+    found = session.release(
+        {"sums": ss.Sums({"x": laplace}), "sizes": ss.Quantiles("x", [0.25, 0.5], loss=0.3, grid=GRID)}
+    )
+    assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge"]
+    assert found.policy({"x": 20}) == session.spent({"x": 20}) == laplace.policy(20) + 0.3
+    assert found.pure_policy({"x": 20}) == laplace.pure_policy(20) + found["sizes"].pure_loss
+    assert found["sizes"].policy({}) == found["sizes"].loss == 0.3
+    assert set(found["sizes"].values()) <= set(GRID)
+    assert list(found.sums) == ["sums"]
+    two = [{"x": 20, "count": 2}]  # both records of an entity shift a rank together
+    assert found.entity({"sums": two, "sizes": two}) == pytest.approx(laplace.policy(20) + 4 * 0.3)
+    for write in (found.to_parquet, found.to_csv):
+        read = ss.read_release(write(tmp_path / write.__name__))
+        assert read.facts == found.facts
+        assert dict(read["sizes"]) == dict(found["sizes"])
+        assert (read["sizes"].loss, read["sizes"].pure_loss) == (found["sizes"].loss, found["sizes"].pure_loss)
+        assert (read["sizes"].rank_error, read["sizes"].note) == (found["sizes"].rank_error, found["sizes"].note)
+        assert (read.policy, read.pure_policy) == (found.policy, found.pure_policy)
+
+
+def test_a_release_of_quantiles_alone(tmp_path):
+    found = ss.Session(TABLE).release(ss.Quantiles("x", [0.5], loss=0.3, grid=GRID))
+    assert repr(found).startswith("Release of Quantiles of the sizes of x\n")
+    read = ss.read_release(found.to_csv(tmp_path / "sizes.csv"))
+    assert read.facts == found.facts
+    assert read.table.equals(found.table)
+    assert dict(read["table"]) == dict(found["table"])
+
+
+def test_the_preview_of_quantiles():
+    session = ss.Session(TABLE, caps={"*": ss.Gaussian(sigma=1).policy})
+    preview = session.preview(ss.Quantiles("x", [0.5], loss=0.3, grid=GRID))
+    assert (preview.policy({}), preview.refusal) == (0.3, None)
+    assert "0.3" in str(preview)
+    assert isinstance(session.preview(ss.Quantiles("x", [0.5], loss=0.6)).refusal, ss.CapError)
+    assert session.spent.releases == 0

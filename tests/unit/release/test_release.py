@@ -59,15 +59,16 @@ def test_everything_comes_back(release, tmp_path, ending):
 
 def test_facts_travel_in_the_schema(release):
     facts = json.loads(release.to_arrow().schema.metadata[b"slowscale"])
-    assert facts == release.facts == release.to_pandas().attrs["slowscale"]
+    assert facts == {**release.facts.to_dict(), "table": "table"} == release.to_pandas().attrs["slowscale"]
     assert facts["slowscale"] == ss.__version__
+    table = facts["tables"]["table"]
     described = {"columns": KEYS.kinds, "count": 4, "assumption": KEYS.assumption, "from_data": False}
-    assert facts["keys"] == described
-    assert facts["columns"]["emp"]["mechanism"] == {"type": "Root", "k": 2, "sigma": 1.0, "a": 0.0, "estimator": "mean"}
-    assert facts["columns"]["pay"]["unit"] == "1/100"
-    assert facts["where"] == "emp > 0"
+    assert table["keys"] == described
+    assert table["columns"]["emp"]["mechanism"] == {"type": "Root", "k": 2, "sigma": 1.0, "a": 0.0, "estimator": "mean"}
+    assert table["columns"]["pay"]["unit"] == "1/100"
+    assert table["where"] == "emp > 0"
     assert facts["private"] is False
-    assert facts["ratios"]["pay_per_emp"]["approximate"] is False
+    assert table["ratios"]["pay_per_emp"]["approximate"] is False
 
 
 def test_polars(release):
@@ -149,7 +150,7 @@ def test_other_files_are_no_releases(release, tmp_path):
     (tmp_path / "mixed.csv").write_text("a\n1\n")
     with pytest.raises(ss.SlowscaleError, match=r"mixed\.csv"):
         ss.read_release(tmp_path / "mixed.csv")
-    facts = {**release.facts, "format": 99}
+    facts = {**release.facts.to_dict(), "format": 99}
     newer = release.table.replace_schema_metadata({b"slowscale": json.dumps(facts)})
     pa.parquet.write_table(newer, tmp_path / "newer.parquet")
     with pytest.raises(ss.EngineError, match="has format 99, but this version of slowscale reads format 1"):

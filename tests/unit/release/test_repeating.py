@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import ibis
 import pyarrow as pa
@@ -45,7 +46,7 @@ def test_fitting_records(tmp_path):
         ({"x": pa.array(["1", "20", "300"])}, "column 'x' must hold numbers"),
         ({"x": pa.array([True, False, True])}, "column 'x' must hold numbers"),
         ({"x": None}, "there is no column 'x'"),
-        ({"k": None}, "by: there is no column 'k'"),
+        ({"k": None}, "keys: there is no column 'k'"),
         ({"k": pa.array([1, 2, 3])}, "'k'"),
     ],
 )
@@ -69,7 +70,7 @@ def test_a_table_that_leaves_out_rows(tmp_path):
 
 
 def change(*path):
-    """Return a change of one fact: the last argument is the new value."""
+    """Return a change of one fact of a release: the last argument is the new value."""
 
     def changed(facts):
         for name in path[:-2]:
@@ -79,23 +80,31 @@ def change(*path):
     return changed
 
 
+def change_table(*path):
+    """Return a change of one fact of its table."""
+    return change("tables", "table", *path)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (change("columns", "x", "mechanism", "sigma", 50.0), "its policy is not that of its mechanisms"),
-        (change("keys", "count", 3), "does not have the keys that its facts describe"),
-        (change("keys", "columns", {"k": "whole numbers"}), "does not have the keys"),
+        (change_table("columns", "x", "mechanism", "sigma", 50.0), "its policy is not that of its mechanisms"),
+        (change_table("keys", "count", 3), "does not have the keys that its facts describe"),
+        (change_table("keys", "columns", {"k": "whole numbers"}), "does not have the keys"),
         (change("partition", {"by": "k", "labels": ["a"]}), "does not have the keys"),
-        (change("columns", "x", "nulls", "zero"), "column 'y' was released with nulls=\"error\""),
-        (change("columns", "x", "negatives", "zero"), "column 'x' was released with negatives=\"zero\""),
-        (change("columns", "x", "at_least", 0), "column 'x' has true sums of at least 0"),
-        (change("columns", "x", "unit", "3"), "column 'x' has another type"),
-        (change("columns", "count", "on_grid", False), "column 'count' is a count, which is always a multiple of its"),
+        (change_table("columns", "x", "nulls", "zero"), "column 'y' was released with nulls=\"error\""),
+        (change_table("columns", "x", "negatives", "zero"), "column 'x' was released with negatives=\"zero\""),
+        (change_table("columns", "x", "at_least", 0), "column 'x' has true sums of at least 0"),
+        (change_table("columns", "x", "unit", "3"), "column 'x' has another type"),
+        (
+            change_table("columns", "count", "on_grid", False),
+            "'count' is a count, which is always a multiple of its",
+        ),
         (change("accounting", "loose"), "accounting must be \"closed\".*got 'loose'"),
         (change("accounting", "tight"), "its policy is not that of its mechanisms"),
         (change("policy", 3, {"filtered": False}), '"filtered" must be true where it is written, got False'),
-        (change("where", "nope > 1"), "nope"),
-        (change("derived", {"z": "sum(x)"}), "one record at a time"),
+        (change_table("where", "nope > 1"), "nope"),
+        (change_table("derived", {"z": "sum(x)"}), "one record at a time"),
     ],
 )
 def test_changed_facts(tmp_path, changed, words):
@@ -107,12 +116,43 @@ def test_changed_facts(tmp_path, changed, words):
         ss.Session(RECORDS).losses(read_back(tmp_path, changed, where="x < 1000", **given))
 
 
+QUANTILES = ("tables", "sizes", "quantiles")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (lambda facts: None, None),
+        (change(*QUANTILES, "rates", [0.1, 0.1]), "its quantiles are not those that were requested"),
+        (change(*QUANTILES, "loss", 0.2), "its quantiles are not those"),
+        (change("policy", 0, "policy", "loss", 0.01), "its policy is not that of its mechanisms"),
+    ],
+)
+@pytest.mark.parametrize("at", [(0.1, 0.5), (Fraction(1, 3), Fraction(2, 3))])
+def test_changed_facts_of_quantiles(tmp_path, changed, words, at):
+    """The shares are written as floats: rates that follow from the exact ones may differ in the last digit."""
+    session = ss.Session(RECORDS, bits=Recorded(1))
+    sizes = ss.Quantiles("x", at, loss=0.1)
+    session.release(ss.Request({"sizes": sizes}, level=0.9)).to_csv(tmp_path / "sizes.csv")
+    beside = tmp_path / "sizes.csv.json"
+    facts = json.loads(beside.read_text())
+    changed(facts)
+    beside.write_text(json.dumps(facts))
+    read = ss.read_release(tmp_path / "sizes.csv")
+    if words is None:
+        assert ss.Session(RECORDS).errors(read) == {}
+        with pytest.raises(ss.ParameterError, match="by quantiles every record loses the same"):
+            ss.Session(RECORDS).losses(read)
+    else:
+        with pytest.raises(ss.ParameterError, match=words):
+            ss.Session(RECORDS).errors(read)
+
+
 @pytest.mark.parametrize("unit", ["1x", "0", "1/0", "-1", "", None, 1])
 def test_a_changed_unit(tmp_path, unit):
-    with pytest.raises(
-        ss.EngineError, match=r"is damaged: columns\['x'\] must have (a number > 0 as unit|text as .unit.)"
-    ):
-        read_back(tmp_path, change("columns", "x", "unit", unit))
+    wrong = r"must be a number > 0, as text|should be a valid string"
+    with pytest.raises(ss.EngineError, match=rf"is damaged: tables\.table\.columns\.x\.unit: .*({wrong})"):
+        read_back(tmp_path, change_table("columns", "x", "unit", unit))
 
 
 TIGHT = {"x": ss.Gaussian(sigma=5), "y": ss.GeneralizedGaussian(p=0.5, sigma=2)}
@@ -126,8 +166,8 @@ TIGHT = {"x": ss.Gaussian(sigma=5), "y": ss.GeneralizedGaussian(p=0.5, sigma=2)}
         change("policy", 1, "policy", {"kind": "root", "k": 1, "sigma": 5000.0, "a": 0.0}),
         change("policy", 2, "policy", "loss", 0.0),  # the count
         change("policy", 2, "policy", "loss", 0.124),
-        change("columns", "y", "mechanism", "sigma", 20.0),
-        change("columns", "y", "mechanism", "sigma", 2.001),
+        change_table("columns", "y", "mechanism", "sigma", 20.0),
+        change_table("columns", "y", "mechanism", "sigma", 2.001),
         change("accounting", "closed"),
     ],
 )
@@ -162,6 +202,13 @@ def test_curves_of_other_versions_may_differ_within_their_precision(tmp_path, fa
             ss.Session(RECORDS).losses(read)
 
 
+def with_facts(release, **changes):
+    """Return a release with other facts, and the same numbers."""
+    facts = Facts.from_dict({**release.facts.to_dict(), **changes})
+    tables = {name: replace(table, whole=facts) for name, table in release.tables.items()}
+    return replace(release, tables=tables, facts=facts)
+
+
 def test_another_release_under_the_same_identifier(tmp_path):
     session = ss.Session(RECORDS, bits=Recorded(1))
     made = session.sum({"x": ss.Gaussian(sigma=5)}, keys=KEYS, where="x < 100")
@@ -169,12 +216,11 @@ def test_another_release_under_the_same_identifier(tmp_path):
     for new, words in (
         ({"where": "x < 1000"}, "another filter"),
         ({"derived": {"x": "y"}}, "other derived columns"),
-        ({"columns": {"y": made.facts.to_dict()["columns"]["x"]}}, "column 'y' is not one of the release"),
+        ({"columns": {"y": made.facts.columns["x"].to_dict()}}, "column 'y' is not one of the release"),
     ):
-        facts = Facts.from_dict({**made.facts.to_dict(), **new})
-        other = ss.Release(made.table, facts, made.policy, made.pure_policy, made.mechanisms)
+        table = {**made.facts.tables["table"].to_dict(), **new}
         with pytest.raises(ss.ParameterError, match=words):
-            session.losses(other)
+            session.losses(with_facts(made, tables={"table": table}))
     assert session.losses(ss.read_release(tmp_path / "r.csv")) == session.losses(made)
 
 
@@ -186,32 +232,52 @@ def test_the_ledger_of_a_release(tmp_path):
     with pytest.raises(ss.ParameterError, match="was charged to another ledger than that of this session"):
         ss.Session(RECORDS, other).losses(read)
     assert ss.Session(RECORDS, other).losses(ss.Session(RECORDS).sum({"x": ss.Gaussian(sigma=5)})).records == 3
-    facts = Facts.from_dict({**read.facts.to_dict(), "created": "yesterday"})
-    forged = ss.Release(read.table, facts, read.policy, read.pure_policy, read.mechanisms)
     with pytest.raises(ss.ParameterError, match=r"its facts are not those in the ledger \(created\)"):
-        ss.Session(RECORDS, one).losses(forged)
+        ss.Session(RECORDS, one).losses(with_facts(read, created="yesterday"))
 
 
-def test_the_tables_of_a_set_have_one_entry_in_the_ledger(tmp_path):
+def test_the_tables_of_a_release_have_one_entry_in_the_ledger(tmp_path):
     session = ss.Session(RECORDS, tmp_path / "one.ledger", bits=Recorded(1))
-    query = ss.Sums({"x": ss.Gaussian(sigma=5)}, keys=KEYS, count=ss.Gaussian(sigma=1), means="box")
-    made = session.release(ss.Request({"cells": query, "total": ss.Rollup("cells"), "y": ss.Sums({"y": LAPLACE})}))
+    cells = ss.Sums({"x": ss.Gaussian(sigma=5)}, keys=KEYS, count=ss.Gaussian(sigma=1), means="box")
+    made = session.release(ss.Request({"cells": cells, "total": ss.Rollup("cells"), "y": ss.Sums({"y": LAPLACE})}))
     made.to_parquet(tmp_path / "set")
     again = ss.Session(RECORDS, tmp_path / "one.ledger")
     for asked, found in ((session, made), (again, ss.read_release(tmp_path / "set"))):
         assert asked.losses(found).records == 3
-        for name in found.drawn:
-            assert asked.losses(found[name]).records == 3
-            assert asked.errors(found[name])
+        assert asked.losses(found) == session.losses(made)
+        errors = asked.errors(found)
+        assert set(errors) == {"cells", "y"} == set(found.drawn)
+        assert all(errors.values())
         report = found.confidential_report(tmp_path / "losses.html", asked, overwrite=True)
         assert "Losses of the records" in report.read_text(encoding="utf-8")
     with pytest.raises(ss.ParameterError, match="was charged to another ledger than that of this session"):
         ss.Session(RECORDS, tmp_path / "other.ledger").losses(made)
-    cells = made["cells"]
-    for change in ({"created": "yesterday"}, {"table_set": replace(cells.facts.table_set, formula="0")}):
-        forged = replace(cells, facts=replace(cells.facts, **change))
+    tables = {name: table.to_dict() for name, table in made.facts.tables.items()}
+    for change in (
+        {"created": "yesterday"},
+        {"formula": "0"},
+        {"tables": tables | {"cells": {**tables["cells"], "formula": "0"}}},
+    ):
         with pytest.raises(ss.ParameterError, match=rf"its facts are not those in the ledger \({next(iter(change))}\)"):
-            again.losses(forged)
+            again.losses(with_facts(made, **change))
+
+
+def test_a_part_of_a_release_cannot_be_repeated(tmp_path):
+    """What a record loses is the sum over all drawn tables, so that all of them must be there."""
+    session = ss.Session(RECORDS, bits=Recorded(1))
+    cells = ss.Sums({"x": ss.Gaussian(sigma=5)}, keys=KEYS)
+    made = session.release(ss.Request({"cells": cells, "total": ss.Rollup("cells"), "y": ss.Sums({"y": LAPLACE})}))
+    folder = made.to_parquet(tmp_path / "set")
+    rolled = session.sum({"x": ss.Gaussian(sigma=5)}, keys=KEYS).rollup()
+    for part, missing in [
+        (ss.read_release(folder / "cells.parquet"), "y"),
+        (ss.read_release(folder / "total.parquet"), "cells, y"),
+        (rolled, "table"),
+    ]:
+        for asked in (session, ss.Session(RECORDS)):
+            for ask in (asked.losses, asked.errors):
+                with pytest.raises(ss.ParameterError, match=f"must have all drawn tables, but {missing} is not in it"):
+                    ask(part)
 
 
 def test_a_tight_release_keeps_its_policy(tmp_path):

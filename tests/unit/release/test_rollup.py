@@ -3,7 +3,6 @@
 import itertools
 import math
 import pickle
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
+from helpers.releases import with_table
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
@@ -63,18 +63,19 @@ def release(records):
     return made.ratio("pay", "emp")
 
 
+def described(release):
+    """The facts of the one table of a release."""
+    (table,) = release.tables.values()
+    return table.facts
+
+
 def exact(release, column):
     """The cells of a column as fractions, by their labels."""
     table = release.table
     unit = release.facts.columns[column].grid
     values = [round(Fraction(x) / unit) * unit for x in table[column].to_pylist()]
-    return dict(
-        zip(
-            zip(*(table[key].to_pylist() for key in release.facts.tables["table"].keys.columns), strict=True),
-            values,
-            strict=True,
-        )
-    )
+    labels = zip(*(table[key].to_pylist() for key in described(release).by), strict=True)
+    return dict(zip(labels, values, strict=True))
 
 
 def test_columns(release):
@@ -85,8 +86,8 @@ def test_columns(release):
     assert rolled.table["naics"].type == pa.int64()
     assert rolled.table["state"].to_pylist() == [state for state in ("01", "02") for _ in INDUSTRIES]
     assert rolled.table["cells"].to_pylist() == [2] * 6 + [3] * 6
-    assert rolled.facts.tables["table"].keys.columns == {"state": "text", "naics": "whole numbers"}
-    assert rolled.facts.tables["table"].keys.count == 12
+    assert described(rolled).keys.columns == {"state": "text", "naics": "whole numbers"}
+    assert described(rolled).keys.count == 12
 
 
 @pytest.mark.parametrize("column", ["emp", "pay", "size", "count"])
@@ -107,8 +108,11 @@ def test_totals_of_margins_are_the_total(release, column):
 
 def test_facts(release):
     rolled = release.rollup("state", hierarchy=STATES)
-    facts = rolled.facts.tables["table"].rollup
-    assert rolled.facts.id != facts.of == release.facts.id
+    facts = described(rolled).rollup
+    assert (list(rolled), facts.of, described(rolled).of) == (["table_by_state"], "table", "table")
+    assert rolled.facts.id == release.facts.id
+    assert rolled.facts.tables["table"] == release.facts.tables["table"]
+    assert rolled.facts.drawn == ("table",)
     assert (facts.over, facts.levels, facts.number, facts.complete) == (
         ("county", "naics"),
         {"state": "county"},
@@ -131,18 +135,16 @@ def test_incomplete_keys_are_stated(records):
     keys = KEYS.filter(lambda county, naics: not (county == "01001" and naics == 111))
     release = ss.Session(records, bits=Recorded(1)).sum({"emp": ss.Gaussian(sigma=3)}, keys=keys)
     rolled = release.rollup("county")
-    assert rolled.facts.tables["table"].rollup.complete is False
+    assert described(rolled).rollup.complete is False
     assert rolled.table["cells"].to_pylist() == [5, 6, 6, 6, 6]
     assert "not all combinations of their labels are cells" in repr(rolled)
 
 
 def test_the_total_has_one_row(release):
     rolled = release.rollup()
-    assert (len(rolled), rolled.facts.tables["table"].keys, rolled.facts.tables["table"].rollup.over) == (
-        1,
-        None,
-        ("county", "naics"),
-    )
+    assert list(rolled) == ["table_total"]
+    assert (rolled.table.num_rows, described(rolled).rows) == (1, 1)
+    assert (described(rolled).keys, described(rolled).rollup.over) == (None, ("county", "naics"))
     assert rolled.table["cells"].to_pylist() == [30]
     assert "Release of totals" in repr(rolled)
     assert "totals" in rolled._repr_html_()
@@ -161,8 +163,19 @@ def test_a_taken_name(records):
     session = ss.Session(records.rename(columns={"naics": "cells"}), bits=Recorded(1))
     release = session.sum({"emp": ss.Gaussian(sigma=3)}, keys=ss.Keys.cross({"county": COUNTIES, "cells": INDUSTRIES}))
     rolled = release.rollup("county")
-    assert rolled.facts.tables["table"].rollup.number == "cells_added"
+    assert described(rolled).rollup.number == "cells_added"
     assert rolled.table["cells_added"].to_pylist() == [6] * 5
+
+
+def test_a_rollup_takes_no_name_of_another_table(records):
+    """The facts of the other table, which may be a drawn one, stay those of the release."""
+    cells, other = (ss.Sums({"emp": ss.Gaussian(sigma=3)}, keys=keys) for keys in (KEYS, KEYS.project("county")))
+    release = ss.Session(records, bits=Recorded(1)).release({"cells": cells, "cells_by_county": other})
+    rolled = release["cells"].rollup("county")
+    assert rolled.name == "cells_by_county_added"
+    assert rolled.whole.drawn == ("cells", "cells_by_county")
+    assert rolled.whole.tables["cells_by_county"] == release.facts.tables["cells_by_county"]
+    assert rolled.facts.rollup.of == "cells"
 
 
 def test_standard_errors(release):
@@ -181,7 +194,7 @@ def test_everything_comes_back(release, tmp_path, ending):
     back = ss.read_release(getattr(rolled, f"to_{ending}")(tmp_path / f"out.{ending}"))
     assert back.table.equals(rolled.table)
     assert back.facts == rolled.facts
-    assert back.facts.tables["table"].rollup.over == ("county", "naics")
+    assert described(back).rollup.over == ("county", "naics")
     for column in ("emp", "pay", "count"):
         for level in (0.5, 0.95, 0.99):
             for one, two in zip(back.interval(column, level), rolled.interval(column, level), strict=True):
@@ -218,7 +231,7 @@ def test_ratios_are_computed_again(release):
     again = rolled.ratio("pay", "emp", "again")
     for end in ("", "_se", "_low", "_high"):
         assert again.table["again" + end].equals(rolled.table["pay_per_emp" + end])
-    assert rolled.facts.tables["table"].ratios["pay_per_emp"].level == 0.95
+    assert described(rolled).ratios["pay_per_emp"].level == 0.95
 
 
 def test_a_rollup_can_be_pickled_and_shown(release):
@@ -246,7 +259,7 @@ def test_what_is_refused(release, records):
         release.rollup("emp_low", hierarchy=ss.Hierarchy("county", {"emp_low": {"01001": "01"}}))
     with pytest.raises(ss.ParameterError, match="3 of 5 labels of county have no state, such as '02013'"):
         release.rollup("state", hierarchy=ss.Hierarchy("county", {"state": {"01001": "01", "01003": "01"}}))
-    with pytest.raises(ss.ParameterError, match="is a roll-up of release"):
+    with pytest.raises(ss.ParameterError, match="is a roll-up of 'table'; roll up that table"):
         release.rollup("county").rollup()
     with pytest.raises(ss.ParameterError, match="must be one of cells for the variances of 'size'"):
         release.rollup("county").unbiased_variance("size")
@@ -255,7 +268,7 @@ def test_what_is_refused(release, records):
         session.sum({"emp": ss.Gaussian(sigma=3)}, keys=KEYS, nonnegative=True).rollup()
     with pytest.raises(ss.ParameterError, match="estimator 'median', so its cells are biased"):
         session.sum({"emp": ss.Root(k=2, sigma=1, estimator="median")}, keys=KEYS).rollup()
-    with pytest.raises(ss.ParameterError, match="release must be one that was drawn"):
+    with pytest.raises(ss.ParameterError, match=r"must have all drawn tables, but table is not in it; .* was made"):
         release.rollup("county").confidential_report("report.html", session)
 
 
@@ -263,14 +276,14 @@ def test_a_root_without_known_moments(records):
     """A root beyond those with bounds on the moments: the intervals of the cells are added, however many there are."""
     release = ss.Session(records, bits=Recorded(1)).sum({"size": ss.Root(k=13, sigma=0.01)}, keys=KEYS)
     rolled = release.rollup()
-    assert rolled.facts.tables["table"].rollup.rules["size"].startswith("the sum of the intervals")
+    assert described(rolled).rollup.rules["size"].startswith("the sum of the intervals")
     assert rolled.table["size_low"].to_pylist()[0] <= records["size"].sum() <= rolled.table["size_high"].to_pylist()[0]
 
 
 def test_the_report_says_what_was_added(records, tmp_path):
     release = ss.Session(records, bits=Recorded(1)).sum({"size": ss.Root(k=4, sigma=0.5)}, keys=KEYS)
     text = release.rollup("county").report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f"Sums of the published cells of release {release.facts.id}, added over naics" in text
+    assert "Sums of the published cells of table, added over naics" in text
     assert "Chebyshev" in text
     assert "standard deviation at the median estimate" not in text
 
@@ -279,7 +292,7 @@ def test_a_release_without_keys(records):
     release = ss.Session(records, bits=Recorded(1)).sum({"emp": ss.Gaussian(sigma=3)})
     rolled = release.rollup()
     assert rolled.table.drop_columns("cells").equals(release.table)
-    assert rolled.facts.tables["table"].rollup.complete is None
+    assert described(rolled).rollup.complete is None
     with pytest.raises(ss.ParameterError, match="by must name columns of no keys"):
         release.rollup("county")
 
@@ -349,16 +362,17 @@ def test_sums_of_coarse_cells_are_reported_as_biased(tmp_path):
     with pytest.warns(ss.UnitWarning, match="column 'v' .* biases the sums of its cells by up to") as caught:
         rolled = cells.rollup()
     assert len(caught) == 1
-    assert "biases the sums" in rolled.facts.tables["table"].rollup.rules["v"]
-    assert "bias" not in rolled.facts.tables["table"].rollup.rules["whole"]
-    assert rolled.facts.columns["v"].rounding_bias == 400 * cells.facts.columns["v"].rounding_bias > 30
-    assert rolled.facts.columns["whole"].rounding_bias == 0
+    assert "biases the sums" in described(rolled).rollup.rules["v"]
+    assert list(described(rolled).rollup.biases) == ["v"]
+    assert "bias" not in described(rolled).rollup.rules["whole"]
+    assert described(rolled).columns["v"].rounding_bias == 400 * cells.facts.columns["v"].rounding_bias > 30
+    assert described(rolled).columns["whole"].rounding_bias == 0
     error = abs(rolled.table["v"][0].as_py() - 100)
     assert rolled.table["v_se"][0].as_py() * 2 > error > 4 * math.sqrt(400 * cells.unbiased_variance("v")[0])
     assert rolled.table["v_low"][0].as_py() <= 100 <= rolled.table["v_high"][0].as_py()
     assert rolled.unbiased_variance("v")[0] == pytest.approx(rolled.table["v_se"][0].as_py() ** 2, rel=1e-2)
-    query = ss.Sums({"v": ss.Gaussian(sigma=0.1)}, keys=ss.Keys.cross({"k": labels}))
-    tables = ss.Request({"cells": query, "all": ss.Rollup("cells")})
+    sums = ss.Sums({"v": ss.Gaussian(sigma=0.1)}, keys=ss.Keys.cross({"k": labels}))
+    tables = ss.Request({"cells": sums, "all": ss.Rollup("cells")})
     preview = session.preview(tables)
     errors = preview.tables[1].errors(preview.tables[1].columns[0])
     assert errors == pytest.approx([rolled.table["v_se"][0].as_py()] * 3, rel=1e-2)
@@ -405,9 +419,9 @@ def test_cells_beyond_64_bits_are_added_exactly():
 def test_coarse_floats_widen_the_interval(release):
     """Cells of 2⁶⁰ with a unit of 0.01 are published as floats that are 128 apart or more."""
     table = release.table.set_column(
-        release.table.column_names.index("pay"), "pay", pa.array(np.full(len(release), 2.0**60))
+        release.table.column_names.index("pay"), "pay", pa.array(np.full(release.table.num_rows, 2.0**60))
     )
-    cells = ss.Release(table, replace(release.facts, ratios={}), release.policy, None, release.mechanisms)
+    cells = with_table(release, table, ratios={})
     rolled = cells.rollup("county").table.to_pylist()[0]
     assert rolled["pay"] == 6 * 2.0**60
     assert rolled["pay_low"] <= 6 * (2.0**60 - 128) < 6 * (2.0**60 + 128) <= rolled["pay_high"]

@@ -17,6 +17,7 @@ ENTITY_PROTECTED = (
     "one {0}: whether its records are there, and what they hold. In the policy a column stands for the total of one "
     "{0} in a cell, and the losses add over cells"
 )
+EngineTable = ir.Table  # a table of an engine, or a query on it
 ROWS_COMBINED = "; the table is itself a query that combines rows, and a record is a row of its result"
 
 
