@@ -24,6 +24,7 @@ from slowscale.core.numbers import STANDARD_ERROR_DIGITS, rounded
 from slowscale.core.parameters import lazy
 from slowscale.data import progress, rowwise
 from slowscale.data.keys import Keys
+from slowscale.data.losses import TableOfSet
 from slowscale.data.ranks import check_comparable, records_below
 from slowscale.data.records import EngineTable, Records
 from slowscale.data.rowwise import Described
@@ -216,6 +217,11 @@ class BoundSums:
             negatives=None if counts else self.columns[name].negatives or "kept",
         )
 
+    @property
+    def lossy(self) -> TableOfSet:
+        """The table as far as the losses of records depend on it."""
+        return TableOfSet(self.table, self.policy, self.columns, self.keys, self.sums.derive, self.sums.where)
+
     def read(self) -> ExactSums:
         """Return the exact sums by key. CONFIDENTIAL."""
         columns = list(self.columns.values())
@@ -329,6 +335,11 @@ class BoundQuantiles:
             derived=self.expressions.derived,
             quantiles=self.ranks.facts(self.level),
         )
+
+    @property
+    def lossy(self) -> TableOfSet:
+        """The table as far as the losses of records depend on it: each of its records loses the same."""
+        return TableOfSet(self.table, self.policy, {}, None, self.ranks.table.derive, self.ranks.table.where)
 
     def read(self) -> tuple[list[int], int]:
         """Return how many records are smaller than each size of the grid, and how many there are. CONFIDENTIAL."""

@@ -107,8 +107,8 @@ class ColumnFacts(_Facts):
     at_least: int | None = None
     on_grid: bool
     rounding_bias: float
-    nulls: str | None = None
-    negatives: str | None = None
+    nulls: Annotated[str, Field(pattern="^(error|zero)$")] | None = None
+    negatives: Annotated[str, Field(pattern="^(error|zero|kept)$")] | None = None
 
     @property
     def is_count(self) -> bool:

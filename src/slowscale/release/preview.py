@@ -18,8 +18,9 @@ from slowscale.core.numbers import figure, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.charged import notion_in_words
 from slowscale.mechanisms.sum_intervals import sum_half_steps, sum_square_error
-from slowscale.release.bound import BoundRequest, BoundSums
+from slowscale.release.bound import BoundQuantiles, BoundRequest, BoundSums
 from slowscale.release.columns import ColumnPolicy, column_policies, example_sums, shown_sizes
+from slowscale.release.quantiles import ranks_in_words
 from slowscale.release.request import Request, Sums
 from slowscale.release.rollup import roll_up
 from slowscale.release.table import ReleasedSums, ReleasedTable
@@ -53,6 +54,8 @@ class TablePreview:
         For a drawn table, another drawn table that it could be derived from, which would save its loss. None otherwise.
     cells_instead
         The min, median and max number of cells that would then be added to one number.
+    rank_error
+        For quantiles: by how many records they may miss their ranks, all together with probability `level`.
     """
 
     name: str
@@ -67,6 +70,7 @@ class TablePreview:
     level: float
     instead: str | None = None
     cells_instead: tuple[int, int, int] = (1, 1, 1)
+    rank_error: float | None = None
 
     @property
     def drawn(self) -> bool:
@@ -86,6 +90,9 @@ class TablePreview:
     def describe(self) -> list[str]:
         """Return the table in words: what it consists of, and how accurate it is."""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        if self.rank_error is not None:
+            how = f"drawn; with probability {percent(self.level)} they miss their ranks by at most"
+            return [f"{self.name}: {self.rows} quantiles of record sizes, {how} {ranks_in_words(self.rank_error)}"]
         groups = f"{rows} by {', '.join(self.by)}" if self.by else "the total"
         if self.drawn:
             how = "drawn"
@@ -349,6 +356,7 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
         request.level,
         instead,
         (1, 1, 1) if instead is None else _cells_added(_margin(bound, instead, request.by(name))),
+        drawn.ranks.rank_error(request.level) if isinstance(drawn, BoundQuantiles) else None,
     )
 
 

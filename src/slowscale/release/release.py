@@ -128,6 +128,13 @@ class Release:
             )
         return next(iter(self.tables.values()))
 
+    @property
+    def _only_sums(self) -> ReleasedSums:
+        """The table, if there is one and it has sums."""
+        if not isinstance(found := self._only, ReleasedSums):
+            raise ParameterError(f"the release has no sums: its table {found.name!r} has quantiles of record sizes")
+        return found
+
     def __repr__(self) -> str:
         warning = "" if self.facts.private else NOT_PRIVATE
         if len(self.tables) == 1:
@@ -164,8 +171,7 @@ class Release:
     @property
     def mechanisms(self) -> Mapping[str, Mechanism]:
         """The mechanism of each column of the table."""
-        found: Mapping[str, Mechanism] = self._only.mechanisms
-        return found
+        return self._only_sums.mechanisms
 
     def to_arrow(self) -> pa.Table:
         """Return the table as an Arrow table, with the facts in the metadata of its schema."""
@@ -186,30 +192,30 @@ class Release:
 
     def interval(self, column: str, level: float = 0.95) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return the ends of intervals for the true sums of a column; see `ReleasedSums.interval`."""
-        low, high = self._only.interval(column, level)
+        low, high = self._only_sums.interval(column, level)
         return low, high
 
     def unbiased_variance(self, column: str) -> Array:
         """Return unbiased estimates of the variances of a column's numbers; see `ReleasedSums.unbiased_variance`."""
-        found: Array = self._only.unbiased_variance(column)
+        found: Array = self._only_sums.unbiased_variance(column)
         return found
 
     def plot(self, column: str, *, top: int = 50) -> "ReleasePlot":
         """Return a chart of a column; see `ReleasedSums.plot`."""
-        found: ReleasePlot = self._only.plot(column, top=top)
+        found: ReleasePlot = self._only_sums.plot(column, top=top)
         return found
 
     def ratio(
         self, numerator: str, denominator: str, name: str | None = None, level: float = 0.95, interval: str = "box"
     ) -> "Release":
         """Return the release with one more column in its table, a ratio; see `ReleasedSums.ratio`."""
-        return self._with(self._only.ratio(numerator, denominator, name, level, interval))
+        return self._with(self._only_sums.ratio(numerator, denominator, name, level, interval))
 
     def rollup(
         self, by: str | Sequence[str] = (), *, hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None
     ) -> "Release":
         """Return a release of the sums of the published cells; see `ReleasedSums.rollup`."""
-        return self._with(self._only.rollup(by, hierarchy=hierarchy))
+        return self._with(self._only_sums.rollup(by, hierarchy=hierarchy))
 
     def _with(self, table: ReleasedTable) -> "Release":
         return Release({table.name: table}, table.whole, self.policy, self.pure_policy)
@@ -265,9 +271,10 @@ class Release:
         profile: str = "research",
         overwrite: bool = False,
     ) -> list[Path]:
-        """Write the tables for readers, with titles, units and names, whole or not at all, and return the paths.
+        """Write the tables of sums for readers, with titles, units and names, whole or not at all; return the paths.
 
-        Everything is computed from what was released, so no record loses more by it.
+        Quantiles of record sizes are in the report and in the files of `to_parquet` and `to_csv` only. Everything is
+        computed from what was released, so no record loses more by it.
 
         Parameters
         ----------

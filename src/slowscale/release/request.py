@@ -633,7 +633,8 @@ class Request:
         for name, table in self.drawn.items():
             if self.partition not in table.by:
                 raise ParameterError(
-                    f"partition must be a key column of every drawn table, but {name!r} is not by {self.partition!r}"
+                    f"partition must be a key column of every drawn table, but {_named(name)} is not by "
+                    f"{self.partition!r}"
                 )
             if _labels(table, self.partition) != self.labels:
                 raise ParameterError(
@@ -641,6 +642,11 @@ class Request:
                     f"whole, but {name!r} has others than {next(iter(self.drawn))!r}; leave it out, or release the "
                     "disjoint parts one after the other"
                 )
+
+
+def _named(name: str) -> str:
+    """Return the name of a table for an error; users did not name the table of a request of one."""
+    return "the table" if name == ONLY else repr(name)
 
 
 def _labels(table: Drawn, column: str) -> frozenset[Any]:

@@ -24,7 +24,7 @@ from slowscale.core.parameters import check_flag
 from slowscale.core.typing import DataLike, Scalar
 from slowscale.data.engines import engine_of
 from slowscale.data.keys import Keys
-from slowscale.data.losses import Losses, TableOfSet, record_losses, set_losses
+from slowscale.data.losses import Losses, record_losses, set_losses
 from slowscale.data.records import EngineTable, Records
 from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
@@ -391,6 +391,8 @@ class Session:
                 refusals = (str(error),)
             stored = list(self.table.columns) if duplicates and not found else None
             found[name] = inspected(table, stored, self.protect, refusals)
+        if not found:
+            raise ParameterError("request must have a table of sums to inspect, but it has quantiles only")
         return found if len(found) != 1 else next(iter(found.values()))
 
     def losses(self, release: Release) -> Losses:
@@ -405,16 +407,10 @@ class Session:
         known, because a release holds nothing of them.
         """
         bound = self._bound(release)
-        tables = [table for table in bound.tables.values() if isinstance(table, BoundSums)]
-        if len(tables) == 1 and len(bound.tables) == 1:
-            one = tables[0]
+        tables = list(bound.tables.values())
+        if len(tables) == 1 and isinstance(one := tables[0], BoundSums):
             return record_losses(one.table, release.policy, one.columns, one.keys, self.protect)
-        if len(tables) < len(bound.tables):
-            raise ParameterError("release must have tables of sums only: by quantiles every record loses the same")
-        parts = [
-            TableOfSet(one.table, one.policy, one.columns, one.keys, one.sums.derive, one.sums.where) for one in tables
-        ]
-        return set_losses(self.table, parts, self.protect)
+        return set_losses(self.table, [table.lossy for table in tables], self.protect)
 
     def errors(self, release: Release) -> dict[str, tuple[SizeClass, ...]]:
         """Return the errors of each drawn table of sums, by size of the true sums. CONFIDENTIAL: for the curator only.

@@ -11,6 +11,7 @@ from fractions import Fraction
 import ibis
 import mpmath
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
@@ -20,7 +21,7 @@ import slowscale as ss
 from slowscale.accounting import Charge
 from slowscale.policy import ConstantPolicy, Policy, RankPolicy
 from slowscale.release.facts import Facts
-from slowscale.release.quantiles import Ranks
+from slowscale.release.quantiles import Ranks, ranks_in_words
 
 GRID = [1, 2, 3]
 ORDERS = (1.0001, 1.5, 2, 4, 16, 128)
@@ -456,3 +457,50 @@ def test_the_preview_of_quantiles():
     assert "0.3" in str(preview)
     assert isinstance(session.preview(ss.Quantiles("x", [0.5], loss=0.6)).refusal, ss.CapError)
     assert session.spent.releases == 0
+
+
+def both(session):
+    keys = ss.Keys.cross({"g": ["a", "b"]})
+    sums = ss.Sums({"x": ss.Gaussian(sigma=10)}, keys)
+    return session.release({"cells": sums, "sizes": ss.Quantiles("x", [0.5], loss=0.25)})
+
+
+@pytest.fixture
+def three():
+    return ss.Session(pd.DataFrame({"g": ["a", "a", "b"], "x": [1, 20, 300]}))
+
+
+def test_losses_by_quantiles_are_added_to_those_by_sums(three, tmp_path):
+    release = both(three)
+    assert three.losses(release).largest[1] == pytest.approx(release.policy({"x": 300}), rel=1e-9) == 450.25
+    assert three.losses(three.release(ss.Quantiles("x", [0.5], loss=0.25))).largest[1] == pytest.approx(0.25)
+    assert "450" in release.confidential_report(tmp_path / "c.html", three).read_text(encoding="utf-8")
+
+
+def test_losses_by_quantiles_of_some_records(three):
+    sums = ss.Sums({"x": ss.Gaussian(sigma=10)})
+    release = three.release({"all": sums, "sizes": ss.Quantiles("x", [0.5], loss=0.25, where="x < 100")})
+    assert three.losses(release).largest[1] == pytest.approx(450)
+
+
+def test_a_release_of_quantiles_has_no_sums(three):
+    release = three.release(ss.Quantiles("x", [0.5], loss=0.25))
+    for use in (
+        lambda: release.interval("x"),
+        lambda: release.mechanisms,
+        lambda: release.plot("x"),
+        lambda: release.rollup(),
+        lambda: release.ratio("x", "count"),
+        lambda: release.unbiased_variance("x"),
+    ):
+        with pytest.raises(ss.ParameterError, match="the release has no sums: its table 'table' has quantiles"):
+            use()
+    with pytest.raises(ss.ParameterError, match="must have a table of sums to inspect"):
+        three.inspect(ss.Quantiles("x", [0.5], loss=0.25))
+
+
+def test_a_preview_states_the_error_of_ranks(three):
+    table = ss.Quantiles("x", [0.5, 0.9], loss=0.25)
+    text = str(three.preview(table))
+    ranks = ranks_in_words(Ranks(table).rank_error(0.95))
+    assert f"2 quantiles of record sizes, drawn; with probability 95 % they miss their ranks by at most {ranks}" in text
