@@ -33,6 +33,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from slowscale.core.errors import SlowscaleError
 from slowscale.core.parameters import Array, lazy
 from slowscale.noise.symmetric import SymmetricNoise
 
@@ -216,9 +217,13 @@ class _Integrals:
         for influence, row in zip(self._influence.ravel(), ends.reshape(-1, ends.shape[-1]), strict=True):
             places = np.concatenate([kinks, kinks - influence, influence - kinks])
             rows.append(np.union1d(row, places[(places > row[1]) & (places < row[-1])]))
-        # Some have fewer kinks inside; their last cell is split instead, so that all have as many cells.
+        # Some have fewer kinks inside; their widest cell is split instead, so that all have as many cells.
         most = max(row.size for row in rows)
-        rows = [np.append(row[:-1], np.linspace(row[-2], row[-1], most - row.size + 2)[1:]) for row in rows]
+        widest = [int(np.diff(row).argmax()) for row in rows]
+        extra = [
+            np.linspace(row[i], row[i + 1], most - row.size + 2)[1:-1] for row, i in zip(rows, widest, strict=True)
+        ]
+        rows = [np.insert(row, i + 1, more) for row, i, more in zip(rows, widest, extra, strict=True)]
         return np.array(rows).reshape(*self._influence.shape, most)
 
     def _between_kinks(self, low: Array, high: Array, bound: Array) -> Array:
@@ -449,6 +454,8 @@ def tight_losses(
     logs = fine.log_lower(found)[places, np.arange(influences.size)]
     lower = np.logaddexp(0.0, logs) / (best * (best + 1)) * (1 - EXPONENT_ROUNDING)
     upper = orders.suprema()[0].max(axis=0)
+    if not (lower <= upper).all():  # it could be NaN
+        raise SlowscaleError(f"no bounds on the tight loss of {noise} could be computed; please report this")
     return [
         TightLoss(float(at), float(high), float(low), float(alpha), fine.count, orders.orders.size)
         for at, high, low, alpha in zip(influences, upper, lower, 1 + best, strict=True)

@@ -167,20 +167,21 @@ def build_curve(
         size = min(2 * size, max(int(TOGETHER / step), 2))
         if progress is not None:
             progress(min((float(logs[-1]) - first) / (last - first), 1.0))
-    sizes, losses = merged(logs[:-1], _corners(upper)[:-1], MERGE_SHARE * precision)
+    kept = _thinned(upper, step)
+    sizes, losses = merged(logs[kept][:-1], _corners(upper[kept])[:-1], MERGE_SHARE * precision)
     return TightCurve(sizes, _rounded_up(losses), precision, tuple(bounds.seen))
 
 
-def prove(noise: SymmetricNoise, curve: TightCurve) -> tuple[TightLoss, ...]:
+def prove(noise: SymmetricNoise, curve: TightCurve, shortest: float = 0.1) -> tuple[TightLoss, ...]:
     """Return bounds that prove that a curve lies above the tight loss of a noise of scale 1, or none.
 
-    From each influence on, the next one is about the largest at which the bound is at most the curve before. There is
-    no proof if these steps are less than half of those from which a curve is made.
+    From each influence on, the next one is about the largest at which the bound is at most the curve before. The search
+    ends where these steps are shorter than this share of those from which a curve is made.
     """
     step, bounds = STEP_SHARE * curve.precision, _Bounds(noise, BOUND_SHARE * curve.precision)
     at, end = float(_by_group_privacy(bounds, curve.precision)[0][-1]), float(curve.log_sizes[-1])
     room = step
-    while at < end and room > step / 2:
+    while at < end and room > shortest * step:
         level = np.log(curve(np.exp(np.array([at]))))
         levels = level + room * np.arange(1, 1 + max(int(TOGETHER / step), 1))
         nodes = np.unique(np.interp(levels, curve.log_losses, curve.log_sizes))
@@ -231,6 +232,15 @@ def _by_group_privacy(bounds: _Bounds, precision: float) -> tuple[Array, Array, 
         near = quadratic[middle] <= bounds(logs[[middle]])[0] * close
         low, high = (middle, high) if near else (low, middle)
     return logs[:high], quadratic[:high], 2.0
+
+
+def _thinned(upper: Array, step: float) -> list[int]:
+    """Return the places of as few bounds as give steps of at most `step`, where the nodes are closer than needed."""
+    logs, kept = np.log(_least_later(upper)), [0]
+    for place in range(1, logs.size):
+        if place == logs.size - 1 or logs[place + 1] > logs[kept[-1]] + step:
+            kept.append(place)
+    return kept
 
 
 def _corners(upper: Array) -> Array:

@@ -92,6 +92,15 @@ def test_bounds_that_are_computed_together_enclose_the_loss(noise, influence, ne
         assert tight_loss(noise, found.influence).lower <= found.upper
 
 
+def test_influences_with_different_kinks_are_computed_together():
+    """Some of them have fewer kinks inside, but all have as many cells, none of which is empty."""
+    noise = PointsNoise([(10.0**k, 0.01 * 1.9**k) for k in np.linspace(0, 8, 25)])._standard()
+    last = far_end(noise)
+    for log in np.linspace(-18, 22, 60):
+        together = tight_losses(noise, np.exp(log + 0.02 * np.arange(15)), 1e-2, last)
+        assert all(0 < found.lower <= found.upper <= found.lower * 1.05 for found in together)
+
+
 def test_the_bounds_notice_a_scale_that_is_half_a_per_cent_wrong():
     noise = GeneralizedGaussianNoise(sigma=1, p=0.5)
     others = tight_losses(dataclasses.replace(noise, sigma=1.005), np.array([2.8, 3.0, 3.1]), 2e-4)
