@@ -63,6 +63,6 @@ def test_from_records_to_an_explained_release_in_six_commands(tmp_path, prepare)
     assert widths.between(0.99 * half - 1, 1.01 * half + 1).all()
     for name, size in {**sizes, "largest": 2e6}.items():
         assert 0.999 <= release.policy({column: size}) / best["tight_losses"][name] <= 1.011
-    assert "In words: with one false alarm in twenty" in explained
+    assert "With one false alarm in twenty, the presence of this record is detected at most" in explained
     assert "Accounting: tight." in checked
     assert (tmp_path / "published" / "report.html").exists()

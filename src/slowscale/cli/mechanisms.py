@@ -131,11 +131,12 @@ def calibrate(
     from slowscale.core.errors import CalibrationError, ParameterError, SlowscaleError
     from slowscale.core.numbers import figure
     from slowscale.mechanisms.calibration import CLOSED, LEVEL, TIGHT
-    from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
+    from slowscale.plan.mechanisms import MECHANISMS, OTHER_NAMES, constructor_arguments
     from slowscale.release.columns import column_policies, shown_sizes
 
     if mechanism not in MECHANISMS:
-        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
+        hint = f"; {OTHER_NAMES[mechanism]}" if mechanism in OTHER_NAMES else ""
+        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}{hint}")
     given = _parse_parameters(param)
     if sum(target is not None for target in (std, interval, loss)) != 1:
         raise ParameterError(

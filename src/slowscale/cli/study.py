@@ -55,6 +55,8 @@ def study(
         found = run_study(
             out, attributes, releases, loss or LOSSES, None if data is None else str(data), overwrite=overwrite
         )
+    except ParameterError as error:
+        raise ParameterError(f"--{error.path[0]}: {error}" if error.path else str(error)) from None
     except KeyboardInterrupt:
         echo("\nRun the same command again, and the study continues where it stopped.", err=True)
         raise

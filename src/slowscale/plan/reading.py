@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from slowscale.core.errors import LocatedError, Place, PlanError
 from slowscale.plan.inputs import given_words
+from slowscale.plan.mechanisms import OTHER_NAMES
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
 # An address, which may hold a password; but not the example that errors give.
@@ -32,8 +33,6 @@ WORDS = {
 CHOICES = ("mechanism", "estimator", "nulls", "negatives", "means")
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
 TABLE_KINDS = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
-# Mechanisms by names that a plan does not have, with the lines that describe them.
-OTHER_NAMES = {"laplace": 'write mechanism = "generalized-gaussian" with p = 1, which is Laplace noise'}
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:

@@ -66,7 +66,7 @@ def run_study(
     tools()
     for loss in losses:
         if not LEAST_LOSS <= loss <= MOST_LOSS:
-            raise ParameterError(f"loss must be from {LEAST_LOSS:g} to {MOST_LOSS:g}, got {loss:g}")
+            raise ParameterError(f"loss must be from {LEAST_LOSS:g} to {MOST_LOSS:g}, got {loss:g}", path=("loss",))
     output = _Output(folder, given is not None)
     output.check(overwrite)
     store = Store(output.unfinished)

@@ -203,11 +203,11 @@ def test_a_plan_gives_the_advised_mechanism(records, goal, tmp_path):
     advice = ss.advise(records, **goal)
     path = advice.plan(tmp_path / "plan.toml", data=tmp_path / "tax.csv", column="total tax")
     plan = ss.read_plan(path)
-    assert plan.mechanisms == {"total tax": advice.best}
-    assert plan.accounting == "tight"
+    assert plan.drawn["total"].mechanisms == {"total tax": advice.best}
+    assert plan.release.accounting == "tight"
     assert plan.data.path == str(tmp_path / "tax.csv")
     assert [size.everywhere for size in plan.sizes] == (list(advice.records.values()) if "largest" in records else [])
-    assert str(plan.sums[0].unit) == str(goal.get("unit", 1))
+    assert str(plan.tables["total"].sums["total tax"].unit) == str(goal.get("unit", 1))
     comments = " ".join(line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("#"))
     for words in (
         "only if the sizes are public or assumed without a look at the records, or are private quantiles (`slowscale "
