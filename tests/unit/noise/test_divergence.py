@@ -92,6 +92,17 @@ def test_bounds_that_are_computed_together_enclose_the_loss(noise, influence, ne
         assert tight_loss(noise, found.influence).lower <= found.upper
 
 
+def test_the_cells_of_every_influence_cover_all_of_z_below_its_half():
+    influences = np.array([0.7, 0.8, 0.9])
+    coarse = _Integrals(GeneralizedGaussianNoise(sigma=1, p=0.5), 0.9, 1e4)
+    outer, inner = coarse.split(np.array([1.0]), 1e-3, influences)._cells
+    assert (outer.t[:, 0] == 0).all()
+    assert (outer.t[:, -1] == 1e4).all()
+    assert (inner.t[:, 0] == 0).all()
+    assert inner.t[:, -1].tolist() == (influences / 2).tolist()
+    assert all((np.diff(cells.t) > 0).all() for cells in (outer, inner))
+
+
 def test_influences_with_different_kinks_are_computed_together():
     """Some of them have fewer kinks inside, but all have as many cells, none of which is empty."""
     noise = PointsNoise([(10.0**k, 0.01 * 1.9**k) for k in np.linspace(0, 8, 25)])._standard()

@@ -168,7 +168,8 @@ def test_a_damaged_or_changed_file_is_not_used(folder, computed):
         lambda: path.write_bytes(path.read_bytes()[:-100]),
         lambda: change(path, log_losses=low.log_losses),  # the checksum is wrong
         lambda: signed(curve.log_sizes, low.log_losses, bounds),  # the curve is below its bounds
-        lambda: signed(curve.log_sizes, low.log_losses, lower),  # so are the bounds
+        lambda: signed(curve.log_sizes, low.log_losses, lower),  # so are the bounds, by less
+        lambda: signed(curve.log_sizes, curve.log_losses + math.log(0.9), lower),  # so are the bounds, as much
         lambda: change(path, description="other"),
     ]
     for damage in damages:

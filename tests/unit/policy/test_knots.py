@@ -175,6 +175,15 @@ def test_curves_of_other_versions_may_differ_by_their_precision(change, near):
     assert computed().is_near(replace(other, precision=0.2)) == near
 
 
+def test_a_curve_that_goes_on_below_the_closed_form_is_not_near():
+    """At its knots it has the loss of the closed form, but not between them."""
+    policy = ss.ArsinhNormal(scale=3, shape=0.6).tight_policy
+    end = KNOT_SIZES[1]
+    last = [end, math.log(policy.closed(3 * math.exp(end)))]
+    assert policy.to_dict()["knots"][-1][0] < 10
+    assert not policy.is_near(read(policy, lambda knots: [*knots, last]))
+
+
 def test_only_tight_policies_of_the_same_noise_are_near():
     policy = computed()
     for other in (MECHANISM.policy, ss.GeneralizedGaussian(sigma=25.001, p=0.5).tight_policy):
