@@ -178,7 +178,7 @@ def test_an_existing_file_is_kept_unless_asked(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_text("precious")
     with pytest.raises(
-        ss.ParameterError, match=r"a\.parquet already exists; to replace it, pass overwrite=True or --overwrite$"
+        ss.ParameterError, match=r"a\.parquet already exists; to replace it, pass overwrite=True or --overwrite; "
     ):
         ss.datasets.write_establishments(path, 100, 3)
     assert path.read_text() == "precious"
