@@ -59,7 +59,7 @@ def test_labels_steps_and_rules():
         ({"codes": {"state": {"01": ""}}}, r"codes\['state'\]\['01'\] must not be empty"),
         ({"codes": {"state": "x.csv"}}, r"codes\['state'\] must be a mapping"),
         ({"rounding": 0}, "rounding must be a number > 0"),
-        ({"rounding": {"pay": 0.1}}, 'rounding must be exact: give "0.1"'),
+        ({"rounding": {"pay": 0.1}}, 'rounding must be exact: give the text "0.1"'),
         ({"cv_limits": [33.3, 16.5]}, "cv_limits must be multiples of 0.1 above 0 that increase"),
         ({"cv_limits": [16.55, 33.3]}, "cv_limits must be multiples of 0.1"),
         ({"cv_limits": [float("nan"), 33.3]}, "cv_limits must be multiples of 0.1"),
