@@ -36,7 +36,8 @@ def test_same_bits_same_tables(seed):
     found = result(release.policy, {name: table.table for name, table in release.tables.items()})
     wanted = EXPECTED[str(seed)]
     assert found["tables"] == wanted["tables"]
-    if described["accounting"] == "closed":
+    drawn = [m for one in described["tables"].values() for m in (*one["columns"].values(), one["count"])]
+    if described["accounting"] == "closed" and all(m is None or m._closed_form for m in drawn):
         assert found["losses"] == wanted["losses"]
     else:  # tight curves may become a little tighter or looser
         assert all(new <= 1.01 * old for new, old in zip(found["losses"], wanted["losses"], strict=True))

@@ -53,8 +53,9 @@ def check_statements(case, outcome):
     """Every stated loss is the one that follows from the noise."""
     for one in outcome.statements:
         low, high = (one.releases * end for end in loss_bounds(case, one.person, one.columns))
-        spare = 6 * 10.0**-one.digits if one.digits else 1e-9
-        assert low * (1 - spare) <= one.loss <= high * (1 + spare), (
+        # Losses that are said to hold "at most" are rounded up, by up to one unit of the last digit.
+        less, more = (6 * 10.0**-one.digits, 10.0 ** (1 - one.digits)) if one.digits else (1e-9, 1e-9)
+        assert low * (1 - less) <= one.loss <= high * (1 + more), (
             f"{one.place}: {one.loss} is stated for {one.person}, {low} to {high} is right"
         )
 

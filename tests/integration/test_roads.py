@@ -177,7 +177,7 @@ def test_a_new_name_shares_the_allowance(tmp_path):
     ledger = ss.Ledger(tmp_path / "a.ledger", caps)
     ss.Session(table, ledger, bits=Recorded(1)).sum({"pay": ss.Gaussian(sigma=10)})
     for other in (table.rename(wages="pay"), table.mutate(wages=table.pay), table.mutate(wages=table.pay).cache()):
-        with pytest.raises(ss.ParameterError, match="column 'wages' is derived or renamed and has no cap of its own"):
+        with pytest.raises(ss.ParameterError, match="column 'wages' is derived or renamed and has no cap"):
             ss.Session(other, ledger).sum({"wages": ss.Gaussian(sigma=10)})
     for spelling in ("PAY", " pay", "Pay "):
         with pytest.raises(ss.SlowscaleError):
@@ -332,7 +332,7 @@ def test_a_cap_belongs_to_the_stored_column(tmp_path):
     table = connection.table("t")
     ledger = ss.Ledger(tmp_path / "a.ledger", {"emp": ss.Gaussian(sigma=1000).policy, "*": ss.Gaussian(sigma=1).policy})
     for data in (table.mutate(emp=table.emp * 1000), table.mutate(emp=table.payann), connection.table("v")):
-        with pytest.raises(ss.ParameterError, match="is derived or renamed and has no cap of its own"):
+        with pytest.raises(ss.ParameterError, match="is derived or renamed and has no cap"):
             ss.Session(data, ledger).sum({"emp": ss.Gaussian(sigma=1000)})
     for name in ("*", "Count", " count"):
         with pytest.raises(ss.ParameterError, match=r"derive a column with another name|blanks around"):
@@ -352,9 +352,9 @@ def test_a_spark_column_is_stored_only_where_it_is_read(tmp_path):
     with pytest.raises(ss.ParameterError, match="partition must be a column"):
         ss.Session(frame.selectExpr("'A' AS state", "emp"), caps=caps).sum({"emp": TINY}, keys=keys, partition="state")
     for changed in (frame.withColumnRenamed("emp", "e"), frame.selectExpr("emp * 1000 AS e")):
-        with pytest.raises(ss.ParameterError, match="has no cap of its own"):
+        with pytest.raises(ss.ParameterError, match="has no cap"):
             ss.Session(changed, caps={"*": ss.Gaussian(sigma=10).policy}).sum({"e": ss.Gaussian(sigma=10)})
-    with pytest.raises(ss.ParameterError, match="has no cap of its own"):
+    with pytest.raises(ss.ParameterError, match="has no cap"):
         ss.Session(frame.selectExpr("emp * 1000 AS emp"), caps=caps).sum({"emp": ss.Gaussian(sigma=10)})
 
 

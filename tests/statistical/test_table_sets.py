@@ -84,12 +84,12 @@ def test_every_margin_has_the_level(released):
 
 
 def test_intervals_that_are_too_narrow_are_seen(released):
-    """The twin: intervals of 75 % of their width."""
+    """The twin: intervals of 65 % of their width. A width of 75 % is missed about once in ten runs."""
     found, truth = released
     for column in ("polylog", "gaussian"):
         release, sums = found["states"], true_sums(found, truth, "states")
         low, high = (release._as_floats(f"{column}_{end}") for end in ("low", "high"))
-        short = 0.25 * (high - low) / 2
+        short = 0.35 * (high - low) / 2
         assert chance((low + short <= sums) & (sums <= high - short)) < FALSE_ALARM
 
 
