@@ -24,6 +24,7 @@ from slowscale.data.sums import ExactSums
 from slowscale.mechanisms import drawing
 from slowscale.policy import RankPolicy
 from slowscale.release import bound as bound_module
+from slowscale.release import policies as policies_module
 from slowscale.release import repeating
 from slowscale.release import session as session_module
 from slowscale.release.bound import BoundRequest, BoundSums
@@ -111,8 +112,10 @@ def noise_reused_between_releases(patch):
 
 
 def loss_of_half_the_influence(patch):
-    real = bound_module.charged_policy
-    patch.setattr(bound_module, "charged_policy", lambda m, accounting: real(replace(m, sigma=2 * m.sigma), accounting))
+    real = policies_module.charged_policy
+    patch.setattr(
+        policies_module, "charged_policy", lambda m, accounting: real(replace(m, sigma=2 * m.sigma), accounting)
+    )
 
 
 def twice_the_influence(patch):
