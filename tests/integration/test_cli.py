@@ -783,11 +783,22 @@ def test_calibrate_solves_for_intervals_and_tight_losses(tmp_path):
     arguments = ["calibrate", "gaussian", "--interval", 100, "--level", 0.9, "--json"]
     found = json.loads(run(*arguments, folder=tmp_path).stdout)
     assert found["mechanism"]["sigma"] == pytest.approx(100 / 1.6448536269514722)
-    arguments = ["calibrate", "generalized-gaussian", "--param", "p=1", "--loss", 1, "--at", 106, "--policy", "tight"]
+    arguments = [
+        "calibrate",
+        "generalized-gaussian",
+        "--param",
+        "p=1",
+        "--loss",
+        1,
+        "--at",
+        106,
+        "--accounting",
+        "tight",
+    ]
     words = run(*arguments, folder=tmp_path).stdout
     (line,) = [line for line in words.splitlines() if line.startswith("  by the tight policy: ")]
     (closed,) = [line for line in words.splitlines() if "by the closed form, the same loss needs a standard er" in line]
-    m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, policy="tight")
+    m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, accounting="tight")
     assert f"{figure(m.tight_loss(106))} at 106" in line
     assert closed.endswith(f"of {figure(ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1).std())}")
     found = json.loads(run(*arguments, "--sizes", "106", "--json", folder=tmp_path).stdout)
@@ -858,12 +869,12 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
             "--level is used only with --interval, got --level 0.9 with --std; remove it",
         ),
         (
-            ["calibrate", "gaussian", "--std", "3", "--policy", "tight"],
+            ["calibrate", "gaussian", "--std", "3", "--accounting", "tight"],
             2,
             "--policy tight is used only with --loss, got --std; remove policy",
         ),
         (
-            ["calibrate", "gaussian", "--loss", "3", "--at", "1", "--policy", "x"],
+            ["calibrate", "gaussian", "--loss", "3", "--at", "1", "--accounting", "x"],
             2,
             "--policy must be 'closed' or 'tig",
         ),

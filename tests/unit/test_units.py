@@ -125,7 +125,7 @@ def answers_of_calibrations(_, f):
     yield "points", ss.FromPolicy.calibrate(std=1e6 * f, promise=points(f)).sigma, 0
     yield "root", ss.Root.calibrate(loss=1, at=100 * f, k=2, a=5 * f).sigma, 1 / 2
     yield "log", ss.Log.calibrate(interval=50 * f, at=100 * f, a=5 * f).sigma, 0
-    yield "tight", ss.GeneralizedGaussian.calibrate(loss=1, at=106 * f, policy="tight", p=0.5).sigma, 1
+    yield "tight", ss.GeneralizedGaussian.calibrate(loss=1, at=106 * f, accounting="tight", p=0.5).sigma, 1
 
 
 def answers_of_comparisons(_, f):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from slowscale.mechanisms.charged import accounting_in_words
 from slowscale.policy import Policy
 
 
@@ -25,7 +26,7 @@ def _in_words(entry: Mapping[str, Any]) -> str:
         if len(facts.get("tables", {})) > 1:
             words = f"{words}, in the tables {', '.join(facts['tables'])}"
         accounting = facts.get("accounting")  # a charge that no session made has none
-        return words if accounting is None else f"{words}; {accounting} accounting"
+        return words if accounting is None else f"{words}; {accounting_in_words(accounting)}"
     if entry["kind"] == "cap":
         cap = Policy.from_dict(entry["cap"])
         return f"the cap on {entry['column']} was changed to {cap}: {entry['reason']}"

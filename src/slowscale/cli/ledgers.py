@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slowscale.cli.shared import (
+    Accounting,
     AsJson,
     At,
     Interval,
@@ -14,7 +15,6 @@ from slowscale.cli.shared import (
     Level,
     LossTarget,
     Std,
-    WhichPolicy,
     check_terminal,
     confirm,
     echo,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slowscale.policy import Policy
 
 # Other fields of a cap are given with --param.
-CAP_OPTIONS = ("mechanism", "std", "interval", "level", "loss", "policy", "at", "times", "plus")
+CAP_OPTIONS = ("mechanism", "std", "interval", "level", "loss", "accounting", "at", "times", "plus")
 
 
 def show(path: LedgerFile, as_json: AsJson = False) -> None:
@@ -106,7 +106,7 @@ def set_cap(
     interval: Interval = None,
     level: Level = None,
     loss: LossTarget = None,
-    policy: WhichPolicy = None,
+    accounting: Accounting = None,
     at: At = None,
     times: Annotated[int, typer.Option(help="How many such releases the cap has room for in all.")] = 1,
     plus: Annotated[float, typer.Option(help="A loss that the cap allows on top, for records of any size.")] = 0.0,
@@ -119,7 +119,7 @@ def set_cap(
     old = _current_cap(ledger, column)
     if not reason.strip():
         raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
-    given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, policy, at, times, plus), strict=True))
+    given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, accounting, at, times, plus), strict=True))
     new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
     _show_change(column, old, new)
     if not yes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slowscale.cli.shared import (
+    Accounting,
     AsJson,
     At,
     Interval,
@@ -18,7 +19,6 @@ from slowscale.cli.shared import (
     Overwrite,
     RecordSizes,
     Std,
-    WhichPolicy,
     echo,
     in_options,
     parse_parameter,
@@ -34,6 +34,10 @@ def compare(
     std: Annotated[float, typer.Option(help="The standard deviation that every mechanism has.")],
     at: Annotated[float, typer.Option(help="The sum at which root and log, whose error grows with the sum, have it.")],
     sizes: RecordSizes = None,
+    accounting: Annotated[
+        str | None,
+        typer.Option(metavar="tight|closed", help="Compare the tight policies, which is the default, or closed forms."),
+    ] = None,
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the policies in a .png, .svg or .html file.")
     ] = None,
@@ -46,8 +50,9 @@ def compare(
     from slowscale.core.errors import ParameterError
     from slowscale.core.numbers import figure
     from slowscale.mechanisms import same_error
-    from slowscale.mechanisms.calibration import WIDEST
+    from slowscale.mechanisms.calibration import ACCOUNTING, WIDEST
 
+    accounting = ACCOUNTING if accounting is None else accounting
     if std > WIDEST and not at > 0:
         raise ParameterError(
             f"--at must be above 0 where --std is above {WIDEST:,.0f}, because it is the scale of the exponential "
@@ -60,25 +65,22 @@ def compare(
     if chart is not None:
         writable_path(chart, "", overwrite)
     try:
-        compared = ss.compare(candidates, influences=influences, queries=[at, 100 * at, 10_000 * at], tight=True)
+        compared = ss.compare(
+            candidates, influences=influences, queries=[at, 100 * at, 10_000 * at], accounting=accounting
+        )
     except ParameterError as error:
-        raise ParameterError(re.sub(r"^influences\b", "--sizes", str(error))) from None
+        raise ParameterError(re.sub(r"^influences\b", "--sizes", in_options(str(error)))) from None
     if chart is not None:
         from slowscale.publish.charts import write_chart
 
-        written = write_chart(candidates, chart, compared.searched, values.values(), overwrite)
+        written = write_chart(candidates, chart, compared.searched, values.values(), overwrite, accounting)
         echo(f"wrote {written}", err=True)
     if as_json:
-        assert compared.tight_losses is not None
-        rows = zip(candidates.items(), compared.losses.tolist(), compared.tight_losses.tolist(), strict=True)
+        rows = zip(candidates.items(), compared.losses.tolist(), strict=True)
         print_json(
             {
-                name: {
-                    "mechanism": mechanism.to_dict(),
-                    "losses": dict(zip(influences, losses, strict=True)),
-                    "tight_losses": dict(zip(influences, tight, strict=True)),
-                }
-                for (name, mechanism), losses, tight in rows
+                name: {"mechanism": mechanism.to_dict(), "losses": dict(zip(influences, losses, strict=True))}
+                for (name, mechanism), losses in rows
             }
         )
         return
@@ -111,7 +113,7 @@ def calibrate(
     interval: Interval = None,
     level: Level = None,
     loss: LossTarget = None,
-    policy: WhichPolicy = None,
+    accounting: Accounting = None,
     at: At = None,
     param: Annotated[
         list[str],
@@ -127,10 +129,11 @@ def calibrate(
     """Solve for the parameter that meets a target, and show what records then lose."""
     from slowscale.accounting import RecordPolicy
     from slowscale.accounting.sizes import read_sizes
-    from slowscale.cli.printing import show_mechanism, show_tight_losses
+    from slowscale.cli.printing import show_mechanism
     from slowscale.core.errors import CalibrationError, ParameterError, SlowscaleError
     from slowscale.core.numbers import figure
-    from slowscale.mechanisms.calibration import CLOSED, LEVEL, TIGHT
+    from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, LEVEL
+    from slowscale.mechanisms.charged import charged_policy, closed_form
     from slowscale.plan.mechanisms import MECHANISMS, OTHER_NAMES, constructor_arguments
     from slowscale.release.columns import column_policies, shown_sizes
 
@@ -144,7 +147,7 @@ def calibrate(
             "and --at for a record's loss"
         )
     stated = read_sizes(sizes, argument="--sizes")
-    tight = policy == TIGHT
+    accounting = ACCOUNTING if accounting is None else accounting
     try:
         fixed = constructor_arguments(mechanism, given)
         found = MECHANISMS[mechanism].calibrate(
@@ -153,35 +156,39 @@ def calibrate(
             level=LEVEL if level is None else level,
             loss=loss,
             at=at,
-            policy=CLOSED if policy is None else policy,
+            accounting=accounting,
             **fixed,
         )
     except SlowscaleError as error:
         raise ParameterError(in_options(str(error))) from None
     target = "std" if std is not None else "interval" if interval is not None else "loss"
     scale = found._scale_words(fixed, target, at)
+    policy, closed = charged_policy(found, accounting), closed_form(found, accounting)
     if as_json:
-        described: dict[str, Any] = {"mechanism": found.to_dict(), "policy": found.policy.to_dict()}
+        described: dict[str, Any] = {
+            "mechanism": found.to_dict(),
+            "accounting": accounting,
+            "policy": policy.to_dict(),
+        }
         if scale is not None:
             described["scale"] = scale
         known = {size.name: size.everywhere for size in stated if size.everywhere is not None}
         if stated:
-            described["losses"] = {name: found.policy(size) for name, size in known.items()}
-        if stated and tight:
-            described["tight_losses"] = {name: found.tight_loss(size) for name, size in known.items()}
+            described["losses"] = {name: policy(size) for name, size in known.items()}
+        if stated and closed is not None:
+            described["closed_losses"] = {name: closed(size) for name, size in known.items()}
         print_json(described)
         return
-    columns = column_policies(RecordPolicy(((mechanism, found.policy),)), {mechanism: found}, {}, {mechanism: None})
+    charged = RecordPolicy(((mechanism, policy),))
+    columns = column_policies(charged, {mechanism: found}, {}, {mechanism: None}, accounting)
     shown = shown_sizes(columns, stated)
     if loss is not None and at is not None and not stated:  # show that the target is met
         shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
     show_mechanism(columns[0], shown, scale)
-    if tight:
-        show_tight_losses(found, shown)
-        if not found._error_grows:
-            with suppress(CalibrationError):  # the closed form may be unable to meet the target at all
-                closed = MECHANISMS[mechanism].calibrate(loss=loss, at=at, **fixed)
-                echo(f"  by the closed form, the same loss needs a standard error of {figure(closed.std(0.0))}")
+    if loss is not None and closed is not None:
+        with suppress(CalibrationError):  # the closed form may be unable to meet the target at all
+            other = MECHANISMS[mechanism].calibrate(loss=loss, at=at, accounting=CLOSED, **fixed)
+            echo(f"  by the closed form, the same loss needs a standard error of {figure(other.std(0.0))}")
 
 
 def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from slowscale.cli.shared import echo
 from slowscale.core.errors import CapError
 from slowscale.core.markup import terminal_text
 from slowscale.core.numbers import figure, published, rounded_figure
-from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.calibration import ACCOUNTING
 from slowscale.plan.schema import SumsPlan
 from slowscale.release.columns import ColumnPolicy, example_sums, explain_columns, shown_sizes
 
 if TYPE_CHECKING:
     from slowscale.accounting.sizes import RecordSize
-    from slowscale.mechanisms import Mechanism
     from slowscale.plan import Checked, Plan
     from slowscale.release import Release
     from slowscale.release.table import ReleasedTable
@@ -54,8 +53,8 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
             "[report] in the plan."
         )
     echo(f"Protected: one {entity or 'record'}.")
-    if plan.release.accounting != CLOSED:
-        echo(f"Accounting: {plan.release.accounting}. The smallest policies that are known are charged.")
+    if plan.release.accounting != ACCOUNTING:
+        echo("Accounting: closed-form. The formulas of the policies are charged, not the smallest policies known.")
     echo("")
     for line in preview.table_lines(tuple(stated)):
         echo(line)
@@ -99,14 +98,6 @@ def show_mechanism(
             by_size = [f"{figure(column.closed(value))} at {words}" for value, words in shown]
             echo(f"  by the closed form it would be: {', '.join(by_size)}")
     echo(f"  standard error: {_standard_error(column, sizes)}")
-
-
-def show_tight_losses(mechanism: "Mechanism", sizes: Sequence["RecordSize"]) -> None:
-    """Print what records of several sizes lose by the tight policy."""
-    by_size = [
-        f"{figure(mechanism.tight_loss(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None
-    ]
-    echo(f"  by the tight policy: {', '.join(by_size)}")
 
 
 def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:

@@ -30,12 +30,11 @@ Interval = Annotated[
 ]
 Level = Annotated[float | None, typer.Option(help="With --interval: the probability. By default 0.95.")]
 LossTarget = Annotated[float | None, typer.Option("--loss", help="Solve for this loss of a record of size --at.")]
-WhichPolicy = Annotated[
+Accounting = Annotated[
     str | None,
     typer.Option(
-        "--policy",
-        metavar="closed|tight",
-        help="The policy that --loss is for: the closed form, which is the default, or the tight one, which needs less "
+        metavar="tight|closed",
+        help="The policy that --loss is for: the tight one, which is the default, or the closed form, which needs more "
         "noise.",
     ),
 ]
@@ -47,7 +46,7 @@ At = Annotated[
     ),
 ]
 # What a target consists of, as in `Mechanism.calibrate`.
-TARGET_OPTIONS = "std|interval|level|loss|policy|at"
+TARGET_OPTIONS = "std|interval|level|loss|accounting|at"
 
 
 def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
@@ -84,7 +83,7 @@ def in_options(message: str) -> str:
     """Return an error about parameters and targets of a mechanism, with the names of the command's options."""
     message = re.sub(r"\bgive k to solve\b", "give --param k=4, for instance, to solve", message)
     message = re.sub(r"\bgive (\w+) to solve\b", r"give --param \1=NUMBER to solve", message)
-    message = re.sub(r"\b(level|policy)='?([\w.]+)'?", r"--\1 \2", message)
+    message = re.sub(r"\b(level|accounting)='?([\w.]+)'?", r"--\1 \2", message)
     message = re.sub(rf"\b({TARGET_OPTIONS})=…", r"--\1", message)
     message = re.sub(r"\bGive sigma, (.*), or at, which\b", r"Give --param sigma=NUMBER, \1, or --at, which", message)
     return re.sub(rf"^({TARGET_OPTIONS}) (must|is)\b", r"--\1 \2", message)

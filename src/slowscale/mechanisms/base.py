@@ -231,7 +231,7 @@ class Mechanism(Declared, ABC):
         loss: float | None = None,
         at: float | None = None,
         pure: bool = False,
-        policy: str = calibration.CLOSED,
+        accounting: str = calibration.ACCOUNTING,
         free: str | None = None,
         **fixed: float | str | Callable[..., Any] | None,
     ) -> Self:
@@ -249,9 +249,10 @@ class Mechanism(Declared, ABC):
             The probability with which the interval contains the output.
         loss
             The target loss of a record of value `at`: PRzCDP, or PRDP with `pure=True`.
-        policy
-            Which policy is to have the loss: "closed" for `policy`, or "tight" for `tight_policy`, which needs less
-            noise. With "tight", `tight_policy(at)` is at most `loss`, and up to 1.3 % less.
+        accounting
+            Which policy is to have the loss: "tight" for `tight_policy`, or "closed" for `policy`, which needs more
+            noise. With "tight", `tight_policy(at)` is at most `loss`, and up to 1.3 % less. Where the closed form is
+            exact, both have the same result.
         free
             The parameter to solve for. By default it is the usual one, or the next one if that is fixed.
         at
@@ -275,7 +276,7 @@ class Mechanism(Declared, ABC):
             If no value of the free parameter meets the target. The message states which targets can be met.
         """
         target = calibration.Target.of(
-            cls, std=std, interval=interval, level=level, loss=loss, at=at, pure=pure, policy=policy
+            cls, std=std, interval=interval, level=level, loss=loss, at=at, pure=pure, accounting=accounting
         )
         found = calibration.calibrate(cls, target, free, {**cls._implied(target, free, fixed), **fixed})
         for warning in calibration.doubts(found, target, free, fixed):

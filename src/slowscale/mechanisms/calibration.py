@@ -36,8 +36,10 @@ TARGET_TOLERANCE = 1e-9
 # How far a tight loss may stay below the target. It is wider, because tight losses are computed to 0.1 % only.
 TIGHT_TOLERANCE = 2e-3
 
-CLOSED, TIGHT = "closed", "tight"  # which PRzCDP policy the target loss is one of; or PURE for the PRDP policy
-POLICIES = (CLOSED, TIGHT)
+# Accountings: the PRzCDP loss of a mechanism m is that of the closed form m.policy, or of m.tight_policy.
+CLOSED, TIGHT = "closed", "tight"
+ACCOUNTINGS = (CLOSED, TIGHT)
+ACCOUNTING = TIGHT  # the default of every `accounting`: the smallest proven loss
 # The largest target that the default scale σ = 1 of the polylog is used for. With p = 2, half of the noise is then
 # within 1.09 % of the standard deviation; the paper's have up to 7,212. For larger ones the scale must be given.
 WIDEST = 1e4
@@ -59,6 +61,16 @@ SCALE_MEANING = (
 _searching: ContextVar[bool] = ContextVar("searching", default=False)
 
 
+def check_accounting(accounting: Any) -> str:
+    """Return the name of an accounting, or raise."""
+    if not isinstance(accounting, str) or accounting not in ACCOUNTINGS:
+        raise ParameterError(
+            f'accounting must be "{CLOSED}", which charges m.policy of each mechanism m, or "{TIGHT}", which charges '
+            f"m.tight_policy; got {accounting!r:.60}"
+        )
+    return accounting
+
+
 @dataclass(frozen=True)
 class Target:
     """What a mechanism is to achieve: a standard deviation, a half-width of its interval, or a loss."""
@@ -66,7 +78,7 @@ class Target:
     name: str
     value: float
     at: float | None
-    policy: str = CLOSED
+    policy: str = CLOSED  # that the loss is one of: CLOSED or TIGHT for a PRzCDP policy, PURE for the PRDP policy
     level: float = LEVEL
 
     @classmethod
@@ -80,7 +92,7 @@ class Target:
         loss: float | None,
         at: float | None,
         pure: bool,
-        policy: str,
+        accounting: str,
     ) -> "Target":
         """Return the target, or raise unless exactly one is given and everything it needs."""
         given = [(n, v) for n, v in (("std", std), ("interval", interval), ("loss", loss)) if v is not None]
@@ -99,15 +111,17 @@ class Target:
         if level != LEVEL and name != "interval":
             raise ParameterTypeError(f"level is used only with interval=…, got level={level} with {name}=…; remove it")
         check_flag("pure", pure)
-        if policy not in POLICIES:
-            raise ParameterError(f"policy must be {' or '.join(map(repr, POLICIES))}, got {policy!r}")
-        if policy == TIGHT and name != "loss":
-            raise ParameterTypeError(f"policy={TIGHT!r} is used only with loss=…, got {name}=…; remove policy")
-        if policy == TIGHT and pure:
+        check_accounting(accounting)
+        if accounting != ACCOUNTING and name != "loss":
             raise ParameterTypeError(
-                f"policy={TIGHT!r} is a PRzCDP policy, but pure=True asks for a PRDP loss; give one of the two"
+                f"accounting={accounting!r} is used only with loss=…, got {name}=…; remove accounting"
             )
-        tight = policy == TIGHT or not (mechanism._closed_form or pure)
+        if accounting != ACCOUNTING and pure:
+            raise ParameterTypeError(
+                f"accounting={accounting!r} is about PRzCDP losses, but pure=True asks for a PRDP loss; give one of "
+                "the two"
+            )
+        tight = accounting == TIGHT or not mechanism._closed_form
         return cls(name, value, at, PURE if pure else TIGHT if tight and name == "loss" else CLOSED, float(level))
 
     def achieved(self, mechanism: "Mechanism") -> float:
@@ -152,6 +166,10 @@ def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, A
             return cls(**fixed, **{free: min(low + math.exp(coordinate), high)})
 
     start = None
+    if target.policy == TIGHT:
+        tried = build(_first(low, high))
+        if tried.tight_policy == tried.policy and tried.policy.upper is None:  # the closed form is exact
+            target = replace(target, policy=CLOSED)
     if target.policy == TIGHT:
         with suppress(CalibrationError):  # a tight loss may be in reach although the closed form is not
             start = _solve(cls, replace(target, policy=CLOSED), free, build, low, high)
@@ -292,7 +310,7 @@ def _solve(
         ratio = value / target.value  # its logarithm has the right sign even if value and target are neighbours
         return min(700.0, math.log(ratio)) if ratio > 0 else -700.0
 
-    target.achieved(build(min(0.0, math.log(high - low))))  # raises if a value in `fixed`, or `at`, is not allowed
+    target.achieved(build(_first(low, high)))  # raises if a value in `fixed`, or `at`, is not allowed
     coordinates, first = _decades(high - low, start), start or 0.0
     if target.name == "interval" and cls._error_grows and free == "sigma":
         coordinates = _up_to_the_first(excess, coordinates)
@@ -317,6 +335,11 @@ def _solve(
         f"{'' if high == math.inf else f' and <= {number(high)}'}: "
         f"{_attainable(target, min(seen), max(seen))}"
     )
+
+
+def _first(low: float, high: float) -> float:
+    """Return the coordinate that is tried first."""
+    return min(0.0, math.log(high - low))
 
 
 def _refine(excess: Callable[[float], float], left: float, right: float) -> tuple[float, bool]:

@@ -1,21 +1,8 @@
 """The policy that is charged for a mechanism: its closed form, or its tight policy."""
 
-from typing import Any
-
-from slowscale.core.errors import ParameterError
 from slowscale.mechanisms.base import Mechanism
-from slowscale.mechanisms.calibration import CLOSED, POLICIES, TIGHT
+from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, TIGHT
 from slowscale.policy import Policy
-
-
-def check_accounting(accounting: Any) -> str:
-    """Return the name of an accounting, or raise."""
-    if not isinstance(accounting, str) or accounting not in POLICIES:
-        raise ParameterError(
-            f'accounting must be "{CLOSED}", which charges m.policy of each mechanism m, or "{TIGHT}", which charges '
-            f"m.tight_policy; got {accounting!r:.60}"
-        )
-    return accounting
 
 
 def charged_policy(mechanism: Mechanism, accounting: str) -> Policy:
@@ -36,5 +23,10 @@ def closed_form(mechanism: Mechanism | None, accounting: str) -> Policy | None:
 
 
 def notion_in_words(notion: str, accounting: str) -> str:
-    """Return a privacy notion, with the accounting if it is not the usual one: "PRzCDP, tight accounting"."""
-    return notion if accounting == CLOSED else f"{notion}, {accounting} accounting"
+    """Return a privacy notion, with the accounting if it is not the default: "PRzCDP, closed-form accounting"."""
+    return notion if accounting == ACCOUNTING else f"{notion}, {accounting_in_words(accounting)}"
+
+
+def accounting_in_words(accounting: str) -> str:
+    """Return the name of an accounting in a sentence: "tight accounting" or "closed-form accounting"."""
+    return f"{'closed-form' if accounting == CLOSED else accounting} accounting"

@@ -10,9 +10,10 @@ import numpy as np
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import figure
-from slowscale.core.parameters import Array, as_array, as_number, check_flag, check_range
+from slowscale.core.parameters import Array, as_array, as_number, check_range
 from slowscale.mechanisms.base import REGISTRY, Mechanism
-from slowscale.mechanisms.calibration import WIDEST
+from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, WIDEST, check_accounting
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.mechanisms.crossovers import Crossover, default_span, find_crossovers, least_losses
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Comparison:
     influences, labels
         The record sizes of the table of losses, and their names ("" for a size without a name).
     losses
-        The PRzCDP losses: one row per mechanism, one column per influence.
+        The PRzCDP losses by the accounting: one row per mechanism, one column per influence.
     stds
         The standard deviations: one row per mechanism, one column per query.
     crossovers
@@ -42,8 +43,8 @@ class Comparison:
         The smallest and the largest record size of the search, both included.
     complete
         Whether the policies were compared at each of their jumps. If False, only the first 10,000 jumps were.
-    tight_losses
-        The losses by the tight policies, like `losses`, or None if they were not asked for.
+    accounting
+        Which policies were compared: "tight" or "closed".
     """
 
     names: tuple[str, ...]
@@ -56,21 +57,16 @@ class Comparison:
     best: tuple[tuple[float, float, str], ...]
     searched: tuple[float, float]
     complete: bool = True
-    tight_losses: Array | None = None
+    accounting: str = ACCOUNTING
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return one row per mechanism, with columns ("loss", name of the size or the size) and ("std", query).
-
-        If tight losses were asked for, there are columns ("tight loss", name of the size or the size) between them.
-        """
+        """Return one row per mechanism, with columns ("loss", name of the size or the size) and ("std", query)."""
         import pandas as pd
 
         sizes = [label or x for label, x in zip(self.labels, self.influences, strict=True)]
-        parts = [self.losses, self.stds] if self.tight_losses is None else [self.losses, self.tight_losses, self.stds]
-        tight = [] if self.tight_losses is None else [("tight loss", size) for size in sizes]
-        columns = [*(("loss", size) for size in sizes), *tight, *(("std", q) for q in self.queries)]
+        columns = [*(("loss", size) for size in sizes), *(("std", q) for q in self.queries)]
         index = pd.Index(self.names, name="mechanism")
-        table = np.concatenate(parts, axis=1)
+        table = np.concatenate([self.losses, self.stds], axis=1)
         return pd.DataFrame(table, index=index, columns=pd.MultiIndex.from_tuples(columns, names=["what", "at"]))
 
     def _repr_html_(self) -> str:
@@ -79,11 +75,8 @@ class Comparison:
     def __str__(self) -> str:
         blocks = []
         if self.influences:
-            title = "PRzCDP loss of a record of size"
+            title = f"PRzCDP loss{' (closed form)' if self.accounting == CLOSED else ''} of a record of size"
             blocks.append(_table(title, self.labels, self.influences, self.names, self.losses))
-            if self.tight_losses is not None and (self.tight_losses < self.losses).any():
-                title = "tight loss (within 0.1 %)"
-                blocks.append(_table(title, self.labels, self.influences, self.names, self.tight_losses))
         if self.queries:
             title = "standard deviation for a sum of"
             blocks.append(_table(title, [""] * len(self.queries), self.queries, self.names, self.stds))
@@ -108,7 +101,7 @@ def compare(
     influences: Iterable[float] | Mapping[str, float] = (),
     queries: Iterable[float] = (),
     within: tuple[float, float] | None = None,
-    tight: bool = False,
+    accounting: str = ACCOUNTING,
 ) -> Comparison:
     """Compare mechanisms: losses at record sizes, standard deviations at sums, and crossovers of the policies.
 
@@ -129,8 +122,9 @@ def compare(
         The smallest and the largest record size to search for crossovers. By default the search goes from a hundredth
         of the smallest influence to a hundred times the largest one. Without `influences` it starts where the losses
         rise above 0.0001, and goes on until all of them reach 100 and one of them reaches 1,000,000.
-    tight
-        Also give the losses by the tight policies. Crossovers are those of the closed forms in any case.
+    accounting
+        Which policies are compared: "tight" for the smallest ones that are known, which may take some seconds for a new
+        shape of noise, or "closed" for the closed forms.
 
     Examples
     --------
@@ -140,11 +134,11 @@ def compare(
     >>> found.crossovers
     (Crossover(influence=1.0, loss=0.5, below='Gaussian', above='square root'),)
     """
-    check_flag("tight", tight)
+    check_accounting(accounting)
     named = _by_name(mechanisms)
     labels, sizes = _named_sizes(influences)
     sums = _query_values(queries)
-    policies = {name: m.policy for name, m in named.items()}
+    policies = {name: charged_policy(m, accounting) for name, m in named.items()}
     low, high = default_span(sizes, policies.values()) if within is None else _checked_span(within)
     crossovers, complete = find_crossovers(policies, low, high)
     return Comparison(
@@ -158,7 +152,7 @@ def compare(
         best=tuple(least_losses(policies, low, high, crossovers)),
         searched=(low, high),
         complete=complete,
-        tight_losses=np.array([[m.tight_loss(x) for x in sizes.tolist()] for m in named.values()]) if tight else None,
+        accounting=accounting,
     )
 
 

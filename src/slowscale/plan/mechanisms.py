@@ -13,7 +13,8 @@ from slowscale.core.errors import ParameterError
 from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
-from slowscale.mechanisms.calibration import CLOSED, LEVEL, POLICIES, TIGHT
+from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED, LEVEL, TIGHT
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.plan.inputs import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_mistakes, given_words
 from slowscale.policy import ConstantPolicy, Policy
 
@@ -115,10 +116,10 @@ class MechanismPlan(_Parameters):
         None, gt=0, lt=1, description=f"With `interval`: the probability. If it is not given, it is {LEVEL}."
     )
     loss: Positive | None = Field(None, description="Target: the PRzCDP loss of a record of size `at`.")
-    policy: Literal[POLICIES] | None = Field(  # type: ignore[valid-type]
+    accounting: Literal[ACCOUNTINGS] | None = Field(  # type: ignore[valid-type]
         None,
-        description=f'With `loss`: "{CLOSED}", which is the default, for the loss by the closed form of the policy, or '
-        f'"{TIGHT}" for the loss by the tight policy, which needs less noise.',
+        description=f'With `loss`: "{TIGHT}", which is the default, for the loss by the tight policy, or "{CLOSED}" '
+        "for the loss by the closed form of the policy, which needs more noise.",
     )
     at: NotNegative | None = Field(
         None,
@@ -133,7 +134,7 @@ class MechanismPlan(_Parameters):
         with as_mistakes():
             if self.level is not None and self.interval is None:
                 raise ParameterError("level is used only with interval; give interval, or remove level")
-            self._check_policy()
+            self._check_accounting()
             targets = [name for name in ("std", "interval", "loss") if getattr(self, name) is not None]
             if len(targets) > 1:
                 raise ParameterError(f"give one target, std, interval or loss, not {' and '.join(targets)}")
@@ -151,10 +152,10 @@ class MechanismPlan(_Parameters):
         targets = [name for name in ("std", "interval", "loss") if getattr(self, name) is not None]
         return self.build()._scale_words(self._given_parameters(), targets[0] if targets else None, self.at)
 
-    def _check_policy(self) -> None:
-        """Raise if the plan names a policy that would have no effect."""
-        if self.policy is not None and self.loss is None:
-            raise ParameterError("policy is used only with loss; give loss, or remove policy")
+    def _check_accounting(self) -> None:
+        """Raise if the plan names an accounting that would have no effect."""
+        if self.accounting is not None and self.loss is None:
+            raise ParameterError("accounting is used only with loss; give loss, or remove accounting")
 
     def _stated(self) -> Mechanism:
         """Return the mechanism with the parameters that the plan states."""
@@ -178,7 +179,7 @@ class MechanismPlan(_Parameters):
             level=LEVEL if self.level is None else self.level,
             loss=self.loss,
             at=self.at,
-            policy=CLOSED if self.policy is None or self.loss is None else self.policy,
+            accounting=ACCOUNTING if self.accounting is None or self.loss is None else self.accounting,
             **given,
         )
 
@@ -212,17 +213,16 @@ class CapPlan(MechanismPlan):
 
     times: int = Field(1, ge=1, le=10**9, description="The number of such releases that the cap has room for.")
     plus: NotNegative = Field(0.0, description="A loss to add to the cap, the same for records of every size.")
-    policy: Literal[POLICIES] | None = Field(  # type: ignore[valid-type]
-        None,
-        description=f'"{CLOSED}", which is the default, or "{TIGHT}": whether the cap, and `loss` if it is given, is '
-        "the closed form of the mechanism's policy or its tight policy.",
+    accounting: Literal[ACCOUNTINGS] = Field(  # type: ignore[valid-type]
+        ACCOUNTING,
+        description=f'"{TIGHT}" or "{CLOSED}": whether the cap, and `loss` if it is given, is the tight policy of the '
+        "mechanism or the closed form of its policy.",
     )
 
-    def _check_policy(self) -> None:
+    def _check_accounting(self) -> None:
         """A cap is one of the two policies, so the field has an effect with every target and with none."""
 
     def cap(self) -> Policy:
         """Return the cap, as a policy."""
-        mechanism = self.build()
-        cap = self.times * (mechanism.tight_policy if self.policy == TIGHT else mechanism.policy)
+        cap = self.times * charged_policy(self.build(), self.accounting)
         return cap + ConstantPolicy(self.plus) if self.plus else cap

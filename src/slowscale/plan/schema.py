@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag, field_validator, mo
 from slowscale.accounting.record import COUNT
 from slowscale.accounting.sizes import RecordSize, read_sizes
 from slowscale.core.errors import Place, located
-from slowscale.mechanisms.calibration import CLOSED, POLICIES, TIGHT
+from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED
 from slowscale.plan.inputs import (
     DATABASE_FILE,
     CsvPlan,
@@ -79,10 +79,10 @@ class ReleasePlan(PlanPart):
     """How the release is made, and the period that it is about."""
 
     level: float = Field(0.95, description="The level of all intervals, between 0 and 1.")
-    accounting: Literal[POLICIES] = Field(  # type: ignore[valid-type]
-        CLOSED,
-        description='Which policy of each mechanism is charged: its formula ("closed"), or the smallest policy that is '
-        'known ("tight"), which is never larger. The noise is the same.',
+    accounting: Literal[ACCOUNTINGS] = Field(  # type: ignore[valid-type]
+        ACCOUNTING,
+        description='Which policy of each mechanism is charged: the smallest policy that is known ("tight"), or its '
+        'formula ("closed"), which is never smaller. The noise is the same.',
     )
     partition: str | None = Field(
         None,
@@ -298,14 +298,15 @@ class Plan(PlanPart):
 
     @model_validator(mode="after")
     def _check_accounting(self) -> "Plan":
-        for name, table in self.tables.items():
+        for name, table in self.tables.items() if self.release.accounting == CLOSED else ():
             for column, part in table.mechanisms.items() if isinstance(table, SumsPlan) else ():
                 mechanism = part.build()
-                if part.policy == TIGHT != self.release.accounting and mechanism.tight_policy != mechanism.policy:
+                tight = part.loss is not None and part.accounting != CLOSED
+                if tight and mechanism.tight_policy != mechanism.policy:
                     raise mistake_at(
-                        ("tables", name, *((COUNT,) if column == COUNT else ("sums", column)), "policy"),
+                        ("tables", name, *((COUNT,) if column == COUNT else ("sums", column)), "accounting"),
                         "the target is a loss by the tight policy, but the plan charges the closed form, which is "
-                        'larger; write accounting = "tight" under [release], or remove policy',
+                        'larger; write accounting = "closed" here, or remove accounting under [release]',
                     )
         return self
 

@@ -181,7 +181,6 @@ def advised_plan(
         *_cap_lines(mechanism.kind, given),
         "",
         "[release]",
-        _with_comment('accounting = "tight"', "charge the tight policy, which the advice is about"),
         _with_comment('# period = "2024"', "the period that the release is about"),
         "",
         "[tables.total]",

@@ -26,6 +26,8 @@ from slowscale.core.files import free_target, write_files
 from slowscale.core.numbers import figure, percent, power_of_ten, published, rounded_figure
 from slowscale.core.parameters import Array, check_whole
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.calibration import ACCOUNTING
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.release.facts import ColumnFacts, RatioFacts
 from slowscale.release.table import ReleasedSums
 
@@ -378,6 +380,7 @@ def write_chart(
     span: tuple[float, float],
     sizes: Iterable[float] = (),
     overwrite: bool = False,
+    accounting: str = ACCOUNTING,
 ) -> Path:
     """Draw the loss of a record against its size, with one line per mechanism.
 
@@ -393,10 +396,12 @@ def write_chart(
         Further record sizes; the chart is widened so that it shows them all.
     overwrite
         Whether to replace an existing file.
+    accounting
+        Which policies are drawn: the tight ones, or the closed forms.
     """
     shown = [*span, *sizes]
     x = np.union1d(np.geomspace(min(shown), max(shown), POINTS), shown)
-    losses = {name: mechanism.policy(x) for name, mechanism in mechanisms.items()}
+    losses = {name: charged_policy(mechanism, accounting)(x) for name, mechanism in mechanisms.items()}
     return _loss_chart(x, losses, "loss (PRzCDP)").save(path, overwrite)
 
 

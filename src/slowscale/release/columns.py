@@ -17,7 +17,7 @@ from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.calibration import ACCOUNTING
 from slowscale.mechanisms.charged import closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.release.facts import Facts
@@ -112,7 +112,7 @@ def column_policies(
     mechanisms: Mapping[str, Mechanism | None],
     units: Mapping[str, Any],
     on_grid: Mapping[str, bool | None] | None = None,
-    accounting: str = CLOSED,
+    accounting: str = ACCOUNTING,
 ) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a release with this policy, one for each mechanism."""
     found = []

@@ -16,6 +16,7 @@ from slowscale.core.errors import CapError, ScaleWarning, SlowscaleError
 from slowscale.core.markup import aligned
 from slowscale.core.numbers import figure, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
+from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import notion_in_words
 from slowscale.mechanisms.sum_intervals import sum_half_steps, sum_square_error
 from slowscale.release.bound import BoundQuantiles, BoundRequest, BoundSums
@@ -141,7 +142,7 @@ class Preview:
     spent
         The total loss of a record by everything released before.
     accounting
-        Which policy of each mechanism is charged: "closed" or "tight".
+        Which policy of each mechanism is charged: "tight" or "closed".
     protects
         The column that identifies the entity of a record, or None if single records are protected. Losses are then
         those of an entity in one cell of each drawn table.
@@ -302,7 +303,7 @@ def split_std(mechanism: Mechanism, tables: int, values: Sequence[float]) -> flo
         with suppress(SlowscaleError), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", ScaleWarning)
             loss = float(mechanism.policy(most)) / tables
-            other = type(mechanism).calibrate(loss=loss, at=most, free=name, **fixed)
+            other = type(mechanism).calibrate(loss=loss, at=most, accounting=CLOSED, free=name, **fixed)
             if all(tables * other.policy(size) <= mechanism.policy(size) * (1 + 1e-9) for size in sizes):
                 found.append(float(other.std()))
     return min(found, default=None)

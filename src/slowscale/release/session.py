@@ -28,8 +28,7 @@ from slowscale.data.losses import Losses, record_losses, set_losses
 from slowscale.data.records import EngineTable, Records
 from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.calibration import CLOSED
-from slowscale.mechanisms.charged import check_accounting
+from slowscale.mechanisms.calibration import ACCOUNTING, check_accounting
 from slowscale.policy import Policy
 from slowscale.release.bound import BoundRequest, BoundSums, bind
 from slowscale.release.checks import (
@@ -82,9 +81,9 @@ class Session:
         ledger with a name refuses records of a data set with another name or without one. Surrounding whitespace is
         ignored.
     accounting
-        Which policy of a mechanism m a release is charged: "closed" for the formula `m.policy`, or "tight" for
-        `m.tight_policy`, the smallest policy that is known. The tight policy is never larger, and the noise is the
-        same. The first release with a new shape of noise takes longer, because a table is computed.
+        Which policy of a mechanism m a release is charged: "tight" for `m.tight_policy`, the smallest policy that is
+        known, or "closed" for the formula `m.policy`, which is never smaller. The noise is the same. With "tight", the
+        first release with a new shape of noise takes longer, because a table is computed.
     protect
         A column that tells which records belong to one entity, such as a firm. Entities are then protected instead of
         single records: the policy applies to the entity's total in a cell, and the losses add over cells.
@@ -125,7 +124,7 @@ class Session:
         caps: Mapping[str, Policy] | None = None,
         *,
         dataset: str | None = None,
-        accounting: str = CLOSED,
+        accounting: str = ACCOUNTING,
         protect: str | None = None,
         types: Mapping[str, str] | None = None,
         csv: Mapping[str, Any] | None = None,
@@ -156,7 +155,7 @@ class Session:
         data: DataLike,
         *,
         dataset: str | None = None,
-        accounting: str = CLOSED,
+        accounting: str = ACCOUNTING,
         protect: str | None = None,
         types: Mapping[str, str] | None = None,
         csv: Mapping[str, Any] | None = None,

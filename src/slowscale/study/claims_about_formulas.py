@@ -96,7 +96,7 @@ def _(_: Sequence[Subject]) -> Finding:
 
 def _crossing(one: ss.Mechanism, two: ss.Mechanism, low: float, high: float) -> float:
     """Return the size from which the second mechanism has the smaller loss."""
-    found = ss.compare({"one": one, "two": two}, within=(low, high)).crossovers
+    found = ss.compare({"one": one, "two": two}, within=(low, high), accounting="closed").crossovers
     return found[-1].influence
 
 

@@ -327,7 +327,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     def remedied(s: Subject, slow: str, other: str) -> ss.Mechanism:
         mechanism, at = s.mechanisms[slow], s.attribute.median
         fixed = {name: x for name, x in mechanism.to_dict().items() if name not in ("type", "sigma")}
-        return type(mechanism).calibrate(loss=s.mechanisms[other].policy(at), at=at, **fixed)
+        return type(mechanism).calibrate(loss=s.mechanisms[other].policy(at), at=at, accounting="closed", **fixed)
 
     factors = {
         (s.name, slow): remedied(s, slow, other).std(s.attribute.median) / s.std

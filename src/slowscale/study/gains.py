@@ -5,6 +5,7 @@ lose this much; how wrong is the table then?
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,10 +48,11 @@ class Contender:
 def contenders(attribute: Attribute, loss: float) -> list[Contender]:
     """Return all ways to protect an attribute, with the same loss of the largest record."""
     at = attribute.largest
+    target: dict[str, Any] = {"loss": loss, "at": at, "accounting": "closed"}
     named: dict[str, ss.Mechanism] = {
-        MATCHED: ss.ExponentialPolylog.calibrate(loss=loss, at=at, sigma=attribute.median, p=2),
-        "exponential polylog 2": ss.ExponentialPolylog.calibrate(loss=loss, at=at, p=2),
-        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(loss=loss, at=at, p=0.5),
+        MATCHED: ss.ExponentialPolylog.calibrate(**target, sigma=attribute.median, p=2),
+        "exponential polylog 2": ss.ExponentialPolylog.calibrate(**target, p=2),
+        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(**target, p=0.5),
         "fourth root": ss.Root.calibrate(loss=loss, at=at, k=4),
         "log": ss.Log.calibrate(loss=loss, at=at),
         "Gaussian": ss.Gaussian.calibrate(loss=loss, at=at),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,15 +39,16 @@ def _long(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> pa.Table:
 def density_mechanisms() -> dict[str, dict[str, AdditiveMechanism]]:
     """Return the mechanisms of Figure ep_pdfs: with variance 1, and with a loss of 1 for an influence of 1."""
     found: dict[str, dict[str, AdditiveMechanism]] = {}
-    for panel, std, loss in (("equal variance", 1, None), ("equal loss", None, 1)):
-        at = None if loss is None else 1
+    targets: dict[str, dict[str, Any]] = {
+        "equal variance": {"std": 1},
+        "equal loss": {"loss": 1, "at": 1, "accounting": "closed"},
+    }
+    for panel, target in targets.items():
         found[panel] = {
-            f"exponential polylog {p}": ss.ExponentialPolylog.calibrate(
-                std=std, loss=loss, at=at, free="sigma", a=3, d=4, p=p
-            )
+            f"exponential polylog {p}": ss.ExponentialPolylog.calibrate(**target, free="sigma", a=3, d=4, p=p)
             for p in (1, 2)
         }
-        found[panel]["Gaussian"] = ss.Gaussian.calibrate(std=std, loss=loss, at=at)
+        found[panel]["Gaussian"] = ss.Gaussian.calibrate(**target)
     return found
 
 
@@ -148,14 +150,15 @@ def policies(subject: Subject) -> pa.Table:
 
 def _unit_loss(at: float = 100) -> dict[str, ss.Mechanism]:
     """Return mechanisms with a loss of 1 for a record of the given size."""
+    target: dict[str, Any] = {"loss": 1, "at": at, "accounting": "closed"}
     return {
         "Gaussian": ss.Gaussian.calibrate(loss=1, at=at),
         "square root": ss.Root.calibrate(loss=1, at=at, k=2),
         "fourth root": ss.Root.calibrate(loss=1, at=at, k=4),
         "log": ss.Log.calibrate(loss=1, at=at),
-        "Laplace": ss.GeneralizedGaussian.calibrate(loss=1, at=at, p=1),
-        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(loss=1, at=at, p=0.5),
-        "exponential polylog 2": ss.ExponentialPolylog.calibrate(loss=1, at=at, p=2),
+        "Laplace": ss.GeneralizedGaussian.calibrate(**target, p=1),
+        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(**target, p=0.5),
+        "exponential polylog 2": ss.ExponentialPolylog.calibrate(**target, p=2),
     }
 
 

@@ -168,7 +168,7 @@ def test_releases_are_charged_and_remembered(path):
     first = session.sum({"x": ss.Gaussian(sigma=10), "y": ss.ExponentialPolylog(d=1)}, keys=KEYS, where="x > 1")
     session.count(mechanism=ss.Gaussian(sigma=2))
     record = {"x": 20, "y": 2}
-    total = ss.Gaussian(sigma=10).policy(20) + ss.ExponentialPolylog(d=1).policy(2) + 1 / 8
+    total = ss.Gaussian(sigma=10).policy(20) + ss.ExponentialPolylog(d=1).tight_policy(2) + 1 / 8
     assert session.spent(record) == pytest.approx(total)
     again = ss.Ledger(path)
     assert again.spent(record) == pytest.approx(total)

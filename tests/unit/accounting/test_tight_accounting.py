@@ -20,8 +20,8 @@ from slowscale.accounting.explanation import at_most
 from slowscale.cli.explain import explain
 from slowscale.cli.ledgers import history, set_cap
 from slowscale.cli.plans import check
-from slowscale.mechanisms.calibration import POLICIES
-from slowscale.mechanisms.charged import charged_policy, check_accounting
+from slowscale.mechanisms.calibration import ACCOUNTINGS, check_accounting
+from slowscale.mechanisms.charged import charged_policy
 from slowscale.plan import read_plan, run_plan
 from slowscale.policy import ConstantPolicy
 from slowscale.release.columns import released_columns
@@ -60,19 +60,19 @@ def test_the_stand_in_is_a_smaller_policy():
 def test_other_accountings_are_refused(wrong):
     with pytest.raises(ss.ParameterError, match=r'accounting must be "closed", which charges m\.policy'):
         session(wrong)
-    assert [check_accounting(name) for name in POLICIES] == ["closed", "tight"]
+    assert [check_accounting(name) for name in ACCOUNTINGS] == ["closed", "tight"]
 
 
 def test_every_charge_uses_the_policy_of_the_accounting():
     for accounting in (None, "closed", "tight"):
         opened = ss.Session(FIRMS, bits=Recorded(1)) if accounting is None else session(accounting)
         query = ss.Sums({"emp": LONG, "pay": POLYLOG}, keys=KEYS, count=ss.GeneralizedGaussian(sigma=3, p=1))
-        charged = [charged_policy(m, accounting or "closed") for m in (LONG, POLYLOG, query.count)]
+        charged = [charged_policy(m, accounting or "tight") for m in (LONG, POLYLOG, query.count)]
         wanted = ss.RecordPolicy((("emp", charged[0]), ("pay", charged[1]), (None, ConstantPolicy(charged[2](1)))))
         preview = opened.preview(query)
         release = opened.release(query)
         assert preview.policy == release.policy == wanted
-        assert preview.accounting == release.facts.accounting == opened.accounting == (accounting or "closed")
+        assert preview.accounting == release.facts.accounting == opened.accounting == (accounting or "tight")
         assert opened.spent.terms == wanted.terms
         assert release.facts.policy == tuple(wanted.to_dict())
         assert release.facts.formula == str(wanted)
@@ -80,16 +80,18 @@ def test_every_charge_uses_the_policy_of_the_accounting():
         means = opened.mean({"emp": LONG}, keys=KEYS, count=query.count)
         assert means.policy.column(None) == wanted.column(None)
         assert opened.count(keys=KEYS, mechanism=query.count).policy.terms == wanted.terms[2:]
-        assert ("tight accounting" in str(release)) == ("tight accounting" in str(preview)) == (accounting == "tight")
+        for text in (str(release), str(preview)):
+            assert ("closed-form accounting" in text) == (accounting == "closed")
+            assert "tight accounting" not in text
         closed = [column.closed for column in released_columns(release.policy, release.facts)]
-        if accounting == "tight":
+        if accounting != "closed":
             assert closed == [LONG.policy, POLYLOG.policy, ConstantPolicy(query.count.policy(1))]
         else:
             assert closed == [None, None, None]
 
 
 def test_noise_and_errors_do_not_depend_on_the_accounting():
-    made = [session(name).sum({"emp": LONG}, keys=KEYS) for name in POLICIES]
+    made = [session(name).sum({"emp": LONG}, keys=KEYS) for name in ACCOUNTINGS]
     assert made[0].table == made[1].table
 
 
@@ -167,7 +169,7 @@ def test_what_would_still_fit_is_found_by_tight_policies(column):
         return opened.count(mechanism=m) if column == "count" else opened.sum({column: m})
 
     found = {}
-    for accounting in POLICIES:
+    for accounting in ACCOUNTINGS:
         opened = session(accounting, caps=caps)
         with pytest.raises(ss.CapError) as error:
             release(opened, ss.GeneralizedGaussian(sigma=2, p=0.5))
@@ -215,7 +217,7 @@ def test_the_history_names_the_accounting(tmp_path, capsys, stand_in):
     history(path)
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition("; ")[2] for line in lines if " release " in line and "refused" not in line] == [
-        "closed accounting", "tight accounting", ""
+        "closed-form accounting", "tight accounting", ""
     ]  # fmt: skip
     history(path, as_json=True)
     found = json.loads(capsys.readouterr().out)
@@ -273,6 +275,7 @@ def test_losses_are_those_that_are_charged(protect):
 
 # --- plans and commands ----------------------------------------------------------------------------------------------
 
+CLOSED = '[release]\naccounting = "closed"'
 PLAN = """
 [data]
 path = "firms.parquet"
@@ -289,7 +292,7 @@ mechanism = "generalized-gaussian"
 sigma = 40
 p = 0.5
 times = 2
-policy = "tight"
+accounting = "tight"
 
 [ledger.caps."*"]
 mechanism = "gaussian"
@@ -333,7 +336,7 @@ def test_plans_charge_by_their_accounting(plan, tmp_path, capsys, stand_in):
     check(plan)
     shown = capsys.readouterr().out
     assert f"{LONG.policy(12):.3g} at 12 (median firm)" in shown.partition("by the closed form it would be: ")[2]
-    assert "Accounting: tight." in shown
+    assert "Accounting" not in shown
     check(plan, as_json=True)
     assert json.loads(capsys.readouterr().out)["accounting"] == "tight"
     release, _ = run_plan(read)
@@ -355,13 +358,17 @@ def test_plans_charge_by_their_accounting(plan, tmp_path, capsys, stand_in):
         assert (found["accounting"], found["columns"]["emp"]) == ("tight", LONG.tight_policy(12))
 
 
-def test_plans_are_closed_by_default(plan, capsys):
+def test_plans_are_tight_by_default_and_state_closed_forms(plan, capsys):
     plan.write_text(PLAN.replace('[release]\naccounting = "tight"', ""), encoding="utf-8")
-    read = read_plan(plan)
-    assert read.policy.column("emp") == LONG.policy
+    assert read_plan(plan).policy.column("emp") == LONG.tight_policy
     explain(plan, ["emp=12"])
-    shown = capsys.readouterr().out
-    assert "closed form" not in shown
+    assert "closed form: " in capsys.readouterr().out
+    plan.write_text(PLAN.replace('accounting = "tight"', 'accounting = "closed"'), encoding="utf-8")
+    assert read_plan(plan).policy.column("emp") == LONG.policy
+    explain(plan, ["emp=12"])
+    assert "closed form" not in capsys.readouterr().out
+    check(plan)
+    assert "Accounting: closed-form. The formulas of the policies are charged" in capsys.readouterr().out
     plan.write_text(PLAN.replace('accounting = "tight"', 'accounting = "tigth"'), encoding="utf-8")
     with pytest.raises(ss.SlowscaleError, match="accounting"):
         read_plan(plan)
@@ -370,9 +377,9 @@ def test_plans_are_closed_by_default(plan, capsys):
 def test_a_cap_can_be_raised_to_a_tight_policy(capsys, tmp_path):
     with ss.Ledger(tmp_path / "l", {"emp": LONG.policy}) as ledger:
         cap = {"mechanism": "generalized-gaussian", "param": ["sigma=40", "p=0.5"], "reason": "test", "yes": True}
-        set_cap(tmp_path / "l", "emp", **cap, times=3, policy="tight")
-        assert ledger.caps == {"emp": 3 * LONG.tight_policy}
         set_cap(tmp_path / "l", "emp", **cap, times=3)
+        assert ledger.caps == {"emp": 3 * LONG.tight_policy}
+        set_cap(tmp_path / "l", "emp", **cap, times=3, accounting="closed")
         assert ledger.caps == {"emp": 3 * LONG.policy}
         assert "nowhere lower" in capsys.readouterr().out
         assert ledger.verify() == []
@@ -399,22 +406,24 @@ def test_the_report_shows_both_policies_and_the_gain(tmp_path):
     assert "count, closed form" in text
     assert "pay, closed form" not in text
     assert f"By the closed form of the policy it would be {1.9:.2g}" in text
-    assert "Accounting Tight: the losses are the smallest that are known" in text
+    assert "Accounting is tight: each policy is the smallest one that is known for its noise" in text
+    assert "Closed-form accounting" not in text
     assert f"{at_most(LONG.tight_policy(12))} at size 12 (median firm)" in text
     data = text.partition("Data of this chart")[2]
     assert f"12 {LONG.tight_policy(12):.3g} {LONG.policy(12):.3g}" in data
 
 
-def test_a_closed_report_does_not_mention_tight_policies(tmp_path):
+def test_a_closed_report_states_its_accounting(tmp_path):
     text = page("closed", tmp_path / "r.html", emp=LONG, pay=NORMAL)
-    assert not re.search(r"closed form|[Tt]ight|Accounting", text)
+    assert text.count("Accounting Closed-form accounting: the losses are those of the closed forms") == 1
+    assert not re.search(r"By the closed form|[Tt]ight", text)
     assert f"{at_most(LONG.policy(12))} at size 12 (median firm)" in text
 
 
 def test_a_policy_that_is_tight_already_is_shown_once(tmp_path):
     release = session().sum({"emp": NORMAL}, keys=KEYS)
     text = release.report(tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "closed form" not in text.replace("in place of the closed forms", "")
+    assert "closed form" not in text
 
 
 def test_a_loss_that_cannot_be_computed_is_not_charged(monkeypatch):
@@ -431,12 +440,16 @@ def test_a_loss_that_cannot_be_computed_is_not_charged(monkeypatch):
 
 def test_a_target_by_the_tight_policy_needs_tight_accounting(plan):
     """Otherwise the loss that is charged would be larger than the target."""
-    target = "loss = 1\nat = 100\npolicy = 'tight'\n"
+    target = "loss = 1\nat = 100\n"
     tight = PLAN.replace("sigma = 40\np = 0.5\n\n[tables.cells.count]", f"p = 0.5\n{target}\n[tables.cells.count]")
-    plan.write_text(tight.replace('[release]\naccounting = "tight"', ""), encoding="utf-8")
-    with pytest.raises(
-        ss.PlanError, match=r'tables\.cells\.sums\.emp\.policy: .* write accounting = "tight" under \[release\]'
-    ):
-        read_plan(plan)
+    closed = tight.replace('[release]\naccounting = "tight"', CLOSED)
+    for stated in ("", "accounting = 'tight'\n"):
+        plan.write_text(closed.replace(target, target + stated), encoding="utf-8")
+        with pytest.raises(
+            ss.PlanError, match=r'tables\.cells\.sums\.emp\.accounting: .* write accounting = "closed" here'
+        ):
+            read_plan(plan)
+    plan.write_text(closed.replace(target, target + "accounting = 'closed'\n"), encoding="utf-8")
+    assert read_plan(plan).columns["cells"][0].policy(100) == pytest.approx(1)
     plan.write_text(tight, encoding="utf-8")
     assert read_plan(plan).columns["cells"][0].policy(100) <= 1

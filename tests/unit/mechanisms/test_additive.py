@@ -229,7 +229,7 @@ def test_noise_without_a_mean_or_a_variance_says_so(missing, mechanism):
 
 def test_a_calibration_to_noise_without_a_variance_warns():
     with pytest.warns(ss.ScaleWarning, match="has no variance"):
-        ss.ExponentialPolylog.calibrate(loss=3, at=20, sigma=10, p=1)
+        ss.ExponentialPolylog.calibrate(loss=3, at=20, sigma=10, p=1, accounting="closed")
 
 
 @pytest.mark.parametrize(("d", "estimator"), [(1.5, "median; the noise has no mean"), (2.5, "mean")])

@@ -54,7 +54,7 @@ def test_loss(cls, fixed, loss, at):
         if pure and cls(**{**fixed, **dict.fromkeys(required(cls, fixed), 2.0)}).pure_policy is None:
             continue
         try:
-            m = cls.calibrate(loss=loss, at=at, pure=pure, **fixed)
+            m = cls.calibrate(loss=loss, at=at, pure=pure, accounting="tight" if pure else "closed", **fixed)
         except ss.CalibrationError:
             # the only family with a least loss (p = 1: as d nears 1); and two that hardly grow as the scale shrinks
             if cls is ss.ArsinhNormal:
@@ -141,7 +141,7 @@ def test_a_tight_loss_is_met_from_below(cls, fixed, loss, at):
     """What the curve says, which is charged, never exceeds the target, and the true loss is at most 1.3 % below it."""
     cls.calls = 0
     try:
-        m = cls.calibrate(loss=loss, at=at, policy="tight", **fixed)
+        m = cls.calibrate(loss=loss, at=at, accounting="tight", **fixed)
     except ss.CalibrationError:
         assert "sigma" in fixed  # as p nears 0 or 1, the loss stays away from the target
         reach = [cls(sigma=7.0, p=p).true(at) for p in (1e-300, 1e-3, 0.1, 1.0)]
@@ -150,24 +150,25 @@ def test_a_tight_loss_is_met_from_below(cls, fixed, loss, at):
     assert m.tight_policy(at) <= loss
     assert m.true(at) >= 0.987 * loss
     if cls is not WithoutClosedForm and "p" in fixed:
-        assert m.std() <= ss.GeneralizedGaussian.calibrate(loss=loss, at=at, **fixed).std() * (1 + 1e-5)
+        assert m.std() <= ss.GeneralizedGaussian.calibrate(loss=loss, at=at, accounting="closed", **fixed).std() * (
+            1 + 1e-5
+        )
         assert cls.calls <= 60  # of 5 to 20 ms each
 
 
 def test_without_a_closed_form_every_loss_is_a_tight_one():
-    assert WithoutClosedForm.calibrate(loss=2, at=50, p=0.5) == WithoutClosedForm.calibrate(
-        loss=2, at=50, p=0.5, policy="tight"
-    )
+    closed, tight = (WithoutClosedForm.calibrate(loss=2, at=50, p=0.5, accounting=name) for name in ("closed", "tight"))
+    assert closed == tight
     pure = WithoutClosedForm.calibrate(loss=2, at=50, p=0.5, pure=True)
     assert pure.pure_policy(50) == pytest.approx(2)
 
 
 def test_the_twin_without_the_margin_breaks_the_promise(monkeypatch):
     """Solving for single values alone would let the curve exceed the target."""
-    m = Certified.calibrate(loss=1, at=100, p=0.5, policy="tight")
+    m = Certified.calibrate(loss=1, at=100, p=0.5, accounting="tight")
     assert m.tight_policy(100) <= 1
     monkeypatch.setattr(Certified, "tight_policy", None)  # so it has no precision
-    m = Certified.calibrate(loss=1, at=100, p=0.5, policy="tight")
+    m = Certified.calibrate(loss=1, at=100, p=0.5, accounting="tight")
     assert Curve(m, 0.01)(100) > 1
 
 
@@ -180,7 +181,9 @@ def test_the_twin_without_the_margin_breaks_the_promise(monkeypatch):
     ],
 )
 def test_a_certified_tight_loss_needs_less_noise(cls, fixed, less):
-    closed, tight = (cls.calibrate(loss=1, at=106, policy=policy, **fixed) for policy in ("closed", "tight"))
+    closed, tight = (
+        cls.calibrate(loss=1, at=106, accounting=accounting, **fixed) for accounting in ("closed", "tight")
+    )
     assert tight.std() < less * closed.std()
     assert tight.tight_loss(106) == pytest.approx(1 / 1.01, rel=1e-3)
     assert tight.tight_loss(106) * 1.01 <= 1
@@ -197,7 +200,7 @@ class Rough(ss.GeneralizedGaussian):
 def test_the_certified_curve_keeps_the_promise():
     """The scale is free, so all have one curve."""
     for loss, at in ((0.01, 106.0), (1.0, 106.0), (5.0, 106.0), (0.05, 12.0)):
-        m = Rough.calibrate(loss=loss, at=at, p=0.5, policy="tight")
+        m = Rough.calibrate(loss=loss, at=at, p=0.5, accounting="tight")
         assert 0.997 * loss / 1.2 <= m.tight_policy(at) <= loss
 
 
@@ -212,8 +215,9 @@ def test_the_noise_without_a_closed_form():
 @given(loss=log_uniform(1e-3, 1e3), at=log_uniform(1e-3, 1e9))
 def test_where_the_closed_form_is_tight_nothing_is_given_away(loss, at):
     for cls, fixed in ((ss.Gaussian, {}), (ss.Root, {"k": 4}), (ss.Log, {})):
-        m = cls.calibrate(loss=loss, at=at, policy="tight", **fixed)
-        assert loss * (1 - 1e-6) <= m.policy(at) <= loss
+        m = cls.calibrate(loss=loss, at=at, accounting="tight", **fixed)
+        assert m == cls.calibrate(loss=loss, at=at, accounting="closed", **fixed)
+        assert m.policy(at) == pytest.approx(loss, rel=1e-9)
 
 
 def test_a_tight_loss_may_be_in_reach_where_the_closed_form_is_not():
@@ -224,10 +228,10 @@ def test_a_tight_loss_may_be_in_reach_where_the_closed_form_is_not():
             return self.policy(influence) / 10
 
     with pytest.raises(ss.CalibrationError, match=r"the smallest loss possible is 4\.5"):
-        Tight.calibrate(loss=2, at=100, p=1)
-    assert Tight.calibrate(loss=2, at=100, p=1, policy="tight").tight_loss(100) == pytest.approx(2 / 1.01)
+        Tight.calibrate(loss=2, at=100, p=1, accounting="closed")
+    assert Tight.calibrate(loss=2, at=100, p=1, accounting="tight").tight_loss(100) == pytest.approx(2 / 1.01)
     with pytest.raises(ss.CalibrationError, match=r"^tight loss = 0\.1 at 100 cannot be met by Tight"):
-        Tight.calibrate(loss=0.1, at=100, p=1, policy="tight")
+        Tight.calibrate(loss=0.1, at=100, p=1, accounting="tight")
 
 
 def required(cls, fixed):
@@ -238,18 +242,18 @@ def required(cls, fixed):
     ("cls", "target", "fixed", "free"),
     [
         (ss.GeneralizedGaussian, {"std": 75}, {"sigma": 6}, "p"),
-        (ss.GeneralizedGaussian, {"loss": 2, "at": 100}, {"sigma": 6}, "p"),
+        (ss.GeneralizedGaussian, {"loss": 2, "at": 100, "accounting": "closed"}, {"sigma": 6}, "p"),
         (ss.ExponentialPolylog, {"std": 75}, {"d": 0.3}, "sigma"),
         (ss.ExponentialPolylog, {"std": 75}, {"d": 0.3, "sigma": 1}, "a"),
         (ss.ExponentialPolylog, {"std": 20}, {"d": 0.3, "sigma": 1, "a": 30}, "p"),
-        (ss.ExponentialPolylog, {"loss": 3, "at": 50}, {"d": 0.8, "sigma": 1}, "a"),
+        (ss.ExponentialPolylog, {"loss": 3, "at": 50, "accounting": "closed"}, {"d": 0.8, "sigma": 1}, "a"),
         (ss.ArsinhNormal, {"std": 45}, {"scale": 5}, "shape"),
         (ss.ArsinhNormal, {"loss": 3, "at": 100}, {"scale": 20}, "shape"),
         (ss.Root, {"std": 300, "at": 100}, {"k": 4, "sigma": 0.9}, "a"),
         (ss.Root, {"loss": 0.4, "at": 100}, {"k": 4, "sigma": 0.9}, "a"),
         (ss.Log, {"std": 75, "at": 106}, {"sigma": 0.5}, "a"),
         (ss.Log, {"loss": 3, "at": 106}, {"sigma": 0.5}, "a"),
-        (ss.UnitSplitting, {"loss": 3, "at": 106}, {"sigma": 75}, "threshold"),
+        (ss.UnitSplitting, {"loss": 3, "at": 106, "accounting": "closed"}, {"sigma": 75}, "threshold"),
     ],
 )
 def test_any_parameter_can_be_the_free_one(cls, target, fixed, free):
@@ -341,15 +345,23 @@ def test_user_given_transformation():
         (lambda: ss.Gaussian.calibrate(interval=1, level=1), ValueError, "level must be between 0 and 1"),
         (lambda: ss.Gaussian.calibrate(std=1, level=0.9), TypeError, "level is used only with interval=…, got level=0"),
         (lambda: ss.Log.calibrate(interval=1), TypeError, "at must be given: the sum that is to have this interval"),
-        (lambda: ss.Gaussian.calibrate(loss=1, at=1, policy="best"), ValueError, "must be 'closed' or 'tight', got 'b"),
-        (lambda: ss.Gaussian.calibrate(std=1, policy="tight"), TypeError, "policy='tight' is used only with loss=…"),
         (
-            lambda: ss.GeneralizedGaussian.calibrate(loss=1, at=1, p=1, pure=True, policy="tight"),
-            TypeError,
-            "policy='tight' is a PRzCDP policy, but pure=True asks for a PRDP loss; give one of the two",
+            lambda: ss.Gaussian.calibrate(loss=1, at=1, accounting="best"),
+            ValueError,
+            'accounting must be "closed", .*, or "tight", .*; got \'best\'',
         ),
         (
-            lambda: ss.Gaussian.calibrate(loss=1, at=0, policy="tight"),
+            lambda: ss.Gaussian.calibrate(std=1, accounting="closed"),
+            TypeError,
+            "accounting='closed' is used only with loss=…, got std=…; remove accounting",
+        ),
+        (
+            lambda: ss.GeneralizedGaussian.calibrate(loss=1, at=1, p=1, pure=True, accounting="closed"),
+            TypeError,
+            "accounting='closed' is about PRzCDP losses, but pure=True asks for a PRDP loss; give one of the two",
+        ),
+        (
+            lambda: ss.GeneralizedGaussian.calibrate(loss=1, at=0, p=1),
             ss.CalibrationError,
             "tight loss = 1 at 0 .* the only loss possible is 0",
         ),
@@ -474,7 +486,7 @@ def test_the_scale_of_the_polylog_is_the_size_that_an_error_is_wanted_at():
             "for a sum of 1,000 is from 617 to 767, and does not contain the sum itself",
         ),
         (
-            lambda: ss.ExponentialPolylog.calibrate(loss=1, at=268_689),
+            lambda: ss.ExponentialPolylog.calibrate(loss=1, at=268_689, accounting="closed"),
             "standard error is 4.95.×.10⁴³ for a size",
         ),
         (lambda: ss.Log.calibrate(loss=1, at=1e6), "absurdly large: .* Ask for a larger loss, or use another"),

@@ -25,7 +25,7 @@ smooth = st.one_of(
 @settings(max_examples=40)
 @given(one=smooth, two=smooth)
 def test_crossovers_are_where_the_order_changes(one, two):
-    table = ss.compare({"one": one, "two": two}, within=(1e-2, 1e8))
+    table = ss.compare({"one": one, "two": two}, within=(1e-2, 1e8), accounting="closed")
     ends = [1e-2, *(c.influence for c in table.crossovers), 1e8]
     for c in table.crossovers:
         assert one.policy(c.influence) == pytest.approx(two.policy(c.influence), rel=1e-9)
@@ -109,7 +109,7 @@ def test_mechanisms_that_look_alike_are_both_shown():
 
 def test_no_jump_of_unit_splitting_is_missed():
     split, gaussian = ss.UnitSplitting(threshold=1, sigma=1), ss.Gaussian(sigma=0.97)
-    table = ss.compare({"split": split, "g": gaussian}, within=(0.5, 300))
+    table = ss.compare({"split": split, "g": gaussian}, within=(0.5, 300), accounting="closed")
     x = np.linspace(0.5, 300, 3_000_001)
     flips = np.count_nonzero(np.diff(np.sign(split.policy(x) - gaussian.policy(x))))
     assert len(table.crossovers) == flips
@@ -190,27 +190,27 @@ def test_thirty_crossovers_are_shown(count, more):
     assert ("… and 1 more: see .crossovers" in str(many)) == ("more: see" in str(many)) == more
 
 
-def test_tight_losses_are_given_beside_the_closed_forms():
-    class Halved(ss.GeneralizedGaussian):
-        def tight_loss(self, influence):
-            return self.policy(influence) / 2
+def test_all_numbers_are_those_of_the_accounting():
+    mechanisms = {"split": ss.UnitSplitting(threshold=5, sigma=3), "root": ss.Root(k=4, sigma=0.5)}
+    split, root = mechanisms.values()
+    tight, closed = (ss.compare(mechanisms, [1, 10], [5], accounting=name) for name in ("tight", "closed"))
+    np.testing.assert_array_equal(tight.losses, [split.tight_policy([1, 10]), root.policy([1, 10])])
+    np.testing.assert_array_equal(closed.losses, [split.policy([1, 10]), root.policy([1, 10])])
+    (crossing,) = tight.crossovers
+    assert crossing.loss == pytest.approx(split.tight_policy(crossing.influence))
+    assert len(closed.crossovers) != 1
+    assert str(tight).startswith("PRzCDP loss of a record of size")
+    assert str(closed).startswith("PRzCDP loss (closed form) of a record of size")
+    assert str(ss.compare(mechanisms, [1, 10], [5])) == str(tight)
+    with pytest.raises(ss.ParameterError, match='accounting must be "closed"'):
+        ss.compare(mechanisms, [1], accounting="yes")
 
-    mechanisms = {"halved": Halved(sigma=3, p=0.5), "Gaussian": ss.Gaussian(sigma=3)}
-    plain, both = (ss.compare(mechanisms, [1, 10], [5], tight=tight) for tight in (False, True))
-    assert plain.tight_losses is None
-    np.testing.assert_array_equal(both.losses, plain.losses)
-    np.testing.assert_allclose(both.tight_losses, plain.losses * [[0.5], [1]])
-    frame = both.to_pandas()
-    assert list(frame.columns) == [
-        ("loss", 1.0),
-        ("loss", 10.0),
-        ("tight loss", 1.0),
-        ("tight loss", 10.0),
-        ("std", 5.0),
-    ]
-    assert frame.loc["halved", ("tight loss", 10.0)] == both.tight_losses[0, 1]
-    assert "tight loss (within 0.1 %)" in str(both)
-    assert "tight loss" not in str(plain)
-    assert "tight loss" not in str(ss.compare({"Gaussian": ss.Gaussian(sigma=3)}, [1], tight=True))  # no difference
-    with pytest.raises(TypeError, match="tight must be True or False"):
-        ss.compare(mechanisms, [1], tight="yes")
+
+def test_certified_curves_are_compared():
+    """A mechanism of which only a curve is known has the crossover at which the curve is."""
+    power, gaussian = ss.GeneralizedGaussian(sigma=3, p=0.5), ss.Gaussian(sigma=10)
+    found = ss.compare({"power": power, "Gaussian": gaussian}, [1, 10], within=(0.1, 1e4))
+    np.testing.assert_array_equal(found.losses[0], power.tight_policy([1, 10]))
+    (crossing,) = found.crossovers
+    assert crossing.loss == pytest.approx(gaussian.policy(crossing.influence))
+    assert crossing.loss == pytest.approx(power.tight_loss(crossing.influence), rel=0.011)

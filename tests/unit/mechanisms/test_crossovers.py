@@ -1,6 +1,7 @@
 """Every crossover is found, none is made up: against a scan that shares nothing with the search."""
 
 import math
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ import slowscale as ss
 from slowscale.mechanisms import crossovers
 from slowscale.mechanisms.crossovers import _bisect, default_span
 
+compare = partial(ss.compare, accounting="closed")  # the scan knows the jumps of unit splitting
 SPANS = [(1e-3, 1e6), (1, 1e4), (0.01, 100), (0.5, 2), (3e-7, 7e11)]
 
 
@@ -48,7 +50,7 @@ def scanned_crossovers(one, two, low, high):
 
 def check_pair(one, two, low, high):
     """Compare what `compare` finds for two mechanisms with the scan."""
-    found = ss.compare({"one": one, "two": two}, within=(low, high))
+    found = compare({"one": one, "two": two}, within=(low, high))
     assert found.searched == (low, high)
     expected = scanned_crossovers(one, two, low, high)
     assert [c.influence for c in found.crossovers] == pytest.approx([x for x, _ in expected], rel=1e-9)
@@ -119,7 +121,7 @@ def test_the_best_of_several(seed, is_round):
     for _ in range(5):
         several = {str(i): mechanism(draw, is_round) for i in range(4)}
         low, high = span(draw, *several.values())
-        found = ss.compare(several, within=(low, high))
+        found = compare(several, within=(low, high))
         x = np.concatenate([scan(one, two, low, high)[0] for one, two in combinations(several.values(), 2)])
         check_best(found, several, x)
 
@@ -130,7 +132,7 @@ def test_a_crossover_on_a_power_of_ten(exponent):
     s = 10.0**exponent
     gaussian, root = ss.Gaussian(sigma=s), ss.Root(k=2, sigma=math.sqrt(s))
     for within in [(s / 1000, s * 1000), (s, s * 100), (s / 100, s), (s / 3, s * 1e5)]:
-        found = ss.compare({"Gaussian": gaussian, "root": root}, within=within)
+        found = compare({"Gaussian": gaussian, "root": root}, within=within)
         (crossing,) = found.crossovers
         assert crossing.influence == pytest.approx(s, rel=1e-13)
         assert (crossing.below, crossing.above) == ("Gaussian", "root")
@@ -140,7 +142,7 @@ def test_a_crossover_on_a_power_of_ten(exponent):
 
 
 def test_order_of_the_mechanisms_does_not_matter():
-    found = ss.compare({"root": ss.Root(k=2, sigma=1), "Gaussian": ss.Gaussian(sigma=1)}, within=(0.001, 1000))
+    found = compare({"root": ss.Root(k=2, sigma=1), "Gaussian": ss.Gaussian(sigma=1)}, within=(0.001, 1000))
     (crossing,) = found.crossovers
     assert crossing[:2] == pytest.approx((1, 0.5), rel=1e-14)
     assert crossing[2:] == ("Gaussian", "root")
@@ -163,7 +165,7 @@ def near_tangent(depth, a):
 def test_two_crossovers_that_are_near_each_other(depth, a):
     root, log, at = near_tangent(depth, a)
     for within in [(at / 1e4, at * 1e4), (at / 1.5, at * 1.001e5), (at / (1 + 20 * math.sqrt(depth)), at * 100)]:
-        found = ss.compare({"root": root, "log": log}, within=within)
+        found = compare({"root": root, "log": log}, within=within)
         first, second = found.crossovers
         assert first.influence < at < second.influence
         assert (first.above, second.above) == ("root", "log")
@@ -175,7 +177,7 @@ def test_two_crossovers_that_are_near_each_other(depth, a):
 @pytest.mark.parametrize("depth", [-1e-3, -1e-7, -1e-10, 0])
 def test_policies_that_only_touch_do_not_cross(depth):
     root, log, at = near_tangent(depth, 1)
-    found = ss.compare({"root": root, "log": log}, within=(at / 1e4, at * 1e4))
+    found = compare({"root": root, "log": log}, within=(at / 1e4, at * 1e4))
     assert not found.crossovers
     assert found.best == ((at / 1e4, at * 1e4, "log"),)
 
@@ -193,7 +195,7 @@ def lines(*pieces):
 def test_policies_that_are_equal_for_a_while():
     # Equal from 1 to 10; one loses more before and less after.
     one, two = lines((4, 0), (1, 1), (0.5, 6)), lines((2, 0), (1, 1))
-    found = ss.compare({"one": one, "two": two}, within=(0.01, 1000))
+    found = compare({"one": one, "two": two}, within=(0.01, 1000))
     (crossing,) = found.crossovers
     assert crossing.influence == pytest.approx(10, rel=1e-9)
     assert (crossing.below, crossing.above) == ("two", "one")
@@ -201,7 +203,7 @@ def test_policies_that_are_equal_for_a_while():
     # Equal up to 10 only: no crossover, and the one that loses less later is named throughout.
     straight, bent = ss.Gaussian(sigma=1), lines((1, 0), (0.5, 5))
     for pair in ({"straight": straight, "bent": bent}, {"bent": bent, "straight": straight}):
-        found = ss.compare(pair, within=(0.01, 1000))
+        found = compare(pair, within=(0.01, 1000))
         assert not found.crossovers
         assert found.best == ((0.01, 1000.0, "bent"),)
 
@@ -219,7 +221,7 @@ def test_policies_that_are_equal_for_a_while():
     ],
 )
 def test_rounding_makes_no_crossovers(one, two):
-    found = ss.compare({"one": one, "two": two}, within=(1e-12, 1e14))
+    found = compare({"one": one, "two": two}, within=(1e-12, 1e14))
     assert not found.crossovers
     assert len(found.best) == 1
 
@@ -227,7 +229,7 @@ def test_rounding_makes_no_crossovers(one, two):
 def test_unit_splitting_that_touches_does_not_cross():
     for names in (("split", "Gaussian"), ("Gaussian", "split")):
         both = {"split": ss.UnitSplitting(threshold=0.1, sigma=3), "Gaussian": ss.Gaussian(sigma=3)}
-        found = ss.compare({name: both[name] for name in names}, within=(0.1, 40))
+        found = compare({name: both[name] for name in names}, within=(0.1, 40))
         assert not found.crossovers
         assert found.best == ((0.1, 40.0, "Gaussian"),)
         assert found.complete
@@ -248,7 +250,7 @@ def test_unit_splitting_that_touches_does_not_cross():
     ],
 )
 def test_losses_too_small_or_too_large_for_a_float(one, two, crossings):
-    found = ss.compare({"one": one, "two": two}, within=(1e-320, 1e308))
+    found = compare({"one": one, "two": two}, within=(1e-320, 1e308))
     assert len(found.crossovers) == crossings
     assert found.searched == (1e-320, 1e308)
     for c in found.crossovers:
@@ -260,11 +262,11 @@ def test_the_first_jumps_are_compared_and_the_result_says_whether_all_were(monke
     # ⌈x⌉ and 1.01·⌈x/1.01⌉ change their order at every whole k and at every 1.01·k.
     both = {"one": ss.UnitSplitting(threshold=1, sigma=1), "two": ss.UnitSplitting(threshold=1.01, sigma=1)}
     expected = np.sort([scale * k for k in range(1, 41) for scale in (1, 1.01)])
-    found = ss.compare(both, within=(1, 40.4))
+    found = compare(both, within=(1, 40.4))
     assert [c.influence for c in found.crossovers] == pytest.approx(expected, rel=1e-12)
     assert [c.below for c in found.crossovers] == ["one", "two"] * 40
     assert found.complete
-    longer = ss.compare(both, within=(1, 60))
+    longer = compare(both, within=(1, 60))
     assert not longer.complete
     assert [c.influence for c in longer.crossovers][:80] == pytest.approx(expected, rel=1e-12)
     assert "Not all jumps of unit splitting were compared" in str(longer)
@@ -303,7 +305,7 @@ def test_sizes_beyond_the_limits_are_searched_between_them(size):
 
 def test_the_crossovers_of_the_first_example_of_appendix_a_are_found_without_a_span():
     square, fourth = (ss.Root.calibrate(k=k, std=1000, at=10_000) for k in (2, 4))
-    found = ss.compare({"square": square, "fourth": fourth, "log": ss.Log.calibrate(std=1000, at=10_000)})
+    found = compare({"square": square, "fourth": fourth, "log": ss.Log.calibrate(std=1000, at=10_000)})
     turns = {(c.below, c.above): c.influence for c in found.crossovers}
     assert turns["square", "fourth"] == pytest.approx(160_498.49, abs=0.01)
     assert turns["fourth", "log"] == pytest.approx(1_648_212.21, abs=0.01)
@@ -311,13 +313,13 @@ def test_the_crossovers_of_the_first_example_of_appendix_a_are_found_without_a_s
 
 @pytest.mark.parametrize(("low", "high"), [(1.01, 100), (1.001, 100), (0.01, 0.99), (0.01, 0.999)])
 def test_a_crossover_just_beyond_an_end_is_not_listed(low, high):
-    assert not ss.compare([ss.Gaussian(sigma=1), ss.Root(k=2, sigma=1)], within=(low, high)).crossovers
+    assert not compare([ss.Gaussian(sigma=1), ss.Root(k=2, sigma=1)], within=(low, high)).crossovers
     stepped = [ss.Gaussian(sigma=5), ss.UnitSplitting(threshold=10, sigma=10)]
-    assert not ss.compare(stepped, within=(5 * low, min(5 * high, 9))).crossovers
+    assert not compare(stepped, within=(5 * low, min(5 * high, 9))).crossovers
 
 
 def test_where_equal_losses_end_just_beyond_the_span_the_best_ends_with_the_span():
-    found = ss.compare({"straight": ss.Gaussian(sigma=1), "bent": lines((1, 0), (0.5, 5))}, within=(0.01, 9.9))
+    found = compare({"straight": ss.Gaussian(sigma=1), "bent": lines((1, 0), (0.5, 5))}, within=(0.01, 9.9))
     assert [(start, end) for start, end, _ in found.best] == [(0.01, 9.9)]
 
 
@@ -332,18 +334,18 @@ def test_every_jump_that_is_a_crossover_is_found_up_to_both_ends(swapped):
     )
     jumps = [float(k) for k in range(1, 63)]
     expected = np.sort([s, *jumps, *(s * (k + 1) for k in jumps)])
-    places = [c.influence for c in ss.compare([one, two], within=(0.1, 500)).crossovers]
+    places = [c.influence for c in compare([one, two], within=(0.1, 500)).crossovers]
     assert places == pytest.approx(expected, rel=1e-11)
     for low, high in [(1.0, 30.0), (s * 2, s * 31), (2.0, 62.0), (50.0, s * 63)]:
         inside = expected[(expected >= low * (1 - 1e-13)) & (expected <= high * (1 + 1e-13))]
-        places = [c.influence for c in ss.compare([one, two], within=(low, high)).crossovers]
+        places = [c.influence for c in compare([one, two], within=(low, high)).crossovers]
         assert places == pytest.approx(inside, rel=1e-11)
 
 
 @pytest.mark.parametrize("names", [("split", "Gaussian"), ("Gaussian", "split")])
 def test_the_least_loss_changes_at_every_jump_that_is_a_crossover(names):
     both = {"split": ss.UnitSplitting(threshold=1, sigma=1), "Gaussian": ss.Gaussian(sigma=0.98431)}
-    best = ss.compare({name: both[name] for name in names}, within=(0.5, 62.5)).best
+    best = compare({name: both[name] for name in names}, within=(0.5, 62.5)).best
     assert [name for *_, name in best] == ["Gaussian", "split"] * 63
     assert [start for start, *_ in best][2::2] == pytest.approx(np.arange(1, 63), rel=1e-12)
 

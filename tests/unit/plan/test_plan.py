@@ -133,7 +133,7 @@ def test_targets_and_policies_of_mechanisms():
     half = MechanismPlan(**given, interval=30.0, level=0.9).build()
     assert half == ss.GeneralizedGaussian.calibrate(interval=30, level=0.9, p=1)
     assert MechanismPlan(**given, interval=30.0).build() == ss.GeneralizedGaussian.calibrate(interval=30, p=1)
-    tight = {"loss": 1.0, "at": 106.0, "policy": "tight"}
+    tight = {"loss": 1.0, "at": 106.0, "accounting": "tight"}
     m = ss.GeneralizedGaussian.calibrate(**tight, p=1)
     assert MechanismPlan(**given, **tight).build() == m
     assert CapPlan(**given, **tight).build() == m
@@ -177,14 +177,10 @@ def test_a_cap_can_be_a_tight_policy(monkeypatch):
     other = ConstantPolicy(3.0)
     monkeypatch.setattr(ss.GeneralizedGaussian, "tight_policy", other)
     given = {"mechanism": "generalized-gaussian", "p": 1.0, "sigma": 2.0, "times": 2}
-    assert CapPlan(**given, policy="tight").cap() == 2 * other
-    assert (
-        CapPlan(**given, policy="closed").cap()
-        == CapPlan(**given).cap()
-        == 2 * ss.GeneralizedGaussian(sigma=2, p=1).policy
-    )
+    assert CapPlan(**given).cap() == CapPlan(**given, accounting="tight").cap() == 2 * other
+    assert CapPlan(**given, accounting="closed").cap() == 2 * ss.GeneralizedGaussian(sigma=2, p=1).policy
     del given["sigma"]
-    assert CapPlan(**given, std=5.0, policy="tight").cap() == 2 * other  # the target is not a loss
+    assert CapPlan(**given, std=5.0, accounting="tight").cap() == 2 * other  # the target is not a loss
 
 
 def test_the_schema_is_published():
@@ -218,16 +214,16 @@ def test_the_schema_is_published():
             r"line 9, tables.t.sums.x: level is used only with interval; give interval, or",
         ),
         (
-            ("std = 5", "std = 5\npolicy = 'tight'"),
-            r"line 9, tables.t.sums.x: policy is used only with loss; give loss, or rem",
+            ("std = 5", "std = 5\naccounting = 'tight'"),
+            r"line 9, tables.t.sums.x: accounting is used only with loss; give loss, or rem",
         ),
         (
             ("std = 5", "sigma = 5\nat = 3"),
             r"line 9, tables.t.sums.x: at is used only with std, interval or loss; give one of",
         ),
         (
-            ("std = 5", "loss = 5\nat = 3\npolicy = 'best'"),
-            r"line 13, tables.t.sums.x.policy: must be 'closed' or 'tight', got text",
+            ("std = 5", "loss = 5\nat = 3\naccounting = 'best'"),
+            r"line 13, tables.t.sums.x.accounting: must be 'closed' or 'tight', got text",
         ),
         (("k = 4\n", "p = 4\n"), r"tables.t.sums.y: mechanism root has no parameter p; it has k, sigma, a, estimator"),
         (("at = 106", ""), r"tables.t.sums.y: "),

@@ -108,7 +108,7 @@ def test_a_plan_with_several_tables(plan_file, tmp_path):
     assert plan.policy.columns == ("emp", "payann")
     polylog, gaussian = ss.ExponentialPolylog.calibrate(std=75), ss.Gaussian(sigma=50)
     at = {"emp": 20, "payann": 3000}
-    wanted = polylog.policy(20) + ss.Gaussian(sigma=1e3).policy(3000) + gaussian.policy(20)
+    wanted = polylog.tight_policy(20) + ss.Gaussian(sigma=1e3).policy(3000) + gaussian.policy(20)
     assert plan.policy(at) == pytest.approx(wanted, rel=1e-14)
     checked = check_plan(plan)
     assert checked.refusal is None

@@ -16,7 +16,7 @@ from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms
 from slowscale.accounting.explanation import TITLES, at_most
 from slowscale.accounting.sizes import COUNT, SizesLike, read_sizes
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.mechanisms.calibration import CLOSED
+from slowscale.mechanisms.calibration import ACCOUNTING
 from slowscale.publish import Publication
 from slowscale.publish.report import guarantee
 from slowscale.publish.report.pages import Cell, Row, render, upper, write_page
@@ -97,7 +97,7 @@ def public_page(
         title=title if publication is None else publication.title,
         publication=publication,
         facts=release.facts,
-        closed=release.facts.accounting == CLOSED,
+        closed=release.facts.accounting != ACCOUNTING,
         tables=list(tables.values()),
         drawn=[tables[name] for name in release.drawn if name in tables],
         quantiles=[one for one in release.tables.values() if isinstance(one, ReleasedQuantiles)],

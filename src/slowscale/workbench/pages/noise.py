@@ -365,14 +365,14 @@ async def use(request: Request) -> Response:
 
 
 def with_mechanism(draft: Draft, column: str, mechanism: Mechanism) -> Draft:
-    """Return the plan with a mechanism for a column, charged by its tight policy."""
+    """Return the plan with a mechanism for a column."""
     given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
     for name, table in tables(type(mechanism)).items():
         given[table.name] = given.pop(name)["points"]
     for place in published(draft)[checked_column(draft, column)]:
         unit = {name: value for name, value in draft.get(*place).items() if name == "unit"}
         draft = draft.put(place, {"mechanism": mechanism.kind, **given, **unit})
-    return draft.put(("release", "accounting"), "tight")
+    return draft
 
 
 async def preview(request: Request) -> Response:
