@@ -783,26 +783,20 @@ def test_calibrate_solves_for_intervals_and_tight_losses(tmp_path):
     arguments = ["calibrate", "gaussian", "--interval", 100, "--level", 0.9, "--json"]
     found = json.loads(run(*arguments, folder=tmp_path).stdout)
     assert found["mechanism"]["sigma"] == pytest.approx(100 / 1.6448536269514722)
-    arguments = [
-        "calibrate",
-        "generalized-gaussian",
-        "--param",
-        "p=1",
-        "--loss",
-        1,
-        "--at",
-        106,
-        "--accounting",
-        "tight",
-    ]
+    arguments = ["calibrate", "generalized-gaussian", "--param", "p=1", "--loss", 1, "--at", 106]
     words = run(*arguments, folder=tmp_path).stdout
-    (line,) = [line for line in words.splitlines() if line.startswith("  by the tight policy: ")]
+    (line,) = [line for line in words.splitlines() if line.startswith("  a record's loss (PRzCDP) by its size: ")]
     (closed,) = [line for line in words.splitlines() if "by the closed form, the same loss needs a standard er" in line]
-    m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, accounting="tight")
-    assert f"{figure(m.tight_loss(106))} at 106" in line
-    assert closed.endswith(f"of {figure(ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1).std())}")
+    m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1)
+    assert f"{at_most(m.tight_policy(106))} at 106" in line
+    other = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, accounting="closed")
+    assert closed.endswith(f"of {figure(other.std())}")
     found = json.loads(run(*arguments, "--sizes", "106", "--json", folder=tmp_path).stdout)
-    assert found["tight_losses"]["106"] == pytest.approx(m.tight_loss(106))
+    assert found["losses"]["106"] == pytest.approx(m.tight_policy(106))
+    assert found["closed_losses"]["106"] == pytest.approx(m.policy(106))
+    found = json.loads(run(*arguments, "--accounting", "closed", "--sizes", "106", "--json", folder=tmp_path).stdout)
+    assert found["losses"] == {"106": pytest.approx(1)}
+    assert "closed_losses" not in found
 
 
 def test_charts_are_not_overwritten(tmp_path):
@@ -869,14 +863,14 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
             "--level is used only with --interval, got --level 0.9 with --std; remove it",
         ),
         (
-            ["calibrate", "gaussian", "--std", "3", "--accounting", "tight"],
+            ["calibrate", "gaussian", "--std", "3", "--accounting", "closed"],
             2,
-            "--policy tight is used only with --loss, got --std; remove policy",
+            "--accounting closed is used only with --loss, got --std; remove accounting",
         ),
         (
             ["calibrate", "gaussian", "--loss", "3", "--at", "1", "--accounting", "x"],
             2,
-            "--policy must be 'closed' or 'tig",
+            '--accounting must be "closed", which',
         ),
         (["calibrate", "root", "--interval", "3", "--param", "k=4"], 2, "--at must be given: the sum"),
         (["calibrate", "gaussian", "--std", "3", "--param", "cls=2"], 2, "param must be one of sigma, p"),
