@@ -312,7 +312,7 @@ def test_losses_are_those_of_the_policy(engine, records, mechanism):
 
 @pytest.mark.parametrize("protect", [None, "naics"])
 def test_losses_by_a_set_are_added_over_its_tables(engine, records, protect):
-    """Each table has keys and a filter of its own: a record loses by those that it is in."""
+    """Each table has its keys and its filter: a record loses by those that it is in."""
     polylog, gaussian = ss.ExponentialPolylog(d=0.3), ss.Gaussian(sigma=100)
     tables = ss.Request(
         {
@@ -325,7 +325,7 @@ def test_losses_by_a_set_are_added_over_its_tables(engine, records, protect):
     losses = session.losses(session.release(tables))
     naics, emp = (RECORDS_TABLE[name].to_numpy() for name in ("naics", "emp"))
     inside = {"codes": np.isin(naics, [1, 2, 3]), "large": np.isin(naics, [2, 3, 4]) & (emp > 10)}
-    policies = {"codes": polylog.policy, "large": gaussian.policy}
+    policies = {"codes": polylog.tight_policy, "large": gaussian.policy}
     truth = np.zeros(naics.size if protect is None else 5)
     for name, within in inside.items():
         values = emp if protect is None else np.bincount(naics[within], emp[within], 5)[:5]

@@ -260,7 +260,8 @@ class AdditiveMechanism(Mechanism):
         return _constant(largest_error(self.noise, unit, on_grid).rmse, q)
 
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> float:
-        return largest_error(self.noise, unit, on_grid).rmse ** 2
+        rmse = largest_error(self.noise, unit, on_grid).rmse
+        return rmse * rmse  # infinite where rmse ** 2 would raise
 
     def _confidence_interval(self, noisy: Noisy) -> tuple[Any, Any]:
         steps = self._half_steps(noisy.unit, noisy.level, noisy.on_grid)

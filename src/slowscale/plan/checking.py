@@ -24,7 +24,7 @@ from slowscale.core.errors import (
     located,
 )
 from slowscale.core.typing import Label
-from slowscale.plan.outputs import check_keys_are_not_data, check_outputs, existing_error, signing_key, sums_tables
+from slowscale.plan.outputs import check_not_data, check_outputs, existing_error, signing_key, sums_tables
 from slowscale.plan.publication import check_labels
 from slowscale.plan.reading import at_its_place
 from slowscale.plan.schema import CsvPlan, DataPlan, HierarchyPlan, KeysPlan, Plan, RollupPlan, SumsPlan
@@ -289,6 +289,8 @@ def read_cells(plan: Plan, session: "Session", records: bool = False) -> Cells:
     hierarchies = []
     for i, part in enumerate(plan.hierarchies):
         with located("hierarchies", i):
+            if part.file is not None:
+                check_not_data(plan, part.file)
             hierarchies.append(read_hierarchy(part, kinds))
     return Cells(keys, tuple(hierarchies), frozenset(unread))
 
@@ -306,7 +308,7 @@ def _read_keys(
         return Keys.from_frame({name: [STAND_INS[kinds.get(name, "text")]] for name in keys.by})
     if keys.file is None:
         return keys.stand_in()
-    check_keys_are_not_data(plan, keys.file)
+    check_not_data(plan, keys.file, ", or declare that they are public with from_data = true")
     types, csv = _file_types(keys.file, keys.types, keys.csv, kinds)
     return Keys.from_file(keys.file, keys.by, types, csv)
 
@@ -364,6 +366,8 @@ def check_publication(plan: Plan, cells: Cells) -> "Publication | None":
     keys += [level for one in cells.hierarchies for level in one.levels]
     part.check_names(list(dict.fromkeys(columns)), list(dict.fromkeys(keys)), sums_tables(plan))
     with located("publication"):
+        for file in part.code_files:
+            check_not_data(plan, file)
         publication = part.build(plan.release.period)
         check_labels(publication, request, part.excel, cells.unread)
     return publication

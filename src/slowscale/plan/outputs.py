@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from slowscale.release import Release
     from slowscale.release.table import ReleasedTable
 
+JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite appends to the name of a ledger for its own files
+
 
 def output_of(plan: Plan) -> OutputPlan:
     """Return where the files go: a plan with tables has this."""
@@ -92,7 +94,7 @@ def inputs_of(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.publication is not None:
         yield from (("a code list", file) for file in plan.publication.code_files)
     if plan.ledger is not None:
-        yield "the ledger", plan.ledger.path
+        yield from (("the ledger", f"{plan.ledger.path}{ending}") for ending in ("", *JOURNALS))
     if plan.output is not None and plan.output.sign is not None:
         yield "the key that signs", plan.output.sign
 
@@ -111,12 +113,12 @@ def _data_files(plan: Plan) -> Iterator[str]:
             yield from matching_files(path, "data")
 
 
-def check_keys_are_not_data(plan: Plan, file: str) -> None:
-    """Raise if the labels of the cells would be read from the records without being declared public."""
+def check_not_data(plan: Plan, file: str, declared: str = "") -> None:
+    """Raise if labels would be read from the records without being declared public."""
     if os.path.exists(file) and any(os.path.exists(one) and os.path.samefile(one, file) for one in _data_files(plan)):
         raise ParameterError(
             f"{file} is a file of the data. Which labels occur in the data may reveal records; use a public list of "
-            "labels, or declare that they are public with from_data = true"
+            f"labels{declared}"
         )
 
 
@@ -136,7 +138,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         with located("ledger", "path"):
             _check_new(Path(plan.ledger.path).absolute(), "the ledger")
             check_no_journal(Path(plan.ledger.path).absolute())
-    _check_kinds(plan, confidential)
+    _check_kinds(plan)
     folder = Path(output_of(plan).folder)
     if not folder.is_dir():
         with located("output", "folder"):
@@ -144,6 +146,12 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
                 raise ParameterError(f"{folder} is not a folder; choose another path")
             _check_new(folder, f"the folder {folder}")
     taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
+    place = os.path.realpath(folder)
+    if place in taken and not folder.is_dir():
+        raise ParameterError(
+            f"{folder} is {taken[place]}, or a file that it needs; choose another folder", path=("output", "folder")
+        )
+    taken[place] = "the folder of the tables"
     written: dict[str, Path] = {}
     existing: list[Path] = []
     for name, path in outputs_of(plan, confidential):
@@ -163,6 +171,8 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
             )
         if folder.is_dir() or path.parent != folder:
             _check_writable(name, path)
+        else:  # the folder will be created: the file system is that of the folder around it
+            _try_place(folder.absolute().parent / path.name, f"{name} cannot be written to {path}")
         if os.path.lexists(path):  # also a link to a file that does not exist
             existing.append(path)
     _check_signed(plan)
@@ -187,14 +197,8 @@ def existing_error(path: Path) -> ParameterError:
     return ParameterError(f"{path} already exists; choose another path, or pass --overwrite to replace the file{lost}")
 
 
-def _check_kinds(plan: Plan, confidential: Path | None) -> None:
+def _check_kinds(plan: Plan) -> None:
     """Raise if a file is for tables of sums, and the plan has none."""
-    quantiles = [name for name, table in plan.tables.items() if isinstance(table, QuantilesPlan)]
-    if confidential is not None and quantiles:
-        raise ParameterError(
-            f"--confidential-report is for tables of sums, but {', '.join(quantiles)} has quantiles, by which every "
-            "record loses the same; release the quantiles by another plan"
-        )
     for field_name, given in (("report", output_of(plan).report), ("publication", plan.publication)):
         if given is not None and not sums_tables(plan):
             place = ("output", "report") if field_name == "report" else ("publication",)
@@ -353,7 +357,7 @@ class Written:
         words += f". Missing: {'; '.join(reasons)}" if reasons else ""
         words += f". Written: {', '.join(map(str, self.files)) or 'no files'}"
         again = f"slowscale release {self.plan.file or 'PLAN'} --finish"
-        if any(Path(file).exists() for file in missing):
+        if any(os.path.lexists(file) for file in missing):
             again += " --overwrite"
         if lost:
             words += f". The drawn {'table' if len(lost) == 1 else 'tables'} {', '.join(lost)} could not be kept and "

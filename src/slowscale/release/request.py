@@ -27,7 +27,7 @@ from slowscale.core.typing import Scalar, UnitLike
 from slowscale.data.hierarchies import Hierarchy
 from slowscale.data.keys import Keys
 from slowscale.data.rowwise import check_text
-from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.grid import as_unit
 from slowscale.release.ratios import check_interval
 
@@ -239,6 +239,12 @@ def checked_options(table: type[Table], options: Any) -> Any:
 def _check_mechanism(name: str, mechanism: object) -> None:
     if not isinstance(mechanism, Mechanism):
         raise ParameterTypeError(f"{name} needs a mechanism such as ss.Gaussian(sigma=10), got {mechanism!r:.60}")
+    if REGISTRY.get(mechanism.kind) is not type(mechanism):
+        # It would be charged, and read back, as the class that it derives from.
+        raise ParameterTypeError(
+            f"{name} needs a registered mechanism, but {type(mechanism).__name__} has the kind {mechanism.kind!r} of "
+            "another class; give the class a `kind` of its own, which registers it"
+        )
 
 
 def _checked_columns(columns: Any) -> dict[str, Mechanism]:

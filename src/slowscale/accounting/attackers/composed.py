@@ -96,6 +96,9 @@ def _convolved(one: Atoms, two: Atoms, upper: bool) -> Atoms:
     # Negligible tails are cut off: they count as infinite or as the least loss kept, or not at all in a lower bound.
     from_top, from_bottom = np.cumsum(masses[::-1])[::-1], np.cumsum(masses)
     kept = np.flatnonzero((from_top > NEGLIGIBLE) & (from_bottom > NEGLIGIBLE))
+    if not kept.size:  # nothing but negligible tails, if the loss is infinite for all practical purposes
+        rest = infinite + float(masses.sum()) * (1 + terms * ROUNDING)
+        return Atoms(one.step, start, np.zeros(1), rest if upper else infinite - 2 * NEGLIGIBLE)
     low, high = int(kept[0]), int(kept[-1]) + 1
     cut = masses[low:high].copy()
     if upper:

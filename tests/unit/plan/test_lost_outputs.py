@@ -1,0 +1,99 @@
+"""Plans whose outputs would be lost after the charge, or would publish what is in the records, are refused before."""
+
+import pyarrow as pa
+import pytest
+
+import slowscale as ss
+from slowscale.plan import check_plan, read_plan, run_plan
+
+PLAN = """
+[data]
+path = "d.csv"
+[ledger]
+path = "l.ledger"
+{more}
+[tables.{table}]
+keys = {{ cross = {{ state = ["IA", "TX"] }} }}
+[tables.{table}.sums.emp]
+mechanism = "gaussian"
+sigma = 5
+[output]
+folder = "{folder}"
+formats = ["csv"]
+{output}
+"""
+
+
+@pytest.fixture
+def plan_of(tmp_path):
+    (tmp_path / "d.csv").write_text("state,emp,firm\nIA,1,secretA\nTX,2,secretB\n", encoding="utf-8")
+
+    def make(folder="out", table="cells", output="", more=""):
+        file = tmp_path / "plan.toml"
+        file.write_text(PLAN.format(folder=folder, table=table, output=output, more=more), encoding="utf-8")
+        return read_plan(file)
+
+    return make
+
+
+def refused(plan, tmp_path, words):
+    for use in (check_plan, run_plan):
+        with pytest.raises(ss.ParameterError, match=words):
+            use(plan)
+    assert not (tmp_path / "l.ledger").exists()
+
+
+@pytest.mark.parametrize("folder", ["l.ledger", "l.ledger-journal", "l.ledger-wal", "l.ledger-shm"])
+def test_the_folder_is_not_a_file_of_the_ledger(plan_of, tmp_path, folder):
+    refused(plan_of(folder), tmp_path, "is the ledger, or a file that it needs; choose another folder")
+
+
+def test_the_folder_is_not_the_report(plan_of, tmp_path):
+    refused(plan_of("o.html", output='report = "o.html"'), tmp_path, "would be written over the folder of the tables")
+
+
+@pytest.mark.parametrize("length", [245, 300])
+def test_names_that_are_too_long_in_a_new_folder(plan_of, tmp_path, length):
+    refused(plan_of(table="c" * length), tmp_path, "File name too long")
+
+
+def test_a_long_name_of_a_report_in_a_new_folder(plan_of, tmp_path):
+    refused(plan_of(output=f'report = "out/{"r" * 249}.html"'), tmp_path, "File name too long")
+
+
+def test_levels_are_not_read_from_the_records(plan_of, tmp_path):
+    more = '[[hierarchies]]\ncolumn = "state"\nfile = "d.csv"\nlevels = ["firm"]'
+    more += '\n[tables.firms]\nrollup = "cells"\nby = ["firm"]'
+    refused(plan_of(more=more), tmp_path, r"line \d+, hierarchies.0.*: .*is a file of the data")
+
+
+def test_code_lists_are_not_read_from_the_records(plan_of, tmp_path):
+    more = '[publication]\ntitle = "T"\nsource = "S"\nresearch = "pub.csv"\ncodes = { state = "d.csv" }'
+    refused(plan_of(more=more), tmp_path, "is a file of the data. Which labels occur in the data may reveal records")
+
+
+def test_a_class_that_is_not_registered_is_refused(tmp_path):
+    """It would be charged by the policy that it states, or read back as the class that it derives from."""
+
+    class Other(ss.Gaussian):
+        @property
+        def policy(self):
+            return ss.Gaussian(sigma=1e9).policy
+
+    session = ss.Session(pa.table({"x": [1]}), ledger=tmp_path / "l.ledger")
+    for options in ({"columns": {"x": Other(sigma=1e-3)}}, {"columns": {}, "count": Other(sigma=1)}):
+        with pytest.raises(ss.ParameterTypeError, match="needs a registered mechanism, but Other has the kind 'gauss"):
+            session.sum(**options)
+
+
+def test_noise_of_nearly_no_width_is_explained():
+    session = ss.Session(pa.table({"x": [1], "y": [2]}))
+    session.sum({"x": ss.Gaussian(sigma=1e-150), "y": ss.Gaussian(sigma=1e-150)})
+    assert "100 %" in str(session.spent)
+
+
+@pytest.mark.parametrize("noise", [ss.Gaussian(sigma=1e160), ss.GeneralizedGaussian(sigma=1, p=0.01)])
+def test_roll_ups_of_huge_noise(noise):
+    keys = ss.Keys.cross({"g": ["a", "b"]})
+    found = ss.Session(pa.table({"g": ["a"], "x": [1]})).sum({"x": noise}, keys=keys).rollup()
+    assert found.table.num_rows == 1
