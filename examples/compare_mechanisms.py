@@ -15,7 +15,7 @@ def main() -> None:
     mechanisms = same_error(STD, MEDIAN) | {"unit splitting": ss.UnitSplitting.calibrate(std=STD, threshold=MEDIAN)}
     print(f"Annual payroll: every mechanism has a standard deviation of {STD} for a sum of {MEDIAN}.\n")
     for name, mechanism in mechanisms.items():
-        print(f"  {name:<25} P(Δ) = {mechanism.policy}")
+        print(f"  {name:<25} P(Δ) = {mechanism.tight_policy}")
     print()
     print(ss.compare(mechanisms, influences=[30, MEDIAN, 388, 10_000, 1_550_000], queries=[MEDIAN, 10_000, 1_000_000]))
 

@@ -131,7 +131,9 @@ def paper():
 
 def crossings(mechanisms, within):
     """Return where another one of the mechanisms becomes the best."""
-    return [high for _, high, _ in ss.compare(mechanisms, influences=[100], within=within).best[:-1]]
+    return [
+        high for _, high, _ in ss.compare(mechanisms, influences=[100], within=within, accounting="closed").best[:-1]
+    ]
 
 
 def publishing():

@@ -56,7 +56,7 @@ def contenders(attribute: Attribute, loss: float) -> list[Contender]:
         "fourth root": ss.Root.calibrate(loss=loss, at=at, k=4),
         "log": ss.Log.calibrate(loss=loss, at=at),
         "Gaussian": ss.Gaussian.calibrate(loss=loss, at=at),
-        SPLIT: ss.UnitSplitting.calibrate(loss=loss, at=at, threshold=attribute.median),
+        SPLIT: ss.UnitSplitting.calibrate(**target, threshold=attribute.median),
     }
     notes = {MATCHED: f"σ = {figure(attribute.median)}, the median record", "exponential polylog 2": "σ = 1"}
     found = [

@@ -122,7 +122,7 @@ def _(fact):
 def table_ep_probs(which):
     if which == "gauss":
         return ss.Gaussian.calibrate(loss=1, at=1)
-    return ss.ExponentialPolylog.calibrate(loss=1, at=1, free="sigma", d=4, a=3, p=int(which[1]))
+    return ss.ExponentialPolylog.calibrate(loss=1, at=1, accounting="closed", free="sigma", d=4, a=3, p=int(which[1]))
 
 
 check(r"ep_probs\.sigma\.(p1|p2|gauss)")(lambda fact, which: table_ep_probs(which).sigma)

@@ -11,7 +11,7 @@ from slowscale.noise import ExponentialPolylogNoise
 
 def crossovers(one, two, within=(1e-6, 1e12)):
     """The crossovers of two mechanisms, as (influence, loss, which is better from there on)."""
-    found = ss.compare({"one": one, "two": two}, within=within).crossovers
+    found = ss.compare({"one": one, "two": two}, within=within, accounting="closed").crossovers
     return [(c.influence, c.loss, {"one": one, "two": two}[c.above]) for c in found]
 
 

@@ -90,8 +90,8 @@ def test_an_amount_is_no_number_of_records(faces):
     described = json.loads(faces.pop("json"))["sizes"]
     assert [size["record"] for size in described] == [{"emp": 1, "count": 1}, {"emp": SIZE, "count": 1}]
     assert all(size["count_assumed"] for size in described)
-    assert described[1]["loss"] == pytest.approx(LAPLACE.policy(SIZE) + COUNTED.policy(1))
-    total = at_most(LAPLACE.policy(SIZE) + COUNTED.policy(1))
+    assert described[1]["loss"] == pytest.approx(LAPLACE.tight_policy(SIZE) + COUNTED.policy(1))
+    total = at_most(LAPLACE.tight_policy(SIZE) + COUNTED.policy(1))
     for name, text in faces.items():
         assert AS_RECORDS not in text, name
         assert ASSUMPTION in text, name
@@ -107,7 +107,7 @@ def test_an_amount_is_no_number_of_records(faces):
 def test_a_number_of_records_can_be_stated(session, tmp_path):
     session.release(SUMS)
     stated = [{"name": "small", "size": 10, "count": 2}, {"name": "largest firm", "size": SIZE, "count": 30}]
-    total = at_most(LAPLACE.policy(SIZE) + COUNTED.policy(30))
+    total = at_most(LAPLACE.tight_policy(SIZE) + COUNTED.policy(30))
     text = session.spent.describe(stated)
     assert (
         f"count: {at_most(COUNTED.policy(2))} at 2 records (small), {at_most(COUNTED.policy(30))} at 30 records" in text
@@ -115,7 +115,7 @@ def test_a_number_of_records_can_be_stated(session, tmp_path):
     assert re.search(rf"\n  largest firm +{re.escape(total)} ", text)
     assert "assumed" not in text
     assert session.preview(TABLES).losses(stated)[""]["largest firm"] == pytest.approx(
-        LAPLACE.policy(SIZE) + COUNTED.policy(30)
+        LAPLACE.tight_policy(SIZE) + COUNTED.policy(30)
     )
     same = {"small": {"emp": 10, "count": 2}, "largest firm": {"emp": SIZE, "count": 30}}
     assert session.spent.describe(same) == text

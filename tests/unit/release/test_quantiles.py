@@ -424,13 +424,13 @@ def test_quantiles_and_sums_are_released_together(tmp_path):
         {"sums": ss.Sums({"x": laplace}), "sizes": ss.Quantiles("x", [0.25, 0.5], loss=0.3, grid=GRID)}
     )
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge"]
-    assert found.policy({"x": 20}) == session.spent({"x": 20}) == laplace.policy(20) + 0.3
+    assert found.policy({"x": 20}) == session.spent({"x": 20}) == laplace.tight_policy(20) + 0.3
     assert found.pure_policy({"x": 20}) == laplace.pure_policy(20) + found["sizes"].pure_loss
     assert found["sizes"].policy({}) == found["sizes"].loss == 0.3
     assert set(found["sizes"].values()) <= set(GRID)
     assert list(found.sums) == ["sums"]
     two = [{"x": 20, "count": 2}]  # both records of an entity shift a rank together
-    assert found.entity({"sums": two, "sizes": two}) == pytest.approx(laplace.policy(20) + 4 * 0.3)
+    assert found.entity({"sums": two, "sizes": two}) == pytest.approx(laplace.tight_policy(20) + 4 * 0.3)
     for write in (found.to_parquet, found.to_csv):
         read = ss.read_release(write(tmp_path / write.__name__))
         assert read.facts == found.facts

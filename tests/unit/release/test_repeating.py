@@ -18,10 +18,10 @@ LAPLACE = ss.GeneralizedGaussian(sigma=2, p=1)
 _ = ibis._
 
 
-def read_back(tmp_path, change=lambda facts: None, data=RECORDS, ledger=None, **given):
+def read_back(tmp_path, change=lambda facts: None, data=RECORDS, ledger=None, accounting="closed", **given):
     """Release sums by key, change the facts in the file, and return the release as it is read."""
     given = {"columns": {"x": ss.Gaussian(sigma=5), "y": ss.Gaussian(sigma=2)}, "keys": KEYS, **given}
-    ss.Session(data, ledger, bits=Recorded(1)).sum(**given).to_csv(tmp_path / "r.csv")
+    ss.Session(data, ledger, accounting=accounting, bits=Recorded(1)).sum(**given).to_csv(tmp_path / "r.csv")
     beside = tmp_path / "r.csv.json"
     facts = json.loads(beside.read_text())
     change(facts)

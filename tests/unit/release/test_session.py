@@ -158,7 +158,7 @@ def test_sums_beyond_64_bits():
 def test_policy_of_a_release(session):
     release = session.sum({"cattle": ss.Root(k=4, sigma=0.5), "weight": ss.ExponentialPolylog(d=1)}, keys=KEYS)
     record = {"cattle": 31_000, "weight": 2}
-    assert release.policy(record) == ss.Root(k=4, sigma=0.5).policy(31_000) + ss.ExponentialPolylog(d=1).policy(2)
+    assert release.policy(record) == ss.Root(k=4, sigma=0.5).policy(31_000) + ss.ExponentialPolylog(d=1).tight_policy(2)
     assert release.pure_policy is None
     pure = session.sum({"weight": ss.ExponentialPolylog(d=1)}, keys=KEYS).pure_policy
     assert pure(record) == ss.ExponentialPolylog(d=1).pure_policy(2)

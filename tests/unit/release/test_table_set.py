@@ -83,7 +83,7 @@ def test_all_tables_have_one_charge(tmp_path):
     assert session.spent.releases == 1
     record = {"emp": 40}
     count = ss.Gaussian(sigma=2).policy(1)
-    assert found.policy(record) == pytest.approx(POLYLOG.policy(40) + LAPLACE.policy(40) + count, rel=1e-15)
+    assert found.policy(record) == pytest.approx(POLYLOG.tight_policy(40) + LAPLACE.tight_policy(40) + count, rel=1e-15)
     assert session.spent(record) == found.policy(record)
     assert found.pure_policy is None  # the count has no pure guarantee
     assert {table.whole.ledger.entry for table in found.tables.values()} == {2}
@@ -223,7 +223,7 @@ def test_the_preview_prices_the_alternatives(session):
     sizes = {"small": {"emp": 5}, "largest": {"emp": 1e4}}
     losses = seen.losses(sizes)
     assert losses[""]["largest"] == pytest.approx(losses["cells"]["largest"] + losses["kinds"]["largest"])
-    assert losses["cells"]["small"] == pytest.approx(POLYLOG.policy(5))
+    assert losses["cells"]["small"] == pytest.approx(POLYLOG.tight_policy(5))
     assert losses["states"] == losses["cells"]  # what drawing it would add
     by_name = {table.name: table for table in seen.tables}
     nation, (emp,) = by_name["nation"], by_name["nation"].columns
@@ -255,7 +255,7 @@ def test_losses_of_records_are_added_over_tables():
     session = ss.Session(RECORDS)
     found = session.release(tables)
     emp, pay = RECORDS["emp"].to_numpy(float), RECORDS["pay"].to_numpy(float)
-    wanted = POLYLOG.policy(emp) + LAPLACE.policy(2 * emp)
+    wanted = POLYLOG.tight_policy(emp) + LAPLACE.tight_policy(2 * emp)
     wanted += np.where((RECORDS["kind"] == "farm") & (emp > 5), ss.Root(k=4, sigma=1).policy(pay), 0)
     losses = session.losses(found)
     assert losses.records == 6
@@ -272,8 +272,8 @@ def test_losses_of_entities_are_added_over_cells_and_tables():
     found = session.release(several())
     cells = [{"emp": 3, "count": 1}, {"emp": 40, "count": 1}, {"emp": 500, "count": 1}]
     kinds = [{"emp": 503, "count": 2}, {"emp": 40, "count": 1}]
-    wanted = sum(POLYLOG.policy(cell["emp"]) for cell in cells)
-    wanted += sum(LAPLACE.policy(cell["emp"]) + ss.Gaussian(sigma=2).policy(cell["count"]) for cell in kinds)
+    wanted = sum(POLYLOG.tight_policy(cell["emp"]) for cell in cells)
+    wanted += sum(LAPLACE.tight_policy(cell["emp"]) + ss.Gaussian(sigma=2).policy(cell["count"]) for cell in kinds)
     assert found.entity({"cells": cells, "kinds": kinds}) == pytest.approx(wanted, rel=1e-14)
     assert session.losses(found).largest[1] == pytest.approx(wanted, rel=1e-9)
     assert session.losses(found).records == 3
