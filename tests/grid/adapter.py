@@ -468,7 +468,7 @@ class _Run:
         if self.case.ledger == "capped":
             name, noise = next(iter(self.noises.items()))
             parameters = [part for given in noise.parameters for part in ("--param", "{}={}".format(*given))]
-            options = [*parameters, *(["--accounting", "tight"] if self.case.accounting == "tight" else [])]
+            options = [*parameters, "--accounting", self.case.accounting]
             reason = ["--reason", "one more", "--times", self._times(2), "--yes"]
             self._command("ledger", "set-cap", "plan.ledger", name, "--mechanism", noise.kind, *options, *reason)
         capped = self.case.ledger == "capped" and COUNT in self.noises
@@ -547,8 +547,8 @@ class _Run:
             lines += ["[ledger]", 'path = "plan.ledger"']
         if case.ledger == "capped":
             for name, noise in self.noises.items():
-                tight = ['accounting = "tight"'] if case.accounting == "tight" else []
-                lines += [f"[ledger.caps.{name}]", *_toml(noise), *tight, f"times = {self._times(1)}"]
+                lines += [f"[ledger.caps.{name}]", *_toml(noise), f'accounting = "{case.accounting}"']
+                lines += [f"times = {self._times(1)}"]
         lines += ["[release]", f'accounting = "{case.accounting}"', *self._plan_tables()]
         if self._named_sizes():
             sizes = [{"name": name, **values} for name, values in self._named_sizes().items()]

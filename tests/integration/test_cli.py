@@ -446,7 +446,8 @@ def test_a_study_of_own_data(tmp_path):
 
 def test_a_cap_refuses(folder):
     plan = folder / "plan.toml"
-    plan.write_text(plan.read_text().replace("times = 10", "times = 1"))
+    text = plan.read_text().replace("times = 10", 'times = 1\naccounting = "closed"')
+    plan.write_text(text.replace('accounting = "tight" ', 'accounting = "closed" '))
     run("release", plan, "--yes", folder=folder)
     for command in (["check", plan], ["release", plan, "--yes", "--overwrite"]):
         words = run(*command, folder=folder, code=4).stderr
@@ -456,7 +457,8 @@ def test_a_cap_refuses(folder):
     history = run("ledger", "history", "census.ledger", folder=folder).stdout.splitlines()
     assert len(history) == 3
     assert "refused or failed: CapError" in history[-1]
-    cap = ["--mechanism", "exponential-polylog", "--std", 20, "--times", 2, "--reason", "a second year"]
+    cap = ["--mechanism", "exponential-polylog", "--std", 20, "--times", 2, "--accounting", "closed"]
+    cap += ["--reason", "a second year"]
     run("ledger", "set-cap", "census.ledger", "emp", *cap, "--yes", folder=folder)
     root = ["--mechanism", "root", "--param", "k=4", "--loss", 1, "--at", 106, "--times", 2, "--reason", "the same"]
     run("ledger", "set-cap", "census.ledger", "payann", *root, "--yes", folder=folder)
@@ -696,7 +698,7 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
     polylog, root, count = ss.ExponentialPolylog.calibrate(std=20), ss.Root(k=4, sigma=25), ss.Gaussian(sigma=3)
     words = run("check", "plan.toml", folder=dollars).stdout
     losses = [
-        f"{at_most(polylog.policy(x))} at {figure(x)} ({who})"
+        f"{at_most(polylog.tight_policy(x))} at {figure(x)} ({who})"
         for x, who in ((12, "median firm"), (150_000, "largest firm"))
     ]
     assert ", ".join(losses) in words
@@ -706,7 +708,7 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
         in words
     )
     assert f"{figure(root.std(1e11))} for a sum of 100,000,000,000" in words
-    total = polylog.policy(12) + root.policy(4e5) + count.policy(1)
+    total = polylog.tight_policy(12) + root.policy(4e5) + count.policy(1)
     attacker = ss.attacker([polylog, root, count], [12, 4e5, 1])
     detected, guessed = attacker.power(0.05), attacker.posterior(0.5).correct
     texts = (at_most(total), "none", share(guessed), share(detected), at_most(attacker.epsilon(1e-6)))
@@ -759,7 +761,8 @@ def test_explain_tells_what_the_best_attacker_can_do(tmp_path):
     attacker = ss.attacker(ss.ExponentialPolylog.calibrate(std=75), 10)
     for source in ("plan.toml", "o/t.csv"):
         words = run("explain", source, "--value", "emp=10", folder=tmp_path).stdout
-        assert "loses a total of 0.744 (PRzCDP; PRDP: 1.31)." in words
+        assert "loses 0.297 through emp (closed form: 0.744; PRDP: 1.31)" in words
+        assert "loses a total of 0.297 (PRzCDP; PRDP: 1.31)." in words
         assert f"-differential privacy with ε at most {at_most(attacker.epsilon(1e-6))}." in words
         detected, guessed = share(attacker.power(0.05)), share(attacker.posterior(0.5).correct)
         assert f"the presence of this record is detected at most {detected} of the time." in words
