@@ -184,11 +184,23 @@ def finish_plan(plan: Plan, overwrite: bool = False) -> "tuple[Release, list[Pat
 
 
 def _drawn_files(plan: Plan) -> dict[str, dict[Path, Facts]]:
-    """Return the files of each drawn table that are on disk, with the facts in them; raise if there is none."""
+    """Return the files of each drawn table that are on disk, with the facts in them; raise if there is none.
+
+    A damaged file is left out if another file of the same table can be read.
+    """
     from slowscale.release.reading import read_file_facts
 
     files = {name: paths for name, paths in table_files(plan).items() if name in plan.drawn}
-    found = {name: {path: read_file_facts(path) for path in paths if path.exists()} for name, paths in files.items()}
+    found: dict[str, dict[Path, Facts]] = {name: {} for name in files}
+    for name, paths in files.items():
+        problem: SlowscaleError | None = None
+        for path in filter(os.path.lexists, paths):
+            try:
+                found[name][path] = read_file_facts(path)
+            except SlowscaleError as error:
+                problem = problem or error
+        if problem is not None and not found[name]:
+            raise problem
     if not any(found.values()):
         places = ", ".join(str(path) for paths in files.values() for path in paths)
         raise ParameterError(

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import slowscale as ss
-from slowscale.plan import check_plan, read_plan, run_plan
+from slowscale.plan import check_plan, finish_plan, read_plan, run_plan
 
 PLAN = """
 [data]
@@ -97,3 +97,17 @@ def test_roll_ups_of_huge_noise(noise):
     keys = ss.Keys.cross({"g": ["a", "b"]})
     found = ss.Session(pa.table({"g": ["a"], "x": [1]})).sum({"x": noise}, keys=keys).rollup()
     assert found.table.num_rows == 1
+
+
+@pytest.mark.parametrize("damaged", ["cells.csv.json", "cells.parquet", "cells.csv"])
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b""),
+                                    lambda path: path.write_bytes(path.read_bytes()[:40])])  # fmt: skip
+def test_a_release_is_finished_from_the_file_that_can_be_read(plan_of, tmp_path, damaged, damage):
+    plan = plan_of()
+    plan = plan.model_copy(update={"output": plan.output.model_copy(update={"formats": ["parquet", "csv"]})})
+    before = run_plan(plan)[0]["cells"].table
+    damage(tmp_path / "out" / damaged)
+    found, _ = finish_plan(plan, overwrite=True)
+    assert found["cells"].table.equals(before)
+    for name in ("cells.parquet", "cells.csv"):
+        assert ss.read_release(tmp_path / "out" / name)["cells"].table.to_pydict() == before.to_pydict()
