@@ -53,7 +53,7 @@ def explained(
         with suppress(Exception):  # without advice, the refusal still stands
             if rank_loss is not None and folded(error.column) not in map(folded, mechanisms):
                 facts = _quantiles_advice(error, rank_loss)
-            else:
+            elif rank_loss is None or folded(error.column) != COUNT:  # a count beside quantiles: either may be changed
                 facts = _advice(error, accountant.account, charge, mechanisms, accounting)
         raise error.with_facts(**facts, remedy=accountant.remedy) from None
 

@@ -80,6 +80,8 @@ def check_local(path: str) -> str:
         raise ValueError("must be the path of a file, got an empty text")
     if "://" in path:
         raise ValueError("must be a file on this machine, not an address")
+    if "\0" in path:
+        raise ValueError("must be the path of a file, which cannot have a null character")
     return path
 
 
@@ -176,6 +178,8 @@ class DataPlan(PlanPart):
         if not paths or not all(item.strip() for item in paths):
             got = "an empty path" if paths else "an empty list"
             raise ValueError(f'must be a path such as "farms.csv", or a list of paths, got {got}')
+        if any("\0" in item for item in paths):
+            raise ValueError("must be a path, which cannot have a null character")
         if any("://" in item for item in paths):
             raise ValueError('must be files; for a database table use database = "postgresql://host/database#table"')
         return path

@@ -56,7 +56,7 @@ def plan_from_text(text: str, source: Path) -> Plan:
     """Return the plan with this text; `source` is the file that it was read from; see `read_plan`."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also an integer of thousands of digits
         raise PlanError(f"{source} is not TOML: {error}") from None
     except RecursionError:
         raise PlanError(f"{source} cannot be read: its tables or lists are nested too deeply") from None

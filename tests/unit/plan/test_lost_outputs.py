@@ -111,3 +111,34 @@ def test_a_release_is_finished_from_the_file_that_can_be_read(plan_of, tmp_path,
     assert found["cells"].table.equals(before)
     for name in ("cells.parquet", "cells.csv"):
         assert ss.read_release(tmp_path / "out" / name)["cells"].table.to_pydict() == before.to_pydict()
+
+
+@pytest.mark.parametrize(
+    ("folder", "more"),
+    [("a\\u0000b", ""), ("out", '[[hierarchies]]\ncolumn = "state"\nfile = "a\\u0000"\nlevels = ["x"]')],
+)
+def test_null_characters(plan_of, folder, more):
+    with pytest.raises(ss.PlanError, match="which cannot have a null character"):
+        plan_of(folder, more=more)
+
+
+def test_huge_integers(plan_of):
+    with pytest.raises(ss.PlanError, match="is not TOML"):
+        plan_of(more=f"x = {'1' * 5000}")
+
+
+def test_a_folder_with_files_of_two_releases(tmp_path):
+    session = ss.Session(pa.table({"x": [1]}))
+    request = {"a": ss.Sums({"x": ss.Gaussian(sigma=1)}), "b": ss.Sums({"x": ss.Gaussian(sigma=1)})}
+    session.release(request).to_csv(tmp_path / "both")
+    session.release(request).to_parquet(tmp_path / "both")
+    with pytest.raises(ss.EngineError, match="has files of two releases"):
+        ss.read_release(tmp_path / "both")
+
+
+def test_no_advice_on_a_count_beside_quantiles():
+    """A count that would fit alone does not fit with the quantiles that were requested beside it."""
+    session = ss.Session(pa.table({"x": [1]}), caps={"count": ss.Gaussian(sigma=1).policy})
+    with pytest.raises(ss.CapError) as refused:
+        session.release({"n": ss.Sums({}, count=ss.Gaussian(sigma=1)), "q": ss.Quantiles("x", loss=0.1)})
+    assert refused.value.fits is None
