@@ -89,6 +89,7 @@ arsinh_normals = st.sampled_from([1.0, 1.6, 3.0]).flatmap(lambda shape: instance
 additive_mechanisms = st.one_of(
     instances(ss.Gaussian),
     instances(ss.GeneralizedGaussian),
+    instances(ss.Laplace),
     polylogs(ss.ExponentialPolylog),
     instances(ss.UnitSplitting),
     arsinh_normals,

@@ -885,7 +885,7 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
         (["compare", "--std", "75", "--at", "106", "--chart", "cells.csv"], 2, "cells.csv exists: choose another name"),
         (["release"], 2, "Missing argument"),
         (["calibrate", "gausian", "--std", "3"], 2, "mechanism must be one of gaussian"),
-        (["calibrate", "laplace", "--std", "3"], 2, "got 'laplace'; generalized-gaussian with p = 1 is Laplace noise"),
+        (["calibrate", "laplaze", "--std", "3"], 2, "mechanism must be one of gaussian, "),
         (["compare", "--std", "75", "--at", "106", "--sizes", "1,x"], 2, "sizes must be numbers separated by commas"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "a=1,a=2"], 2, "give each size a name of its own"),
         (

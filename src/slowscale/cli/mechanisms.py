@@ -134,12 +134,11 @@ def calibrate(
     from slowscale.core.numbers import figure
     from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, LEVEL
     from slowscale.mechanisms.charged import charged_policy, closed_form
-    from slowscale.plan.mechanisms import MECHANISMS, OTHER_NAMES, constructor_arguments
+    from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
     from slowscale.release.columns import column_policies, shown_sizes
 
     if mechanism not in MECHANISMS:
-        hint = f"; {OTHER_NAMES[mechanism]}" if mechanism in OTHER_NAMES else ""
-        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}{hint}")
+        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
     given = _parse_parameters(param)
     if sum(target is not None for target in (std, interval, loss)) != 1:
         raise ParameterError(

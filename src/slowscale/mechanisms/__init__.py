@@ -5,6 +5,7 @@ from slowscale.mechanisms.additive import (
     ExponentialPolylog,
     Gaussian,
     GeneralizedGaussian,
+    Laplace,
     UnitSplitting,
 )
 from slowscale.mechanisms.base import REGISTRY, Mechanism
@@ -30,6 +31,7 @@ __all__ = [
     "FromPolicy",
     "Gaussian",
     "GeneralizedGaussian",
+    "Laplace",
     "Log",
     "Mechanism",
     "Root",

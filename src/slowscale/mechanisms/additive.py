@@ -383,6 +383,34 @@ class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
 
 
 @dataclass(frozen=True)
+class Laplace(Scale, AdditiveMechanism):
+    """q + Z with density exp(−|z|/σ)/(2σ): the generalized Gaussian with p = 1.
+
+    >>> m = Laplace.calibrate(std=75)
+    >>> round(m.sigma, 2), round(m.pure_policy(106), 2)
+    (53.03, 2.0)
+    """
+
+    kind = "laplace"
+    words = "Laplace noise is added to the sum."
+    _free = ("sigma",)
+
+    @lazy
+    def noise(self) -> GeneralizedGaussianNoise:
+        """The distribution of the noise."""
+        return GeneralizedGaussianNoise(sigma=self.sigma, p=1)
+
+    @property
+    def _sampler(self) -> Sampler:
+        return PowerOfGamma(1)
+
+    @property
+    def pure_policy(self) -> PowerPolicy:
+        """Δ/σ."""
+        return PowerPolicy(sigma=self.sigma, p=1)
+
+
+@dataclass(frozen=True)
 class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     """q + Z with density proportional to exp(−d·ln(|z|/σ + a)^p), p >= 1 (Corollary expolyMech).
 

@@ -28,8 +28,6 @@ NUMBER_PARAMETERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for 
 # The name in plans of each parameter that is a table of pairs, with its description.
 TABLE_PARAMETERS = {table.name: table.doc for cls in MECHANISMS.values() for table in tables(cls).values()}
 PARAMETERS = (*NUMBER_PARAMETERS, *TABLE_PARAMETERS, "estimator")
-# Noise by names that the registry does not have.
-OTHER_NAMES = {"laplace": "generalized-gaussian with p = 1 is Laplace noise"}
 WHOLE_PARAMETERS = {name for cls in MECHANISMS.values() for name, domain in domains(cls).items() if domain.integer}
 LARGEST_INTEGER = 1000  # the limit for parameters that are whole numbers, such as the k of a k-th root
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from slowscale.accounting.names import check_no_journal
+from slowscale.accounting.names import JOURNALS, check_no_journal
 from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError, located
 from slowscale.core.files import comparable_name, free_target, made_folder, new_file
 from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from slowscale.publish.minisign import SecretKey
     from slowscale.release import Release
     from slowscale.release.table import ReleasedTable
-
-JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite appends to the name of a ledger for its own files
 
 
 def output_of(plan: Plan) -> OutputPlan:

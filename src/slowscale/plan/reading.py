@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 
 from slowscale.core.errors import LocatedError, Place, PlanError
 from slowscale.plan.inputs import given_words
-from slowscale.plan.mechanisms import OTHER_NAMES
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
 # An address, which may hold a password; but not the example that errors give.
@@ -173,8 +172,6 @@ def _nearest_choice(mistake: Any) -> str:
         return ""
     names = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
     given = str(mistake["input"])
-    if given.lower() in OTHER_NAMES:
-        return f"; {OTHER_NAMES[given.lower()]}"
     # "polylog" is a part of "exponential-polylog", although "log" is closer by its letters.
     near = [name for name in names if given in name.split("-")] or difflib.get_close_matches(given, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

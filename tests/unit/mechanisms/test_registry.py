@@ -21,6 +21,7 @@ from slowscale.sampling.samplers import Sampler
 
 EXAMPLES = {
     "gaussian": ss.Gaussian(sigma=3),
+    "laplace": ss.Laplace(sigma=3),
     "generalized-gaussian": ss.GeneralizedGaussian(sigma=3, p=0.5),
     "exponential-polylog": ss.ExponentialPolylog(d=0.5),
     "unit-splitting": ss.UnitSplitting(threshold=10, sigma=3),

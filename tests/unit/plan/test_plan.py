@@ -333,10 +333,7 @@ def test_the_schema_is_published():
         (('mechanism = "gaussian"', 'mechanism = "polylog"'), r"got 'polylog'; did you mean 'exponential-polylog'\?$"),
         (('mechanism = "gaussian"', 'mechanism = "splitting"'), r"; did you mean 'unit-splitting'\?$"),
         (('mechanism = "gaussian"', 'mechanism = "quux"'), r"got 'quux'$"),
-        (
-            ('mechanism = "gaussian"', 'mechanism = "laplace"'),
-            r"got 'laplace'; generalized-gaussian with p = 1 is Laplace noise$",
-        ),
+        (('mechanism = "gaussian"', 'mechanism = "Laplace"'), r"got 'Laplace'; did you mean 'laplace'\?$"),
         (
             ('[output]\nfolder = "out"\nreport = "out.html"\n', ""),
             r"line 1, output: is missing: add the table \[output\]",
