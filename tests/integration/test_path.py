@@ -64,5 +64,5 @@ def test_from_records_to_an_explained_release_in_six_commands(tmp_path, prepare)
     for name, size in {**sizes, "largest": 2e6}.items():
         assert 0.999 <= release.policy({column: size}) / best["tight_losses"][name] <= 1.011
     assert "With one false alarm in twenty, the presence of this record is detected at most" in explained
-    assert "Accounting: tight." in checked
+    assert "closed-form" not in checked
     assert (tmp_path / "published" / "report.html").exists()
