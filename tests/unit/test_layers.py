@@ -52,6 +52,12 @@ def test_imports(path):
     assert not breaches(path, path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_the_data_room_imports_ibis(path):
+    named = {name.split(".")[0] for name in imported(ast.parse(path.read_text(encoding="utf-8")))}
+    assert "ibis" not in named or path.relative_to(SOURCE).parts[0] == "data"
+
+
 def test_a_forbidden_import_is_seen():
     for text in ("from slowscale.release.session import Session", "def f():\n    import slowscale.data.sums"):
         assert breaches(SOURCE / "noise" / "gaussian.py", text)

@@ -45,7 +45,7 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     tables = {name: _read_table(paths[name]) for name in first.whole.tables}
     for name in tables:  # the other format of a table may be left from another release
         other = paths[name].with_suffix(".csv")
-        if other.exists() and read_file_facts(other).id != first.whole.id:
+        if Path(f"{other}.json").exists() and read_file_facts(other).id != first.whole.id:
             raise EngineError(f"{place} has files of two releases, {paths[name]} and {other}; remove those of one")
     for name, table in tables.items():
         if table.whole.id != first.whole.id or table.name != name:

@@ -134,6 +134,9 @@ def test_a_folder_with_files_of_two_releases(tmp_path):
     session.release(request).to_parquet(tmp_path / "both")
     with pytest.raises(ss.EngineError, match="has files of two releases"):
         ss.read_release(tmp_path / "both")
+    (tmp_path / "both" / "a.csv.json").unlink()  # a CSV file without facts is for readers
+    (tmp_path / "both" / "b.csv.json").unlink()
+    assert list(ss.read_release(tmp_path / "both")) == ["a", "b"]
 
 
 def test_no_advice_on_a_count_beside_quantiles():

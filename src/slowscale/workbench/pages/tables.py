@@ -297,15 +297,13 @@ def _keys(
 
 def _label_kind(name: str, types: dict[str, str]) -> str | None:
     """Return what the labels of a column are, or None if its type is not known; raise if it cannot have labels."""
-    import ibis
-
     from slowscale.data.keys import label_kind
 
+    dtype = types.get(name) or "string"
     try:
-        dtype = ibis.dtype(types.get(name) or "string")
+        kind = label_kind(dtype)
     except Exception:  # the type is a mistake, which the page of the data shows
         return None
-    kind = label_kind(dtype)
     if kind is None:
         raise forms.FieldError(
             "by", f"{name} is a {dtype}: key columns are text, whole numbers, booleans or dates; choose another column"
