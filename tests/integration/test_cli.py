@@ -21,7 +21,7 @@ from helpers.commands import run_command
 
 import slowscale as ss
 from slowscale.accounting.explanation import at_most
-from slowscale.core.numbers import figure, share
+from slowscale.core.numbers import format_number, share
 
 COMMAND = Path(sys.executable).with_name("slowscale")
 
@@ -698,7 +698,7 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
     polylog, root, count = ss.ExponentialPolylog.calibrate(std=20), ss.Root(k=4, sigma=25), ss.Gaussian(sigma=3)
     words = run("check", "plan.toml", folder=dollars).stdout
     losses = [
-        f"{at_most(polylog.tight_policy(x))} at {figure(x)} ({who})"
+        f"{at_most(polylog.tight_policy(x))} at {format_number(x)} ({who})"
         for x, who in ((12, "median firm"), (150_000, "largest firm"))
     ]
     assert ", ".join(losses) in words
@@ -707,7 +707,7 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
         f"every record counts as 1 and loses {at_most(count.policy(1))} (PRzCDP)\n  standard error: 3.01 for every sum"
         in words
     )
-    assert f"{figure(root.std(1e11))} for a sum of 100,000,000,000" in words
+    assert f"{format_number(root.std(1e11))} for a sum of 100,000,000,000" in words
     total = polylog.tight_policy(12) + root.policy(4e5) + count.policy(1)
     attacker = ss.attacker([polylog, root, count], [12, 4e5, 1])
     detected, guessed = attacker.power(0.05), attacker.posterior(0.5).correct
@@ -793,7 +793,7 @@ def test_calibrate_solves_for_intervals_and_tight_losses(tmp_path):
     m = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1)
     assert f"{at_most(m.tight_policy(106))} at 106" in line
     other = ss.GeneralizedGaussian.calibrate(loss=1, at=106, p=1, accounting="closed")
-    assert closed.endswith(f"of {figure(other.std())}")
+    assert closed.endswith(f"of {format_number(other.std())}")
     found = json.loads(run(*arguments, "--sizes", "106", "--json", folder=tmp_path).stdout)
     assert found["losses"]["106"] == pytest.approx(m.tight_policy(106))
     assert found["closed_losses"]["106"] == pytest.approx(m.policy(106))

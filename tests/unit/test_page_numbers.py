@@ -9,7 +9,7 @@ from helpers.pages import ROOT, numbers, path_of, unaccounted
 from scipy import stats
 
 import slowscale as ss
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.noise.tight_curve import STEP_SHARE
 from slowscale.release.quantiles import Ranks
 from slowscale.release.request import Quantiles
@@ -76,7 +76,7 @@ def choosing():
     one, wide = (ss.ExponentialPolylog.calibrate(std=1e6, sigma=sigma) for sigma in (1, 1e5))
     halves = [m.prediction_interval(0, 0.5)[1] for m in (one, wide)]
     yield f"With σ = 1, half of the noise is within ±{halves[0]:,.0f} and"
-    yield f"a record of 268,689 loses {figure(one.policy(268_689))}. With σ = 100,000, half of it is within"
+    yield f"a record of 268,689 loses {format_number(one.policy(268_689))}. With σ = 100,000, half of it is within"
     yield f"within ±{halves[1]:,.0f}, and the same record loses {wide.policy(268_689):.2f}."
     half = ss.ExponentialPolylog.calibrate(std=10_000).prediction_interval(0, 0.5)[1]
     yield f"at 10,000 half of the noise is within ±{half:.0f}, which is {half / 100:.1f} % of the standard deviation"
@@ -159,7 +159,7 @@ def rollups():
 
 def table_sets():
     for tables, scale, shape in ((1, 5.08, 1.6), (2, 34.3, 2.1), (4, 8040, 1.5)):
-        std = figure(ss.ArsinhNormal(scale=scale, shape=shape).std())
+        std = format_number(ss.ArsinhNormal(scale=scale, shape=shape).std())
         yield f"| {tables} | `ss.ArsinhNormal(scale={scale:g}, shape={shape})` | {std} |"
 
 

@@ -115,23 +115,28 @@ class Account:
             if other.protects != charge.protects:
                 one, two = (what or "single records" for what in (other.protects, charge.protects))
                 raise ParameterError(
-                    f"protect must be the same in all releases: earlier ones protect {one}, this one {two}; use the "
-                    "earlier value, or another ledger"
+                    "protect",
+                    allowed=f"the same in all releases: earlier ones protect {one}, this one {two}",
+                    remedy="use the earlier value, or another ledger",
                 )
         for name, meaning in _meanings_in(charge).items():
             earlier = self._meanings.get(name, meaning)
             if earlier != meaning:
                 was, now = ("stored in the data" if one is None else f"derived as {one}" for one in (earlier, meaning))
                 raise ParameterError(
-                    f"column {self._spellings.get(name, name)!r} must be the same in all releases, because its losses "
-                    f"are added up: in earlier ones it was {was}, and here it is {now}; use the earlier one, or give "
-                    "the column another name"
+                    f"column {self._spellings.get(name, name)!r}",
+                    allowed=(
+                        f"the same in all releases, because its losses are added up: in earlier ones it was {was}, "
+                        f"and here it is {now}"
+                    ),
+                    remedy="use the earlier one, or give the column another name",
                 )
         kind = self._label_kinds.get(charge.by, charge.kind)
         if kind != charge.kind:
             raise ParameterError(
-                f"partition {charge.by!r} has {charge.kind} as labels, but earlier releases had {kind}; use labels of "
-                "the same type"
+                f"partition {charge.by!r}",
+                f"has {charge.kind} as labels, but earlier releases had {kind}",
+                remedy="use labels of the same type",
             )
         if not self.caps:
             return None
@@ -234,8 +239,9 @@ class Account:
         before = list(parts.values()) if len(parts) <= MOST_TOTALS else [Total.largest(list(parts.values()))]
         if any(len(total.shapes) > MOST_TOTALS for total in before):
             raise ParameterError(
-                f"column {column!r} was charged with more than {MOST_TOTALS} different policies, too many to search "
-                "for one that still fits; choose the mechanism yourself"
+                f"column {column!r} was charged with more than {MOST_TOTALS} different policies, too many to "
+                "search for one that still fits",
+                remedy="choose the mechanism yourself",
             )
 
         def fits(policy: Policy) -> bool:
@@ -338,23 +344,27 @@ def check_caps(caps: Any) -> dict[str, Policy]:
     if caps is None:
         return {}
     if not isinstance(caps, Mapping):
-        raise ParameterTypeError(f'caps must be a mapping such as {{"payann": policy, "*": policy}}, got {caps!r:.60}')
+        raise ParameterTypeError("caps", allowed='a mapping such as {"payann": policy, "*": policy}', given=caps)
     seen: dict[str, str] = {}
     for name, cap in caps.items():
         if not isinstance(name, str):
-            raise ParameterTypeError(f'the names of caps must be columns, "count" or "*", as text, got {name!r}')
+            raise ParameterTypeError("the", 'names of caps must be columns, "count" or "*", as text', given=name)
         if folded(name) in seen:
             raise ParameterError(
-                f"caps names {seen[folded(name)]!r} and {name!r}, which are the same column: case, surrounding blanks "
-                "and invisible characters are ignored; keep one of the two"
+                "caps",
+                f"names {seen[folded(name)]!r} and {name!r}, which are the same column: case, surrounding blanks "
+                "and invisible characters are ignored",
+                remedy="keep one of the two",
             )
         seen[folded(name)] = name
         if not isinstance(cap, Policy):
             raise ParameterTypeError(
-                f"caps[{name!r}] must be a policy such as ss.Gaussian(sigma=10).policy, got {cap!r:.60}"
+                f"caps[{name!r}]", allowed="a policy such as ss.Gaussian(sigma=10).policy", given=cap
             )
         if cap.notion != ZCDP:
             raise ParameterError(
-                f"caps[{name!r}] must be a PRzCDP policy, got a {cap.notion} policy; convert it with .to_zcdp()"
+                f"caps[{name!r}]",
+                allowed=f"a PRzCDP policy, got a {cap.notion} policy",
+                remedy="convert it with .to_zcdp()",
             )
     return dict(caps)

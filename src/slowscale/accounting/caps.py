@@ -56,15 +56,17 @@ class Total:
                 for shape, times in coefficients(policy).items():
                     if not math.isfinite(times) or (times == 0 and policy(1.0) != 0):
                         raise ParameterError(
-                            f"the policy {policy} has parameters that are too extreme for the account: its losses are "
-                            "not finite numbers; choose parameters nearer to 1"
+                            f"the policy {policy}",
+                            "has parameters that are too extreme for the account: its losses are not finite numbers",
+                            remedy="choose parameters nearer to 1",
                         )
                     more[shape] = more.get(shape, 0.0) + times
             losses = _loss_at(more, GRID)
         if np.isnan(losses).any():
             raise ParameterError(
-                "the policy has parameters that are too extreme for the account: its losses are not finite numbers; "
-                "choose parameters nearer to 1"
+                "the policy",
+                "has parameters that are too extreme for the account: its losses are not finite numbers",
+                remedy="choose parameters nearer to 1",
             )
         return self.joined(Total(more, losses))
 

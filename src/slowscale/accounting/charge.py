@@ -100,37 +100,41 @@ class Charge:
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
-            raise ParameterError("a charge must have a policy with at least one term, got an empty one")
+            raise ParameterError("a charge", "must have a policy with at least one term, got an empty one")
         if self.policy.notion != ZCDP:
             raise ParameterError(
-                f"a charge must have a PRzCDP policy, got a {self.policy.notion} policy; convert it with .to_zcdp()"
+                "a charge",
+                f"must have a PRzCDP policy, got a {self.policy.notion} policy",
+                remedy="convert it with .to_zcdp()",
             )
         texts = {"by": self.by, "kind": self.kind, "protects": self.protects}
         if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
-            raise ParameterTypeError(f"{wrong[0]} must be text or None, got {type(texts[wrong[0]]).__name__}")
+            raise ParameterTypeError(f"{wrong[0]}", allowed="text or None", given=type(texts[wrong[0]]))
         spellings: dict[str, str] = {}
         for name in self.policy.columns:
             other = spellings.setdefault(folded(name), name)
             if other != name:
                 raise ParameterError(
-                    f"columns {other!r} and {name!r} have names that the ledger takes for one, so that their losses "
-                    "would be confused; give one of them another name"
+                    f"columns {other!r} and {name!r} have names that the ledger takes for one, so that their "
+                    "losses would be confused",
+                    remedy="give one of them another name",
                 )
         if (self.by is None) != (not self.labels) or not all(isinstance(label, str | int) for label in self.labels):
             raise ParameterError(
-                "a charge about some of the records must have both `by`, a column, and `labels`, which are text or "
-                f"whole numbers; got by={self.by!r} and {len(self.labels)} labels"
+                "a charge about some of the records must have both `by`, a column, and `labels`, which are text "
+                "or whole numbers",
+                remedy=f"got by={self.by!r} and {len(self.labels)} labels",
             )
         if not all(isinstance(text, str) for pair in self.derived.items() for text in pair):
-            raise ParameterTypeError("derived must be a mapping of columns to text")
+            raise ParameterTypeError("derived", allowed="a mapping of columns to text")
         pure = self.pure_columns
         if pure is not None and (pure.notion != PURE or pure.parallel or not _covers(pure, self.policy)):
             raise ParameterError(
-                "pure_columns must have PRDP policies only, and for each of its columns as many terms as policy has"
+                "pure_columns", "must have PRDP policies only, and for each of its columns as many terms as policy has"
             )
         if self.facts is not None and self.facts.get("protect") != self.protects:
             raise ParameterError(
-                f"facts['protect'] must be the same as protects, {self.protects!r}, got {self.facts.get('protect')!r}"
+                "facts['protect']", allowed=f"the same as protects, {self.protects!r}", given=self.facts.get("protect")
             )
         if self.facts is not None and not self.mechanisms:
             object.__setattr__(self, "mechanisms", _mechanisms(self.facts, self.policy.terms))
@@ -214,11 +218,12 @@ def _column_terms(description: Any) -> list[Any]:
 def check_facts(facts: Any) -> None:
     """Raise unless facts have a policy that can be written to a ledger."""
     if not isinstance(facts, Mapping):
-        raise ParameterTypeError(f'facts must be a mapping with a "policy", got {facts!r:.60}')
+        raise ParameterTypeError("facts", allowed='a mapping with a "policy"', given=facts)
     if facts.get("policy") is None:
         raise ParameterError(
-            "facts must have a policy that can be written to a ledger: one with a user-given function cannot; declare "
-            "a registered mechanism for it, or release without a ledger"
+            "facts",
+            "must have a policy that can be written to a ledger: one with a user-given function cannot",
+            remedy="declare a registered mechanism for it, or release without a ledger",
         )
 
 

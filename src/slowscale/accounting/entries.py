@@ -146,15 +146,18 @@ def read_entry(text: str) -> Entry:
         kind = entry["kind"]
         if kind not in ENTRY_KINDS:
             raise LedgerError(
-                f"the ledger has an entry of the unknown kind {kind!r}, which a newer version of slowscale wrote; "
-                "update slowscale"
+                "the ledger",
+                f"has an entry of the unknown kind {kind!r}, which a newer version of slowscale wrote",
+                remedy="update slowscale",
             )
         return replace(ENTRY_KINDS[kind].from_dict(entry), text=text)
     except Exception as error:  # what a file holds can be anything
         if isinstance(error, SlowscaleError):
             raise
         raise LedgerError(
-            f"the ledger has an entry that cannot be read ({type(error).__name__}); restore the file from a backup"
+            "the ledger",
+            f"has an entry that cannot be read ({type(error).__name__})",
+            remedy="restore the file from a backup",
         ) from error
 
 
@@ -166,7 +169,7 @@ def serialized(entry: Entry) -> Entry:
         if isinstance(error, SlowscaleError):
             raise
         raise ParameterTypeError(
-            f"facts must be values that JSON can represent, such as text and numbers: {error}"
+            "facts", allowed=f"values that JSON can represent, such as text and numbers: {error}"
         ) from None
     return read_entry(text)
 

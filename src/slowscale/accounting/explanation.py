@@ -28,7 +28,7 @@ from slowscale.accounting.attackers.composed import compose
 from slowscale.accounting.attackers.pairs import GaussianPair, Pair, ResponsePair
 from slowscale.accounting.semantics import epsilon
 from slowscale.core.markup import aligned
-from slowscale.core.numbers import figure, percent, share
+from slowscale.core.numbers import format_number, percent, share
 from slowscale.core.parameters import Array
 from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
@@ -154,7 +154,7 @@ def at_most(number: float) -> str:
     >>> at_most(4.8051), at_most(0.1 + 0.2)
     ('4.81', '0.3')
     """
-    return figure(number * (1 - RELATIVE_ERROR), 1)
+    return format_number(number * (1 - RELATIVE_ERROR), 1)
 
 
 def explain(losses: Sequence[Loss]) -> Explanation:

@@ -60,7 +60,7 @@ class Ledger:
         dataset: str | None = None,
     ) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise ParameterTypeError(f"ledger must be the path of a file, got {type(path).__name__}")
+            raise ParameterTypeError("ledger", allowed="the path of a file", given=type(path))
         wanted = check_caps(caps)
         name = dataset_name(dataset)
         self._file = LedgerFile(path)
@@ -135,12 +135,14 @@ class Ledger:
             return
         if given is None:
             raise LedgerError(
-                f"ledger {self.path} belongs to the data set {own!r}, and no data set was named; if the records are of "
-                f"this data set, give the name {own!r}; otherwise use another ledger"
+                f"ledger {self.path}",
+                f"belongs to the data set {own!r}, and no data set was named",
+                remedy=f"if the records are of this data set, give the name {own!r}; otherwise use another ledger",
             )
         raise LedgerError(
-            f"ledger {self.path} belongs to the data set {own!r}, not to {given!r}; use the ledger of {given!r}, or "
-            f"correct the name"
+            f"ledger {self.path}",
+            f"belongs to the data set {own!r}, not to {given!r}",
+            remedy=f"use the ledger of {given!r}, or correct the name",
         )
 
     @property
@@ -191,7 +193,7 @@ class Ledger:
         """
         head = head.to_dict() if isinstance(head, Described) else head
         if head is not None and not (isinstance(head, Mapping) and {"entry", "hash"} <= set(head)):
-            raise ParameterTypeError(f'head must be a mapping with "entry" and "hash", got {head!r:.60}')
+            raise ParameterTypeError("head", allowed='a mapping with "entry" and "hash"', given=head)
         return self._file.verify(head)
 
     # Writing
@@ -218,12 +220,14 @@ class Ledger:
         """Return the entry of a charge, as it will be read back."""
         if not isinstance(charge, Charge):
             raise ParameterTypeError(
-                f"charge must be a Charge, for instance Charge.from_facts(facts), got {type(charge).__name__}"
+                "charge", allowed="a Charge, for instance Charge.from_facts(facts)", given=type(charge)
             )
         entry = serialized(Charged(charge=charge))
         assert isinstance(entry, Charged)
         if entry.charge.policy != charge.policy:
-            raise ParameterError("facts['policy'] must describe the policy of the charge, but it describes another one")
+            raise ParameterError(
+                "facts['policy']", "must describe the policy of the charge, but it describes another one"
+            )
         return entry
 
     def ready(self) -> None:
@@ -251,9 +255,9 @@ class Ledger:
         The new head.
         """
         if not isinstance(asked, Charge | Mapping):
-            raise ParameterTypeError(f"asked must be a Charge or a mapping of facts, got {type(asked).__name__}")
+            raise ParameterTypeError("asked", allowed="a Charge or a mapping of facts", given=type(asked))
         if not isinstance(error, BaseException):
-            raise ParameterTypeError(f"error must be an exception, got {type(error).__name__}")
+            raise ParameterTypeError("error", allowed="an exception", given=type(error))
         entry = Attempted(asked=asked, error=type(error).__name__, message=str(error))
         return self._file.append(serialized(entry))
 
@@ -275,14 +279,19 @@ class Ledger:
         check_caps({column: cap} if isinstance(column, str) else None)
         if not isinstance(reason, str) or not reason.strip():
             raise ParameterError(
-                f"reason must be text that says why the cap is changed, got {reason!r}; it stays in the history"
+                "reason",
+                allowed="text that says why the cap is changed",
+                given=reason,
+                remedy="it stays in the history",
             )
         caps = self.caps
         found = [name for name in caps if isinstance(column, str) and folded(name) == folded(column)]
         if not found:
             raise ParameterError(
-                f"column must be one that has a cap ({', '.join(caps) or 'none has'}), got {column!r}; caps can be "
-                "added only when a ledger is created"
+                "column",
+                allowed=f"one that has a cap ({', '.join(caps) or 'none has'})",
+                given=column,
+                remedy="caps can be added only when a ledger is created",
             )
         entry = CapRaised(column=column if column in found else found[0], cap=cap, reason=reason)
         self._file.append(serialized(entry))
@@ -293,9 +302,11 @@ def dataset_name(dataset: Any) -> str | None:
     if dataset is None:
         return None
     if not isinstance(dataset, str):
-        raise ParameterTypeError(f'dataset must be text such as "cbp", got {type(dataset).__name__}')
+        raise ParameterTypeError("dataset", allowed='text such as "cbp"', given=type(dataset))
     if not dataset.strip():
-        raise ParameterError('dataset must be a name such as "cbp", got blank text; leave it out if there is no name')
+        raise ParameterError(
+            "dataset", allowed='a name such as "cbp", got blank text', remedy="leave it out if there is no name"
+        )
     return dataset.strip()
 
 

@@ -22,13 +22,15 @@ def check_one_name(path: Path) -> None:
         _remove_unfinished(real)
         if os.stat(real).st_nlink > 1:
             raise LedgerError(
-                f"ledger {path} has a hard link: a ledger must have one name, so that every program finds the same "
-                "journal; remove the other name (find it with find -samefile), or use a symbolic link instead"
+                f"ledger {path}",
+                "has a hard link: a ledger must have one name, so that every program finds the same journal",
+                remedy="remove the other name (find it with find -samefile), or use a symbolic link instead",
             )
     if str(real) in _mount_points():
         raise LedgerError(
-            f"ledger {path} is a mount point: if a single file is mounted, SQLite cannot find its journal; mount the "
-            "folder that contains the ledger, not the file"
+            f"ledger {path}",
+            "is a mount point: if a single file is mounted, SQLite cannot find its journal",
+            remedy="mount the folder that contains the ledger, not the file",
         )
 
 
@@ -38,8 +40,8 @@ def check_no_journal(path: Path) -> None:
         # If the ledger exists now, another process has created it and may be writing to it.
         if os.path.lexists(f"{path}{ending}") and not os.path.lexists(path):
             raise LedgerError(
-                f"{path}{ending} was left behind by a ledger that no longer exists; restore that ledger, or remove "
-                "this file"
+                f"{path}{ending} was left behind by a ledger that no longer exists",
+                remedy="restore that ledger, or remove this file",
             )
 
 

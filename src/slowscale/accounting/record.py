@@ -50,8 +50,10 @@ def check_column_name(name: str) -> None:
     meaning = reserved.get(folded(name))
     if meaning is not None:
         raise ParameterError(
-            f"column {name!r} cannot be summed: the name {folded(name)!r} stands for {meaning} (case, surrounding "
-            "blanks and invisible characters are ignored); derive a column with another name"
+            f"column {name!r}",
+            f"cannot be summed: the name {folded(name)!r} stands for {meaning} (case, surrounding blanks and "
+            "invisible characters are ignored)",
+            remedy="derive a column with another name",
         )
 
 
@@ -92,17 +94,19 @@ class RecordPolicy:
         try:
             terms = tuple((column, policy) for column, policy in self.terms)
         except (TypeError, ValueError):
-            raise ParameterTypeError(f"terms must be pairs of a column and a policy, got {self.terms!r:.60}") from None
+            raise ParameterTypeError("terms", allowed="pairs of a column and a policy", given=self.terms) from None
         object.__setattr__(self, "terms", terms)
         check_flag("filtered", self.filtered)
         for column, policy in terms:
             if not isinstance(policy, Policy) or not (column is None or isinstance(column, str)):
-                raise ParameterTypeError(f"terms must be pairs of a column and a policy, got {(column, policy)!r}")
+                raise ParameterTypeError("terms", allowed="pairs of a column and a policy", given=(column, policy))
             if column is None and not policy.constant:
-                raise ParameterTypeError(f"a term without a column must be constant, got {policy!r}")
+                raise ParameterTypeError("a term without a column must be constant", given=policy)
         if len({policy.notion for _, policy in terms} | {part.notion for part in self._parts()} - {""}) > 1:
             raise ParameterError(
-                "terms must be policies of one notion, got PRDP and PRzCDP; convert the PRDP policies with .to_zcdp()"
+                "terms",
+                allowed="policies of one notion, got PRDP and PRzCDP",
+                remedy="convert the PRDP policies with .to_zcdp()",
             )
 
     def _parts(self) -> list["RecordPolicy"]:
@@ -143,8 +147,13 @@ class RecordPolicy:
         """Return what a record may lose through one column (None: counts), as a function of its influence."""
         if name is not None and name not in self.columns:
             raise ParameterError(
-                f"name must be a column that the loss depends on, got {name!r}; the columns are "
-                f"{', '.join(self.columns) or 'none: every record loses the same'}. Counts have the name None"
+                "name",
+                allowed="a column that the loss depends on",
+                given=name,
+                remedy=(
+                    f"the columns are {', '.join(self.columns) or 'none: every record loses the same'}. Counts have "
+                    "the name None"
+                ),
             )
         return self._column(name)
 
@@ -220,7 +229,7 @@ class RecordPolicy:
         """
         if isinstance(cells, Mapping) or not all(isinstance(cell, Mapping) for cell in cells):
             raise ParameterTypeError(
-                f"cells must be a list of mappings, one per cell that the entity is in, got {cells!r:.60}"
+                "cells", allowed="a list of mappings, one per cell that the entity is in", given=cells
             )
         total = float(sum(self._in_cell(cell) for cell in cells))
         # Quantiles have one noise for all records, so that all records of the entity shift a rank together.
@@ -296,7 +305,7 @@ class RecordPolicy:
                 if "filtered" in term:
                     filtered = term["filtered"]
                     if filtered is False:  # it is written only if there is a filter
-                        raise ParameterError('"filtered" must be true where it is written, got False')
+                        raise ParameterError('"filtered"', allowed="true where it is written, got False")
                 elif "by" in term:
                     parts = [(part["label"], RecordPolicy.from_dict(part["policy"])) for part in term["parts"]]
                     parallel.append(Parallel(term["by"], tuple(parts)))
@@ -304,7 +313,7 @@ class RecordPolicy:
                     terms.append((term["column"], Policy.from_dict(term["policy"])))
         except (TypeError, KeyError) as error:
             raise ParameterError(
-                f"description must be one that RecordPolicy.to_dict returned: {type(error).__name__}: {error}"
+                "description", allowed=f"one that RecordPolicy.to_dict returned: {type(error).__name__}: {error}"
             ) from None
         return RecordPolicy(tuple(terms), tuple(parallel), filtered)
 
@@ -313,7 +322,7 @@ def _count_of(cell: Mapping[str, Any]) -> int:
     """Return the number of records that an entity has in a cell."""
     count = cell.get(COUNT)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ParameterError(f'cells must have the number of records as "count", a whole number, got {count!r}')
+        raise ParameterError("cells", 'must have the number of records as "count", a whole number', given=count)
     return count
 
 
@@ -345,19 +354,18 @@ def _influences(record: Any, columns: Sequence[str], signed: bool = False) -> di
     elif hasattr(record, "columns") and hasattr(record, "__getitem__"):  # a pandas or polars frame
         record = {name: record[name].to_numpy() for name in record.columns if name in columns}
     if not isinstance(record, Mapping):
-        raise ParameterTypeError(
-            f"record must be a mapping of columns to values, or a table, got {type(record).__name__}"
-        )
+        raise ParameterTypeError("record", allowed="a mapping of columns to values, or a table", given=type(record))
     missing = [column for column in columns if column not in record]
     if missing:
         raise ParameterError(
-            f"record must have a value for {', '.join(missing)}, got values for {', '.join(map(str, record)) or 'none'}"
+            "record",
+            f"must have a value for {', '.join(missing)}, got values for {', '.join(map(str, record)) or 'none'}",
         )
     values = {column: as_array(column, record[column]) for column in columns}
     if not signed:
         values = {column: np.abs(value) for column, value in values.items()}
     if len({value.shape for value in values.values() if value.ndim}) > 1:
-        raise ParameterError("record must have the same number of values for every column")
+        raise ParameterError("record", "must have the same number of values for every column")
     return values
 
 

@@ -14,7 +14,7 @@ from slowscale.accounting import Account, Accountant, Charge
 from slowscale.accounting.caps import TOLERANCE
 from slowscale.accounting.record import COUNT, folded
 from slowscale.core.errors import CapError, SlowscaleError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.charged import charged_policy
 from slowscale.policy import ConstantPolicy, Policy
@@ -61,7 +61,7 @@ def explained(
 def _quantiles_advice(error: CapError, loss: float) -> dict[str, Any]:
     """Return the largest loss of quantiles that would still fit, in place of this loss."""
     left = (error.cap - (error.spent - loss)) * (1 + TOLERANCE)  # so that 0.075 is not shown as 0.0749
-    return {"fits": f"A loss of {figure(left, -1)} would still fit"} if left > USEFUL_SHARE * error.cap else {}
+    return {"fits": f"A loss of {format_number(left, -1)} would still fit"} if left > USEFUL_SHARE * error.cap else {}
 
 
 def _advice(
@@ -99,10 +99,10 @@ def _advice(
     best = min(found, key=_error_at_zero)
     if mechanism._error_grows or not math.isfinite(_error_at_zero(best)):
         scale = _scale_parameter(mechanism)
-        after, before = figure(getattr(best, scale)), figure(getattr(mechanism, scale))
+        after, before = format_number(getattr(best, scale)), format_number(getattr(mechanism, scale))
         words = f"with {scale} {after} in place of {before}"
     else:
-        after, before = figure(_error_at_zero(best)), figure(_error_at_zero(mechanism))
+        after, before = format_number(_error_at_zero(best)), format_number(_error_at_zero(mechanism))
         words = f"with a standard deviation of {after} in place of {before}"
     return {"fits": f"{_constructor_call(best)} would still fit, {words}"}
 

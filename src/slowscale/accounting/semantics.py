@@ -80,12 +80,12 @@ def _minimum_over_orders(bound: Callable[[float], float]) -> float:
 def _loss(name: str, value: float) -> float:
     number = as_number(name, value, "a number >= 0")
     if not number >= 0 or not math.isfinite(number):
-        raise ParameterError(f"{name} must be a finite number >= 0, got {value}")
+        raise ParameterError(name, allowed="a finite number >= 0", given=value)
     return number
 
 
 def _probability(name: str, value: float) -> float:
     number = as_number(name, value, "a number between 0 and 1")
     if not 0 < number < 1:
-        raise ParameterError(f"{name} must be between 0 and 1, both excluded, got {value}")
+        raise ParameterError(name, allowed="between 0 and 1, both excluded", given=value)
     return number

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.numbers import figure, power_of_ten
+from slowscale.core.numbers import format_number, power_of_ten
 from slowscale.core.parameters import as_number
 from slowscale.policy import Policy
 
@@ -95,7 +95,7 @@ class RecordSize:
     def words(self, column: str) -> str:
         """Return the value in a column, followed by the name if one was given: "12 (median firm)"."""
         value = self.value(column)
-        text = "not stated" if value is None else counted(value) if column == COUNT else figure(value)
+        text = "not stated" if value is None else counted(value) if column == COUNT else format_number(value)
         return f"{text} ({self.name})" if self.named else text if column == COUNT else self.name
 
     @property
@@ -110,7 +110,7 @@ def counted(number: float) -> str:
     >>> counted(1.0), counted(1000.0)
     ('1 record', '1,000 records')
     """
-    return f"{figure(number)} {'record' if number == 1 else 'records'}"
+    return f"{format_number(number)} {'record' if number == 1 else 'records'}"
 
 
 # Example entities of which only the number of records is known.
@@ -183,7 +183,7 @@ def read_sizes(
         sizes = _parse_text(sizes, argument)
     found = tuple(_each_size(sizes, argument))
     if not 1 <= len(found) <= MOST_SIZES:
-        raise ParameterError(f"{argument} must be from 1 to {MOST_SIZES} sizes, got {len(found)}")
+        raise ParameterError(argument, allowed=f"from 1 to {MOST_SIZES} sizes", given=len(found))
     _check_names(found, argument)
     for size in found:
         _check_columns(size, columns, others, argument)
@@ -195,12 +195,16 @@ def read_sizes(
 def _parse_text(text: str, argument: str) -> Any:
     """Return the sizes in text from the command line: numbers, or names with numbers."""
     wrong = ParameterError(
-        f'{argument} must be numbers separated by commas such as 100,1e6, or names with numbers such as "median '
-        f'firm=12,largest firm=4e10", got {text!r:.80}'
+        argument,
+        allowed=(
+            'numbers separated by commas such as 100,1e6, or names with numbers such as "median firm=12,largest '
+            'firm=4e10"'
+        ),
+        given=text,
     )
     parts = [part.strip() for part in text.split(",")]
     if len({"=" in part for part in parts}) == 2:
-        raise ParameterError(f"{argument}: give every size a name, or none, got {text!r:.80}")
+        raise ParameterError(f"{argument}: give every size a name, or none", given=text)
     try:
         if not any("=" in part for part in parts):
             return [float(part) for part in parts]
@@ -219,7 +223,7 @@ def _each_size(sizes: Any, argument: str) -> Iterable[RecordSize]:
     if isinstance(sizes, np.ndarray):
         sizes = sizes.tolist()
     if not isinstance(sizes, list | tuple):
-        raise ParameterTypeError(f"{argument} must be a mapping such as {EXAMPLE_SIZES}, got {type(sizes).__name__}")
+        raise ParameterTypeError(argument, allowed=f"a mapping such as {EXAMPLE_SIZES}", given=type(sizes))
     for item in sizes:
         if isinstance(item, RecordSize):
             yield item
@@ -227,23 +231,22 @@ def _each_size(sizes: Any, argument: str) -> Iterable[RecordSize]:
             yield _from_entry(item, argument)
         else:
             value = _size_number(argument, item)
-            yield RecordSize(figure(value), everywhere=value, named=False)
+            yield RecordSize(format_number(value), everywhere=value, named=False)
 
 
 def _from_entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
     """Return the size that an entry of a plan describes: a mapping with the name and the values."""
     if "name" not in item:
-        raise ParameterError(
-            f'{argument} must have a name for each size, such as {{ name = "largest firm", emp = 12 }}'
-        )
+        raise ParameterError(argument, 'must have a name for each size, such as { name = "largest firm", emp = 12 }')
     rest = {key: value for key, value in item.items() if key != "name"}
     everywhere = rest.pop("size", None)
     if everywhere is None:
         return _named_size(item["name"], rest, argument)
     if set(rest) - {COUNT}:
         raise ParameterError(
-            f"{argument}: {item['name']!r:.60} has size, which is the value in every column, and values of columns "
-            "too; give one or the other"
+            f"{argument}: {item['name']!r:.60}",
+            "has size, which is the value in every column, and values of columns too",
+            remedy="give one or the other",
         )
     found = _named_size(item["name"], everywhere, argument)
     return replace(found, values=_named_size(item["name"], rest, argument).values)
@@ -251,16 +254,16 @@ def _from_entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
 
 def _named_size(name: Any, value: Any, argument: str) -> RecordSize:
     if not isinstance(name, str):
-        raise ParameterTypeError(f"{argument} must be named by text such as 'largest firm', got {name!r:.60}")
+        raise ParameterTypeError(argument, allowed="named by text such as 'largest firm'", given=name)
     name = " ".join(name.split())
     if not 1 <= len(name) <= LONGEST_NAME:
-        raise ParameterError(f"{argument} must have names of 1 to {LONGEST_NAME} letters, got {name!r:.80}")
+        raise ParameterError(argument, f"must have names of 1 to {LONGEST_NAME} letters", given=name)
     label = f"{argument}: {name!r}"
     if not isinstance(value, Mapping):
         return RecordSize(name, everywhere=_size_number(label, value))
     for column in value:
         if not isinstance(column, str):
-            raise ParameterTypeError(f"{label} must name columns by text, got {column!r:.60}")
+            raise ParameterTypeError(label, "must name columns by text", given=column)
     values = {column: _size_number(f"{label}, {column}", one) for column, one in value.items()}
     check_count(values, label)
     return RecordSize(name, tuple(values.items()))
@@ -270,31 +273,31 @@ def check_count(values: Mapping[str, float], label: str) -> None:
     """Raise if the number of records of an entity is among the values, but is not a number of records."""
     count = values.get(COUNT, 1)
     if count < 1 or count != int(count):
-        raise ParameterError(f"{label}, {COUNT} must be a number of records, a whole number from 1 on, got {count:g}")
+        raise ParameterError(f"{label}, {COUNT}", allowed="a number of records, a whole number from 1 on", given=count)
 
 
 def _size_number(label: str, value: Any) -> float:
     allowed = f"a number from 0 to {LARGEST_SIZE:g}: the size of a value, without its sign"
     number = as_number(label, value, allowed)
     if not 0 <= number <= LARGEST_SIZE:
-        raise ParameterError(f"{label} must be {allowed}, got {value}")
+        raise ParameterError(label, allowed=f"{allowed}", given=value)
     return number
 
 
 def _check_names(found: Sequence[RecordSize], argument: str) -> None:
     if len({size.named for size in found}) > 1:
-        raise ParameterError(f"{argument} must all have names, or all be plain numbers")
+        raise ParameterError(argument, "must all have names, or all be plain numbers")
     names = [size.name.casefold() for size in found]
     for name, size in zip(names, found, strict=True):
         if names.count(name) > 1:
-            raise ParameterError(f"{argument} has {size.name!r} twice; give each size a name of its own")
+            raise ParameterError(argument, f"has {size.name!r} twice", remedy="give each size a name of its own")
 
 
 def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[str] | None, argument: str) -> None:
     given = [column for column, _ in size.values]
     if columns and COUNT in given and COUNT not in (*columns, *(others or ())):
         raise ParameterError(
-            f"{argument}: {size.name!r} has a count, but no number of records is released; leave it out"
+            f"{argument}: {size.name!r}", "has a count, but no number of records is released", remedy="leave it out"
         )
     if size.everywhere is not None:
         return
@@ -303,13 +306,15 @@ def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[st
     if missing or not given:
         also = f", and {unknown[0]!r} is not released" if unknown else ""
         raise ParameterError(
-            f"{argument}: {size.name!r} must have a value for each of {', '.join(columns) or 'the columns'}; "
-            f"{', '.join(missing) or 'every value'} is missing{also}"
+            f"{argument}: {size.name!r}",
+            f"must have a value for each of {', '.join(columns) or 'the columns'}",
+            remedy=f"{', '.join(missing) or 'every value'} is missing{also}",
         )
     if unknown:
         raise ParameterError(
-            f"{argument}: {size.name!r} has a value for {unknown[0]!r}, which is not released; the released columns "
-            f"are {', '.join(columns) or 'counts only'}"
+            f"{argument}: {size.name!r}",
+            f"has a value for {unknown[0]!r}, which is not released",
+            remedy=f"the released columns are {', '.join(columns) or 'counts only'}",
         )
 
 
@@ -319,8 +324,9 @@ def _check_largest(found: Sequence[RecordSize], columns: Sequence[str], argument
     if len(named) != 1:
         several = f", got {' and '.join(repr(size.name) for size in named)}" if named else ""
         raise ParameterError(
-            f"{argument} must have exactly one size whose name contains the word 'largest'{several}: the largest "
-            "record loses most, so readers must see what it loses. Name it 'largest firm', for example"
+            argument,
+            f"must have exactly one size whose name contains the word 'largest'{several}: the largest record "
+            "loses most, so readers must see what it loses. Name it 'largest firm', for example",
         )
     (largest,) = named
     for column in dict.fromkeys([*columns, *(column for size in found for column, _ in size.values), ""]):
@@ -332,8 +338,11 @@ def _check_largest(found: Sequence[RecordSize], columns: Sequence[str], argument
             if value is not None and most is not None and value > most:
                 where = f" in {column}" if column else ""
                 raise ParameterError(
-                    f"{argument}: {largest.name!r} must be at least as large as every other size, but {size.name!r} "
-                    f"is larger{where}: {figure(value)}, not {figure(most)}. Correct the value of one of the two"
+                    f"{argument}: {largest.name!r}",
+                    allowed=(
+                        f"at least as large as every other size, but {size.name!r} is larger{where}: {format_number(value)}, "
+                        f"not {format_number(most)}. Correct the value of one of the two"
+                    ),
                 )
 
 

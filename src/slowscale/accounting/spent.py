@@ -55,13 +55,15 @@ class Spent(RecordPolicy):
         """Return what an entity may have lost through one release; several releases may have different cells."""
         if self.releases > 1:
             raise ParameterError(
-                f"cells must be those of one release, but there were {self.releases}; add up "
-                "release.policy.entity(cells) over the releases, each with its own cells"
+                "cells",
+                allowed=f"those of one release, but there were {self.releases}",
+                remedy="add up release.policy.entity(cells) over the releases, each with its own cells",
             )
         if self.tables > 1:
             raise ParameterError(
-                f"cells must be those of one table, but {self.tables} tables were drawn; use the set that was "
-                'released: set.entity({"table": cells, …}), each table with its own cells'
+                "cells",
+                allowed=f"those of one table, but {self.tables} tables were drawn",
+                remedy='use the set that was released: set.entity({"table": cells, …}), each table with its own cells',
             )
         return super().entity(cells)
 

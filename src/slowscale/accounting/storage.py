@@ -156,7 +156,8 @@ class LedgerFile:
         if now is None or (now.st_dev, now.st_ino) != self._local.identity:
             self._local.__dict__.pop("connection", None)
             raise LedgerError(
-                f"ledger {self.path} was moved, removed or replaced while it was open; open it at its present path"
+                f"ledger {self.path} was moved, removed or replaced while it was open",
+                remedy="open it at its present path",
             )
         if now.st_nlink > 1:
             check_one_name(self.path)
@@ -225,28 +226,34 @@ class LedgerFile:
 
     def _check_file(self) -> None:
         if not self.path.is_file():
-            raise LedgerError(f"ledger {self.path} is not a file; give the path of a ledger file")
+            raise LedgerError(f"ledger {self.path}", "is not a file", remedy="give the path of a ledger file")
         if not self.path.stat().st_size:
-            raise LedgerError(f"ledger {self.path} is an empty file; remove it, or restore the ledger from a backup")
+            raise LedgerError(
+                f"ledger {self.path}", "is an empty file", remedy="remove it, or restore the ledger from a backup"
+            )
         if not os.access(self.path, os.W_OK):
-            raise LedgerError(f"ledger {self.path} is read-only, so charges cannot be written; make it writable")
+            raise LedgerError(
+                f"ledger {self.path}", "is read-only, so charges cannot be written", remedy="make it writable"
+            )
         self.connection()
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION:
-            raise LedgerError(f"ledger {self.path} is a database of another program; give another path")
+            raise LedgerError(f"ledger {self.path}", "is a database of another program", remedy="give another path")
         if version != SCHEMA:
             raise LedgerError(
-                f"ledger {self.path} has format {version}, but this version of slowscale reads format {SCHEMA}; update "
-                "slowscale"
+                f"ledger {self.path}",
+                f"has format {version}, but this version of slowscale reads format {SCHEMA}",
+                remedy="update slowscale",
             )
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
         if journal == "wal":
             raise LedgerError(
-                f"ledger {self.path} is in SQLite's write-ahead mode, but a ledger must have a rollback journal; close "
-                f'the programs that use it, and run sqlite3 {self.path} "PRAGMA journal_mode = DELETE"'
+                f"ledger {self.path}",
+                "is in SQLite's write-ahead mode, but a ledger must have a rollback journal",
+                remedy=f'close the programs that use it, and run sqlite3 {self.path} "PRAGMA journal_mode = DELETE"',
             )
 
     def _check_schema(self, connection: sqlite3.Connection) -> None:
@@ -254,8 +261,9 @@ class LedgerFile:
         found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
         if found != [("table", name, name, statement) for name, statement in TABLES.items()]:
             raise LedgerError(
-                f"ledger {self.path} has tables, triggers, views or indexes that slowscale did not make: its charges "
-                "cannot be trusted; restore it from a backup"
+                f"ledger {self.path}",
+                "has tables, triggers, views or indexes that slowscale did not make: its charges cannot be trusted",
+                remedy="restore it from a backup",
             )
 
     def current_state(self) -> State:
@@ -278,17 +286,19 @@ class LedgerFile:
             "SELECT id, payload, hash FROM entries WHERE id >= ? ORDER BY id", (state.id,)
         ).fetchall()
         if state.id and (not rows or rows[0] != (state.id, state.entries[-1].text, state.hash)):
-            raise LedgerError(f"ledger {self.path} was changed by another program; verify it")
+            raise LedgerError(f"ledger {self.path} was changed by another program", remedy="verify it")
         for number, payload, stored in rows[1:] if state.id else rows:
             if number != state.id + 1 or link_hash(state.hash, number, payload) != stored:
-                raise LedgerError(f"ledger {self.path} was changed by another program at entry {number}; verify it")
+                raise LedgerError(
+                    f"ledger {self.path} was changed by another program at entry {number}", remedy="verify it"
+                )
             entry = read_entry(payload)
             _apply(state.account, entry, checked=False)
             state.id, state.hash = number, stored
             state.entries.append(entry)
         if connection.execute("SELECT id, hash FROM head").fetchall() != [(state.id, state.hash)]:
             raise LedgerError(
-                f"ledger {self.path} was changed by another program: its newest entries are missing; verify it"
+                f"ledger {self.path} was changed by another program: its newest entries are missing", remedy="verify it"
             )
 
     @contextmanager
@@ -301,8 +311,9 @@ class LedgerFile:
             reason = str(error)
             if "not a database" in reason:
                 raise LedgerError(
-                    f"{str(self.path)!r:.200} is not a ledger: give the path of a ledger, or another path for a new "
-                    "one; if it was a ledger, it is damaged: restore it from a backup"
+                    f"{str(self.path)!r:.200}",
+                    "is not a ledger: give the path of a ledger, or another path for a new one",
+                    remedy="if it was a ledger, it is damaged: restore it from a backup",
                 ) from error
             if "locked" in reason:
                 reason = (
@@ -319,8 +330,9 @@ def _apply(account: Account, entry: Entry, checked: bool = True) -> Callable[[],
     elif isinstance(entry, CapRaised):
         if entry.column not in caps:
             raise LedgerError(
-                f"the ledger has an entry that changes the cap on {entry.column!r:.60}, which has no cap; restore the "
-                "file from a backup"
+                "the ledger",
+                f"has an entry that changes the cap on {entry.column!r:.60}, which has no cap",
+                remedy="restore the file from a backup",
             )
         account.caps = {**account.caps, entry.column: entry.cap}
     elif isinstance(entry, Charged):

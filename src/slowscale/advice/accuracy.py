@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from slowscale.advice.estimates import UnitNoise
 from slowscale.advice.shapes import Shape
 from slowscale.core.errors import ParameterError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.mechanisms import Log, Mechanism, Root
 from slowscale.mechanisms.additive import AdditiveMechanism
 
@@ -92,10 +92,12 @@ class Accuracy:
 
     def words(self, value: float) -> str:
         """Return the error in words: "95 % of the results within ±1,900,000"."""
-        where = "" if self.at is None else f" for a sum of {figure(self.at)}"
+        where = "" if self.at is None else f" for a sum of {format_number(self.at)}"
         if self.level is None:
-            return f"a standard deviation of {figure(value)}{where}"
-        return f"{figure(100 * self.level)} % of the results within ±{figure(value)} of the true sum{where}"
+            return f"a standard deviation of {format_number(value)}{where}"
+        return (
+            f"{format_number(100 * self.level)} % of the results within ±{format_number(value)} of the true sum{where}"
+        )
 
 
 def half_width(mechanism: Mechanism, level: float, at: float | None) -> float:

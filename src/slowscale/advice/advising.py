@@ -15,7 +15,7 @@ from slowscale.advice.accuracy import Accuracy
 from slowscale.advice.results import Advice, Candidate
 from slowscale.advice.searching import SMALL_LOSS, LeastError, LeastLosses, efficient, ranks, regrets
 from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number, level_quantile
 from slowscale.core.typing import UnitLike
 from slowscale.mechanisms import Mechanism
@@ -85,27 +85,28 @@ def advise(
     targets = [n for n, v in (("interval", interval), ("std", std), ("relative", relative)) if v is not None]
     if len(targets) + (wanted is not None) != 1:
         raise ParameterTypeError(
-            "give one goal: an accuracy, which is interval=…, std=… or relative=…, or losses=…; got "
-            f"{' and '.join([*targets, *(['losses'] if wanted is not None else [])]) or 'none'}"
+            "give one goal: an accuracy, which is interval=…, std=… or relative=…, or losses=…",
+            remedy=f"got {' and '.join([*targets, *(['losses'] if wanted is not None else [])]) or 'none'}",
         )
     level_quantile(level)  # raises unless it is a level
     place = None if at is None else _positive("at", at)
     ratio = as_number("rare", rare, "a number of at least 2")
     if not ratio >= 2:
-        raise ParameterError(f"rare must be a number of at least 2, the Gaussian has 1.7; got {rare}")
+        raise ParameterError("rare", allowed="a number of at least 2, the Gaussian has 1.7", remedy=f"got {rare}")
     as_unit(unit)
     accuracy = Accuracy(None if std is not None else float(level), place, ratio)
     if wanted is not None:
         return _least_error(sizes, wanted, accuracy, unit)
     if relative is not None:
         if place is None:
-            raise ParameterTypeError("at must be given with relative=…: the typical sum that the share is of")
+            raise ParameterTypeError("at", allowed="given with relative=…: the typical sum that the share is of")
         error = _positive("relative", relative) * place
     else:
         error = _positive(targets[0], interval if std is None else std)
     if error < float(as_unit(unit)) / 2:
         raise ParameterError(
-            f"unit must be finer than the wanted error of {figure(error)}, got {unit}: results are rounded to the unit"
+            "unit",
+            allowed=f"finer than the wanted error of {format_number(error)}, got {unit}: results are rounded to the unit",
         )
     return _least_losses(sizes, error, accuracy, unit, targets[0])
 
@@ -117,8 +118,10 @@ def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, uni
     if losses.min() < sys.float_info.min:
         smallest = next(iter(sizes))
         raise ParameterError(
-            f"{target} is so large, an error of {figure(error)} for records of {figure(sizes[smallest])} ({smallest}), "
-            "that losses are smaller than floats can represent; ask for a smaller error"
+            target,
+            f"is so large, an error of {format_number(error)} for records of {format_number(sizes[smallest])} ({smallest}), "
+            "that losses are smaller than floats can represent",
+            remedy="ask for a smaller error",
         )
     order = ranks(losses)
     front, ratios = efficient(losses), regrets(losses)
@@ -137,7 +140,7 @@ def _trade(table: Sequence[Candidate], names: Sequence[str], accuracy: Accuracy)
     parts = [f"Recommended: {best.name}."]
     if len(names) > 1:
         parts.append(
-            f"At no size does another candidate lose less by more than a factor of {figure(best.regret)}, which is "
+            f"At no size does another candidate lose less by more than a factor of {format_number(best.regret)}, which is "
             f"the smallest such factor. (Losses below {SMALL_LOSS} count as {SMALL_LOSS}.)"
         )
     # What the smallest record gives up is not worth a word if it loses next to nothing.
@@ -155,25 +158,25 @@ def _given_up(table: Sequence[Candidate], names: Sequence[str], i: int) -> str:
     dearer = [max(one, SMALL_LOSS) / max(two, SMALL_LOSS) for one, two in zip(least.tight, best.tight, strict=True)]
     worst = dearer.index(max(dearer))
     return (
-        f"The trade: at {names[i]}, {least.name} loses least, {figure(least.tight[i])} instead of "
-        f"{figure(best.tight[i])}, but at {names[worst]} it loses {figure(least.tight[worst])} instead of "
-        f"{figure(best.tight[worst])}."
+        f"The trade: at {names[i]}, {least.name} loses least, {format_number(least.tight[i])} instead of "
+        f"{format_number(best.tight[i])}, but at {names[worst]} it loses {format_number(least.tight[worst])} instead of "
+        f"{format_number(best.tight[worst])}."
     )
 
 
 def _errors(best: Candidate, accuracy: Accuracy) -> str:
     text = (
-        f"Half of the results are within ±{figure(best.typical)} of the true sum, 95 % within ±{figure(best.common)} "
-        f"and 99.9 % within ±{figure(best.rare)}."
+        f"Half of the results are within ±{format_number(best.typical)} of the true sum, 95 % within ±{format_number(best.common)} "
+        f"and 99.9 % within ±{format_number(best.rare)}."
     )
     if max(best.rare, best.std) > 0.9 * accuracy.rare * best.common:
         text += (
-            f" Rare errors are as large as rare={figure(accuracy.rare)} allows; with a smaller limit they are smaller, "
+            f" Rare errors are as large as rare={format_number(accuracy.rare)} allows; with a smaller limit they are smaller, "
             "and losses are larger."
         )
     if best.mechanism._error_grows:
         assert accuracy.at is not None
-        text += f" This is for a sum of {figure(accuracy.at)}; the error grows with the sum."
+        text += f" This is for a sum of {format_number(accuracy.at)}; the error grows with the sum."
     return text
 
 
@@ -183,7 +186,7 @@ def _beyond(sizes: Mapping[str, float]) -> str:
         return ""
     last = max(sizes, key=lambda name: sizes[name])
     return (
-        f" No size is named the largest: records larger than {last} ({figure(sizes[last])}) lose more than is shown "
+        f" No size is named the largest: records larger than {last} ({format_number(sizes[last])}) lose more than is shown "
         'here. Name one, such as "largest", by public knowledge or assumption, to see how much.'
     )
 
@@ -193,22 +196,26 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
     found = LeastError(limited, accuracy, np.array(list(wanted.values()))).search()
     if not found:
         raise CalibrationError(
-            "losses cannot be kept by any mechanism that was tried; raise the losses of the largest records, or rare"
+            "losses",
+            "cannot be kept by any mechanism that was tried",
+            remedy="raise the losses of the largest records, or rare",
         )
     error = accuracy.of(found[0])
     if error < float(as_unit(unit)) / 2:
         raise ParameterError(
-            f"losses are so large that an error of {figure(error)} would be enough, less than half of the unit {unit}: "
-            "they hardly limit what can be learned; ask for smaller losses, or give a finer unit"
+            "losses",
+            f"are so large that an error of {format_number(error)} would be enough, less than half of the unit {unit}: "
+            "they hardly limit what can be learned",
+            remedy="ask for smaller losses, or give a finer unit",
         )
     rows = _candidates(found, sizes, accuracy.at)
     front = efficient(np.array([row.tight for row in rows]))
     table = [replace(row, efficient=bool(e)) for row, e in zip(rows, front, strict=True)]
     best = table[0]
     _warn_if_absurd(best, sizes, "Allow larger losses")
-    goal = "tight losses of at most " + ", ".join(f"{figure(loss)} at {name}" for name, loss in wanted.items())
+    goal = "tight losses of at most " + ", ".join(f"{format_number(loss)} at {name}" for name, loss in wanted.items())
     second = (
-        f" The next best, {table[1].name}, has an error of {figure(accuracy.of(table[1].mechanism))}."
+        f" The next best, {table[1].name}, has an error of {format_number(accuracy.of(table[1].mechanism))}."
         if len(table) > 1
         else ""
     )
@@ -230,8 +237,8 @@ def _warn_if_absurd(best: Candidate, sizes: dict[str, float], remedy: str) -> No
     largest = max(sizes.values())
     if best.std > ABSURD * largest:
         warnings.warn(
-            f"the recommended mechanism has a standard deviation of {figure(best.std)}, more than 10¹² times the "
-            f"largest record ({figure(largest)}): its results are useless. {remedy}",
+            f"the recommended mechanism has a standard deviation of {format_number(best.std)}, more than 10¹² times the "
+            f"largest record ({format_number(largest)}): its results are useless. {remedy}",
             ScaleWarning,
             stacklevel=4,
         )
@@ -240,12 +247,13 @@ def _warn_if_absurd(best: Candidate, sizes: dict[str, float], remedy: str) -> No
 def _sizes(records: Any) -> dict[str, float]:
     if not isinstance(records, Mapping):
         raise ParameterTypeError(
-            f'records must be names with sizes, such as {{"median": 12, "largest": 4e10}}, got {records!r:.60}'
+            "records", allowed='names with sizes, such as {"median": 12, "largest": 4e10}', given=records
         )
     if not 1 <= len(records) <= MOST_NAMED_RECORDS:
         raise ParameterError(
-            f'records must be from 1 to {MOST_NAMED_RECORDS} sizes, such as {{"median": 12, "largest": 4e10}}, got '
-            f"{len(records)}"
+            "records",
+            allowed=f'from 1 to {MOST_NAMED_RECORDS} sizes, such as {{"median": 12, "largest": 4e10}}',
+            given=len(records),
         )
     sizes = {str(name): _positive(f"records[{str(name)!r}]", size) for name, size in records.items()}
     return dict(sorted(sizes.items(), key=lambda pair: pair[1]))
@@ -253,17 +261,21 @@ def _sizes(records: Any) -> dict[str, float]:
 
 def _losses(losses: Any, sizes: dict[str, float]) -> dict[str, float]:
     if not isinstance(losses, Mapping) or not losses:
-        raise ParameterTypeError(f'losses must be names with losses, such as {{"median": 0.5}}, got {losses!r:.60}')
+        raise ParameterTypeError("losses", allowed='names with losses, such as {"median": 0.5}', given=losses)
     for name in losses:
         if name not in sizes:
-            raise ParameterError(f"losses must be of names in records, which are {', '.join(sizes)}; got {name!r:.60}")
+            raise ParameterError(
+                "losses", allowed=f"of names in records, which are {', '.join(sizes)}", remedy=f"got {name!r:.60}"
+            )
     wanted = {name: _positive(f"losses[{name!r}]", losses[name]) for name in sizes if name in losses}
     names = list(wanted)
     for one, two in pairwise(names):
         if wanted[one] > wanted[two]:
             raise ParameterError(
-                f"losses must not fall with the size, because a larger record never loses less: {one!r} has "
-                f"{figure(wanted[one])}, and {two!r} has {figure(wanted[two])}. Raise the second, or lower the first"
+                "losses",
+                f"must not fall with the size, because a larger record never loses less: {one!r} has "
+                f"{format_number(wanted[one])}, and {two!r} has {format_number(wanted[two])}. Raise the second, or lower the "
+                "first",
             )
     return wanted
 
@@ -271,5 +283,5 @@ def _losses(losses: Any, sizes: dict[str, float]) -> dict[str, float]:
 def _positive(name: str, value: Any) -> float:
     number = as_number(name, value, "a finite number > 0")
     if not 0 < number < math.inf:
-        raise ParameterError(f"{name} must be a finite number > 0, got {value}")
+        raise ParameterError(name, allowed="a finite number > 0", given=value)
     return number

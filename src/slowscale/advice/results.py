@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, half_width
 from slowscale.core.markup import html_text
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import PointsPolicy
 
@@ -80,9 +80,9 @@ class Candidate:
         """The mechanism with the parameters that were chosen for it, in a few digits."""
         promise = getattr(self.mechanism, "promise", None)
         points = promise.points if isinstance(promise, PointsPolicy) else ()
-        shown = [f"{figure(size)}: {figure(loss)}" for size, loss in points]
+        shown = [f"{format_number(size)}: {format_number(loss)}" for size, loss in points]
         shown += [
-            f"{name}={figure(value)}"
+            f"{name}={format_number(value)}"
             for name, value in self.mechanism.to_dict().items()
             if not isinstance(value, str | Mapping) and not (name == "a" and _usual_offset(self.mechanism, value))
         ]
@@ -206,7 +206,7 @@ class Advice:
         for name, loss in zip(self.records, losses, strict=True):
             length = round(8 * BAR_WIDTH * max(math.log(max(loss, LEAST_BAR) / LEAST_BAR), 0.0) / top)
             bar = "█" * (length // 8) + ("", *"▏▎▍▌▋▊▉")[length % 8]
-            lines.append(f"  {name:<{width}}  {bar or '▏'} {figure(loss)}")
+            lines.append(f"  {name:<{width}}  {bar or '▏'} {format_number(loss)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -214,11 +214,12 @@ class Advice:
 
     def __str__(self) -> str:
         names = [row.name for row in self.table]
-        sizes = list(map(figure, self.records.values()))
-        tight = [list(map(figure, row.tight)) for row in self.table]
-        closed = [list(map(figure, row.closed)) for row in self.table]
+        sizes = list(map(format_number, self.records.values()))
+        tight = [list(map(format_number, row.tight)) for row in self.table]
+        closed = [list(map(format_number, row.closed)) for row in self.table]
         errors = [
-            [*(f"±{figure(x)}" for x in (row.typical, row.common, row.rare)), self._note(row)] for row in self.table
+            [*(f"±{format_number(x)}" for x in (row.typical, row.common, row.rare)), self._note(row)]
+            for row in self.table
         ]
         blocks = [
             f"All candidates have {self.goal}." if self.wanted is None else f"All candidates keep {self.goal}.",

@@ -249,7 +249,9 @@ class LeastError:
         kept = [x for x in tried if tried[x] <= 0]
         if not kept:
             raise CalibrationError(
-                f"losses cannot be kept by {shape.family.__name__} with any scale that was tried; raise the losses"
+                "losses",
+                f"cannot be kept by {shape.family.__name__} with any scale that was tried",
+                remedy="raise the losses",
             )
         return shape.with_scale(math.exp(min(kept)))
 

@@ -99,7 +99,7 @@ def _parse_named(text: str, option: str, example: str) -> dict[str, float]:
     pairs = [parse_assignment(part.strip(), option, example) for part in text.split(",")]
     named = dict(pairs)
     if len(named) < len(pairs):
-        raise ParameterError(f"{option} must have each name once, such as {example}, got {text!r:.80}")
+        raise ParameterError(option, f"must have each name once, such as {example}", given=text)
     return named
 
 

@@ -99,9 +99,9 @@ def _parse_record(values: Sequence[str], columns: Sequence[str]) -> dict[str, fl
         if name in record:
             raise ParameterError(f"{needed}, got {name} twice")
         if not math.isfinite(number):
-            raise ParameterError(f"--value {name} must be a finite number, got {number}")
+            raise ParameterError(f"--value {name}", allowed="a finite number", given=number)
         record[name] = number
     missing = [name for name in columns if name not in record]
     if missing:
-        raise ParameterError(f"{needed}, such as --value {missing[0]}=12; missing: {', '.join(missing)}")
+        raise ParameterError(f"{needed}, such as --value {missing[0]}=12", remedy=f"missing: {', '.join(missing)}")
     return record

@@ -118,7 +118,7 @@ def set_cap(
     ledger = _open_ledger(path)
     old = _current_cap(ledger, column)
     if not reason.strip():
-        raise ParameterError("--reason must say in words why the cap is changed: it stays in the history")
+        raise ParameterError("--reason", "must say in words why the cap is changed: it stays in the history")
     given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, accounting, at, times, plus), strict=True))
     new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
     _show_change(column, old, new)
@@ -138,8 +138,12 @@ def _current_cap(ledger: "Ledger", column: str) -> "Policy":
         if folded(name) == folded(column):
             return cap
     raise ParameterError(
-        f"{column!r} has no cap of its own; the ledger has caps on {', '.join(caps) or 'nothing'}, and caps can be "
-        'added only when a ledger is made. The cap on "*", if there is one, holds for columns without their own'
+        f"{column!r}",
+        "has no cap of its own",
+        remedy=(
+            f"the ledger has caps on {', '.join(caps) or 'nothing'}, and caps can be added only when a ledger is "
+            'made. The cap on "*", if there is one, holds for columns without their own'
+        ),
     )
 
 
@@ -169,12 +173,14 @@ def _show_change(column: str, old: "Policy", new: "Policy") -> None:
     """Print both caps, at several record sizes, and where the new one is lower."""
     from slowscale.accounting.caps import describe_change
     from slowscale.accounting.sizes import default_sizes
-    from slowscale.core.numbers import figure
+    from slowscale.core.numbers import format_number
 
     echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
     sizes = default_sizes([(old, None), (new, None)])
     for label, cap in (("now", old), ("new", new)):
-        losses = ", ".join(f"{figure(cap(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None)
+        losses = ", ".join(
+            f"{format_number(cap(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None
+        )
         echo(f"  {label}, by size: {losses}")
     echo(f"{describe_change(column, old, new)}.")
 
@@ -185,6 +191,8 @@ def _open_ledger(path: Path) -> "Ledger":
 
     if not path.exists():
         raise LedgerError(
-            f"there is no ledger {path}: check the path; a ledger is made by the first release that is charged to it"
+            "there",
+            f"is no ledger {path}: check the path",
+            remedy="a ledger is made by the first release that is charged to it",
         )
     return Ledger(path)

@@ -48,15 +48,16 @@ def compare(
     import slowscale as ss
     from slowscale.accounting.sizes import read_sizes
     from slowscale.core.errors import ParameterError
-    from slowscale.core.numbers import figure
+    from slowscale.core.numbers import format_number
     from slowscale.mechanisms import same_error
     from slowscale.mechanisms.calibration import ACCOUNTING, WIDEST
 
     accounting = ACCOUNTING if accounting is None else accounting
     if std > WIDEST and not at > 0:
         raise ParameterError(
-            f"--at must be above 0 where --std is above {WIDEST:,.0f}, because it is the scale of the exponential "
-            f"polylog, got {at:g}"
+            "--at",
+            allowed=f"above 0 where --std is above {WIDEST:,.0f}, because it is the scale of the exponential polylog",
+            given=at,
         )
     candidates = same_error(std, at)
     shown = read_sizes(sizes, argument="--sizes") or _default_sizes(std, at)
@@ -86,7 +87,7 @@ def compare(
         return
     place = at if std > WIDEST else None  # as in `same_error`
     scales = {name: found._scale_words({}, "std", place) for name, found in candidates.items()}
-    lines = [f"Every mechanism has a standard deviation of {figure(std)} for a sum of {figure(at)}."]
+    lines = [f"Every mechanism has a standard deviation of {format_number(std)} for a sum of {format_number(at)}."]
     lines += [f"The scale of {name} is {scale}." for name, scale in scales.items() if scale is not None]
     echo(f"{' '.join(lines)}\n")
     echo(str(compared))
@@ -95,14 +96,14 @@ def compare(
 def _default_sizes(std: float, at: float) -> Sequence["RecordSize"]:
     """Return powers of ten, from below the standard deviation and the sum to far above them."""
     from slowscale.accounting.sizes import RecordSize
-    from slowscale.core.numbers import figure
+    from slowscale.core.numbers import format_number
 
     exponents = [math.log10(size) for size in (std, at) if size > 0]
     low, high = math.floor(min(exponents)) - 1, math.ceil(max(exponents)) + 3
     low, high = max(low, -300), min(high, 300)
     step = math.ceil((high - low) / 5)
     powers = [10.0**exponent for exponent in range(high, low - 1, -step)][::-1]
-    return [RecordSize(figure(size), everywhere=size, named=False) for size in powers]
+    return [RecordSize(format_number(size), everywhere=size, named=False) for size in powers]
 
 
 def calibrate(
@@ -131,14 +132,14 @@ def calibrate(
     from slowscale.accounting.sizes import read_sizes
     from slowscale.cli.printing import show_mechanism
     from slowscale.core.errors import CalibrationError, ParameterError, SlowscaleError
-    from slowscale.core.numbers import figure
+    from slowscale.core.numbers import format_number
     from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, LEVEL
     from slowscale.mechanisms.charged import charged_policy, closed_form
     from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
     from slowscale.release.columns import column_policies, shown_sizes
 
     if mechanism not in MECHANISMS:
-        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}")
+        raise ParameterError("mechanism", allowed=f"one of {', '.join(MECHANISMS)}", given=mechanism)
     given = _parse_parameters(param)
     if sum(target is not None for target in (std, interval, loss)) != 1:
         raise ParameterError(
@@ -187,7 +188,7 @@ def calibrate(
     if loss is not None and closed is not None:
         with suppress(CalibrationError):  # the closed form may be unable to meet the target at all
             other = MECHANISMS[mechanism].calibrate(loss=loss, at=at, accounting=CLOSED, **fixed)
-            echo(f"  by the closed form, the same loss needs a standard error of {figure(other.std(0.0))}")
+            echo(f"  by the closed form, the same loss needs a standard error of {format_number(other.std(0.0))}")
 
 
 def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
@@ -200,6 +201,6 @@ def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, value = parse_parameter(text, "k=4")
         if name not in known:
-            raise ParameterError(f"--param must be one of {', '.join(known)}, got {name!r}")
+            raise ParameterError("--param", allowed=f"one of {', '.join(known)}", given=name)
         parameters[name] = value
     return parameters

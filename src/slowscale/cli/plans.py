@@ -114,8 +114,8 @@ def release(
     if finish:
         if confidential_report is not None:
             raise ParameterError(
-                "--confidential-report needs the records, which --finish never reads; write it in Python, with "
-                "release.confidential_report(path, session)"
+                "--confidential-report needs the records, which --finish never reads",
+                remedy="write it in Python, with release.confidential_report(path, session)",
             )
         finished, files = finish_plan(read, overwrite)
         if as_json:

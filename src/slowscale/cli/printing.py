@@ -10,7 +10,7 @@ from slowscale.accounting.sizes import assumed_count, sizes_in
 from slowscale.cli.shared import echo
 from slowscale.core.errors import CapError
 from slowscale.core.markup import terminal_text
-from slowscale.core.numbers import figure, published, rounded_figure
+from slowscale.core.numbers import format_number, published, rounded_figure
 from slowscale.mechanisms.calibration import ACCOUNTING
 from slowscale.plan.schema import SumsPlan
 from slowscale.release.columns import ColumnPolicy, example_sums, explain_columns, shown_sizes
@@ -35,7 +35,9 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
             if isinstance(plan.tables[name], SumsPlan):
                 show_mechanism(column, sizes, plan.scales.get(name, {}).get(column.name), entity)
             else:
-                echo(f"  quantiles: every record loses {figure(column.policy(0))} (PRzCDP) by all of them together")
+                echo(
+                    f"  quantiles: every record loses {format_number(column.policy(0))} (PRzCDP) by all of them together"
+                )
     if len(plan.tables) > 1:
         echo("The losses by all drawn tables add up. Derived tables add nothing.")
     _show_totals(columns, sizes, entity)
@@ -83,7 +85,7 @@ def show_mechanism(
         echo(f"  scale: {scale}")
     echo(f"  policy: {column.policy}")
     if column.single:
-        closed = "" if column.closed is None else f"; by the closed form {figure(column.closed(0))}"
+        closed = "" if column.closed is None else f"; by the closed form {format_number(column.closed(0))}"
         echo(f"  every record counts as 1 and loses {at_most(column.policy(0))} (PRzCDP{closed})")
     else:
         shown = [(size.value(column.name) or 0, size.words(column.name)) for size in sizes_in(column.name, sizes)]
@@ -95,7 +97,7 @@ def show_mechanism(
             whose = f"the loss of one {entity} (PRzCDP) by its {size} in a cell"
         echo(f"  {whose}: {', '.join(by_size)}")
         if column.closed is not None:
-            by_size = [f"{figure(column.closed(value))} at {words}" for value, words in shown]
+            by_size = [f"{format_number(column.closed(value))} at {words}" for value, words in shown]
             echo(f"  by the closed form it would be: {', '.join(by_size)}")
     echo(f"  standard error: {_standard_error(column, sizes)}")
 
@@ -104,8 +106,8 @@ def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:
     """Return the standard error of a column in words: one number, or one for each of several sums."""
     errors = {total: float(column.errors(total)) for total in example_sums(column, sizes)}
     if len(set(errors.values())) == 1:
-        return f"{figure(next(iter(errors.values())))} for every sum"
-    return ", ".join(f"{figure(error)} for a sum of {figure(total)}" for total, error in errors.items())
+        return f"{format_number(next(iter(errors.values())))} for every sum"
+    return ", ".join(f"{format_number(error)} for a sum of {format_number(total)}" for total, error in errors.items())
 
 
 def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None) -> None:

@@ -67,7 +67,7 @@ def quantiles(
 ) -> None:
     """Release private quantiles of record sizes, to choose mechanisms by; every record loses the same, --loss."""
     from slowscale.core.errors import ParameterError
-    from slowscale.core.numbers import figure
+    from slowscale.core.numbers import format_number
     from slowscale.plan import read_plan, run_quantiles
 
     plan = read_plan(source) if source.endswith(".toml") else None
@@ -77,10 +77,14 @@ def quantiles(
         ("--csv", csv, "[data]"),
     ):
         if plan is not None and given:
-            raise ParameterError(f"{option} must not be given with a plan, which has it in {place}; edit the plan")
+            raise ParameterError(
+                option, f"must not be given with a plan, which has it in {place}", remedy="edit the plan"
+            )
     if plan is not None and plan.data.where is not None and where is not None:
         raise ParameterError(
-            "--where must not be given with a plan that has a filter in [data]; edit the plan, or leave out --where"
+            "--where",
+            "must not be given with a plan that has a filter in [data]",
+            remedy="edit the plan, or leave out --where",
         )
     query = _query(column, at, loss, grid, level, where=where, nulls=nulls)
     charged = ledger if plan is None else None if plan.ledger is None else plan.ledger.path
@@ -96,7 +100,7 @@ def quantiles(
     else:
         found = _from_data(source, ledger, dataset, query, level, _csv_form(csv))
     if charged is not None:
-        echo(f"charged to {charged}: {figure(query.loss)} for every record", err=True)
+        echo(f"charged to {charged}: {format_number(query.loss)} for every record", err=True)
     if as_json:
         print_json(found.to_dict())
     else:
@@ -118,7 +122,9 @@ def _from_data(
     except LedgerError as error:
         if dataset is not None:
             raise
-        raise LedgerError(f"{error}. The name {name!r} is that of the data; --dataset gives another name") from None
+        raise LedgerError(
+            f"{error}. The name {name!r}", "is that of the data", remedy="--dataset gives another name"
+        ) from None
     found: ReleasedQuantiles = session.release(Request({"quantiles": query}, level=level))["quantiles"]
     return found
 
@@ -129,7 +135,7 @@ def _csv_form(texts: Sequence[str]) -> dict[str, str] | None:
 
     pairs = [text.partition("=") for text in texts]
     if wrong := [name for name, equals, _ in pairs if not name or not equals or name == "header"]:
-        raise ParameterError(f'--csv must be a setting such as "delimiter=;" or "decimal=,", got {wrong[0]!r:.60}')
+        raise ParameterError("--csv", allowed='a setting such as "delimiter=;" or "decimal=,"', given=wrong[0])
     return {name: value for name, _, value in pairs} or None
 
 
@@ -156,7 +162,7 @@ def _query(column: str, at: str, loss: float, grid: str | None, level: float, **
     elif grid is not None:
         ends = _numbers("--grid", grid, ":", "1:1e9 or 1:1e9:20")
         if len(ends) not in (2, 3):
-            raise ParameterError(f"--grid must be LOW:HIGH or LOW:HIGH:PER_DECADE, such as 1:1e9:20, got {grid!r}")
+            raise ParameterError("--grid", allowed="LOW:HIGH or LOW:HIGH:PER_DECADE, such as 1:1e9:20", given=grid)
     try:
         if grid is not None and sizes is None:
             with located("grid"):
@@ -176,21 +182,21 @@ def _numbers(option: str, text: str, separator: str, example: str) -> list[float
     try:
         return [float(part) for part in text.split(separator)]
     except ValueError:
-        raise ParameterError(f"{option} must be numbers such as {example}, got {text!r}") from None
+        raise ParameterError(option, allowed=f"numbers such as {example}", given=text) from None
 
 
 def _show_query(query: "Quantiles", level: float, ledger: str | None) -> None:
     """Print the quantiles that would be released, their accuracy and their cost."""
-    from slowscale.core.numbers import figure, percent
+    from slowscale.core.numbers import format_number, percent
     from slowscale.release.quantiles import Ranks, ranks_in_words
     from slowscale.release.request import quantile_name
 
     names, grid = ", ".join(map(quantile_name, query.shares)), query.sizes
-    ends = " to ".join(figure(float(size)) for size in (grid[0], grid[-1]))
+    ends = " to ".join(format_number(float(size)) for size in (grid[0], grid[-1]))
     echo(f"{names} of the sizes of {query.column}, each one of {len(grid):,} public sizes from {ends}.")
     echo(
         f"With probability {percent(level)}, every size misses its rank by at most "
         f"{ranks_in_words(Ranks(query).rank_error(level))} more than the grid makes necessary."
     )
-    echo(f"Every record loses {figure(query.loss)} (PRzCDP) by all of them together.")
+    echo(f"Every record loses {format_number(query.loss)} (PRzCDP) by all of them together.")
     echo(f"To be charged to: {ledger}." if ledger is not None else "There is no ledger to charge.")

@@ -27,7 +27,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise EngineError(f"the workbench needs {error.name}: {install_hint('workbench')}") from None
     if plan.suffix.lower() != ".toml":
-        raise ParameterError(f"PLAN must end in .toml, got {plan}")
+        raise ParameterError("PLAN", "must end in .toml", given=plan)
     if not plan.parent.is_dir():
-        raise ParameterError(f"there is no folder {plan.parent}; make it first")
+        raise ParameterError("there", f"is no folder {plan.parent}", remedy="make it first")
     run(plan, tuple(allow or ()), port, browser, echo)

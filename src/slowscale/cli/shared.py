@@ -59,7 +59,7 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
             raise ValueError
         return name, float(number)
     except ValueError:
-        raise ParameterError(f"{option} must be a name and a number such as {example}, got {text!r}") from None
+        raise ParameterError(option, allowed=f"a name and a number such as {example}", given=text) from None
 
 
 def parse_parameter(text: str, example: str) -> tuple[str, Any]:
@@ -75,7 +75,7 @@ def parse_parameter(text: str, example: str) -> tuple[str, Any]:
         return name, [tuple(map(float, pair.split(":", 1))) for pair in value.split(",")]
     except ValueError:
         raise ParameterError(
-            f"--param {name} must be pairs of numbers such as {name}=100:0.5,10000:5, got {value!r}"
+            f"--param {name}", allowed=f"pairs of numbers such as {name}=100:0.5,10000:5", given=value
         ) from None
 
 
@@ -120,11 +120,11 @@ def confirm(question: str, declined: str) -> None:
 def writable_path(path: Path, ending: str, overwrite: bool) -> Path:
     """Return a path that a file can be written to, or raise an error that names the option --overwrite."""
     from slowscale.core.errors import ParameterError
-    from slowscale.core.files import free_target
+    from slowscale.core.files import check_output_path
 
     if os.path.lexists(path) and not overwrite:
         raise ParameterError(f"{path} exists: choose another name, or --overwrite")
     try:
-        return free_target(path, ending, True)
+        return check_output_path(path, ending, True)
     except ParameterError as error:
-        raise ParameterError(f"{path} cannot be written: {str(error).removeprefix('path: ')}") from None
+        raise ParameterError(path, f"cannot be written: {str(error).removeprefix('path: ')}") from None

@@ -79,7 +79,7 @@ def verify(
     except SignatureError as error:
         if not as_json:
             raise
-        print_json({"verified": False, "problem": str(error), "reason": error.reason, "file": error.file})
+        print_json({"verified": False, "problem": str(error), "code": error.code, "file": error.file})
         raise typer.Exit(7) from None
     if as_json:
         print_json(found.to_dict())

@@ -46,7 +46,7 @@ def _check_not_data(plan: Path, data: str) -> None:
 
     place = data.partition("://")[2].rpartition("#")[0] if "://" in data else data
     if any(os.path.realpath(file) == os.path.realpath(plan) for file in [place, *glob.glob(place, recursive=True)]):
-        raise ParameterError(f"{plan} is the data itself: choose another name for the plan")
+        raise ParameterError(plan, "is the data itself: choose another name for the plan")
 
 
 def _write_text(path: Path, text: str, overwrite: bool) -> None:
@@ -79,7 +79,7 @@ def demo(
     from slowscale.plan import read_plan, run_plan
 
     if folder.exists() and not folder.is_dir():
-        raise ParameterError(f"{folder} is a file: choose another folder")
+        raise ParameterError(folder, "is a file: choose another folder")
     data, plan = folder / "establishments.parquet", folder / "plan.toml"
     for file in (data, plan):
         if file.exists() and not overwrite:

@@ -44,7 +44,7 @@ def study(
     if data is None and (value or by):
         raise ParameterError("--value and --by need --data")
     if data is not None and not (value and by):
-        raise ParameterError("--data needs --value and --by: the columns to sum, and those that form the cells")
+        raise ParameterError("--data", "needs --value and --by: the columns to sum, and those that form the cells")
     attributes = None
     if data is not None:
         columns = list(dict.fromkeys(value or []))

@@ -1,44 +1,135 @@
-"""The errors that slowscale raises. Each names the argument, what was given and what is allowed."""
+"""The errors that slowscale raises. An error is data: what it is about, what was given, what is allowed, what to do.
+
+    SlowscaleError
+    ├── ParameterError (ValueError)          a value that is not allowed
+    │   └── CalibrationError                 a target that no parameter meets
+    ├── ParameterTypeError (TypeError)       a value of the wrong type
+    ├── DataError (ValueError)               records that cannot be released as they are
+    ├── EngineError (RuntimeError)           a file or an engine that failed
+    ├── PlanError (ValueError)               a plan file with mistakes
+    ├── CapError                             a charge that would exceed a cap
+    ├── LedgerError                          a ledger that cannot be used
+    ├── SignatureError                       a file that does not match its signature
+    └── IncompleteError                      a charged release with files that could not be written
+
+Each face renders the same fields: Python names arguments, a plan its line and field, the command its options.
+"""
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
+from numbers import Number
 from typing import Any
 
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 
 Place = tuple[str | int, ...]
+
+LONGEST_GIVEN = 60  # characters of a given value that an error shows
+NOT_GIVEN: Any = object()  # None may be given
+_MENTION = re.compile(r"`(\w+)(=[^`\s]*)?`")
+
+
+class Shown(str):
+    """A description of what was given, which an error shows as it is: "int and str"."""
 
 
 class SlowscaleError(Exception):
     """The base class of all errors that slowscale raises on purpose.
 
-    Attributes
+    Parameters
     ----------
+    subject
+        What the error is about: an argument such as "sigma", a file, or a whole sentence.
+    problem
+        What is wrong with it, as in "is not a column"; not needed if `allowed` says it.
+    code
+        The kind of the mistake, for programs: it does not change when the wording does.
     path
         The place of the mistake in the request, such as ("tables", "cells", "sums", "emp", "unit"); empty if the error
         has none.
+    given
+        What was given, of which the beginning is shown. It comes from the caller, never from the records.
+    allowed
+        What is allowed, as in "a finite number > 0", or the names to choose from.
+    remedy
+        What to do next.
+
+    Notes
+    -----
+    Other arguments are mentioned in backquotes, as in "give `at`", so that each face can use its names for them.
+
+    >>> error = ParameterError("sigma", allowed="a finite number > 0", given=-1, remedy="give `at` as well")
+    >>> print(error)
+    sigma must be a finite number > 0, got -1; give at as well
+    >>> error.render("--sigma", lambda name: f"--{name}")
+    '--sigma must be a finite number > 0, got -1; give --at as well'
     """
 
+    code = "error"
     path: Place = ()
 
-
-class LocatedError(SlowscaleError):
-    """An error that may know the place of the mistake in the request."""
-
-    def __init__(self, *args: object, path: Place = ()) -> None:
-        super().__init__(*args)
-        if path:  # kept in the instance, which pickles
+    def __init__(
+        self,
+        subject: object = "",
+        problem: str = "",
+        *,
+        code: str | None = None,
+        path: Place = (),
+        given: object = NOT_GIVEN,
+        allowed: str | tuple[str, ...] | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(str(subject), problem)  # a pickle holds these, and the attributes of the instance
+        self.subject, self.problem, self.allowed, self.remedy = str(subject), problem, allowed, remedy
+        self.given = None if given is NOT_GIVEN else self._describe(given)
+        if code is not None:
+            self.code = code
+        if path:
             self.path = path
 
+    def render(self, subject: str | None = None, spell: Callable[[str], str] = str) -> str:
+        """Return the error as a sentence about `subject`, with other arguments spelled by `spell`."""
+        problem = self.problem
+        if not problem and self.allowed is not None:
+            names = self.allowed if isinstance(self.allowed, str) else f"one of {', '.join(self.allowed)}"
+            problem = f"must be {names}"
+        words = " ".join(part for part in (self.subject if subject is None else subject, problem) if part)
+        if self.given is not None:
+            words += f", got {self.given}"
+        if self.remedy:
+            words += f"; {self.remedy}"
+        return _MENTION.sub(lambda found: spell(found[1]) + (found[2] or ""), words)
 
-class ParameterError(LocatedError, ValueError):
+    @staticmethod
+    def _describe(given: object) -> str:
+        """Return what was given: the name of a type, a number, or the beginning of its representation."""
+        if isinstance(given, type):
+            return given.__name__
+        as_it_is = isinstance(given, Number | Shown)
+        return f"{given}" if as_it_is else f"{given!r:.{LONGEST_GIVEN}}"
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+class ParameterError(SlowscaleError, ValueError):
     """A value that is not allowed."""
 
+    code = "value"
 
-class ParameterTypeError(LocatedError, TypeError):
+
+class ParameterTypeError(SlowscaleError, TypeError):
     """A value of the wrong type, or an argument that is missing or unknown."""
+
+    code = "type"
+
+    @staticmethod
+    def _describe(given: object) -> str:
+        words = SlowscaleError._describe(given)
+        return words if isinstance(given, type | Shown) else f"{words} of type {type(given).__name__}"
 
 
 @contextmanager
@@ -46,13 +137,13 @@ def located(*place: str | int) -> Iterator[None]:
     """Put a place before the path of an error about a parameter.
 
     >>> with located("tables", "cells"):
-    ...     raise ParameterError("unit must be > 0", path=("sums", "emp", "unit"))
+    ...     raise ParameterError("unit", allowed="> 0", path=("sums", "emp", "unit"))
     Traceback (most recent call last):
     slowscale.core.errors.ParameterError: unit must be > 0
     """
     try:
         yield
-    except LocatedError as error:
+    except (ParameterError, ParameterTypeError) as error:
         error.path = (*place, *error.path)
         raise
 
@@ -60,13 +151,19 @@ def located(*place: str | int) -> Iterator[None]:
 class CalibrationError(ParameterError):
     """A calibration target that no value of the free parameter meets."""
 
+    code = "calibration"
+
 
 class DataError(SlowscaleError, ValueError):
     """Data that cannot be released as it is. The error names the column and the problem, and quotes no record."""
 
+    code = "data"
+
 
 class EngineError(SlowscaleError, RuntimeError):
     """A file that cannot be read, a database that cannot be reached, or a query that failed in the engine."""
+
+    code = "engine"
 
 
 class IncompleteError(SlowscaleError):
@@ -83,14 +180,10 @@ class IncompleteError(SlowscaleError):
         tables, by `slowscale release --finish`.
     """
 
-    def __init__(
-        self, words: str, missing: tuple[str, ...] = (), written: tuple[str, ...] = (), lost: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(words, missing, written, lost)
-        self.missing, self.written, self.lost = missing, written, lost
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+    code = "incomplete"
+    missing: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def install_hint(*extras: str) -> str:
@@ -159,6 +252,8 @@ class CapError(SlowscaleError):
         Other columns whose caps would be exceeded.
     """
 
+    code = "cap"
+
     def __init__(
         self,
         column: str,
@@ -178,8 +273,8 @@ class CapError(SlowscaleError):
         ranges: tuple[tuple[float, float], ...] = (),
         also: tuple[str, ...] = (),
     ) -> None:
-        # All arguments are kept in `args`, and __str__ turns them into words, so that copies and pickles say the same.
-        super().__init__(
+        super().__init__()
+        self.args = (
             column, influence, spent, cap, before, low, high, made, cap_name, protects, close, fits, full, remedy,
             ranges, also,
         )  # fmt: skip
@@ -189,6 +284,7 @@ class CapError(SlowscaleError):
         self.close, self.fits, self.full, self.remedy = close, fits, full, remedy
         self.ranges, self.also = ranges or ((low, high),), also
 
+    # `args` has all arguments, and `render` turns them into words, so that copies and pickles say the same.
     def with_facts(self, **facts: Any) -> "CapError":
         """Return the same error with some arguments of `__init__` changed."""
         names = list(signature(CapError.__init__).parameters)[1:]
@@ -215,12 +311,13 @@ class CapError(SlowscaleError):
     def _record(self) -> str:
         """The record that the numbers apply to, in words."""
         if self.protects is not None and self.column == "count":
-            return f"a {self.protects} with {figure(self.influence)} records in a cell"
+            return f"a {self.protects} with {format_number(self.influence)} records in a cell"
         if self.protects is not None:
-            return f"a {self.protects} with a total of {figure(self.influence)} in a cell"
-        return "a record" if self.column == "count" else f"a record of size {figure(self.influence)}"
+            return f"a {self.protects} with a total of {format_number(self.influence)} in a cell"
+        return "a record" if self.column == "count" else f"a record of size {format_number(self.influence)}"
 
-    def __str__(self) -> str:
+    def render(self, subject: str | None = None, spell: Callable[[str], str] = str) -> str:
+        """Return the error in words; it names no argument."""
         if self.close:
             words = f"the total of {self.column!r} is too close to its cap to tell whether it is exceeded"
             tiny = self.column != "count" and self.influence < 1e-9
@@ -242,7 +339,7 @@ class CapError(SlowscaleError):
     @property
     def _usage(self) -> str:
         """How much of the cap is used now and with this charge, in words."""
-        cap, spent = figure(self.cap), figure(self.spent)
+        cap, spent = format_number(self.cap), format_number(self.spent)
         more = f"lose {spent} in all, and the cap is {cap}" if spent != cap else f"lose just over the cap of {cap}"
         if self.before is None:
             return f"{self._record} would {more}"
@@ -259,13 +356,13 @@ class CapError(SlowscaleError):
         if self.cap == 0:
             return f"{self._record} would {more}"
         share = 100 * self.before / self.cap
-        used = f"{figure(share)} %" if share >= 0.01 else "less than 0.01 %"
+        used = f"{format_number(share)} %" if share >= 0.01 else "less than 0.01 %"
         return f"what was released before uses {used} of the cap for {self._record}; with this release, it would {more}"
 
 
 def _range_in_words(low: float, high: float) -> str:
     """Return a range of sizes in words."""
-    first, last = (figure(float(f"{end:.3g}")) for end in (low, high))
+    first, last = (format_number(float(f"{end:.3g}")) for end in (low, high))
     if first == last:
         return f"of about {first}"
     if high == math.inf:
@@ -276,9 +373,13 @@ def _range_in_words(low: float, high: float) -> str:
 class LedgerError(SlowscaleError):
     """A ledger that cannot be opened, read or written, or that another program changed."""
 
+    code = "ledger"
+
 
 class PlanError(SlowscaleError, ValueError):
     """A plan file with mistakes. Each line of the error names the file, the line, the field and what is allowed."""
+
+    code = "plan"
 
 
 class SignatureError(SlowscaleError):
@@ -286,16 +387,18 @@ class SignatureError(SlowscaleError):
 
     Attributes
     ----------
-    reason
-        What is wrong, in one word for programs: "changed", "missing", "unreadable", "link" or "extra" (of a file);
-        "unsigned", "damaged", "algorithm", "key", "forged" or "name" (of the signature).
+    code
+        "changed", "missing", "unreadable", "link" or "extra" (of a file); "unsigned", "damaged", "algorithm", "key",
+        "forged" or "name" (of the signature).
     file
         The name of the file that the error is about, or None if it is about the signature.
     """
 
-    def __init__(self, words: str, reason: str, file: str | None = None) -> None:
-        super().__init__(words, reason, file)
-        self.reason, self.file = reason, file
+    code = "signature"
+    file: str | None = None
 
-    def __str__(self) -> str:
-        return str(self.args[0])
+    def __init__(
+        self, subject: object = "", problem: str = "", *, code: str | None = None, file: str | None = None
+    ) -> None:
+        super().__init__(subject, problem, code=code)
+        self.file = file

@@ -22,24 +22,24 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 Writers = dict[Path, Callable[[Path], Any]]
 
 
-def free_target(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
+def check_output_path(path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
     """Return the path that a file can be written to, or raise an error that says why it cannot."""
     check_flag("overwrite", overwrite)
     if not isinstance(path, str | os.PathLike):
-        raise ParameterTypeError(f"path must be text or os.PathLike, got {type(path).__name__}")
+        raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
     target = Path(path)
     try:
         os.stat(target.parent / target.name)
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        raise ParameterError(f"path must be a valid path of a file, got {str(path)!r:.60}: {error}") from None
+        raise ParameterError("path", allowed=f"a valid path of a file, got {str(path)!r:.60}: {error}") from None
     if not target.name.lower().endswith(ending):
-        raise ParameterError(f"path must end in {ending}, got {target}")
+        raise ParameterError("path", f"must end in {ending}", given=target)
     if not target.parent.is_dir():
-        raise ParameterError(f"path: there is no folder {target.parent}; make it first")
+        raise ParameterError("path: there", f"is no folder {target.parent}", remedy="make it first")
     if target.is_dir():
-        raise ParameterError(f"path: {target} is a folder; give the path of a file")
+        raise ParameterError(f"path: {target}", "is a folder", remedy="give the path of a file")
     if target.exists() and not overwrite:
         raise _exists(target)
     return target
@@ -50,14 +50,14 @@ def comparable_name(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def made_folder(folder: str | os.PathLike[str]) -> Path:
+def ensure_dir(folder: str | os.PathLike[str]) -> Path:
     """Return a folder, which is made if its parent exists."""
     if not isinstance(folder, str | os.PathLike):
-        raise ParameterTypeError(f"folder must be text or os.PathLike, got {type(folder).__name__}")
+        raise ParameterTypeError("folder", allowed="text or os.PathLike", given=type(folder))
     place = Path(folder)
     if not place.is_dir():
         if place.exists() or not place.parent.is_dir():
-            raise ParameterError(f"folder must be a folder, or a new one in an existing folder, got {place}")
+            raise ParameterError("folder", allowed="a folder, or a new one in an existing folder", given=place)
         place.mkdir()
     return place
 
@@ -174,4 +174,6 @@ def sync_folder(folder: Path) -> None:
 def _exists(target: Path) -> ParameterError:
     table = target.name.lower().endswith((".parquet", ".csv", ".csv.json"))
     lost = "; a release in it would be lost, and a release cannot be drawn again" if table else ""
-    return ParameterError(f"path: {target} already exists; to replace it, pass overwrite=True or --overwrite{lost}")
+    return ParameterError(
+        f"path: {target}", "already exists", remedy=f"to replace it, pass overwrite=True or --overwrite{lost}"
+    )

@@ -138,11 +138,11 @@ def polylog_offset(a: float | None, p: float) -> float:
     """
     least = smallest_offset(p)
     if math.isinf(least):
-        raise ParameterError(f"p must be below 710, so that the least offset e**(p - 1) fits in a float, got {p:g}")
+        raise ParameterError("p", allowed="below 710, so that the least offset e**(p - 1) fits in a float", given=p)
     if a is None or least * (1 - 1e-15) <= a < least:
         return least
     if a < least:
-        raise ParameterError(f"a must be at least e**(p - 1) = {least:.6g} for p = {p:g}, got {a:g}")
+        raise ParameterError("a", allowed=f"at least e**(p - 1) = {least:.6g} for p = {p:g}", given=a)
     return a
 
 
@@ -150,15 +150,18 @@ def check_polylog(d: float, a: float, p: float) -> None:
     """Raise unless the parameters give a density that can be normalised and represented in floats."""
     if p > 1 and p * math.log(math.log(a)) + math.log(d) > 600:
         raise ParameterError(
-            f"d·ln(a)**p is too large for a float; choose a smaller p (got p = {p:g}, a = {a:g}, d = {d:g})"
+            "d·ln(a)**p", "is too large for a float", remedy=f"choose a smaller p (got p = {p:g}, a = {a:g}, d = {d:g})"
         )
     if p == 1:
         if d <= 1:
-            raise ParameterError(f"d must be > 1 when p = 1, got {d:g}")
+            raise ParameterError("d", allowed="> 1 when p = 1", given=d)
     elif -math.log(d * p) * p / (p - 1) > 300:
         raise ParameterError(
-            f"d must be larger for p = {p:g}: with d = {d:g} the noise is typically of size exp(u) with "
-            f"ln u = {-math.log(d * p) / (p - 1):.0f}, which no computer can represent"
+            "d",
+            allowed=(
+                f"larger for p = {p:g}: with d = {d:g} the noise is typically of size exp(u) with ln u = "
+                f"{-math.log(d * p) / (p - 1):.0f}, which no computer can represent"
+            ),
         )
 
 
@@ -166,7 +169,7 @@ def check_splitting(threshold: float, sigma: float) -> None:
     """Raise unless floats can represent ρ = threshold²/(2σ²): a loss must not become 0 by underflow."""
     if not 1e-150 <= threshold / sigma <= 1e150:
         raise ParameterError(
-            f"threshold must be between 1e-150 and 1e150 times sigma, got {threshold:g} with sigma = {sigma:g}"
+            "threshold", allowed=f"between 1e-150 and 1e150 times sigma, got {threshold:g} with sigma = {sigma:g}"
         )
 
 
@@ -183,20 +186,22 @@ def as_points(points: Any) -> Points:
             raise TypeError
     except TypeError:
         raise ParameterTypeError(
-            f"points must be pairs of a size and a loss such as [(10, 0.1), (1000, 2)], got {points!r:.80}"
+            "points", allowed="pairs of a size and a loss such as [(10, 0.1), (1000, 2)]", given=points
         ) from None
     found = [(as_number("the size of a point", x), as_number("the loss of a point", y)) for x, y in pairs]
     found = found[1:] if found and found[0] == (0.0, 0.0) else found
     if not found:
-        raise ParameterError("points must have at least one point other than (0, 0)")
+        raise ParameterError("points", "must have at least one point other than (0, 0)")
     for pair in found:
         if not all(LEAST <= part <= MOST for part in pair):
-            raise ParameterError(f"points must have sizes and losses from {LEAST:g} to {MOST:g}, got {_point(pair)}")
+            raise ParameterError("points", f"must have sizes and losses from {LEAST:g} to {MOST:g}", given=_point(pair))
     for one, two in pairwise(found):
         for name, before, after in zip(("sizes", "losses"), one, two, strict=True):
             if not before < after:
                 raise ParameterError(
-                    f"points must have increasing {name}, but {_point(two)} follows {_point(one)}; remove one of them"
+                    "points",
+                    f"must have increasing {name}, but {_point(two)} follows {_point(one)}",
+                    remedy="remove one of them",
                 )
     return _bending_down(found)
 
@@ -217,9 +222,10 @@ def _bending_down(points: Sequence[tuple[float, float]]) -> Points:
         if loss > most * (1 + 1e-9):
             here = log_ratio(before[1], loss) / log_ratio(before[0], size)
             raise ParameterError(
-                f"points must bend downwards, but from {_point(before)} to {_point((size, loss))} the loss grows with "
-                f"the power {here:.4g} of the size, and before with {power:.4g}; at size {size:.6g} the loss may be at "
-                f"most {most:.6g}"
+                "points",
+                f"must bend downwards, but from {_point(before)} to {_point((size, loss))} the loss grows with "
+                f"the power {here:.4g} of the size, and before with {power:.4g}",
+                remedy=f"at size {size:.6g} the loss may be at most {most:.6g}",
             )
         kept.append((size, min(loss, most)))
         power = min(log_ratio(before[1], kept[-1][1]) / log_ratio(before[0], size), power)
@@ -265,15 +271,15 @@ def check_concave(f: Callable[[Any], Any], a: float) -> None:
     x = probes(a)
     y = apply(f, x)
     if not np.isfinite(y).all():
-        raise ParameterError(f"f must be finite on [a, ∞) = [{a:g}, ∞), but it is not at {x[~np.isfinite(y)][0]:g}")
+        raise ParameterError("f", allowed=f"finite on [a, ∞) = [{a:g}, ∞), but it is not at {x[~np.isfinite(y)][0]:g}")
     dx, dy = np.diff(x), np.diff(y)
     # A bound on the rounding error of a difference of two values of f.
     slack = 8 * np.finfo(float).eps * (np.abs(y[1:]) + np.abs(y[:-1]))
     flat = np.append(y[20:] <= y[:-20], np.zeros(20, bool))  # it must rise over every factor of ten
     falls = np.append(dy <= -slack, False) | flat
     if falls.any():
-        raise ParameterError(f"f must be strictly increasing on [{a:g}, ∞), but it is not near {x[falls][0]:g}")
+        raise ParameterError("f", allowed=f"strictly increasing on [{a:g}, ∞), but it is not near {x[falls][0]:g}")
     slope, loose = dy / dx, slack / dx
     rises = slope[1:] > slope[:-1] + loose[1:] + loose[:-1] + 1e-9 * np.abs(slope[:-1])
     if rises.any():
-        raise ParameterError(f"f must be concave on [{a:g}, ∞), but it is not near {x[1:-1][rises][0]:g}")
+        raise ParameterError("f", allowed=f"concave on [{a:g}, ∞), but it is not near {x[1:-1][rises][0]:g}")

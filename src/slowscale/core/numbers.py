@@ -14,7 +14,7 @@ STANDARD_ERROR_DIGITS = 4  # significant digits of a published standard error
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def figure(x: float, side: int = 0) -> str:
+def format_number(x: float, side: int = 0) -> str:
     """Write a number with three significant digits, or as a whole number from 1,000: 0.0123, 4.57, 213,555,556.
 
     It is rounded to nearest, or down (side −1) or up (side 1).
@@ -91,7 +91,7 @@ def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
 def rounded_figure(x: float | None, side: int = 0) -> str:
     """Write a number with up to six significant digits: a standard error, a ratio, or a number without a grid."""
     if x is None or not math.isfinite(x):
-        return "unknown" if x is None else figure(x)
+        return "unknown" if x is None else format_number(x)
     x = float(rounded(x, 6, side))
     size, sign = abs(x), "−" if x < 0 else ""
     if size == 0 or 1e-4 <= size < 1e12:

@@ -69,10 +69,10 @@ class Domain:
         number = as_number(name, value, str(self))
         if self.integer:
             if not number.is_integer() or number not in self:
-                raise ParameterError(f"{name} must be {self}, got {value}")
+                raise ParameterError(name, allowed=f"{self}", given=value)
             return int(number)
         if number not in self:
-            raise ParameterError(f"{name} must be {self}, got {value}")
+            raise ParameterError(name, allowed=f"{self}", given=value)
         return number
 
 
@@ -81,13 +81,13 @@ def as_number(name: str, value: object, allowed: str = "a finite number") -> flo
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real | Decimal):
-        raise ParameterTypeError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}")
+        raise ParameterTypeError(name, allowed=f"{allowed}", given=value)
     try:
         return float(value)
     except OverflowError:
-        raise ParameterError(f"{name} must be {allowed}, got a number too large for a float") from None
+        raise ParameterError(name, allowed=f"{allowed}, got a number too large for a float") from None
     except ValueError:  # a signalling NaN
-        raise ParameterError(f"{name} must be {allowed}, got {value}") from None
+        raise ParameterError(name, allowed=f"{allowed}", given=value) from None
 
 
 def real(
@@ -198,45 +198,43 @@ def check_whole(name: str, value: object, at_least: int) -> int:
     """Return a whole number of any size as an int, or raise an error that names it."""
     allowed = f"a whole number >= {at_least}"
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ParameterTypeError(f"{name} must be {allowed}, got {value!r} of type {type(value).__name__}")
+        raise ParameterTypeError(name, allowed=f"{allowed}", given=value)
     if value < at_least:
-        raise ParameterError(f"{name} must be {allowed}, got {value}")
+        raise ParameterError(name, allowed=f"{allowed}", given=value)
     return int(value)
 
 
 def check_flag(name: str, value: object) -> None:
     """Raise unless a value is True or False."""
     if not isinstance(value, bool):
-        raise ParameterTypeError(f"{name} must be True or False, got {value!r}")
+        raise ParameterTypeError(name, allowed="True or False", given=value)
 
 
 def level_quantile(level: float) -> float:
     """Check a confidence level and return the probability left in each tail, (1 - level)/2."""
     number = as_number("level", level, "a number between 0 and 1")
     if not 0 < number < 1:
-        raise ParameterError(f"level must be between 0 and 1, both excluded, got {level}")
+        raise ParameterError("level", allowed="between 0 and 1, both excluded", given=level)
     return (1 - number) / 2
 
 
 def as_array(name: str, values: object) -> Array:
     """Return numbers of any shape as a float array; Decimals, Fractions and huge integers are allowed."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise ParameterTypeError(f"{name} must not hold masked values")
+        raise ParameterTypeError(name, "must not hold masked values")
     try:
         raw = np.asarray(values)
     except ValueError as error:
-        raise ParameterTypeError(
-            f"{name} must be a number, or an array whose rows have equal length: {error}"
-        ) from None
+        raise ParameterTypeError(name, allowed=f"a number, or an array whose rows have equal length: {error}") from None
     if raw.dtype.kind == "O":
         for item in raw.flat:
             as_number(name, item)
     elif raw.dtype.kind not in "iuf":
-        raise ParameterTypeError(f"{name} must be numbers, got {raw.dtype} ({values!r:.60})")
+        raise ParameterTypeError(name, allowed=f"numbers, got {raw.dtype} ({values!r:.60})")
     try:
         return raw.astype(np.float64, copy=False)
     except OverflowError:
-        raise ParameterError(f"{name} holds a number too large for a float") from None
+        raise ParameterError(name, "holds a number too large for a float") from None
 
 
 def evaluate(
@@ -270,9 +268,9 @@ def apply(function: Callable[[Any], Any], x: Array) -> Array:
             except (TypeError, ValueError):
                 result = np.asarray(np.vectorize(_call_scalar(function), otypes=[float])(x))
         except Exception as error:
-            raise ParameterTypeError(f"{name} must take numbers and return numbers: {error}") from error
+            raise ParameterTypeError(name, f"must take numbers and return numbers: {error}") from error
     if result.dtype.kind not in "iuf" or result.shape != x.shape:
-        raise ParameterTypeError(f"{name} must return one real number for each number it is given")
+        raise ParameterTypeError(name, "must return one real number for each number it is given")
     return result.astype(np.float64, copy=False)
 
 
@@ -295,4 +293,4 @@ def check_range(name: str, array: Array, low: float = -math.inf, finite: bool = 
         return
     wrong = array[~((array >= low) & (np.isfinite(array) | (not finite)))].flat[0]
     allowed = " and ".join(["finite"] * finite + [f">= {low:g}"] * (low > -math.inf)) or "a number"
-    raise ParameterError(f"{name} must be {allowed}, got {wrong}")
+    raise ParameterError(name, allowed=f"{allowed}", given=wrong)

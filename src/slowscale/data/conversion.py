@@ -92,7 +92,7 @@ def check_types(types: Any) -> dict[str, dt.DataType]:
     if types is None:
         return {}
     if not isinstance(types, Mapping):
-        raise ParameterTypeError(f'types must be a mapping such as {{"county": "string"}}, got {types!r:.60}')
+        raise ParameterTypeError("types", allowed='a mapping such as {"county": "string"}', given=types)
     return {name: _check_type(name, given) for name, given in types.items()}
 
 
@@ -107,7 +107,7 @@ def _check_type(name: Any, given: Any) -> dt.DataType:
     decimal = dtype is not None and dtype.is_decimal() and dtype.scale is not None and is_supported(dtype)
     naive = dtype is not None and dtype.is_timestamp() and dtype.timezone is None
     if not isinstance(name, str) or not (known or decimal or naive):
-        raise ParameterError(f"types[{name!r}] must be a type such as {EXAMPLES}, got {given!r}")
+        raise ParameterError(f"types[{name!r}]", allowed=f"a type such as {EXAMPLES}", given=given)
     return dtype
 
 
@@ -133,7 +133,9 @@ def converted(
     unknown = [name for name in types if name not in have]
     if unknown:
         raise ParameterError(
-            f"types names {', '.join(unknown)}, which {argument} does not have; {listed_columns(list(have))}"
+            "types",
+            f"names {', '.join(unknown)}, which {argument} does not have",
+            remedy=f"{listed_columns(list(have))}",
         )
     columns, unusable = {}, {}
     for name, sql_type in have.items():
@@ -145,7 +147,7 @@ def converted(
             unusable[name] = text
     if not columns:
         raise ParameterError(
-            f"{argument} has no column of a supported type; convert the columns to numbers, text or dates"
+            argument, "has no column of a supported type", remedy="convert the columns to numbers, text or dates"
         )
     kept = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in columns.items())
     place = fresh_name("records")
@@ -188,8 +190,9 @@ def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, 
     if _sql_type(dtype) == sql_type:
         return column
     raise ParameterError(
-        f"types[{name!r}] is {dtype}, but the column holds {sql_type}, which cannot be converted to it exactly; "
-        "declare another type, or leave it out"
+        f"types[{name!r}]",
+        f"is {dtype}, but the column holds {sql_type}, which cannot be converted to it exactly",
+        remedy="declare another type, or leave it out",
     )
 
 

@@ -182,8 +182,10 @@ class DuckDB(Engine):
         if shadowing:
             names = ", ".join(name for (name,) in shadowing)
             raise ParameterError(
-                f"data is on a DuckDB connection with macros that replace built-in functions ({names}), so sums could "
-                "be wrong; drop the macros, or give the address duckdb://file#table, which ignores them"
+                "data",
+                f"is on a DuckDB connection with macros that replace built-in functions ({names}), so sums could "
+                "be wrong",
+                remedy="drop the macros, or give the address duckdb://file#table, which ignores them",
             )
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
@@ -220,9 +222,10 @@ class DuckDB(Engine):
                 ).fetchall()
                 if wide:
                     raise ParameterError(
-                        f"data is a DuckDB view of {file}, whose columns {', '.join(name for (name,) in wide)} are "
-                        f"decimals of more than {MOST_DIGITS} digits, which DuckDB reads as wrong floats; give the "
-                        "path of the file instead of the view, or convert the columns"
+                        "data",
+                        f"is a DuckDB view of {file}, whose columns {', '.join(name for (name,) in wide)} are "
+                        f"decimals of more than {MOST_DIGITS} digits, which DuckDB reads as wrong floats",
+                        remedy="give the path of the file instead of the view, or convert the columns",
                     )
 
     def statistics_are_safe(self, backend: Any, query: ir.Table) -> bool:
@@ -363,8 +366,10 @@ class Spark(Engine):
         if ".connect." in type(backend._session).__module__:
             # The server behind Spark Connect is unknown; pysail 0.7.2, for instance, fails the stability suite on NaN.
             raise ParameterError(
-                "data is on Spark Connect, which is not supported: sums are known to be exact and stable on a classic "
-                "Spark session only; open one with SparkSession.builder.master(...), or export the table to Parquet"
+                "data",
+                "is on Spark Connect, which is not supported: sums are known to be exact and stable on a classic "
+                "Spark session only",
+                remedy="open one with SparkSession.builder.master(...), or export the table to Parquet",
             )
         check_spark(backend)
 
@@ -385,7 +390,9 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
         backend = table.get_backend()
     except ibis.common.exceptions.IbisError as error:
         raise ParameterError(
-            "data must be an Ibis table of one connected engine, got one with none or several; use one connection"
+            "data",
+            allowed="an Ibis table of one connected engine, got one with none or several",
+            remedy="use one connection",
         ) from error
     name = str(backend.name)
     if getattr(backend, "is_private", False):
@@ -393,9 +400,10 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
     if name not in ENGINES:
         titles = ", ".join(engine.title for engine in ENGINES.values())
         raise ParameterError(
-            f"data is on the engine {name!r}, which is not supported: sums are known to be exact and stable on "
-            f"{titles} only. To add an engine, run tests/integration on it (CONTRIBUTING.md); meanwhile, export the "
-            "table to Parquet"
+            "data",
+            f"is on the engine {name!r}, which is not supported: sums are known to be exact and stable on {titles}"
+            " only. To add an engine, run tests/integration on it (CONTRIBUTING.md)",
+            remedy="meanwhile, export the table to Parquet",
         )
     return ENGINES[name]
 
@@ -422,7 +430,8 @@ def fetch(query: ir.Table) -> pa.Table:
     for column in expected:
         if not _same_family(found[column.name].type, column.type):
             raise EngineError(
-                f"{engine.title} returned {found[column.name].type} where {column.type} was expected; report this"
+                f"{engine.title} returned {found[column.name].type} where {column.type} was expected",
+                remedy="report this",
             )
     return pa.table([found[column.name].cast(column.type) for column in expected], expected)
 
@@ -458,7 +467,7 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
     except (ParameterError, ParameterTypeError, DataError, EngineError, KeyboardInterrupt, MemoryError):
         raise
     except ImportError as error:
-        raise EngineError(f"{what}: {first_line(error)}; {install_hint('postgres', 'spark')}") from error
+        raise EngineError(f"{what}: {first_line(error)}", remedy=f"{install_hint('postgres', 'spark')}") from error
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error

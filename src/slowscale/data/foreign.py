@@ -92,12 +92,15 @@ def foreign_errors(path: str, argument: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise EngineError(f"{argument} could not be read ({path}): {error}; {install_hint('files')}") from error
+        raise EngineError(
+            f"{argument} could not be read ({path}): {error}", remedy=f"{install_hint('files')}"
+        ) from error
     except (ParameterError, DataError, MemoryError):
         raise
     except Exception as error:
         raise EngineError(
-            f"{argument} could not be read ({path}): {type(error).__name__}; save the file again in its program"
+            f"{argument} could not be read ({path}): {type(error).__name__}",
+            remedy="save the file again in its program",
         ) from error
 
 
@@ -115,8 +118,9 @@ def _excel_rows(path: str, argument: str, most: int | None = None) -> tuple[list
     if len(book.sheet_names) > 1:
         # If a sheet were chosen by its position, moving sheets would change what is published.
         raise ParameterError(
-            f"{argument} must be an Excel file with one sheet, but {path} has {len(book.sheet_names)}; keep only the "
-            "sheet with the records"
+            argument,
+            allowed=f"an Excel file with one sheet, but {path} has {len(book.sheet_names)}",
+            remedy="keep only the sheet with the records",
         )
     # The first row must not depend on the records.
     rows = book.get_sheet_by_index(0).to_python(skip_empty_area=False, nrows=most)
@@ -125,7 +129,7 @@ def _excel_rows(path: str, argument: str, most: int | None = None) -> tuple[list
         names.pop()  # the width of a sheet is that of its widest row
     if not names or not all(names) or len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
-            f"{argument}: the first row of {path} must have a different name for every column; correct it"
+            f"{argument}: the first row of {path} must have a different name for every column", remedy="correct it"
         )
     return names, rows[1:]
 
@@ -134,7 +138,9 @@ def _read_excel(path: str, argument: str) -> pa.Table:
     names, rows = _excel_rows(path, argument)
     for number, row in enumerate(rows, 2):
         if any(cell != "" for cell in row[len(names) :]):
-            raise DataError(f"{argument}: row {number} of {path} has more cells than the header; correct the row")
+            raise DataError(
+                f"{argument}: row {number} of {path} has more cells than the header", remedy="correct the row"
+            )
     columns = list(zip(*rows, strict=True))[: len(names)] if rows else [()] * len(names)
     texts = [pa.array(map(value_text, column), pa.string()) for column in columns]
     return pa.table(dict(zip(names, texts, strict=True)))

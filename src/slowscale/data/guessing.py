@@ -114,7 +114,7 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
         paths = [os.fsdecode(item) for item in data]
         if any("://" in path for path in paths):
             raise ParameterError(
-                "data must be files or a frame, got a database table, whose types are declared already"
+                "data", allowed="files or a frame, got a database table, whose types are declared already"
             )
         files = [file for path in paths for file in sources.matching_files(path, "data")]
         if {sources.file_kind(file, "data") for file in files} == {"CSV"}:
@@ -125,7 +125,8 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
         return _from_stored(source.table)
     if isinstance(data, ir.Table) or type(data).__module__.startswith("pyspark"):
         raise ParameterTypeError(
-            "data must be files or a frame, got a database table or a Spark DataFrame, whose types are declared already"
+            "data",
+            allowed="files or a frame, got a database table or a Spark DataFrame, whose types are declared already",
         )
     return _guess_frame(data, csv)
 
@@ -170,7 +171,9 @@ def _encoding(files: Sequence[str]) -> tuple[str, str | None]:
     """Return the encoding of files, and a note if it is uncertain."""
     encodings = {_file_encoding(file) for file in files}
     if len(encodings) > 1:
-        raise DataError(f"data must be files in one encoding, got {', '.join(sorted(encodings))}; convert them to one")
+        raise DataError(
+            "data", allowed=f"files in one encoding, got {', '.join(sorted(encodings))}", remedy="convert them to one"
+        )
     (encoding,) = encodings
     if encoding in ("utf-8", "utf-16"):
         return encoding, None

@@ -47,16 +47,17 @@ class Hierarchy:
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
-            raise ParameterTypeError(f"column must be the name of a key column, got {self.column!r}")
+            raise ParameterTypeError("column", allowed="the name of a key column", given=self.column)
         if not isinstance(self.levels, Mapping) or not self.levels:
             raise ParameterTypeError(
-                "levels must be a mapping of names of levels to mappings of labels, such as "
-                f'{{"state": {{"01001": "01"}}}}, got {self.levels!r:.60}'
+                "levels",
+                allowed='a mapping of names of levels to mappings of labels, such as {"state": {"01001": "01"}}',
+                given=self.levels,
             )
         for name in self.levels:
             if not isinstance(name, str) or not name or name == self.column:
                 raise ParameterError(
-                    f"levels must have non-empty texts other than the column {self.column!r} as names, got {name!r}"
+                    "levels", f"must have non-empty texts other than the column {self.column!r} as names", given=name
                 )
         if all(_is_digits(level) for level in self.levels.values()):
             _check_digits(self.levels)
@@ -78,7 +79,7 @@ class Hierarchy:
         """
         if not isinstance(levels, Mapping) or not levels or not all(_is_digits(level) for level in levels.values()):
             raise ParameterTypeError(
-                f'levels must be a mapping of names to numbers of digits, such as {{"sector": 2}}, got {levels!r:.60}'
+                "levels", allowed='a mapping of names to numbers of digits, such as {"sector": 2}', given=levels
             )
         return Hierarchy(column, levels)
 
@@ -106,7 +107,7 @@ class Hierarchy:
         """
         names = [levels] if isinstance(levels, str) else list(levels)
         if not names or not all(isinstance(name, str) for name in names):
-            raise ParameterTypeError(f"levels must be the names of columns of the file, got {levels!r:.60}")
+            raise ParameterTypeError("levels", allowed="the names of columns of the file", given=levels)
         table = Keys.from_file(path, [column, *names], types, csv).table
         labels = table[column].to_pylist()
         found: dict[str, dict[Any, Any]] = {}
@@ -153,7 +154,7 @@ class Hierarchy:
     def labels(self, level: str, labels: Iterable[Label]) -> list[Any]:
         """Return the label of a level to which each label of the column belongs."""
         if level not in self.levels:
-            raise ParameterError(f"level must be one of {', '.join(self.levels)}, got {level!r}")
+            raise ParameterError("level", allowed=f"one of {', '.join(self.levels)}", given=level)
         wanted, known = list(labels), self.levels[level]
         if isinstance(known, int):
             _check_lengths(self.column, wanted)
@@ -162,7 +163,8 @@ class Hierarchy:
         if missing:
             raise ParameterError(
                 f"hierarchy: {len(missing)} of {len(wanted)} labels of {self.column} have no {level}, such as "
-                f"{_some(missing)}; add them to the level, with labels of the same type as in the table"
+                f"{_some(missing)}",
+                remedy="add them to the level, with labels of the same type as in the table",
             )
         return [known[label] for label in wanted]
 
@@ -187,7 +189,7 @@ def _is_digits(level: object) -> bool:
 def _check_digits(levels: Mapping[str, Any]) -> None:
     for name, number in levels.items():
         if number < 1:
-            raise ParameterError(f"levels[{name!r}] must be a number of digits >= 1, got {number}")
+            raise ParameterError(f"levels[{name!r}]", allowed="a number of digits >= 1", given=number)
 
 
 def _check_lengths(column: str, labels: list[Any]) -> None:
@@ -196,8 +198,9 @@ def _check_lengths(column: str, labels: list[Any]) -> None:
     if len(lengths) > 1:
         short, long = lengths[min(lengths)], lengths[max(lengths)]
         raise ParameterError(
-            f"hierarchy: whole numbers must all have the same number of digits, but {column} has {short} and {long}, "
-            f"so that leading zeros may be missing; declare {column} as text, in the data and in the keys"
+            f"hierarchy: whole numbers must all have the same number of digits, but {column} has {short} and "
+            f"{long}, so that leading zeros may be missing",
+            remedy=f"declare {column} as text, in the data and in the keys",
         )
 
 
@@ -231,7 +234,7 @@ def _first_digits(column: str, label: Any, level: str, number: int) -> Any:
     text = str(label)
     if isinstance(label, bool) or not isinstance(label, str | int) or text.startswith("-") or len(text) < number:
         raise ParameterError(
-            f"hierarchy: a label of {column} must have at least {number} digits for the level {level}, got {label!r}"
+            f"hierarchy: a label of {column} must have at least {number} digits for the level {level}", given=label
         )
     return type(label)(text[:number])
 
@@ -243,8 +246,10 @@ def _composed(column: str, levels: Mapping[str, Any]) -> dict[str, dict[Any, Any
     for name, level in levels.items():
         if not isinstance(level, Mapping) or not level:
             raise ParameterTypeError(
-                f"levels[{name!r}] must be a mapping of labels to labels of the level, got {level!r:.60}; levels by "
-                "digits and levels by mappings must be two hierarchies"
+                f"levels[{name!r}]",
+                allowed="a mapping of labels to labels of the level",
+                given=level,
+                remedy="levels by digits and levels by mappings must be two hierarchies",
             )
         _check_labels(name, "labels", level.keys())
         _check_labels(name, "labels of the level", level.values())
@@ -267,8 +272,8 @@ def _through(column: str, below: tuple[str, dict[Any, Any]], name: str, level: M
     missing = sorted({parent for parent in below[1].values() if not _has(level, parent)}, key=repr)
     if missing:
         raise ParameterError(
-            f"levels[{name!r}] must map every label of {column} or of {below[0]}, but {_some(missing)} of {below[0]} "
-            "is missing"
+            f"levels[{name!r}]",
+            f"must map every label of {column} or of {below[0]}, but {_some(missing)} of {below[0]} is missing",
         )
     return {label: level[parent] for label, parent in below[1].items()}
 
@@ -282,8 +287,8 @@ def _check_nested(below: tuple[str, dict[Any, Any]], name: str, composed: Mappin
 
 def _two_parents(column: str, label: Any, level: str, one: Any, other: Any, where: str = "") -> ParameterError:
     return ParameterError(
-        f"hierarchy: {where}{column} {label!r} belongs to two labels of {level}, {one!r} and {other!r}; each label "
-        "must belong to one (use two hierarchies for levels that do not contain each other)"
+        f"hierarchy: {where}{column} {label!r} belongs to two labels of {level}, {one!r} and {other!r}",
+        remedy="each label must belong to one (use two hierarchies for levels that do not contain each other)",
     )
 
 
@@ -292,13 +297,13 @@ def _check_labels(name: str, what: str, labels: Iterable[Any]) -> None:
     allowed = "text, whole numbers, booleans or dates, of one type and none missing"
     if len(kinds) > 1:
         got = " and ".join(sorted(kind.__name__ for kind in kinds))
-        raise ParameterTypeError(f"levels[{name!r}]: the {what} must be {allowed}, got {got}")
+        raise ParameterTypeError(f"levels[{name!r}]: the {what} must be {allowed}", given=got)
     try:
         kind = label_kind(from_list(list(labels)).type)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
         kind = None
     if kind is None:
-        raise ParameterTypeError(f"levels[{name!r}]: the {what} must be {allowed}, got {kinds.pop().__name__}")
+        raise ParameterTypeError(f"levels[{name!r}]: the {what} must be {allowed}", given=kinds.pop().__name__)
 
 
 def _some(labels: list[Any]) -> str:

@@ -70,15 +70,22 @@ class Keys:
     def __post_init__(self) -> None:
         if not isinstance(self.table, pa.Table):
             raise ParameterTypeError(
-                "Keys must be made by Keys.from_frame, .cross, .from_file or .from_data, not directly from "
-                f"{type(self.table).__name__}"
+                "Keys",
+                allowed=(
+                    "made by Keys.from_frame, .cross, .from_file or .from_data, not directly from "
+                    f"{type(self.table).__name__}"
+                ),
             )
         if self.assumption not in (GIVEN, TAKEN):
-            raise ParameterError("Keys must be made by Keys.from_frame, .cross, .from_file or .from_data, not directly")
+            raise ParameterError(
+                "Keys", allowed="made by Keys.from_frame, .cross, .from_file or .from_data, not directly"
+            )
         if not self.table.num_columns:
-            raise ParameterError("keys must have at least one column, got a table without columns")
+            raise ParameterError("keys", "must have at least one column, got a table without columns")
         if len(set(self.table.column_names)) < self.table.num_columns:
-            raise ParameterError(f"keys must have columns of different names, got {', '.join(self.table.column_names)}")
+            raise ParameterError(
+                "keys", f"must have columns of different names, got {', '.join(self.table.column_names)}"
+            )
         object.__setattr__(self, "table", _normalized(self.table))
 
     @staticmethod
@@ -88,18 +95,20 @@ class Keys:
             columns = {_check_name(name): _label_array(name, values) for name, values in frame.items()}
             if len({len(column) for column in columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-                raise ParameterError(f"keys must have columns of the same length, got {lengths}")
+                raise ParameterError("keys", "must have columns of the same length", given=lengths)
             return Keys(pa.table(columns))
         read = as_arrow(frame, "keys")
         if read is None:
             raise ParameterTypeError(
-                f"keys must be a pandas, polars or pyarrow table or a mapping, got {type(frame).__name__}"
+                "keys", allowed="a pandas, polars or pyarrow table or a mapping", given=type(frame)
             )
         wrong = [*read.unusable, *sorted(read.not_text)]
         if wrong:
             names = ", ".join(wrong)
             raise ParameterTypeError(
-                f"keys {names} must hold text, whole numbers, booleans or dates, and one type per column; convert them"
+                f"keys {names}",
+                "must hold text, whole numbers, booleans or dates, and one type per column",
+                remedy="convert them",
             )
         return Keys(read.table)
 
@@ -119,7 +128,7 @@ class Keys:
             )
         ]
         if not parts:
-            raise ParameterError("Keys.cross must be given at least one column with its values")
+            raise ParameterError("Keys.cross", allowed="given at least one column with its values")
         product = parts[0]
         for part in parts[1:]:
             product = product * part
@@ -146,14 +155,15 @@ class Keys:
             The settings of a CSV file, such as {"delimiter": ";"}.
         """
         if not isinstance(path, str | os.PathLike):
-            raise ParameterTypeError(f"path must be the path of a file, got {type(path).__name__}")
+            raise ParameterTypeError("path", allowed="the path of a file", given=type(path))
         source = open_source(path, types, csv, "keys")
         chosen = _check_columns(source.table.columns, columns, "columns")
         for name in chosen:
             if name in source.unreadable:
                 raise ParameterError(
-                    f"keys {name} must be {source.unreadable[name]}, but {path} has other labels; correct the file, or "
-                    "the declared type"
+                    f"keys {name}",
+                    allowed=f"{source.unreadable[name]}, but {path} has other labels",
+                    remedy="correct the file, or the declared type",
                 )
         with engine_errors(f"keys could not be read ({os.fspath(path)})"):
             return Keys(fetch(source.table.select(*chosen)))
@@ -188,13 +198,18 @@ class Keys:
         """
         if declared_public is not True:
             raise ParameterError(
-                f"declared_public must be True to take the labels from the data, got {declared_public!r:.60}; which "
-                "labels occur may reveal records: declare that this is public, or give a public list of labels"
+                "declared_public",
+                allowed="True to take the labels from the data",
+                given=declared_public,
+                remedy=(
+                    "which labels occur may reveal records: declare that this is public, or give a public list of "
+                    "labels"
+                ),
             )
         if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
             data = data.table  # type: ignore[union-attr]
         if by is None:
-            raise ParameterTypeError("by must name the key columns, got None")
+            raise ParameterTypeError("by", "must name the key columns, got None")
         table = rowwise.derive(open_table(data, types, csv), derive)
         names = _check_columns(table.columns, by, "by")
         kinds = {name: _check_kind(name, table[name].type()) for name in names}
@@ -209,7 +224,9 @@ class Keys:
         taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
         if not taken.num_rows:
             raise DataError(
-                "keys must not be empty, but no record has a label in every key column; check by and the types"
+                "keys",
+                "must not be empty, but no record has a label in every key column",
+                remedy="check by and the types",
             )
         return Keys(taken, TAKEN)
 
@@ -250,8 +267,9 @@ class Keys:
         shared = set(self.columns) & set(other.columns)
         if shared:
             raise ParameterError(
-                f"keys that are crossed must have different columns, but both have {', '.join(shared)}; use project to "
-                "remove them from one side"
+                "keys that",
+                f"are crossed must have different columns, but both have {', '.join(shared)}",
+                remedy="use project to remove them from one side",
             )
         left = to_arrow(np.repeat(np.arange(len(self)), len(other)))
         right = to_arrow(np.tile(np.arange(len(other)), len(self)))
@@ -289,13 +307,15 @@ class Keys:
             kept = pc.and_(kept, pc.is_in(self.table[name], _labels_of_kind(name, values, self.kinds[name])))
         if condition is not None:
             if not callable(condition):
-                raise ParameterTypeError(f"condition must be a function of the key's columns, got {condition!r}")
+                raise ParameterTypeError("condition", allowed="a function of the key's columns", given=condition)
             rows = (dict(zip(self.columns, key, strict=True)) for key in self)
             try:
                 kept = pc.and_(kept, pa.array(bool(condition(**row)) for row in rows))
             except Exception as error:
                 names = ", ".join(self.columns)
-                raise ParameterTypeError(f"condition must be a function of {names}, got an error: {error}") from error
+                raise ParameterTypeError(
+                    "condition", allowed=f"a function of {names}, got an error: {error}"
+                ) from error
         return Keys(self.table.filter(kept), self.assumption)
 
     def project(self, *columns: str) -> "Keys":
@@ -308,12 +328,12 @@ class Keys:
         """Return the table of the other keys, with its columns in the order of these keys."""
         if set(self.columns) != set(other.columns):
             raise ParameterError(
-                f"keys must have the same columns, got {', '.join(self.columns)} and {', '.join(other.columns)}"
+                "keys", f"must have the same columns, got {', '.join(self.columns)} and {', '.join(other.columns)}"
             )
         for name in self.columns:
             if self.kinds[name] != other.kinds[name]:
                 raise ParameterTypeError(
-                    f"keys {name} must be of one type, got {self.kinds[name]} and {other.kinds[name]}"
+                    f"keys {name}", allowed=f"of one type, got {self.kinds[name]} and {other.kinds[name]}"
                 )
         return other.table.select(self.columns)
 
@@ -324,43 +344,46 @@ def _combined_assumption(one: Keys, other: Keys) -> str:
 
 def _check_mapping(factor: Any) -> Mapping[str, Any]:
     if not isinstance(factor, Mapping):
-        raise ParameterTypeError(f"Keys.cross must be given mappings of columns to values, or keys, got {factor!r:.60}")
+        raise ParameterTypeError("Keys.cross", allowed="given mappings of columns to values, or keys", given=factor)
     return factor
 
 
 def _check_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise ParameterTypeError(f"a key column must have a non-empty text as its name, got {name!r}")
+        raise ParameterTypeError("a key column", "must have a non-empty text as its name", given=name)
     return name
 
 
 def _label_array(name: str, values: Any) -> pa.Array:
     allowed = "text, whole numbers of at most 64 bits, booleans or dates"
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
-        raise ParameterTypeError(f"keys {name} must be a list of labels, got {values!r}")
+        raise ParameterTypeError(f"keys {name}", allowed="a list of labels", given=values)
     try:
         items = values if getattr(values, "dtype", None) is not None or isinstance(values, pa.Array) else list(values)
         kinds = {type(item) for item in items} if isinstance(items, list) else set()
         if any(issubclass(kind, float | np.floating) for kind in kinds):
             raise ParameterTypeError(
-                f"keys {name} must be {allowed}, got floats, which cannot be labels; write whole numbers without a "
-                "decimal point, and use text for other labels (a missing label turns whole numbers of pandas into "
-                "floats: remove it, or use Int64)"
+                f"keys {name}",
+                allowed=f"{allowed}, got floats, which cannot be labels",
+                remedy=(
+                    "write whole numbers without a decimal point, and use text for other labels (a missing label "
+                    "turns whole numbers of pandas into floats: remove it, or use Int64)"
+                ),
             )
         if len(kinds) > 1:
             got = " and ".join(sorted(kind.__name__ for kind in kinds))
-            raise ParameterTypeError(f"keys {name} must be labels of one type, got {got}")
+            raise ParameterTypeError(f"keys {name}", allowed="labels of one type", given=got)
         return from_list(items) if isinstance(items, list) else pa.array(items)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         if isinstance(error, ParameterTypeError):
             raise
-        raise ParameterTypeError(f"keys {name} must be {allowed}: {error}") from None
+        raise ParameterTypeError(f"keys {name}", allowed=f"{allowed}: {error}") from None
 
 
 def _labels_of_kind(name: str, values: list[Any], kind: str) -> pa.Array:
     array = _label_array(name, values)
     if values and label_kind(array.type) != kind:
-        raise ParameterTypeError(f"keys {name} must be compared with {kind}, got {values[0]!r}")
+        raise ParameterTypeError(f"keys {name}", allowed=f"compared with {kind}", given=values[0])
     return array.cast(ARROW_TYPES[kind])
 
 
@@ -372,14 +395,14 @@ def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argu
     except TypeError:
         names = [wanted]  # type: ignore[list-item]
     if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(f"{argument} must be the names of columns, as text, got {wanted!r:.60}")
+        raise ParameterTypeError(argument, allowed="the names of columns, as text", given=wanted)
     if not names:
-        raise ParameterError(f"{argument} must name at least one column")
+        raise ParameterError(argument, "must name at least one column")
     for name in names:
         if name not in have:
-            raise ParameterError(f"{argument} names {name!r}, which is not a column; {listed_columns(have)}")
+            raise ParameterError(argument, f"names {name!r}, which is not a column", remedy=f"{listed_columns(have)}")
         if names.count(name) > 1:
-            raise ParameterError(f"{argument} must name each column once, got {name!r} twice")
+            raise ParameterError(argument, f"must name each column once, got {name!r} twice")
     return names
 
 
@@ -394,14 +417,14 @@ def _check_kind(name: str, dtype: Any) -> str:
             if str(dtype) == "null"
             else "; convert the labels to text"
         )
-        raise ParameterTypeError(f"keys {name} must be text, whole numbers, booleans or dates, got {dtype}{why}")
+        raise ParameterTypeError(f"keys {name}", allowed=f"text, whole numbers, booleans or dates, got {dtype}{why}")
     return kind
 
 
 def _normalized(table: pa.Table) -> pa.Table:
     """Return keys in the Arrow type of their kind; raise for missing labels, duplicates and an empty table."""
     if not table.num_rows:
-        raise ParameterError("keys must not be empty; give at least one row")
+        raise ParameterError("keys", "must not be empty", remedy="give at least one row")
     columns = {}
     for field in table.schema:
         kind = _check_kind(field.name, field.type)
@@ -411,14 +434,16 @@ def _normalized(table: pa.Table) -> pa.Table:
             raise ParameterError(f"keys {field.name}: {error}") from None
         if columns[field.name].null_count:
             raise ParameterError(
-                f"keys {field.name} must not have missing labels; remove those rows, or give them a label"
+                f"keys {field.name}", "must not have missing labels", remedy="remove those rows, or give them a label"
             )
     checked = pa.table(columns)
     first = first_rows(checked.columns)
     if len(first) < len(checked):
         again = np.setdiff1d(np.arange(len(checked)), first)[:1]
         raise ParameterError(
-            f"keys must be distinct, but {checked.take(again).to_pylist()[0]} occurs more than once; remove it"
+            "keys",
+            allowed=f"distinct, but {checked.take(again).to_pylist()[0]} occurs more than once",
+            remedy="remove it",
         )
     return checked
 

@@ -242,7 +242,9 @@ def distribution(found: pa.Table) -> Losses:
 
 def _distribution(counts: "_Counts", protect: str | None) -> Losses:
     if not counts.records:
-        raise DataError("no record is part of the release, so there are no losses; check the keys and the filter")
+        raise DataError(
+            "no record", "is part of the release, so there are no losses", remedy="check the keys and the filter"
+        )
     ranks = [rank for rank in RANKS if rank <= counts.records]
     return Losses(
         counts.records,
@@ -338,7 +340,9 @@ def loss_expression(policy: RecordPolicy, table: ir.Table) -> ir.Value:
     """Return the losses of the records of a table, as an expression that its engine evaluates."""
     missing = [name for name in policy.columns if name not in table.columns]
     if missing:
-        raise ParameterError(f"table must have the columns {', '.join(missing)}; it has {', '.join(table.columns)}")
+        raise ParameterError(
+            "table", f"must have the columns {', '.join(missing)}", remedy=f"it has {', '.join(table.columns)}"
+        )
     return _loss(policy, {name: table[name].cast("float64") for name in policy.columns})
 
 
@@ -362,7 +366,9 @@ def expression(policy: Policy, influence: Any) -> ir.Value:
     formula = policy.formula()
     if contains(formula, Call):
         raise ParameterError(
-            "the engine cannot evaluate a policy with a user-given function; call the policy on the values in Python"
+            "the engine",
+            "cannot evaluate a policy with a user-given function",
+            remedy="call the policy on the values in Python",
         )
     return _engine_expression(formula, influence)
 

@@ -73,7 +73,7 @@ def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
     for file in files[1:]:
         if textfiles.header_of(file, form, "data") != names:
             raise ParameterError(
-                f"data: {files[0]} and {file} have different headers; give files with the same columns"
+                f"data: {files[0]} and {file}", "have different headers", remedy="give files with the same columns"
             )
     return names
 
@@ -101,7 +101,7 @@ def _statistics_outline(file: str) -> pa.Table:
     try:
         import pyreadstat
     except ImportError as error:
-        raise EngineError(f"data could not be read ({file}): {error}; {install_hint('files')}") from error
+        raise EngineError(f"data could not be read ({file}): {error}", remedy=f"{install_hint('files')}") from error
     with engine_errors(f"data could not be read ({file})", quote=False):
         _, meta = getattr(pyreadstat, reader)(file, metadataonly=True)
         declared = foreign.declared_types(reader, meta)

@@ -70,17 +70,17 @@ def derive(table: ir.Table, columns: Mapping[str, Any] | None, argument: str = "
     if columns is None:
         return table
     if not isinstance(columns, Mapping):
-        raise ParameterTypeError(f"{argument} must be a mapping of new columns to expressions, got {columns!r:.60}")
+        raise ParameterTypeError(argument, allowed="a mapping of new columns to expressions", given=columns)
     for name, expression in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError(f"{argument} must have non-empty texts as names of the new columns, got {name!r}")
+            raise ParameterTypeError(argument, "must have non-empty texts as names of the new columns", given=name)
         # Some engines and the ledger take such names for one.
         taken = next((column for column in table.columns if folded(column) == folded(name)), None)
         if taken is not None or name != name.strip():
             problem = (
                 f"there is a column {taken!r} already" if taken is not None else f"{name!r} has surrounding blanks"
             )
-            raise ParameterError(f"{argument}: {problem}; choose another name")
+            raise ParameterError(f"{argument}: {problem}", remedy="choose another name")
         table = table.mutate(**{name: bind(table, expression, f"{argument}[{name!r}]")})
     return table
 
@@ -92,7 +92,7 @@ def keep(table: ir.Table, condition: str | None, argument: str = "where") -> ir.
     bound = bind(table, condition, argument)
     if not isinstance(bound, ir.BooleanValue):
         raise ParameterTypeError(
-            f"{argument} must be a boolean for each record, got {bound.type()}; write a comparison"
+            argument, allowed="a boolean for each record", given=bound.type(), remedy="write a comparison"
         )
     return table.filter(bound)
 
@@ -132,8 +132,13 @@ def check_text(expression: Any, argument: str) -> None:
     """Raise unless a filter or a derived column is text."""
     if not isinstance(expression, str):
         raise ParameterTypeError(
-            f'{argument} must be SQL text such as "emp > 0", got {type(expression).__name__}; to use Ibis expressions, '
-            "prepare the table first, with table.mutate(...) and table.filter(...), and open the session on the result"
+            argument,
+            allowed='SQL text such as "emp > 0"',
+            given=type(expression),
+            remedy=(
+                "to use Ibis expressions, prepare the table first, with table.mutate(...) and table.filter(...), and "
+                "open the session on the result"
+            ),
         )
 
 
@@ -146,10 +151,10 @@ def bind(table: ir.Table, expression: str, argument: str) -> ir.Value:
         raise ParameterError(_refusal(argument, str(refusal), refusal.kind)) from None
     except IbisError as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ParameterError(f"{argument} is not an expression on the table's columns: {why}") from error
+        raise ParameterError(argument, f"is not an expression on the table's columns: {why}") from error
     except RecursionError:
         raise ParameterError(
-            f"{argument} is nested too deeply; derive a part of it as a column, and use that column in it"
+            argument, "is nested too deeply", remedy="derive a part of it as a column, and use that column in it"
         ) from None
 
 
@@ -159,15 +164,18 @@ def check_source(table: ir.Table) -> bool:
     for node in nodes:
         if isinstance(node, ops.SQLQueryResult | ops.SQLStringView):
             raise ParameterError(
-                "data must be a table whose rows are known to be records, got the result of a SQL query, which cannot "
-                "be checked; use Ibis expressions, or store the result as a table first"
+                "data",
+                allowed=(
+                    "a table whose rows are known to be records, got the result of a SQL query, which cannot be checked"
+                ),
+                remedy="use Ibis expressions, or store the result as a table first",
             )
         if _is_nondeterministic(node) and not _is_ours(node):
             raise ParameterError(_refusal("data", "", "nondeterministic"))
         if not isinstance(node, (*KEEPS_ROWS, *COMBINES_ROWS, *ONE_ROW)) and not _is_ours(node):
             raise ParameterError(
-                f"data uses {type(node).__name__}, which is not known to use one record at a time; leave it out, or "
-                "store the result as a table first"
+                f"data uses {type(node).__name__}, which is not known to use one record at a time",
+                remedy="leave it out, or store the result as a table first",
             )
     return any(isinstance(node, COMBINES_ROWS) for node in nodes)
 

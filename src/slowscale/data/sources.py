@@ -64,13 +64,11 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
         if any(re.match(r"\w+:/|.*\bpassw", path) and not os.path.exists(path) for path in paths):
             _refuse_types_and_csv(declared, csv)
             if len(paths) > 1:
-                raise ParameterError(
-                    f"{argument} must be one database address or paths of files, got several addresses"
-                )
+                raise ParameterError(argument, allowed="one database address or paths of files, got several addresses")
             return _open_address(paths[0], argument)
         return _open_files(paths, declared, form, csv is not None, argument)
     if csv is not None:
-        raise ParameterError("csv must be given for CSV files only; leave it out")
+        raise ParameterError("csv", allowed="given for CSV files only", remedy="leave it out")
     if isinstance(data, ir.Table):
         _refuse_types_and_csv(declared, csv)
         engine, backend = engine_of(data), data.get_backend()
@@ -92,8 +90,8 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
 def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
     if types or csv is not None:
         raise ParameterError(
-            "types and csv must be given for files and frames only, because a database table declares its types "
-            "itself; cast its columns in derive"
+            "types and csv must be given for files and frames only, because a database table declares its types itself",
+            remedy="cast its columns in derive",
         )
 
 
@@ -111,7 +109,7 @@ def _usable(table: ir.Table, argument: str) -> Source:
 def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> Source:
     read = as_arrow(data, argument)
     if read is None:
-        raise ParameterTypeError(f"{argument} must be {ALLOWED}, got {type(data).__name__}")
+        raise ParameterTypeError(argument, allowed=f"{ALLOWED}", given=type(data))
     return _register(read, types, argument)
 
 
@@ -156,8 +154,9 @@ def as_arrow(data: Any, argument: str) -> Frame | None:
             table.validate(full=True)
         except pa.ArrowInvalid:  # its message may quote a record
             raise DataError(
-                f"{argument} has values that are not valid for their Arrow type, such as text that is not UTF-8; "
-                "correct them"
+                argument,
+                "has values that are not valid for their Arrow type, such as text that is not UTF-8",
+                remedy="correct them",
             ) from None
         read = Frame(table)
     elif module == "pandas" and hasattr(data, "columns"):
@@ -173,9 +172,9 @@ def as_arrow(data: Any, argument: str) -> Frame | None:
 def _from_pandas(data: Any, argument: str) -> Frame:
     names = list(data.columns)
     if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(f"{argument} must have text as the names of its columns; rename them")
+        raise ParameterTypeError(argument, "must have text as the names of its columns", remedy="rename them")
     if len(set(names)) < len(names):
-        raise ParameterError(f"{argument} must have columns of different names, but some are equal; rename them")
+        raise ParameterError(argument, "must have columns of different names, but some are equal", remedy="rename them")
     arrays: dict[str, pa.Array] = {}
     unusable: dict[str, str] = {}
     not_text: set[str] = set()
@@ -227,15 +226,19 @@ def _from_polars(data: Any, argument: str) -> Frame:
             data.collect_schema()
         except Exception as error:
             raise ParameterTypeError(
-                f"{argument} cannot be read: the query of the polars LazyFrame is not valid, for example because a "
-                "column does not exist; correct it"
+                argument,
+                "cannot be read: the query of the polars LazyFrame is not valid, for example because a column "
+                "does not exist",
+                remedy="correct it",
             ) from error
         try:
             frame = data.collect()
         except Exception as error:  # its message may quote a record
             raise DataError(
-                f"{argument} cannot be read: collecting the polars LazyFrame raises an error, for example because a "
-                "value cannot be cast; correct its query, or cast with strict=False"
+                argument,
+                "cannot be read: collecting the polars LazyFrame raises an error, for example because a value "
+                "cannot be cast",
+                remedy="correct its query, or cast with strict=False",
             ) from error
     arrays, unusable = {}, {}
     for name in frame.columns:
@@ -280,13 +283,13 @@ def files_of_one_kind(paths: Sequence[str], has_form: bool, argument: str) -> tu
     kinds = {file_kind(file, argument) for file in files}
     if len(kinds) > 1:
         raise ParameterError(
-            f"{argument} must be files of one kind, got {' and '.join(sorted(kinds))}; convert them to one kind"
+            argument, allowed=f"files of one kind, got {' and '.join(sorted(kinds))}", remedy="convert them to one kind"
         )
     (kind,) = kinds
     if has_form and kind != "CSV":
-        raise ParameterError(f"csv must be given for CSV files only, got {kind} files; leave it out")
+        raise ParameterError("csv", allowed=f"given for CSV files only, got {kind} files", remedy="leave it out")
     if kind not in ("CSV", "Parquet") and len(files) > 1:
-        raise ParameterError(f"{argument} must be one {kind} file, got {len(files)}; combine them into one")
+        raise ParameterError(argument, allowed=f"one {kind} file", given=len(files), remedy="combine them into one")
     return files, kind
 
 
@@ -301,7 +304,8 @@ def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
                 found.append([part.partition("=")[0] for part in parts if "=" in part])
     if found and any(names != found[0] for names in found):
         raise ParameterError(
-            "data: all folders of a partitioned table must have the same levels, such as state=TX; move the files"
+            "data: all folders of a partitioned table must have the same levels, such as state=TX",
+            remedy="move the files",
         )
     return found[0] if found else []
 
@@ -312,7 +316,9 @@ def _common_types(files: Sequence[str], argument: str) -> dict[str, Stored]:
     for file in files[1:]:
         if list(parquet_types(file, argument).items()) != list(first.items()):
             raise ParameterError(
-                f"{files[0]} and {file} must have the same columns, of the same types, but differ; convert one of them"
+                f"{files[0]} and {file}",
+                "must have the same columns, of the same types, but differ",
+                remedy="convert one of them",
             )
     return first
 
@@ -333,12 +339,13 @@ def matching_files(path: str, argument: str) -> list[str]:
         )
         if not found:
             raise ParameterError(
-                f"{argument}: the folder {path} has no Parquet files; for files of another kind, give their paths"
+                f"{argument}: the folder {path} has no Parquet files",
+                remedy="for files of another kind, give their paths",
             )
         return found
     found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
     if not found:
-        raise ParameterError(f"{argument}: no file matches {path}; check the path")
+        raise ParameterError(f"{argument}: no file matches {path}", remedy="check the path")
     return found
 
 
@@ -353,7 +360,7 @@ def file_kind(path: str, argument: str) -> str:
         return "Excel" if lowered.endswith(foreign.EXCEL) else "Stata, SPSS or SAS"
     endings = ", ".join((*PARQUET, *textfiles.TEXT_ENDINGS, *foreign.FOREIGN_ENDINGS))
     raise ParameterError(
-        f"{argument} must be a file that ends in {endings} (text files also in .gz or .zst), got {path}"
+        argument, allowed=f"a file that ends in {endings} (text files also in .gz or .zst)", given=path
     )
 
 
@@ -405,12 +412,12 @@ def address_scheme(text: str, argument: str) -> str:
     scheme = text.partition("://")[0].lower()
     if scheme == "sqlite":
         raise ParameterError(
-            f"{argument} is a SQLite file, which is not a supported source; export the table to Parquet or CSV"
+            argument, "is a SQLite file, which is not a supported source", remedy="export the table to Parquet or CSV"
         )
     if scheme not in CONNECT:
         got = f"{scheme}://" if re.fullmatch(r"\w+", scheme) else "another scheme"
         raise ParameterError(
-            f"{argument} must be a local file, or an address that starts with postgresql:// or duckdb://, got {got}"
+            argument, allowed="a local file, or an address that starts with postgresql:// or duckdb://", given=got
         )
     return scheme
 
@@ -419,12 +426,12 @@ def _open_address(text: str, argument: str) -> Source:
     scheme, (place, _, name) = address_scheme(text, argument), text.rpartition("#")
     if not re.fullmatch(r"[\w.]+", name):
         raise ParameterError(
-            f'{argument} must be an address with the name of a table at its end, as in "postgresql://host/database#table"'
+            argument, allowed='an address with the name of a table at its end, as in "postgresql://host/database#table"'
         )
     address = Address.of(place)
     schema, _, table = name.rpartition(".")
     if scheme == "duckdb" and not os.path.isfile(address.place):
-        raise ParameterError(f"{argument}: the file {address.place} does not exist; check the path")
+        raise ParameterError(f"{argument}: the file {address.place}", "does not exist", remedy="check the path")
     try:
         connection, database = CONNECT[scheme](address, schema)
     except ImportError:
@@ -438,12 +445,12 @@ def _open_address(text: str, argument: str) -> Source:
             raise
         if isinstance(error, duckdb.PermissionException):
             raise ParameterError(
-                f"{argument}: {name} in {address} is a view that reads other files, which is not allowed; give the "
-                "paths of these files instead, or store the view as a table"
+                f"{argument}: {name} in {address} is a view that reads other files, which is not allowed",
+                remedy="give the paths of these files instead, or store the view as a table",
             ) from None
         raise EngineError(
-            f"{argument}: the table {name} in {address} does not exist or cannot be read; check its name and access, "
-            "and the types of its columns"
+            f"{argument}: the table {name} in {address} does not exist or cannot be read",
+            remedy="check its name and access, and the types of its columns",
         ) from None
     with engine_errors(f"{argument} could not be read", quote=False):
         engine_of(found).check(connection)
@@ -489,7 +496,7 @@ ROW_BY_ROW = {
 
 def _open_spark(frame: Any) -> Source:
     if not hasattr(frame, "createOrReplaceTempView"):
-        raise ParameterTypeError(f"data must be {ALLOWED}, got {type(frame).__name__}")
+        raise ParameterTypeError("data", allowed=f"{ALLOWED}", given=type(frame))
     with engine_errors("the Spark DataFrame could not be read"):
         connection = ibis.pyspark.connect(frame.sparkSession)
         ENGINES["pyspark"].check(connection)
@@ -535,8 +542,9 @@ def _inspect_spark(frame: Any, table: ir.Table) -> Source:
             stored |= {column.exprId().id(): column.name() for column in _elements(node.output())}
     if not plan.deterministic() or "Sample" in names:
         raise ParameterError(
-            "data must be the same each time it is computed, got a random or sampled Spark DataFrame; store it as a "
-            "table first"
+            "data",
+            allowed="the same each time it is computed, got a random or sampled Spark DataFrame",
+            remedy="store it as a table first",
         )
     combines = not names <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
     # A column is a stored one if its id and its name are those of a column that the plan reads.

@@ -34,14 +34,15 @@ def check_cells(path: str, argument: str) -> None:
                 raise
             except _MisplacedError:
                 raise DataError(
-                    f"{argument}: row {sheet.row} of {path} is in the file twice, or its cells are not in order, so "
-                    "that one record would replace another; save the file again in its program"
+                    f"{argument}: row {sheet.row} of {path} is in the file twice, or its cells are not in order, "
+                    "so that one record would replace another",
+                    remedy="save the file again in its program",
                 ) from None
             if sheet.cells > MOST_SHEET_CELLS:
                 raise DataError(
                     f"{argument}: the cells of {path} reach row {sheet.rows:,} and column {sheet.columns:,}, more "
-                    f"than {MOST_SHEET_CELLS:,} cells; delete cells that do not belong to the records, or save the "
-                    "records as CSV or Parquet"
+                    f"than {MOST_SHEET_CELLS:,} cells",
+                    remedy="delete cells that do not belong to the records, or save the records as CSV or Parquet",
                 )
 
 

@@ -198,7 +198,9 @@ def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
         return raw, raw.isnull()
     hint = "declare its type in types, or convert it in derive" if dtype.is_string() else "choose another column"
     found = dtype.raw_type if dtype.is_unknown() else dtype
-    raise ParameterTypeError(f"column {column.name!r} must hold numbers to be {column.use}, got {found}; {hint}")
+    raise ParameterTypeError(
+        f"column {column.name!r}", f"must hold numbers to be {column.use}", given=found, remedy=f"{hint}"
+    )
 
 
 def _fits_38_digits(engine: Engine, value: ir.Value) -> ir.Value | None:
@@ -255,7 +257,9 @@ def _unit_exponent(column: Column) -> int:
     exponent -= Fraction(2) ** exponent > unit
     if not -900 < exponent < 900:
         raise ParameterError(
-            f"unit of the float column {column.name!r} must be between 2⁻⁹⁰⁰ and 2⁹⁰⁰, got {unit}; choose one near 1"
+            f"unit of the float column {column.name!r} must be between 2⁻⁹⁰⁰ and 2⁹⁰⁰",
+            given=unit,
+            remedy="choose one near 1",
         )
     return exponent
 
@@ -328,8 +332,8 @@ def _exact_sums(
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
                 raise DataError(
-                    f"the sum of column {column.name!r} has more digits than the engine can represent; derive a "
-                    "column that rounds it"
+                    f"the sum of column {column.name!r} has more digits than the engine can represent",
+                    remedy="derive a column that rounds it",
                 )
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
         sums[column.name] = _join_limbs(limbs, at, size, number)
@@ -352,18 +356,20 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
     for name, kind in keys.kinds.items():
         if name not in table.columns:
             raise ParameterError(
-                f"by names {name!r}, which is not a column; the columns are {', '.join(table.columns)}"
+                "by", f"names {name!r}, which is not a column", remedy=f"the columns are {', '.join(table.columns)}"
             )
         have = label_kind(table[name].type())
         if have is None:
             raise ParameterTypeError(
-                f"by: column {name!r} must hold text, whole numbers, booleans or dates, got {table[name].type()}"
-                f"{_label_hint(name, table[name].type())}"
+                f"by: column {name!r}",
+                f"must hold text, whole numbers, booleans or dates, got {table[name].type()}"
+                f"{_label_hint(name, table[name].type())}",
             )
         if have != kind:
             raise ParameterTypeError(
-                f"by: column {name!r} holds {have}, but the keys hold {kind}; give keys of the column's type, or "
-                "declare the column's type (types=)"
+                f"by: column {name!r}",
+                f"holds {have}, but the keys hold {kind}",
+                remedy="give keys of the column's type, or declare the column's type (types=)",
             )
 
 

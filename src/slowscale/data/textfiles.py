@@ -59,18 +59,18 @@ class CsvFormat:
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and not _is_one_character(self.delimiter):
-            raise ParameterError(f"csv delimiter must be one character such as ',' or ';', got {self.delimiter!r}")
+            raise ParameterError("csv delimiter must be one character such as ',' or ';'", given=self.delimiter)
         if self.quote != "" and not _is_one_character(self.quote):
-            raise ParameterError(f"csv quote must be one character, or empty for none, got {self.quote!r}")
+            raise ParameterError("csv quote", allowed="one character, or empty for none", given=self.quote)
         if self.decimal not in (".", ","):
-            raise ParameterError(f"csv decimal must be '.' or ',', got {self.decimal!r}")
+            raise ParameterError("csv decimal", allowed="'.' or ','", given=self.decimal)
         if not isinstance(self.dates, str) or "%" not in self.dates:
-            raise ParameterError(f'csv dates must be a format such as "%d/%m/%Y", got {self.dates!r}')
+            raise ParameterError("csv dates", allowed='a format such as "%d/%m/%Y"', given=self.dates)
         try:
             codecs.lookup(self.encoding)
         except (LookupError, TypeError):
             raise ParameterError(
-                f'csv encoding must be one that Python knows, such as "utf-8" or "latin-1", got {self.encoding!r}'
+                "csv encoding", allowed='one that Python knows, such as "utf-8" or "latin-1"', given=self.encoding
             ) from None
         if self.header is not None:
             object.__setattr__(self, "header", tuple(self.header))
@@ -84,10 +84,10 @@ class CsvFormat:
             return given
         known = [field.name for field in fields(CsvFormat)]
         if not isinstance(given, Mapping):
-            raise ParameterTypeError(f'csv must be a mapping such as {{"delimiter": ";"}}, got {given!r:.60}')
+            raise ParameterTypeError("csv", allowed='a mapping such as {"delimiter": ";"}', given=given)
         for name in given:
             if name not in known:
-                raise ParameterError(f"csv must have only the settings {', '.join(known)}, got {name!r}")
+                raise ParameterError("csv", f"must have only the settings {', '.join(known)}", given=name)
         return CsvFormat(**given)
 
     def separator(self, path: str) -> str:
@@ -120,7 +120,8 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
             header = header_of(file, form, argument)
             if names and header != names:
                 raise ParameterError(
-                    f"{argument}: {files[0]} and {file} have different headers; give files with the same columns"
+                    f"{argument}: {files[0]} and {file} have different headers",
+                    remedy="give files with the same columns",
                 )
             sql = _read_csv_sql(plain, header, form, form.separator(file))
             with query_progress(connection, f"Reading {os.path.basename(file)}"):
@@ -142,8 +143,9 @@ def _check_records(connection: Any, raw: str, names: Sequence[str], argument: st
     broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
     if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
         raise DataError(
-            f"{argument} has a quote in the middle of a field, which joins a record with the next line; correct it, or "
-            'give csv = {quote: ""} if quotes are ordinary characters'
+            argument,
+            "has a quote in the middle of a field, which joins a record with the next line",
+            remedy='correct it, or give csv = {quote: ""} if quotes are ordinary characters',
         )
 
 
@@ -171,8 +173,8 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         line = re.search(r"CSV Error on Line: (\d+)", str(error))
         where = f"line {line[1]}" if line else "a line"
         raise DataError(
-            f"{argument}: {where} of {file} must have as many fields as the header; correct the line, or declare the "
-            "format of the file: csv = {delimiter: …, quote: …}"
+            f"{argument}: {where} of {file} must have as many fields as the header",
+            remedy="correct the line, or declare the format of the file: csv = {delimiter: …, quote: …}",
         ) from None
     except (duckdb.Error, RuntimeError) as error:
         if is_interrupt(error):
@@ -191,13 +193,13 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
         names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
-            f"{argument}: the first line of {file} must name every column; if the file has no header, give the names: "
-            "csv = {header: [...]}"
+            f"{argument}: the first line of {file} must name every column",
+            remedy="if the file has no header, give the names: csv = {header: [...]}",
         )
     if len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
-            f"{argument}: the header of {file} must have different names, but some are equal or differ in case only; "
-            "rename them"
+            f"{argument}: the header of {file} must have different names, but some are equal or differ in case only",
+            remedy="rename them",
         )
     return names
 
@@ -266,8 +268,9 @@ def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
 
 def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
     return DataError(
-        f"{argument}: {file} is not encoded in {form.encoding}; declare its encoding, such as "
-        'csv = {encoding: "latin-1"}'
+        f"{argument}: {file}",
+        f"is not encoded in {form.encoding}",
+        remedy='declare its encoding, such as csv = {encoding: "latin-1"}',
     )
 
 
@@ -292,8 +295,11 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
             odd = np.flatnonzero(parity % 2)
             if odd.size:
                 raise DataError(
-                    f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line; a "
-                    'record must be one line: correct it, or give csv = {quote: ""} if quotes are ordinary characters'
+                    f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line",
+                    remedy=(
+                        'a record must be one line: correct it, or give csv = {quote: ""} if quotes are ordinary '
+                        "characters"
+                    ),
                 )
             inside = (inside + int((new == quote).sum())) % 2
         before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]
@@ -301,8 +307,10 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
         returns = np.flatnonzero(data == ord("\r"))
         alone = returns[(returns + 1 < data.size)]
         if (data[alone + 1] != ord("\n")).any() or len(ends) > 1:
-            raise DataError(f"{argument}: {file} must have line ends of one kind, but has several; convert them")
+            raise DataError(
+                f"{argument}: {file}", "must have line ends of one kind, but has several", remedy="convert them"
+            )
         line += breaks.size
         last = bytes(chunk[-1:])
     if inside:
-        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed; correct it")
+        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed", remedy="correct it")

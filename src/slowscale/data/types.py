@@ -67,7 +67,9 @@ def check_names(names: Iterable[str], argument: str) -> None:
     listed = list(names)
     if len({name.casefold() for name in listed}) < len(listed):
         raise ParameterError(
-            f"{argument} must have columns of different names, but some are equal or differ in case only; rename them"
+            argument,
+            "must have columns of different names, but some are equal or differ in case only",
+            remedy="rename them",
         )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.core.errors import ParameterError
-from slowscale.core.files import free_target, write_files
+from slowscale.core.files import check_output_path, write_files
 from slowscale.core.parameters import Array, check_whole
 from slowscale.datasets.curves import Curve, Summary, split
 
@@ -126,7 +126,7 @@ def write_establishments(
     """
     from slowscale.core.progress import progress_bar
 
-    target = free_target(path, ".parquet", overwrite)
+    target = check_output_path(path, ".parquet", overwrite)
     batches, written = establishment_batches(records, groups, seed), 0
 
     def write(place: Path) -> None:
@@ -144,11 +144,11 @@ def _check(records: int, groups: int | None, seed: int) -> tuple[int, int, int]:
     records = check_whole("records", records, at_least=1)
     groups = min(PAPER_GROUPS, records) if groups is None else check_whole("groups", groups, at_least=1)
     if groups > records:
-        raise ParameterError(f"groups must be at most the number of records, {records:,}, got {groups:,}")
+        raise ParameterError("groups", allowed=f"at most the number of records, {records:,}", given=groups)
     if groups > len(COUNTIES) * len(INDUSTRIES):
         most = f"{len(COUNTIES) * len(INDUSTRIES):,}"
         raise ParameterError(
-            f"groups must be at most {most}, the number of combinations of county and industry, got {groups:,}"
+            "groups", allowed=f"at most {most}, the number of combinations of county and industry", given=groups
         )
     return records, groups, check_whole("seed", seed, at_least=0)
 

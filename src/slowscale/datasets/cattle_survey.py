@@ -99,9 +99,9 @@ def cattle(records: int = 5_926, states: int = 43, seed: int = 2024) -> pa.Table
     """
     records, states = check_whole("records", records, at_least=1), check_whole("states", states, at_least=1)
     if states > len(STATES):
-        raise ParameterError(f"states must be at most {len(STATES)} (all but Alaska), got {states}")
+        raise ParameterError("states", allowed=f"at most {len(STATES)} (all but Alaska)", given=states)
     if states > records:
-        raise ParameterError(f"states must be at most the number of records, {records:,}, got {states}")
+        raise ParameterError("states", allowed=f"at most the number of records, {records:,}", given=states)
     generator = np.random.default_rng(check_whole("seed", seed, at_least=0))
     names = sorted(list(STATES)[:states])
     counties, typical = (np.array([STATES[name][i] for name in names], float) for i in (0, 1))

@@ -295,7 +295,7 @@ def _check_noise_size(exponent: float, limit: float = 10_000) -> None:
     """Raise if the noise typically has thousands of digits."""
     if exponent > limit:
         raise ParameterError(
-            f"the noise is typically of size exp({exponent:.3g}), too large to be released: use a larger p or d"
+            "the noise", f"is typically of size exp({exponent:.3g}), too large to be released: use a larger p or d"
         )
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self, overload
 
 from slowscale.core.errors import ParameterError, ScaleWarning, UnitWarning
-from slowscale.core.numbers import figure, grid
+from slowscale.core.numbers import format_number, grid
 from slowscale.core.parameters import Array, Declared, check_flag, domains
 from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
 from slowscale.mechanisms import calibration
@@ -46,7 +46,7 @@ class Mechanism(Declared, ABC):
         if "kind" in cls.__dict__:
             known = REGISTRY.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise ParameterError(f"kind must be a new name, but {known.__name__} already has {cls.kind!r}")
+                raise ParameterError("kind", allowed=f"a new name, but {known.__name__} already has {cls.kind!r}")
             REGISTRY[cls.kind] = cls
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Mechanism(Declared, ABC):
 
     def tight_certificate(self) -> Certificate:
         """Return what proves the tight policy, if it is not exact in closed form."""
-        raise ParameterError(f"{type(self).__name__} has a policy that is exact in closed form: it needs no proof")
+        raise ParameterError(f"{type(self).__name__}", "has a policy that is exact in closed form: it needs no proof")
 
     @overload
     def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
@@ -174,7 +174,7 @@ class Mechanism(Declared, ABC):
 
     def _coarse_unit_text(self, unit: Fraction, bias: float) -> str:
         return (
-            f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to {figure(bias)}. "
+            f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to {format_number(bias)}. "
             "Take a finer unit, or more noise"
         )
 
@@ -218,7 +218,7 @@ class Mechanism(Declared, ABC):
         check_flag("pure", pure)
         policy = self.pure_policy if pure else self.policy
         if policy is None:
-            raise ParameterError(f"pure must be False: {type(self).__name__} has no PRDP policy")
+            raise ParameterError("pure", allowed=f"False: {type(self).__name__} has no PRDP policy")
         return BoundedPolicy(policy, add, times, loose)
 
     @classmethod
@@ -279,7 +279,7 @@ class Mechanism(Declared, ABC):
             cls, std=std, interval=interval, level=level, loss=loss, at=at, pure=pure, accounting=accounting
         )
         found = calibration.calibrate(cls, target, free, {**cls._implied(target, free, fixed), **fixed})
-        for warning in calibration.doubts(found, target, free, fixed):
+        for warning in calibration.calibration_warnings(found, target, free, fixed):
             warnings.warn(warning, ScaleWarning, stacklevel=2)
         return found
 
@@ -301,7 +301,7 @@ class Mechanism(Declared, ABC):
         `target` is the name of what was solved for, or None if all parameters were stated.
         """
         source = self._scale_source(fixed, None if target is None else calibration.Target(target, 1.0, at))
-        return None if source is None else f"sigma = {figure(float(getattr(self, 'sigma', 1.0)))}, {source}"
+        return None if source is None else f"sigma = {format_number(float(getattr(self, 'sigma', 1.0)))}, {source}"
 
     @classmethod
     def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
@@ -320,7 +320,7 @@ class Mechanism(Declared, ABC):
         kinds = {cls.__name__: cls for cls in REGISTRY.values()}
         if not isinstance(description, Mapping) or description.get("type") not in list(kinds):
             raise ParameterError(
-                f"description must be a mapping with a type among {', '.join(sorted(kinds))}, got {description!r:.80}"
+                "description", allowed=f"a mapping with a type among {', '.join(sorted(kinds))}", given=description
             )
         cls: Any = kinds[description["type"]]
         given = {name: value for name, value in description.items() if name != "type"}
@@ -332,7 +332,7 @@ class Mechanism(Declared, ABC):
         for name, value in given.items():
             if isinstance(value, Mapping):
                 given[name] = Policy.from_dict(value)
-        with calibration.unreported():
+        with calibration.without_warnings():
             made: Mechanism = cls(**given)
         return made
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import Policy, number
 from slowscale.policy.base import PURE
@@ -65,8 +65,11 @@ def check_accounting(accounting: Any) -> str:
     """Return the name of an accounting, or raise."""
     if not isinstance(accounting, str) or accounting not in ACCOUNTINGS:
         raise ParameterError(
-            f'accounting must be "{CLOSED}", which charges m.policy of each mechanism m, or "{TIGHT}", which charges '
-            f"m.tight_policy; got {accounting!r:.60}"
+            "accounting",
+            allowed=(
+                f'"{CLOSED}", which charges m.policy of each mechanism m, or "{TIGHT}", which charges m.tight_policy'
+            ),
+            remedy=f"got {accounting!r:.60}",
         )
     return accounting
 
@@ -101,25 +104,28 @@ class Target:
         ((name, wanted),) = given
         value = as_number(name, wanted, "a finite number > 0")
         if not 0 < value < math.inf:
-            raise ParameterError(f"{name} must be a finite number > 0, got {wanted}")
+            raise ParameterError(name, allowed="a finite number > 0", given=wanted)
         if at is None and (name == "loss" or mechanism._error_grows):
             meaning = "record value that is to have this loss" if name == "loss" else f"sum that is to have this {name}"
-            raise ParameterTypeError(f"at must be given: the {meaning}")
+            raise ParameterTypeError("at", allowed=f"given: the {meaning}")
         if at is not None and not 0 <= as_number("at", at, "a finite number >= 0") < math.inf:
-            raise ParameterError(f"at must be a finite number >= 0, got {at}")
+            raise ParameterError("at", allowed="a finite number >= 0", given=at)
         level_quantile(level)  # raises unless it is a level
         if level != LEVEL and name != "interval":
-            raise ParameterTypeError(f"level is used only with interval=…, got level={level} with {name}=…; remove it")
+            raise ParameterTypeError(
+                "level", f"is used only with interval=…, got level={level} with {name}=…", remedy="remove it"
+            )
         check_flag("pure", pure)
         check_accounting(accounting)
         if accounting != ACCOUNTING and name != "loss":
             raise ParameterTypeError(
-                f"accounting={accounting!r} is used only with loss=…, got {name}=…; remove accounting"
+                f"accounting={accounting!r}", f"is used only with loss=…, got {name}=…", remedy="remove accounting"
             )
         if accounting != ACCOUNTING and pure:
             raise ParameterTypeError(
-                f"accounting={accounting!r} is about PRzCDP losses, but pure=True asks for a PRDP loss; give one of "
-                "the two"
+                f"accounting={accounting!r}",
+                "is about PRzCDP losses, but pure=True asks for a PRDP loss",
+                remedy="give one of the two",
             )
         tight = accounting == TIGHT or not mechanism._closed_form
         return cls(name, value, at, PURE if pure else TIGHT if tight and name == "loss" else CLOSED, float(level))
@@ -139,7 +145,7 @@ class Target:
             return float(min(_closed_form(mechanism)(at), above * mechanism.tight_loss(at)))
         policy = mechanism.pure_policy if self.policy == PURE else _closed_form(mechanism)
         if policy is None:
-            raise ParameterTypeError(f"pure must be False: {type(mechanism).__name__} has no PRDP policy")
+            raise ParameterTypeError("pure", allowed=f"False: {type(mechanism).__name__} has no PRDP policy")
         return float(policy(at))
 
     def __str__(self) -> str:
@@ -162,7 +168,7 @@ def calibrate(cls: type[M], target: Target, free: str | None, fixed: dict[str, A
     low, high = cls._range(free, fixed)
 
     def build(coordinate: float) -> M:
-        with unreported():
+        with without_warnings():
             return cls(**fixed, **{free: min(low + math.exp(coordinate), high)})
 
     start = None
@@ -180,14 +186,15 @@ def check_default_scale(target: Target) -> None:
     """Raise if a target for the error is too large for the default scale 1 of the polylog, which was not given."""
     if target.name != "loss" and target.value > WIDEST:
         raise ParameterError(
-            f"{target.name} = {figure(target.value)} is too large for the default scale sigma = 1, which is used up "
-            f"to {WIDEST:,.0f}: most of the noise would be tiny, and a little of it huge. Give sigma, about the size "
-            f"of a typical record, or at, which sigma is then set to. ({SCALE_MEANING[0].upper()}{SCALE_MEANING[1:]}.)"
+            f"{target.name} = {format_number(target.value)}",
+            f"is too large for the default scale sigma = 1, which is used up to {WIDEST:,.0f}: most of the noise "
+            "would be tiny, and a little of it huge. Give sigma, about the size of a typical record, or at, "
+            f"which sigma is then set to. ({SCALE_MEANING[0].upper()}{SCALE_MEANING[1:]}.)",
         )
 
 
 @contextmanager
-def unreported() -> Iterator[None]:
+def without_warnings() -> Iterator[None]:
     """Build mechanisms without reports on their parameters: in a search, or where they are read back."""
     token = _searching.set(True)
     try:
@@ -227,7 +234,9 @@ def report_unusual(mechanism: "Mechanism", stacklevel: int) -> None:
         warnings.warn(f"{words}. {remedy}", ScaleWarning, stacklevel=stacklevel + 1)
 
 
-def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[str, Any]) -> Iterator[str]:
+def calibration_warnings(
+    found: "Mechanism", target: Target, free: str | None, fixed: Mapping[str, Any]
+) -> Iterator[str]:
     """Yield what is strange about the result of a calibration, in words: the first thing that is."""
     solved = _free_parameter(type(found), free, dict(fixed))
     source = found._scale_source(fixed, target, free)
@@ -243,16 +252,16 @@ def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[
             ask = "a larger loss" if target.name == "loss" else f"a smaller {target.name}"
             scale = ", or give a larger scale sigma" if source == SCALE_DEFAULT else ""
             yield (
-                f"the noise of {found} is absurdly large: its standard error is {figure(error)} for a size of "
-                f"{figure(size)}. Ask for {ask}{scale}, or use another mechanism"
+                f"the noise of {found} is absurdly large: its standard error is {format_number(error)} for a size of "
+                f"{format_number(size)}. Ask for {ask}{scale}, or use another mechanism"
             )
             return
     if source in (SCALE_FROM_AT, SCALE_DEFAULT) and target.name != "loss":
         half = found.prediction_interval(0.0, 0.5)[1]
         if half < NARROW_SHARE * target.value:
             yield (
-                f"{target.name} = {figure(target.value)} comes from a little noise that is huge: with the scale sigma "
-                f"= {figure(sigma)}, {source}, half of the noise is within ±{figure(half)}, less than 1 % of the "
+                f"{target.name} = {format_number(target.value)} comes from a little noise that is huge: with the scale sigma "
+                f"= {format_number(sigma)}, {source}, half of the noise is within ±{format_number(half)}, less than 1 % of the "
                 "target. Give sigma, about the size of a typical record, or a larger at, which sigma is then set to"
             )
             return
@@ -260,8 +269,8 @@ def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[
         low, high = found.prediction_interval(size, target.level)
         if not low <= size <= high:
             yield (
-                f"the interval of {found} at the level {number(target.level)} for a sum of {figure(size)} is from "
-                f"{figure(low)} to {figure(high)}, and does not contain the sum itself: half of its length is the "
+                f"the interval of {found} at the level {number(target.level)} for a sum of {format_number(size)} is from "
+                f"{format_number(low)} to {format_number(high)}, and does not contain the sum itself: half of its length is the "
                 "target, but results are not near the sum. Ask for a smaller interval or a higher level, or use "
                 'estimator="median"'
             )
@@ -271,7 +280,7 @@ def doubts(found: "Mechanism", target: Target, free: str | None, fixed: Mapping[
         return
     for _, words in _too_large(found):
         yield (
-            f"{words}{'' if source is None else f', sigma = {figure(sigma)} ({source})'}. Give a smaller scale, about "
+            f"{words}{'' if source is None else f', sigma = {format_number(sigma)} ({source})'}. Give a smaller scale, about "
             "the size of a typical record, or check the target"
         )
         return
@@ -325,15 +334,16 @@ def _solve(
     if attempts:
         nearest = target.achieved(build(min(attempts, key=lambda solution: abs(excess(solution)))))
         raise CalibrationError(
-            f"{target.name} = {number(target.value)} cannot be met by {cls.__name__}: between two neighbouring values "
-            f"of {free} it jumps, and {nearest:.10g} is the nearest. Solve for another parameter with free=…, "
-            f"one of {', '.join(n for n in cls._free if n != free)}"
+            f"{target.name} = {number(target.value)}",
+            f"cannot be met by {cls.__name__}: between two neighbouring values of {free} it jumps, and "
+            f"{nearest:.10g} is the nearest. Solve for another parameter with free=…, one of "
+            f"{', '.join(n for n in cls._free if n != free)}",
         )
     seen = [value for value in map(excess, coordinates) if not math.isnan(value)]
     raise CalibrationError(
-        f"{target} cannot be met by {cls.__name__} with {free} > {number(low)}"
-        f"{'' if high == math.inf else f' and <= {number(high)}'}: "
-        f"{_attainable(target, min(seen), max(seen))}"
+        target,
+        f"cannot be met by {cls.__name__} with {free} > {number(low)}"
+        f"{('' if high == math.inf else f' and <= {number(high)}')}: {_attainable(target, min(seen), max(seen))}",
     )
 
 
@@ -375,14 +385,16 @@ def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, A
     parameters = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     for name in fixed:
         if name not in parameters:
-            raise ParameterTypeError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(parameters)}")
+            raise ParameterTypeError(
+                cls.__name__, f"has no parameter {name!r}", remedy=f"it has {', '.join(parameters)}"
+            )
     candidates = [name for name in cls._free if name not in fixed]
     if not candidates:
         raise ParameterTypeError(f"no parameter of {cls.__name__} is left to solve for: drop {' or '.join(cls._free)}")
     if free is None:
         free = candidates[0]
     if free not in candidates:
-        raise ParameterTypeError(f"free must be one of {', '.join(candidates)}, got {free!r}")
+        raise ParameterTypeError("free", allowed=f"one of {', '.join(candidates)}", given=free)
     for name, f in parameters.items():
         if f.default is MISSING and name not in fixed and name != free:
             raise ParameterTypeError(f"give {name} to solve for {free}")

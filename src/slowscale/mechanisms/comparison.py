@@ -9,7 +9,7 @@ import numpy as np
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.markup import html_text
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array, as_array, as_number, check_range
 from slowscale.mechanisms.base import REGISTRY, Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, WIDEST, check_accounting
@@ -80,13 +80,13 @@ class Comparison:
         if self.queries:
             title = "standard deviation for a sum of"
             blocks.append(_table(title, [""] * len(self.queries), self.queries, self.names, self.stds))
-        low, high = map(figure, self.searched)
+        low, high = map(format_number, self.searched)
         best = [f"Least loss for records of size (from {low} to {high})"]
-        best += [f"  {figure(start):>11} to {figure(end):>11}  {name}" for start, end, name in self.best]
+        best += [f"  {format_number(start):>11} to {format_number(end):>11}  {name}" for start, end, name in self.best]
         lines = ["Crossovers: from this record size on, the first loses less than the second"]
         width = max(map(len, self.names))
         lines += [
-            f"  {figure(c.influence):>11}  {c.above:<{width}}  {c.below:<{width}}  loss {figure(c.loss)}"
+            f"  {format_number(c.influence):>11}  {c.above:<{width}}  {c.below:<{width}}  loss {format_number(c.loss)}"
             for c in self.crossovers[:CROSSOVERS_SHOWN]
         ]
         if len(self.crossovers) > CROSSOVERS_SHOWN:
@@ -162,12 +162,12 @@ def _by_name(mechanisms: Any) -> dict[str, Mechanism]:
     elif isinstance(mechanisms, Iterable):
         named = [(str(m), m) for m in mechanisms]
     else:
-        raise ParameterTypeError(f"mechanisms must be a list or a mapping of mechanisms, got {mechanisms!r}")
+        raise ParameterTypeError("mechanisms", allowed="a list or a mapping of mechanisms", given=mechanisms)
     if not named:
-        raise ParameterError("mechanisms must hold at least one mechanism")
+        raise ParameterError("mechanisms", "must hold at least one mechanism")
     for _, m in named:
         if not isinstance(m, Mechanism):
-            raise ParameterTypeError(f"mechanisms must be mechanisms, got {m!r}")
+            raise ParameterTypeError("mechanisms", allowed="mechanisms", given=m)
     unique: dict[str, Mechanism] = {}
     for name, m in named:  # mechanisms with the same name are all shown, with a number added
         alike = sum(name == other or other.startswith(f"{name} (") for other in unique)
@@ -179,7 +179,7 @@ def _named_sizes(influences: Any) -> tuple[tuple[str, ...], Array]:
     """Return the names of record sizes, and the sizes."""
     if isinstance(influences, Mapping):
         if not influences:
-            raise ParameterError('influences must hold at least one size, such as {"median firm": 12}, got none')
+            raise ParameterError("influences", 'must hold at least one size, such as {"median firm": 12}, got none')
         labels = tuple(_label(name, size) for name, size in influences.items())
         sizes = np.array([as_number(f"influences[{name!r}]", size) for name, size in influences.items()])
     else:
@@ -189,7 +189,7 @@ def _named_sizes(influences: Any) -> tuple[tuple[str, ...], Array]:
     if wrong.any():
         name = next(label for label, bad in zip(labels, wrong, strict=True) if bad)
         where = f" for {name!r}" if name else ""
-        raise ParameterError(f"influences must be record sizes, finite and > 0, got {sizes[wrong][0]:g}{where}")
+        raise ParameterError("influences", allowed=f"record sizes, finite and > 0, got {sizes[wrong][0]:g}{where}")
     return labels, sizes
 
 
@@ -210,14 +210,14 @@ def _query_values(queries: Iterable[float]) -> Array:
 def _checked_span(within: tuple[float, float]) -> tuple[float, float]:
     ends = as_array("within", within).ravel().tolist()
     if len(ends) != 2 or not 0 < ends[0] < ends[1] < math.inf:
-        raise ParameterError(f"within must be two finite numbers 0 < low < high, got {within}")
+        raise ParameterError("within", allowed="two finite numbers 0 < low < high", given=within)
     return ends[0], ends[1]
 
 
 def _table(title: str, labels: Sequence[str], at: Sequence[float], names: Sequence[str], values: Array) -> str:
     first = max(len(title), *(len(name) for name in names))
-    rows = [[figure(value) for value in row] for row in values]
-    heads = [list(map(figure, at))]
+    rows = [[format_number(value) for value in row] for row in values]
+    heads = [list(map(format_number, at))]
     if any(labels):
         heads.insert(0, list(labels))
     widths = [max(9, *map(len, column)) for column in zip(*heads, *rows, strict=True)]

@@ -93,7 +93,7 @@ def draw_transformed(
     source = bits if bits is not None else SECRET
     step = fine_step(sigma)
     if step < 1e-290:
-        raise ParameterError(f"sigma must be larger than 1e-280 for a release, got {sigma:g}")
+        raise ParameterError("sigma", allowed="larger than 1e-280 for a release", given=sigma)
     units, fine = draw(TransformationTask(transform, estimate, sigma, at_random, sums, step), sums.whole.size, source)
     return units, fine, are_secret(source)
 

@@ -133,12 +133,12 @@ class Sums:
 def _checked_array(q: Any) -> Any:
     """Return q as a plain array, or raise unless it holds finite numbers."""
     if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
-        raise ParameterTypeError("q must not hold masked values")
+        raise ParameterTypeError("q", "must not hold masked values")
     array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with arithmetic of its own
     if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8:
-        raise ParameterTypeError(f"q must be numbers of at most 64 bits, or Python numbers, got {array.dtype}")
+        raise ParameterTypeError("q", allowed="numbers of at most 64 bits, or Python numbers", given=array.dtype)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ParameterError(f"q must be finite, got {array[~np.isfinite(array)][0]}")
+        raise ParameterError("q", allowed="finite", given=array[~np.isfinite(array)][0])
     return array
 
 
@@ -163,7 +163,7 @@ def _exact(item: Any) -> Fraction:
     if not isinstance(item, int | Fraction) or isinstance(item, bool):  # integers and fractions may exceed any float
         number = as_number("q", item, "a finite number")
         if not math.isfinite(number):
-            raise ParameterError(f"q must be finite, got {item}")
+            raise ParameterError("q", allowed="finite", given=item)
     return Fraction(item.item() if isinstance(item, np.generic) else item)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.parameters import lazy, pairs, real
 from slowscale.mechanisms.additive import AdditiveMechanism, ExponentialPolylog, GeneralizedGaussian
-from slowscale.mechanisms.calibration import unreported
+from slowscale.mechanisms.calibration import without_warnings
 from slowscale.noise import PointsNoise, ProductNoise, SymmetricNoise
 from slowscale.noise.from_policy import FromPolicyNoise
 from slowscale.policy import (
@@ -79,7 +79,7 @@ class FromPolicy(AdditiveMechanism):
     def _check(self) -> None:
         if not isinstance(self.promise, Policy):
             if isinstance(self.promise, str) or not isinstance(self.promise, Iterable):
-                raise ParameterTypeError(f"promise must be {PROMISES}, got {self.promise!r:.80}")
+                raise ParameterTypeError("promise", allowed=f"{PROMISES}", given=self.promise)
             self._set("promise", PointsPolicy(self.promise))
         _terms(self.promise)
         _ = self.noise  # raises if the noise would be too large
@@ -106,7 +106,7 @@ class FromPolicy(AdditiveMechanism):
     def _same(self) -> GeneralizedGaussian | ExponentialPolylog | None:
         """The mechanism of the paper that has this policy, if there is one: its noise has closed forms."""
         policy = self.pure_policy
-        with unreported():  # what is unusual is reported of this mechanism
+        with without_warnings():  # what is unusual is reported of this mechanism
             if isinstance(policy, PowerPolicy):
                 return GeneralizedGaussian(sigma=policy.sigma, p=policy.p)
             if isinstance(policy, PolylogPolicy):
@@ -118,7 +118,7 @@ class FromPolicy(AdditiveMechanism):
         """The distribution of the noise."""
         if self._same is not None:
             return self._same.noise
-        with unreported():
+        with without_warnings():
             factors = tuple((count, _noise(term)) for count, term in _terms(self.pure_policy))
         return factors[0][1] if len(factors) == 1 and factors[0][0] == 1 else ProductNoise(factors)
 
@@ -138,12 +138,15 @@ def _terms(policy: Policy) -> tuple[tuple[int, Term], ...]:
     """Return a promise as a sum of policies with known noise, each with how often it counts."""
     if isinstance(policy, TanhPolicy):
         raise ParameterError(
-            f"promise must be a PRDP policy, got the PRzCDP policy {policy}; pass the PRDP policy that it comes from, "
-            "which is its attribute pure"
+            "promise",
+            allowed=f"a PRDP policy, got the PRzCDP policy {policy}",
+            remedy="pass the PRDP policy that it comes from, which is its attribute pure",
         )
     if policy.notion != PURE:
         raise ParameterError(
-            f"promise must be a PRDP policy, got the PRzCDP policy {policy}; state PRDP losses instead: {PROMISES}"
+            "promise",
+            allowed=f"a PRDP policy, got the PRzCDP policy {policy}",
+            remedy=f"state PRDP losses instead: {PROMISES}",
         )
     if isinstance(policy, PointsPolicy | PowerPolicy | PolylogPolicy):
         return ((1, policy),)
@@ -153,10 +156,11 @@ def _terms(policy: Policy) -> tuple[tuple[int, Term], ...]:
         return tuple(found for term in policy.terms for found in _terms(term))
     if policy.constant:
         raise ParameterError(
-            f"promise must grow with the size and be 0 at size 0, got the constant {policy}: noise with the same loss "
-            "for every record would be infinite"
+            "promise",
+            f"must grow with the size and be 0 at size 0, got the constant {policy}: noise with the same loss for "
+            "every record would be infinite",
         )
-    raise ParameterError(f"promise must be {PROMISES}, got {type(policy).__name__}")
+    raise ParameterError("promise", allowed=f"{PROMISES}", given=type(policy))
 
 
 def _stretched(policy: Policy, factor: float) -> Policy:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array, check_whole
 from slowscale.policy import Policy
 from slowscale.policy.base import PURE
@@ -80,7 +80,7 @@ class LeastStd:
         return _bound(_Bins.of(self.policy, self.edges), self.pairs, self.multipliers) >= self.std
 
     def __str__(self) -> str:
-        return f"a standard deviation of at least {figure(self.std)}, and {figure(self.attained)} can be attained"
+        return f"a standard deviation of at least {format_number(self.std)}, and {format_number(self.attained)} can be attained"
 
 
 def least_std(policy: Policy, bins: int = DEFAULT_BINS) -> LeastStd:
@@ -105,14 +105,14 @@ def least_std(policy: Policy, bins: int = DEFAULT_BINS) -> LeastStd:
     (1.414, 1.4, True)
     """
     if not isinstance(policy, Policy):
-        raise ParameterTypeError(f"policy must be a policy, such as m.pure_policy, got {policy!r:.80}")
+        raise ParameterTypeError("policy", allowed="a policy, such as m.pure_policy", given=policy)
     if policy.notion != PURE:
         raise ParameterError(
-            f"policy must be a {PURE} policy, got one of {policy.notion}, {policy}. Pass m.pure_policy, not m.policy"
+            "policy", allowed=f"a {PURE} policy, got one of {policy.notion}, {policy}. Pass m.pure_policy, not m.policy"
         )
     count = check_whole("bins", bins, at_least=10)
     if count > MOST_BINS:
-        raise ParameterError(f"bins must be at most {MOST_BINS}, got {bins}")
+        raise ParameterError("bins", allowed=f"at most {MOST_BINS}", given=bins)
     best: LeastStd | None = None
     for share in SHARES_LEFT_OUT:
         grid = _Bins.of(policy, _edges(policy, count, share))
@@ -151,8 +151,10 @@ def _edges(policy: Policy, bins: int, share: float) -> Array:
     std, _ = _second_moment(policy, np.arange(-690.0, 690.0, 0.05))
     if not 1 / LARGEST_SCALE <= std <= LARGEST_SCALE:
         raise ParameterError(
-            f"policy must be one whose noise has a standard deviation from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
-            f"got {policy}; exp(−P) has {std:.3g}. Measure records in another unit"
+            "policy",
+            allowed=f"one whose noise has a standard deviation from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}",
+            given=policy,
+            remedy=f"exp(−P) has {std:.3g}. Measure records in another unit",
         )
     places = np.arange(-30.0, 60.0, 0.02)
     std, beyond = _second_moment(policy, math.log(std) + places)  # at places that are relative to the scale
@@ -171,8 +173,10 @@ def _second_moment(policy: Policy, places: Array) -> tuple[float, Array]:
     if square[-1] > SHARES_LEFT_OUT[0]:
         # Every noise has h(z) >= h(0)·exp(−P(|z|)), so its variance is infinite if that of exp(−P) is.
         raise ParameterError(
-            f"policy must grow so fast that some noise with it has a finite variance, got {policy}, for which the "
-            "variance is infinite or nearly so. Take a policy that grows faster, such as d·ln(Δ/σ + 1) with d above 3.2"
+            "policy",
+            f"must grow so fast that some noise with it has a finite variance, got {policy}, for which the "
+            "variance is infinite or nearly so. Take a policy that grows faster, such as d·ln(Δ/σ + 1) with d "
+            "above 3.2",
         )
     std = math.exp((log_square.max() - log_mass.max()) / 2) * math.sqrt(square.sum() / mass.sum())
     return std, np.asarray(square[::-1].cumsum()[::-1] / square.sum())

@@ -302,7 +302,7 @@ class TransformationMechanism(Mechanism):
         level_quantile(level)
         sums = Sums.of(q, as_unit(unit))
         if (sums.whole < 0).any():
-            raise ParameterError(f"q must be >= 0 for {type(self).__name__}, got a negative sum")
+            raise ParameterError("q", allowed=f">= 0 for {type(self).__name__}, got a negative sum")
         self._check_publishable(sums)
         units, fine, private = draw_transformed(
             self._exact_transform, self._exact_estimate, self.sigma, self._rounds_at_random, sums, bits
@@ -331,13 +331,17 @@ class TransformationMechanism(Mechanism):
 
         if not upper_logarithm(transformed) < math.log(np.finfo(float).max):
             raise ParameterError(
-                f"q must have a transformed value that is a float, also with the noise, but {self} transforms the "
-                "largest sum to more than 1e308; use another mechanism, or measure the sums in a larger unit"
+                "q",
+                f"must have a transformed value that is a float, also with the noise, but {self} transforms the "
+                "largest sum to more than 1e308",
+                remedy="use another mechanism, or measure the sums in a larger unit",
             )
         if not upper_logarithm(estimate) < MOST_ESTIMATE_DIGITS * math.log(10):
             raise ParameterError(
-                f"q must have an estimate of at most {MOST_ESTIMATE_DIGITS:,} digits, but that of the largest sum by "
-                f"{self} may have more; use another mechanism, or less noise"
+                "q",
+                f"must have an estimate of at most {MOST_ESTIMATE_DIGITS:,} digits, but that of the largest sum "
+                f"by {self} may have more",
+                remedy="use another mechanism, or less noise",
             )
 
     def _standard_error(self, noisy: Noisy) -> Any:
@@ -362,7 +366,7 @@ class TransformationMechanism(Mechanism):
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
         if self.estimator != "mean":
             raise ParameterError(
-                f'estimator must be "mean" for an unbiased estimate of the variance, got {self.estimator!r}'
+                "estimator", allowed='"mean" for an unbiased estimate of the variance', given=self.estimator
             )
         u = float(unit)
 
@@ -485,4 +489,4 @@ def _with_ends(points: Array, middle: Array, half: float) -> Array:
 def check_estimator(estimator: Any) -> None:
     """Raise unless an estimator is one of the named ones."""
     if not isinstance(estimator, str) or estimator not in ESTIMATORS:
-        raise ParameterError(f'estimator must be "mean" or "median", got {estimator!r}')
+        raise ParameterError("estimator", allowed='"mean" or "median"', given=estimator)

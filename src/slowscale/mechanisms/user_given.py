@@ -47,9 +47,9 @@ class Transformation(TransformationMechanism):
     def _check(self) -> None:
         for name in ("f", "inverse"):
             if not callable(getattr(self, name)):
-                raise ParameterTypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+                raise ParameterTypeError(name, allowed="a function", given=getattr(self, name))
         if not callable(self.estimator) and not (isinstance(self.estimator, str) and self.estimator == "median"):
-            raise ParameterError(f'estimator must be "median" or a function, got {self.estimator!r}')
+            raise ParameterError("estimator", allowed='"median" or a function', given=self.estimator)
         check_concave(self.f, self.a)
         _check_inverse(self.f, self.inverse, self.a, self.sigma, self.estimator == "median")
 
@@ -92,7 +92,7 @@ class Transformation(TransformationMechanism):
         return result
 
     def _mean_estimate(self, v: Array) -> Array:
-        raise ParameterError('estimator must be "median" or a function')
+        raise ParameterError("estimator", allowed='"median" or a function')
 
     def _turns(self, v: Array) -> Array:
         if self.estimator == "median":
@@ -139,10 +139,13 @@ def _check_inverse(
         rounding = 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
     wrong = ~(np.abs(back - x) <= 1e-6 * (np.abs(x) + np.abs(a)) + rounding + 1e-9)
     if wrong.any():
-        raise ParameterError(f"inverse must be the inverse of f, but inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}")
+        raise ParameterError(
+            "inverse", allowed=f"the inverse of f, but inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}"
+        )
     above = apply(inverse, y[-1] + sigma * np.array([0.0, 1.0, 5.0, 20.0]))
     if beyond and not (np.diff(np.minimum(above, 1e308)) >= 0).all():
         raise ParameterError(
-            f"f must grow without bound for a median estimator, but inverse({y[-1] + sigma:g}) = {above[1]:g}: "
-            "no sum has that transformed value. Pass a function as the estimator instead"
+            "f",
+            f"must grow without bound for a median estimator, but inverse({y[-1] + sigma:g}) = {above[1]:g}: no "
+            "sum has that transformed value. Pass a function as the estimator instead",
         )

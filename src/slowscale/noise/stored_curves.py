@@ -82,8 +82,9 @@ def package_curves() -> dict[tuple[SymmetricNoise, float], TightCurve]:
     data = PACKAGE_FILE.read_bytes() if PACKAGE_FILE.exists() else b""
     if hashlib.sha256(data).hexdigest() != PACKAGE_DIGEST:
         raise EngineError(
-            f"{PACKAGE_FILE} is not the file of this version, so that stated losses could be wrong; the installation "
-            "is damaged: install slowscale again"
+            PACKAGE_FILE,
+            "is not the file of this version, so that stated losses could be wrong",
+            remedy="the installation is damaged: install slowscale again",
         )
     return {
         (SymmetricNoise.from_dict(one["noise"]), one["precision"]): TightCurve.of(one["knots"], one["precision"])

@@ -44,7 +44,7 @@ class SymmetricNoise(Declared, ABC):
         family = families.get(str(description.get("noise")))
         if family is None:
             raise ParameterError(
-                f"noise must be one of {', '.join(sorted(families))}, got {description.get('noise')!r:.60}"
+                "noise", allowed=f"one of {', '.join(sorted(families))}", given=description.get("noise")
             )
         given = {name: value for name, value in description.items() if name != "noise"}
         names = [f.name for f in fields(family)]  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ class SymmetricNoise(Declared, ABC):
         """Return E |Z|^order for an integer order >= 0."""
         number = as_number("order", order, "a whole number >= 0")
         if not number.is_integer() or number < 0:
-            raise ParameterError(f"order must be a whole number >= 0, got {order}")
+            raise ParameterError("order", allowed="a whole number >= 0", given=order)
         order = int(number)
         log = self._log_moment(order) + order * math.log(self.sigma) if order else 0.0
         return math.exp(log) if log < 709.78 else math.inf
@@ -276,7 +276,7 @@ class SymmetricNoise(Declared, ABC):
     def _isf(self, q: Array) -> Array:
         if q.size and not (q.min() >= 0 and q.max() <= 1):
             wrong = q[(q < 0) | (q > 1)][0]
-            raise ParameterError(f"q must be a probability between 0 and 1, got {wrong}")
+            raise ParameterError("q", allowed="a probability between 0 and 1", given=wrong)
         upper = np.minimum(q, 1 - q)  # by symmetry only the right half is inverted
         z = np.empty_like(q)
         far = upper < 0.25

@@ -261,8 +261,8 @@ def _check_headers(data: DataPlan) -> None:
                 header = textfiles.first_line_of(stream, form, file, "data")
             if header.count(form.quote) % 2:
                 raise DataError(
-                    f"data: line 1 of {file} has a quote that is not closed in that line; write the header in one "
-                    "line, and use column names without line breaks"
+                    f"data: line 1 of {file} has a quote that is not closed in that line",
+                    remedy="write the header in one line, and use column names without line breaks",
                 )
 
 

@@ -70,10 +70,10 @@ def constructor_arguments(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     known = {renamed.get(field.name, field.name): field.name for field in fields(cls)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            raise ParameterError(f"mechanism {kind} has no parameter {name}; it has {', '.join(known)}")
+            raise ParameterError(f"mechanism {kind}", f"has no parameter {name}", remedy=f"it has {', '.join(known)}")
     for table in tables(cls).values():
         if table.name not in given:
-            raise ParameterError(f"{kind} needs {table.name}. {table.doc}")
+            raise ParameterError(kind, f"needs {table.name}. {table.doc}")
     return {known[name]: value for name, value in given.items()}
 
 
@@ -131,7 +131,7 @@ class MechanismPlan(_Parameters):
     def _build_mechanism(self) -> "MechanismPlan":
         with as_mistakes():
             if self.level is not None and self.interval is None:
-                raise ParameterError("level is used only with interval; give interval, or remove level")
+                raise ParameterError("level", "is used only with interval", remedy="give interval, or remove level")
             self._check_accounting()
             targets = [name for name in ("std", "interval", "loss") if getattr(self, name) is not None]
             if len(targets) > 1:
@@ -153,18 +153,20 @@ class MechanismPlan(_Parameters):
     def _check_accounting(self) -> None:
         """Raise if the plan names an accounting that would have no effect."""
         if self.accounting is not None and self.loss is None:
-            raise ParameterError("accounting is used only with loss; give loss, or remove accounting")
+            raise ParameterError("accounting", "is used only with loss", remedy="give loss, or remove accounting")
 
     def _stated(self) -> Mechanism:
         """Return the mechanism with the parameters that the plan states."""
         cls, given = MECHANISMS[self.mechanism], self._given_parameters()
         if self.at is not None:
-            raise ParameterError("at is used only with std, interval or loss; give one of them, or remove at")
+            raise ParameterError(
+                "at", "is used only with std, interval or loss", remedy="give one of them, or remove at"
+            )
         needed = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
         missing = [name for name in needed if name not in given]
         if missing:
             raise ParameterError(
-                f"{self.mechanism} needs {', '.join(missing)}, or std, interval or loss to solve for one"
+                self.mechanism, f"needs {', '.join(missing)}, or std, interval or loss to solve for one"
             )
         return cls(**given)
 

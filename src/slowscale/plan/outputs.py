@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.names import JOURNALS, check_no_journal
 from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError, located
-from slowscale.core.files import comparable_name, free_target, made_folder, new_file
+from slowscale.core.files import check_output_path, comparable_name, ensure_dir, new_file
 from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ def check_not_data(plan: Plan, file: str, declared: str = "") -> None:
     """Raise if labels would be read from the records without being declared public."""
     if os.path.exists(file) and any(os.path.exists(one) and os.path.samefile(one, file) for one in _data_files(plan)):
         raise ParameterError(
-            f"{file} is a file of the data. Which labels occur in the data may reveal records; use a public list of "
-            f"labels{declared}"
+            file,
+            "is a file of the data. Which labels occur in the data may reveal records",
+            remedy=f"use a public list of labels{declared}",
         )
 
 
@@ -141,13 +142,16 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     if not folder.is_dir():
         with located("output", "folder"):
             if os.path.lexists(folder):
-                raise ParameterError(f"{folder} is not a folder; choose another path")
+                raise ParameterError(folder, "is not a folder", remedy="choose another path")
             _check_new(folder, f"the folder {folder}")
     taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
     place = os.path.realpath(folder)
     if place in taken and not folder.is_dir():
         raise ParameterError(
-            f"{folder} is {taken[place]}, or a file that it needs; choose another folder", path=("output", "folder")
+            folder,
+            f"is {taken[place]}, or a file that it needs",
+            remedy="choose another folder",
+            path=("output", "folder"),
         )
     taken[place] = "the folder of the tables"
     written: dict[str, Path] = {}
@@ -155,17 +159,18 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     for name, path in outputs_of(plan, confidential):
         place = os.path.realpath(path)
         if place in taken:
-            raise ParameterError(f"{name} would be written over {taken[place]}: {path}; choose another path")
+            raise ParameterError(name, f"would be written over {taken[place]}: {path}", remedy="choose another path")
         if _would_be_data(plan, place):
             raise ParameterError(
-                f"{name} would be one of the files that data.path names: {path}; choose another folder"
+                name, f"would be one of the files that data.path names: {path}", remedy="choose another folder"
             )
         taken[place] = name
         other = written.setdefault(comparable_name(place), path)
         if other != path:
             raise ParameterError(
-                f"{name}: {path} differs only in case from {other}, and some systems would write one file over the "
-                "other; choose another path"
+                f"{name}: {path} differs only in case from {other}, and some systems would write one file over "
+                "the other",
+                remedy="choose another path",
             )
         if folder.is_dir() or path.parent != folder:
             _check_writable(name, path)
@@ -192,7 +197,9 @@ def existing_error(path: Path) -> ParameterError:
     lost = (
         "" if path.suffix in (".html", ".minisig", "") else " and lose the release in it, which cannot be drawn again"
     )
-    return ParameterError(f"{path} already exists; choose another path, or pass --overwrite to replace the file{lost}")
+    return ParameterError(
+        path, "already exists", remedy=f"choose another path, or pass --overwrite to replace the file{lost}"
+    )
 
 
 def _check_kinds(plan: Plan) -> None:
@@ -201,7 +208,7 @@ def _check_kinds(plan: Plan) -> None:
         if given is not None and not sums_tables(plan):
             place = ("output", "report") if field_name == "report" else ("publication",)
             raise ParameterError(
-                f"a {field_name} needs a table of sums, and there are quantiles only; remove it", path=place
+                f"a {field_name}", "needs a table of sums, and there are quantiles only", remedy="remove it", path=place
             )
 
 
@@ -213,7 +220,7 @@ def _check_signed(plan: Plan) -> None:
     for paths in signed_files(plan).values():
         facts = [beside for path in paths if (beside := path.with_name(f"{path.name}.json")) in every]
         if problem := name_problem(path.name for path in dict.fromkeys([*paths, *facts])):
-            raise ParameterError(f"output.sign: {problem}; choose another path", path=("output", "sign"))
+            raise ParameterError(f"output.sign: {problem}", remedy="choose another path", path=("output", "sign"))
 
 
 def signing_key(plan: Plan) -> "SecretKey | None":
@@ -242,7 +249,7 @@ def _would_be_data(plan: Plan, place: str) -> bool:
 def _check_writable(name: str, path: Path) -> None:
     """Raise unless an output can be written."""
     try:
-        free_target(path, path.suffix, overwrite=True)
+        check_output_path(path, path.suffix, overwrite=True)
     except ParameterError as error:
         raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
     _try_place(path, f"{name} cannot be written to {path}")
@@ -251,7 +258,7 @@ def _check_writable(name: str, path: Path) -> None:
 def _check_new(path: Path, what: str) -> None:
     """Raise unless a ledger or a folder for the tables can be created."""
     if not path.parent.is_dir():
-        raise ParameterError(f"there is no folder {path.parent}; create it first")
+        raise ParameterError("there", f"is no folder {path.parent}", remedy="create it first")
     _try_place(path, f"{what} cannot be created")
 
 
@@ -260,7 +267,7 @@ def _try_place(path: Path, problem: str) -> None:
     try:
         new_file(path, 0o600).unlink()
     except OSError as error:
-        raise ParameterError(f"{problem} ({error.strerror or error}); choose another path") from None
+        raise ParameterError(f"{problem} ({error.strerror or error})", remedy="choose another path") from None
 
 
 @dataclass(frozen=True)
@@ -290,7 +297,7 @@ def table_outputs(plan: Plan, tables: "Mapping[str, ReleasedTable]") -> Iterator
 
 
 def _write_table(table: "ReleasedTable", path: Path, overwrite: bool) -> Path:
-    made_folder(path.parent)
+    ensure_dir(path.parent)
     return (table.to_csv if path.suffix == ".csv" else table.to_parquet)(path, overwrite=overwrite)
 
 
@@ -366,7 +373,9 @@ class Written:
                 "disk. It reads no records, draws no noise and charges nothing"
             )
         first = self.problems[0][1] if self.problems else None
-        raise IncompleteError(words, tuple(missing), tuple(map(str, self.files)), tuple(lost)) from first
+        error = IncompleteError(words)
+        error.missing, error.written, error.lost = tuple(missing), tuple(map(str, self.files)), tuple(lost)
+        raise error from first
 
 
 def _reason(error: Any) -> str:

@@ -175,7 +175,7 @@ class PublicationPlan(PlanPart):
             for name in given if isinstance(given, dict) else ():
                 if name not in names:
                     hint = nearest(name, list(names)) if names else f"; there is no such {what.rpartition(' ')[2]}"
-                    raise ParameterError(f"{name!r} is not {what}{hint}", path=("publication", field, name))
+                    raise ParameterError(f"{name!r}", f"is not {what}{hint}", path=("publication", field, name))
         with located("publication", "columns"):
             self._build({}).check_titles(columns)
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from slowscale.core.errors import LocatedError, Place, PlanError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Place, PlanError
 from slowscale.plan.inputs import given_words
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
@@ -107,11 +107,12 @@ def at_its_place(plan: Plan) -> Iterator[None]:
     """Put the file, the line and the field of a plan before an error about the request or the data."""
     try:
         yield
-    except LocatedError as error:
+    except (ParameterError, ParameterTypeError) as error:
         field = place_in_plan(error.path)
         if not field or plan._origin is None:
             raise
-        raise type(error)(f"{_place(*plan._origin, field)}: {ADDRESS.sub('***', str(error))}") from None
+        words = f"{_place(*plan._origin, field)}: {ADDRESS.sub('***', str(error))}"
+        raise type(error)(words, code=error.code, path=field) from None
 
 
 def _place(source: Path, text: str, field: Place) -> str:

@@ -220,7 +220,7 @@ def _newest(plan: Plan, files: Mapping[str, Mapping[Path, Facts]]) -> dict[str, 
             try:
                 _spent(plan, facts)
             except LedgerError as error:
-                raise LedgerError(f"{path} is of another release than other drawn tables, and {error}") from None
+                raise LedgerError(path, f"is of another release than other drawn tables, and {error}") from None
         ranks[one] = (facts.ledger.entry if plan.ledger is not None and facts.ledger else 0, facts.created)
     newest = max(ranks, key=lambda one: ranks[one])
     if list(ranks.values()).count(ranks[newest]) > 1:
@@ -303,7 +303,7 @@ def _spent(plan: Plan, facts: Facts) -> Spent | None:
     path = Path(plan.ledger.path)
     if not path.exists() or not facts.ledger:
         raise LedgerError(
-            f"the release {facts.id} is not in the ledger {path}: finish it with the ledger that it was charged to"
+            f"the release {facts.id}", f"is not in the ledger {path}: finish it with the ledger that it was charged to"
         )
     with Ledger(path) as ledger:
         if problems := ledger.verify(facts.ledger.to_dict()):
@@ -372,7 +372,7 @@ def _check_kept(plan: Plan, kept: Sequence[Output], release: str) -> None:
         first = output.files[0]
         if missing := [file for file in output.files if not os.path.lexists(file)]:
             there = next(file for file in output.files if file not in missing)
-            raise ParameterError(f"{there} is there without {missing[0]}; pass --overwrite to write both again")
+            raise ParameterError(there, f"is there without {missing[0]}", remedy="pass --overwrite to write both again")
         if first in tables:
             facts = read_file_facts(first) if _is_readable(first) else None
             of_this = facts is not None and (facts.id, facts.table) == (release, tables[first])
@@ -381,4 +381,4 @@ def _check_kept(plan: Plan, kept: Sequence[Output], release: str) -> None:
         else:
             of_this = published_releases(output.files) == [(release, name) for name in sums_tables(plan)]
         if not of_this:
-            raise ParameterError(f"{first} is of another release; pass --overwrite to write it again")
+            raise ParameterError(first, "is of another release", remedy="pass --overwrite to write it again")

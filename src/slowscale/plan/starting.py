@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from slowscale.accounting.sizes import LARGEST_WORD, names_the_largest
 from slowscale.core.errors import ConfidentialWarning, ParameterError
-from slowscale.core.files import free_target, write_files
+from slowscale.core.files import check_output_path, write_files
 from slowscale.core.parameters import tables
 from slowscale.mechanisms.grid import as_unit
 from slowscale.plan.schema import DATABASE_FILE
@@ -100,8 +100,9 @@ def plan_address(address: str, folder: Path) -> tuple[str, bool]:
         return f"{parts.scheme}://{os.path.relpath(parts.place, folder)}#{table}", False
     if str(parts).endswith("…"):  # something in it could be a password in the wrong place
         raise ParameterError(
-            "data must be an address such as postgresql://user@host/database#table; write other characters in it as "
-            "%40 for @ and %23 for #"
+            "data",
+            allowed="an address such as postgresql://user@host/database#table",
+            remedy="write other characters in it as %40 for @ and %23 for #",
         )
     options = {name: value for name, value in parts.options.items() if name in PUBLIC_OPTIONS}
     owner = f"{quote(parts.user, safe='')}@" if parts.user else ""
@@ -131,7 +132,7 @@ def starting_plan(
 
 def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: str, overwrite: bool = False) -> Path:
     """Write a plan with the mechanism that was advised, and return its path; see `Advice.plan`."""
-    place = free_target(path, ".toml", overwrite)
+    place = check_output_path(path, ".toml", overwrite)
     if data is None:
         source, has_password = "records.parquet", False
     elif "://" in data:

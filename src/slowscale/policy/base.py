@@ -35,7 +35,9 @@ class Policy(Declared, ABC):
             known = POLICY_KINDS.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ParameterError(
-                    f"kind must be a new name, got {cls.kind!r}, which {known.__name__} has already; choose another"
+                    "kind",
+                    allowed=f"a new name, got {cls.kind!r}, which {known.__name__} has already",
+                    remedy="choose another",
                 )
             POLICY_KINDS[cls.kind] = cls
 
@@ -221,10 +223,10 @@ class Policy(Declared, ABC):
     def from_dict(description: Mapping[str, Any]) -> "Policy":
         """Return the policy that `to_dict` described; the description may have been stored as JSON."""
         if not isinstance(description, Mapping) or "kind" not in description:
-            raise ParameterError(f'description must be a mapping with a "kind", got {description!r:.80}')
+            raise ParameterError("description", allowed='a mapping with a "kind"', given=description)
         cls = POLICY_KINDS.get(description["kind"]) if isinstance(description["kind"], str) else None
         if cls is None:
-            raise ParameterError(f"kind must be one of {', '.join(sorted(POLICY_KINDS))}, got {description['kind']!r}")
+            raise ParameterError("kind", allowed=f"one of {', '.join(sorted(POLICY_KINDS))}", given=description["kind"])
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         given = {name: value for name, value in description.items() if name != "kind"}
         if set(given) != set(names):
@@ -239,14 +241,16 @@ def _check_labels(cells: Any, count: int) -> list[Hashable]:
         labels = list(cells)
         hash(tuple(labels))
     except TypeError:
-        raise ParameterTypeError(f"cells must be a sequence of labels such as text or numbers, got {cells!r}") from None
+        raise ParameterTypeError("cells", allowed="a sequence of labels such as text or numbers", given=cells) from None
     if len(labels) != count:
-        raise ParameterError(f"cells must have one label for each of the {count} records, got {len(labels)}")
+        raise ParameterError("cells", f"must have one label for each of the {count} records", given=len(labels))
     for label in labels:
         missing = label is None or label != label  # NaN differs from itself, and comparing pandas.NA gives pandas.NA
         if not isinstance(missing, bool | np.bool_) or missing:
             raise ParameterError(
-                "cells must not have missing labels, which would count as different cells; give every record a label"
+                "cells",
+                "must not have missing labels, which would count as different cells",
+                remedy="give every record a label",
             )
     return labels
 
@@ -259,8 +263,8 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if callable(value):
         raise ParameterError(
-            "a user-given function cannot be described in a file; register a class of mechanisms for it, or release "
-            "without a ledger"
+            "a user-given function cannot be described in a file",
+            remedy="register a class of mechanisms for it, or release without a ledger",
         )
     return value
 

@@ -45,7 +45,7 @@ class BoundedPolicy:
         """Check that at most one kind of change is given, and that it is a number."""
         if not isinstance(self.policy, Policy):
             raise ParameterTypeError(
-                f"policy must be a Policy such as ss.Gaussian(sigma=10).policy, got {self.policy!r}"
+                "policy", allowed="a Policy such as ss.Gaussian(sigma=10).policy", given=self.policy
             )
         if self.add is not None and self.times is not None:
             raise ParameterError("give add or times, not both")
@@ -53,7 +53,7 @@ class BoundedPolicy:
             if (value := getattr(self, name)) is not None:
                 change = as_number(name, value)
                 if not math.isfinite(change):
-                    raise ParameterError(f"{name} must be a finite number, got {value}")
+                    raise ParameterError(name, allowed="a finite number", given=value)
                 object.__setattr__(self, name, change)
         check_flag("loose", self.loose)
         if self.loose and not self._fixed:
@@ -81,10 +81,10 @@ class BoundedPolicy:
         """Return the loss between a record of this value and one of the other value."""
         if self._fixed:
             if other is not None:
-                raise ParameterTypeError("other must not be given, because add or times determines it")
+                raise ParameterTypeError("other", "must not be given, because add or times determines it")
             return evaluate("value", value, self._changed)
         if other is None:
-            raise ParameterTypeError("other is missing: give the value that the record might have instead")
+            raise ParameterTypeError("other", "is missing: give the value that the record might have instead")
         first, second = np.broadcast_arrays(as_array("value", value), as_array("other", other))
         check_range("value", first)
         check_range("other", second)
@@ -134,9 +134,7 @@ class BoundedPolicy:
         """Return the bounded policy that `to_dict` described."""
         names = {"policy", "add", "times", "loose"}
         if not isinstance(description, dict) or set(description) != names:
-            raise ParameterError(
-                f"description must have the entries {', '.join(sorted(names))}, got {description!r:.80}"
-            )
+            raise ParameterError("description", f"must have the entries {', '.join(sorted(names))}", given=description)
         return BoundedPolicy(**{**description, "policy": Policy.from_dict(description["policy"])})
 
 

@@ -23,7 +23,7 @@ class TanhPolicy(Policy):
 
     def _check(self) -> None:
         if not isinstance(self.pure, Policy) or self.pure.notion != PURE:
-            raise ParameterTypeError(f"pure must be a PRDP policy, got {self.pure!r}")
+            raise ParameterTypeError("pure", allowed="a PRDP policy", given=self.pure)
 
     @property
     def constant(self) -> bool:
@@ -68,7 +68,7 @@ class TimesPolicy(Policy):
 
     def _check(self) -> None:
         if not isinstance(self.policy, Policy):
-            raise ParameterTypeError(f"policy must be a policy, got {self.policy!r}")
+            raise ParameterTypeError("policy", allowed="a policy", given=self.policy)
 
     @property
     def notion(self) -> str:
@@ -126,10 +126,12 @@ class _CombinedPolicy(Policy):
             or not self.terms
             or not all(isinstance(term, Policy) for term in self.terms)
         ):
-            raise ParameterTypeError(f"terms must be one or more policies, got {self.terms!r}")
+            raise ParameterTypeError("terms", allowed="one or more policies", given=self.terms)
         if len({term.notion for term in self.terms}) > 1:
             raise ParameterError(
-                "terms must be policies of one notion, got PRDP and PRzCDP; convert the PRDP policies with .to_zcdp()"
+                "terms",
+                allowed="policies of one notion, got PRDP and PRzCDP",
+                remedy="convert the PRDP policies with .to_zcdp()",
             )
 
     @property
@@ -203,8 +205,9 @@ class SumPolicy(_CombinedPolicy):
 
     def _group_in_cell(self, values: Array) -> float:
         raise ParameterError(
-            "cells must not be given for a sum of policies, which may belong to several tables; group each term with "
-            "its own cells, and add the results"
+            "cells",
+            "must not be given for a sum of policies, which may belong to several tables",
+            remedy="group each term with its own cells, and add the results",
         )
 
 

@@ -39,7 +39,7 @@ class ConstantPolicy(Policy):
 
     def _check(self) -> None:
         if self.of not in (ZCDP, PURE):
-            raise ParameterError(f"of must be {ZCDP!r} or {PURE!r}, got {self.of!r}")
+            raise ParameterError("of", allowed=f"{ZCDP!r} or {PURE!r}", given=self.of)
 
     @property
     def notion(self) -> str:

@@ -72,15 +72,15 @@ class TightPolicy(Policy):
         if self.knots is not None:
             self._set("knots", _checked_knots(self.knots))
         if not isinstance(self.noise, SymmetricNoise):
-            raise ParameterTypeError(f"noise must be a noise distribution, got {self.noise!r}")
+            raise ParameterTypeError("noise", allowed="a noise distribution", given=self.noise)
         if not isinstance(self.closed, Policy) or self.closed.notion != ZCDP:
-            raise ParameterTypeError(f"closed must be a PRzCDP policy, got {self.closed!r}")
+            raise ParameterTypeError("closed", allowed="a PRzCDP policy", given=self.closed)
         with np.errstate(over="ignore", under="ignore"):
             probes = self.noise._scale * np.geomspace(FIRST_INFLUENCE, LAST_INFLUENCE, PROBED)
             probes = probes[(probes > 0) & np.isfinite(probes)]
             losses, expected = self.closed._loss(probes), closed_bound(self.noise, probes)
         if not np.allclose(losses, expected, rtol=1e-6, atol=1e-300):
-            raise ParameterError(f"closed must be the closed form of this noise, got {self.closed}")
+            raise ParameterError("closed", allowed="the closed form of this noise", given=self.closed)
 
     def __eq__(self, other: object) -> bool:
         """Whether noise, closed form, precision and knots are equal. Knots that one of the two lacks are computed."""
@@ -221,7 +221,8 @@ class TightPolicy(Policy):
         if self._curve is None:
             raise ParameterError(
                 f"the noise exceeds {LONGEST_TAIL:g} times its scale with probability {FAR_TAIL:g}, too far for a "
-                "certified curve; its policy is the closed form, which needs no certificate"
+                "certified curve",
+                remedy="its policy is the closed form, which needs no certificate",
             )
         return Certificate(self.noise, self._curve)
 
@@ -236,9 +237,12 @@ def _checked_knots(knots: Any) -> tuple[tuple[float, float], ...]:
         good = apart and sizes[0] >= KNOT_SIZES[0] and sizes[-1] <= KNOT_SIZES[1]
     if not good:
         raise ParameterError(
-            f"knots must be none, or 2 to {MOST_KNOTS:,} pairs of the logarithms of a size and of the loss there, in "
-            f"increasing order, got {f'{len(knots):,} others' if many else type(knots).__name__}; use the description "
-            "as to_dict returned it"
+            "knots",
+            allowed=(
+                f"none, or 2 to {MOST_KNOTS:,} pairs of the logarithms of a size and of the loss there, in increasing "
+                f"order, got {(f'{len(knots):,} others' if many else type(knots).__name__)}"
+            ),
+            remedy="use the description as to_dict returned it",
         )
     return tuple((float(size), float(loss)) for size, loss in knots)
 
@@ -266,7 +270,8 @@ class Certificate:
         bounds = self.curve.bounds or prove(self.noise._standard(), self.curve)
         if not bounds:
             raise ParameterError(
-                "this version finds no proof that the curve lies above the tight loss; do not rely on the policy"
+                "this version finds no proof that the curve lies above the tight loss",
+                remedy="do not rely on the policy",
             )
         return bounds
 

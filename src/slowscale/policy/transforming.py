@@ -67,7 +67,7 @@ class TransformingPolicy(Policy):
     def _loose(self, value: Array, low: Array, gap: Array, times: float | None) -> Array:
         """Return the starred bounds of Table metric-mechSummaryNew, which leave out the offset a of a root."""
         if times is not None and times < 0:
-            raise ParameterError(f"times must be >= 0 under a transformation mechanism, got {times:g}")
+            raise ParameterError("times", allowed=">= 0 under a transformation mechanism", given=times)
         check_range("value (also the changed one)", low, 0)
         return self._without_offset()._loss(gap) if times is None else self._loose_times(value, times)
 
@@ -185,7 +185,7 @@ class TransformationPolicy(TransformingPolicy):
 
     def _check(self) -> None:
         if not callable(self.f):
-            raise ParameterTypeError(f"f must be a function, got {self.f!r}")
+            raise ParameterTypeError("f", allowed="a function", given=self.f)
         check_concave(self.f, self.a)
 
     def _rounding_error(self, influence: Array) -> Array:

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from slowscale.core.errors import EngineError, ParameterError, install_hint
-from slowscale.core.files import free_target, write_files
-from slowscale.core.numbers import figure, percent, power_of_ten, published, rounded_figure
+from slowscale.core.files import check_output_path, write_files
+from slowscale.core.numbers import format_number, percent, power_of_ten, published, rounded_figure
 from slowscale.core.parameters import Array, check_whole
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING
@@ -137,10 +137,10 @@ class Chart:
         overwrite
             Whether to replace an existing file.
         """
-        target = free_target(path, "", overwrite)
+        target = check_output_path(path, "", overwrite)
         ending = target.suffix.lower()
         if ending not in (".png", ".svg", ".html"):
-            raise ParameterError(f"chart must be a .png, .svg or .html file, got {target}")
+            raise ParameterError("chart", allowed="a .png, .svg or .html file", given=target)
         if ending == ".png":
             content = to_png(self.svg)
         else:
@@ -209,7 +209,10 @@ class LineChart:
     def rows(self) -> list[list[str]]:
         """The rows of the table beside the chart."""
         columns = [dict(points) for points in self.lines.values()]
-        return [[figure(x), *(figure(points[x]) if x in points else "" for points in columns)] for x in self.shown]
+        return [
+            [format_number(x), *(format_number(points[x]) if x in points else "" for points in columns)]
+            for x in self.shown
+        ]
 
     @cached_property
     def svg(self) -> Markup | None:
@@ -241,9 +244,11 @@ def summarize(x: Axis, y: Axis, lines: Mapping[str, Points]) -> str:
     for name, points in lines.items():
         (x0, y0), (x1, y1) = points[0], points[-1]
         if all(math.isclose(at, y0) for _, at in points):
-            text.append(f"{name}: {figure(y0)} throughout.")
+            text.append(f"{name}: {format_number(y0)} throughout.")
         else:
-            text.append(f"{name}: from {figure(y0)} at {figure(x0)} to {figure(y1)} at {figure(x1)}.")
+            text.append(
+                f"{name}: from {format_number(y0)} at {format_number(x0)} to {format_number(y1)} at {format_number(x1)}."
+            )
     return " ".join(text)
 
 
@@ -463,15 +468,15 @@ def plot_release(release: ReleasedSums, column: str, top: int) -> ReleasePlot:
     tools()
     check_whole("top", top, 1)
     if top > MOST_BARS:
-        raise ParameterError(f"top must be at most {MOST_BARS:,}, got {top:,}: use release.table for all cells")
+        raise ParameterError("top", allowed=f"at most {MOST_BARS:,}, got {top:,}: use release.table for all cells")
     known: dict[str, ColumnFacts | RatioFacts] = {**release.facts.columns, **release.facts.ratios}
     if not isinstance(column, str) or column not in known:
-        raise ParameterError(f"column must be one of {', '.join(known)}, got {column!r}")
+        raise ParameterError("column", allowed=f"one of {', '.join(known)}", given=column)
     estimates = release._as_floats(column)
     drawable = np.flatnonzero(np.isfinite(estimates))
     shown = drawable[np.argsort(-estimates[drawable], kind="stable")[:top]]
     if not len(shown):
-        raise ParameterError(f"column {column!r} has no number that can be drawn; see release.table")
+        raise ParameterError(f"column {column!r}", "has no number that can be drawn", remedy="see release.table")
     low, high = (release._as_floats(f"{column}_{end}")[shown] for end in ("low", "high"))
     numbers, span = _within_the_chart(estimates[shown], low, high)
     cut = any(one["below"] or one["above"] for one in numbers)

@@ -54,8 +54,9 @@ def check_rows(what: str, rows: int) -> None:
     """Raise unless a table with so many rows fits in an Excel sheet."""
     if rows > EXCEL_ROWS - ROWS_ABOVE:
         raise ParameterError(
-            f"an Excel sheet has room for {EXCEL_ROWS - ROWS_ABOVE:,} rows below the heading, but {what} "
-            f"would need {rows:,}; publish as .csv or .parquet"
+            f"an Excel sheet has room for {EXCEL_ROWS - ROWS_ABOVE:,} rows below the heading, but {what} would "
+            f"need {rows:,}",
+            remedy="publish as .csv or .parquet",
         )
 
 
@@ -63,8 +64,8 @@ def check_cell_texts(what: str, texts: Iterable[str | None]) -> None:
     """Raise unless each text fits in a cell of an Excel sheet."""
     if any(_length(text or "") > EXCEL_TEXT for text in texts):
         raise ParameterError(
-            f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in {what}; shorten "
-            "it, or publish as .csv or .parquet"
+            f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in {what}",
+            remedy="shorten it, or publish as .csv or .parquet",
         )
 
 
@@ -95,7 +96,8 @@ def check_excel(publication: Publication, tables: Sequence[PublishedTable]) -> N
         if len(_shown(table)) > EXCEL_COLUMNS:
             raise ParameterError(
                 f"an Excel sheet has {EXCEL_COLUMNS:,} columns, but the table {table.name!r} has "
-                f"{len(_shown(table)):,}; publish it as .csv or .parquet"
+                f"{len(_shown(table)):,}",
+                remedy="publish it as .csv or .parquet",
             )
         for column in _shown(table):
             texts = column.values.unique().to_pylist() if pa.types.is_string(column.values.type) else []

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slowscale.core.errors import ParameterError, ParameterTypeError, SignatureError
-from slowscale.core.files import free_target, write_files
+from slowscale.core.files import check_output_path, write_files
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -82,20 +82,20 @@ def check_signature(path: Path, signature: bytes, signed: bytes, public: PublicK
         raise SignatureError(
             f"{path} is damaged: it does not have the form, or not the comments, that `slowscale sign` and `minisign "
             "-Sm SHA256SUMS` write; use the published file",
-            "damaged",
+            code="damaged",
         )
     if first[:2] != b"ED":
-        raise SignatureError(f"{path} has an unknown or a legacy algorithm; sign again without -l", "algorithm")
+        raise SignatureError(f"{path} has an unknown or a legacy algorithm; sign again without -l", code="algorithm")
     if first[2:10] != public.id:
         raise SignatureError(
-            f"{path} was made by another key, {_shown(first[2:10])}; the given one is {_shown(public.id)}", "key"
+            f"{path} was made by another key, {_shown(first[2:10])}; the given one is {_shown(public.id)}", code="key"
         )
     try:
         Ed25519PublicKey.from_public_bytes(public.key).verify(first[10:], hashlib.blake2b(signed).digest())
         Ed25519PublicKey.from_public_bytes(public.key).verify(second, first[10:] + found[2])
     except InvalidSignature:
         words = f"{path} is not a valid signature by the key {public}: it or SHA256SUMS was changed, or it is a forgery"
-        raise SignatureError(words, "forged") from None
+        raise SignatureError(words, code="forged") from None
     return datetime.fromtimestamp(int(found[3]), UTC)
 
 
@@ -120,14 +120,16 @@ def keygen(name: str | os.PathLike[str], passphrase: str | None = None) -> tuple
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     if not isinstance(name, str | os.PathLike):
-        raise ParameterTypeError(f"name must be text or os.PathLike, got {type(name).__name__}")
+        raise ParameterTypeError("name", allowed="text or os.PathLike", given=type(name))
     if not Path(name).name:
-        raise ParameterError("name must be a path without the endings, such as keys/agency, got an empty name")
+        raise ParameterError("name", allowed="a path without the endings, such as keys/agency, got an empty name")
     targets = Path(f"{os.fspath(name)}.key"), Path(f"{os.fspath(name)}.pub")
     for path in targets:
         if os.path.lexists(path):
-            raise ParameterError(f"name: {path} already exists, and keys are never replaced; choose another name")
-        free_target(path, "", overwrite=False)
+            raise ParameterError(
+                f"name: {path}", "already exists, and keys are never replaced", remedy="choose another name"
+            )
+        check_output_path(path, "", overwrite=False)
     key = SecretKey(secrets.token_bytes(8), Ed25519PrivateKey.generate())
     content = key.id + key.signer.private_bytes_raw() + key.public.key
     content += _checksum(content)
@@ -154,24 +156,28 @@ def read_secret_key(path: str | os.PathLike[str], passphrase: str | None = None)
 
     raw = _read_key(path)
     if len(raw) == PUBLIC_FORM.size:
-        raise ParameterError(f"key: {path} holds a public key, which cannot sign; give the secret key")
+        raise ParameterError(f"key: {path}", "holds a public key, which cannot sign", remedy="give the secret key")
     _, derivation, kind, salt, operations, memory, content = SECRET_FORM.unpack(raw)
     encrypted = derivation == b"Sc"
     if encrypted:
         passphrase = passphrase or os.environ.get(PASSPHRASE_VARIABLE) or None
         if passphrase is None:
             raise ParameterError(
-                f"key: {path} is encrypted and needs its passphrase; set the environment variable {PASSPHRASE_VARIABLE}"
+                f"key: {path}",
+                "is encrypted and needs its passphrase",
+                remedy=f"set the environment variable {PASSPHRASE_VARIABLE}",
             )
         if operations > SCRYPT_LIMITS[0] or memory > SCRYPT_LIMITS[1]:
-            raise ParameterError(f"key: {path} is damaged: reading it would take more memory than minisign ever needs")
+            raise ParameterError(
+                f"key: {path}", "is damaged: reading it would take more memory than minisign ever needs"
+            )
         content = _encrypted(content, passphrase, salt, operations, memory)
     key = SecretKey(content[:8], Ed25519PrivateKey.from_private_bytes(content[8:40]))
     # `minisign -G -W` writes no checksum.
     checked = content[72:] == _checksum(content[:72]) or (derivation == bytes(2) and content[72:] == bytes(32))
     if not checked or key.public.key != content[40:72] or derivation not in (b"Sc", bytes(2)) or kind != b"B2":
         reason = "the passphrase is wrong or the file is damaged" if encrypted else "it is damaged"
-        raise ParameterError(f"key: {path} cannot be read as a secret key: {reason}")
+        raise ParameterError(f"key: {path}", f"cannot be read as a secret key: {reason}")
     return key
 
 
@@ -180,8 +186,9 @@ def read_public_key(path: str | os.PathLike[str]) -> PublicKey:
     raw = _read_key(path)
     if len(raw) == SECRET_FORM.size:
         raise ParameterError(
-            f"key: {path} holds a secret key, and verifying needs the public key; give the file that ends in .pub, and "
-            "never publish the secret key"
+            f"key: {path}",
+            "holds a secret key, and verifying needs the public key",
+            remedy="give the file that ends in .pub, and never publish the secret key",
         )
     return PublicKey(*PUBLIC_FORM.unpack(raw)[1:])
 
@@ -194,21 +201,23 @@ def needs_passphrase(path: str | os.PathLike[str]) -> bool:
 def _read_key(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a public key or of a secret key."""
     if not isinstance(path, str | os.PathLike):
-        raise ParameterTypeError(f"key must be the path of a file, got {type(path).__name__}")
+        raise ParameterTypeError("key", allowed="the path of a file", given=type(path))
     try:
         with open(path, "rb") as file:
             comment, _, text = file.read(LARGEST_KEY_FILE).partition(b"\n")
     except FileNotFoundError:
-        raise ParameterError(f"key: there is no file {path}; `slowscale keygen` makes keys") from None
+        raise ParameterError("key: there", f"is no file {path}", remedy="`slowscale keygen` makes keys") from None
     except (OSError, ValueError) as error:
-        raise ParameterError(f"key: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise ParameterError(f"key: {path}", f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     raw = b""
     with suppress(ValueError):
         raw = base64.b64decode(text.strip(), validate=True)
     known = raw[:2] == b"Ed" and len(raw) in (PUBLIC_FORM.size, SECRET_FORM.size)
     if not known or not comment.startswith(b"untrusted comment: "):
         raise ParameterError(
-            f"key: {path} is damaged, or not a key; give a file that `slowscale keygen` or `minisign -G` wrote"
+            f"key: {path}",
+            "is damaged, or not a key",
+            remedy="give a file that `slowscale keygen` or `minisign -G` wrote",
         )
     return raw
 
@@ -222,7 +231,7 @@ def _encrypted(content: bytes, passphrase: str, salt: bytes, operations: int, me
     with suppress(AttributeError, UnicodeEncodeError):
         secret = passphrase.encode()
     if not 1 <= len(secret) <= LONGEST_PASSPHRASE:
-        raise ParameterError(f"passphrase must be text of 1 to {LONGEST_PASSPHRASE:,} bytes in UTF-8")
+        raise ParameterError("passphrase", allowed=f"text of 1 to {LONGEST_PASSPHRASE:,} bytes in UTF-8")
     # libsodium derives the parameters of scrypt from the limits.
     operations = max(operations, 2**15)
     few = operations < memory // 32

@@ -94,9 +94,9 @@ def published_tables(
 ) -> tuple[PublishedTable, ...]:
     """Return tables, by name, as tables of a profile."""
     if not isinstance(publication, Publication):
-        raise ParameterTypeError(f"publication must be a Publication, got {type(publication).__name__}")
+        raise ParameterTypeError("publication", allowed="a Publication", given=type(publication))
     if profile not in PROFILES:
-        raise ParameterError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+        raise ParameterError("profile", allowed=f"one of {', '.join(PROFILES)}", given=profile)
     if not releases:
         raise ParameterError("nothing to publish: the release has no table of sums")
     for release in releases.values():
@@ -122,7 +122,7 @@ def check_columns_of(publication: Publication, known: "set[str]") -> None:
         given = getattr(publication, field)
         for name in given if isinstance(given, Mapping) else ():
             if name not in known:
-                raise ParameterError(f"{field}: {name!r} is not a published column{nearest(name, sorted(known))}")
+                raise ParameterError(f"{field}: {name!r}", f"is not a published column{nearest(name, sorted(known))}")
 
 
 def check_codes(publication: Publication, column: str, labels: Any) -> None:
@@ -133,8 +133,9 @@ def check_codes(publication: Publication, column: str, labels: Any) -> None:
     if without:
         shown = ", ".join(map(repr, without[:LABELS_NAMED])) + ", …" * (len(without) > LABELS_NAMED)
         raise ParameterError(
-            f"codes[{column!r}] must have a name for every published label, but has none for {len(without):,} of them: "
-            f"{shown}. Add them, or leave codes[{column!r}] out"
+            f"codes[{column!r}]",
+            f"must have a name for every published label, but has none for {len(without):,} of them: {shown}. Add "
+            f"them, or leave codes[{column!r}] out",
         )
 
 

@@ -146,7 +146,7 @@ class Publication:
             _mapping("negatives", self.negatives).values() if isinstance(self.negatives, Mapping) else [self.negatives]
         ):
             if choice not in NEGATIVES:
-                raise ParameterError(f"negatives must be one of {', '.join(NEGATIVES)}, got {choice!r}")
+                raise ParameterError("negatives", allowed=f"one of {', '.join(NEGATIVES)}", given=choice)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -159,13 +159,16 @@ class Publication:
         exact = all(abs(tenth - 10 * limit) < 1e-9 * tenth for tenth, limit in zip(tenths[1:], limits, strict=True))
         if not exact or any(a >= b for a, b in pairwise(tenths)):
             raise ParameterError(
-                f"cv_limits must be multiples of 0.1 above 0 that increase, such as (16.5, 33.3), got {limits}"
+                "cv_limits", allowed="multiples of 0.1 above 0 that increase, such as (16.5, 33.3)", given=limits
             )
         flags = _texts("flags", self.flags)
         if len(flags) != len(limits) + 1 or len(set(flags)) != len(flags) or NEGATIVE_FLAG in flags:
             raise ParameterError(
-                f"flags must be different texts, one more than there are cv_limits ({len(limits)}), and not "
-                f"{NEGATIVE_FLAG!r}, got {flags}"
+                "flags",
+                allowed=(
+                    f"different texts, one more than there are cv_limits ({len(limits)}), and not {NEGATIVE_FLAG!r}"
+                ),
+                given=flags,
             )
         self._set("cv_limits", limits)
         self._set("flags", flags)
@@ -181,8 +184,8 @@ class Publication:
             other = seen.setdefault(str(self.label(name)), name)
             if other != name:
                 raise ParameterError(
-                    f"columns: {other!r} and {name!r} have the same title, {str(self.label(name))!r}; give them "
-                    "different ones"
+                    f"columns: {other!r} and {name!r} have the same title, {str(self.label(name))!r}",
+                    remedy="give them different ones",
                 )
 
     def table_title(self, name: str, several: bool = True) -> str:
@@ -230,9 +233,9 @@ class Publication:
         known = [one.name for one in fields(Publication)]
         for name in given:
             if name not in known:
-                raise ParameterError(f"{name!r} is not a field of a publication{nearest(name, known)}")
+                raise ParameterError(f"{name!r}", f"is not a field of a publication{nearest(name, known)}")
         if "title" not in given:
-            raise ParameterError("title is missing: a publication needs a title")
+            raise ParameterError("title", "is missing: a publication needs a title")
         return Publication(**given)
 
     @staticmethod
@@ -252,20 +255,22 @@ def read_codes(path: str | os.PathLike[str]) -> dict[str, str]:
             rows = [row for row in csv.reader(file, strict=True) if row]
     except (OSError, UnicodeError, csv.Error) as error:
         raise ParameterError(
-            f"codes: {source} cannot be read: {getattr(error, 'strerror', None) or error}; give a CSV file in UTF-8"
+            f"codes: {source}",
+            f"cannot be read: {getattr(error, 'strerror', None) or error}",
+            remedy="give a CSV file in UTF-8",
         ) from None
     found: dict[str, str] = {}
     for line in rows[1:]:
         if len(line) < 2 or not line[1].strip():
             raise ParameterError(
-                f"codes: {source} must have a label and a name in every line, but {line[0]!r} has none"
+                f"codes: {source}", f"must have a label and a name in every line, but {line[0]!r} has none"
             )
         if line[0] in found:
-            raise ParameterError(f"codes: {source} has two names for {line[0]!r}; keep one")
+            raise ParameterError(f"codes: {source}", f"has two names for {line[0]!r}", remedy="keep one")
         found[line[0]] = line[1].strip()
     if not found:
         raise ParameterError(
-            f"codes: {source} must have a header, then one line with a label and a name for each label"
+            f"codes: {source}", "must have a header, then one line with a label and a name for each label"
         )
     return found
 
@@ -296,8 +301,9 @@ def _as_label(name: str, label: object) -> ColumnLabel:
                 raise ParameterError(f"columns[{name!r}]: there is no entry {entry!r}{nearest(str(entry), known)}")
         return ColumnLabel(**{"title": name, **label})
     raise ParameterTypeError(
-        f'columns[{name!r}] must be text or a label such as ss.ColumnLabel("Annual payroll", "thousand USD"), got '
-        f"{type(label).__name__}"
+        f"columns[{name!r}]",
+        allowed='text or a label such as ss.ColumnLabel("Annual payroll", "thousand USD")',
+        given=type(label),
     )
 
 
@@ -317,14 +323,14 @@ def _check_text(name: str, text: object, optional: bool = False) -> None:
     if optional and text is None:
         return
     if not isinstance(text, str):
-        raise ParameterTypeError(f"{name} must be text, got {type(text).__name__}")
+        raise ParameterTypeError(name, allowed="text", given=type(text))
     if not text.strip():
-        raise ParameterError(f"{name} must not be empty")
+        raise ParameterError(name, "must not be empty")
 
 
 def _list(name: str, values: object) -> Sequence[Any]:
     if not isinstance(values, list | tuple):
-        raise ParameterTypeError(f"{name} must be a list or a tuple, got {type(values).__name__}")
+        raise ParameterTypeError(name, allowed="a list or a tuple", given=type(values))
     return values
 
 
@@ -337,10 +343,10 @@ def _texts(name: str, values: object) -> tuple[str, ...]:
 
 def _mapping(name: str, values: object) -> Mapping[str, Any]:
     if not isinstance(values, Mapping):
-        raise ParameterTypeError(f"{name} must be a mapping, got {type(values).__name__}")
+        raise ParameterTypeError(name, allowed="a mapping", given=type(values))
     for key in values:
         if not isinstance(key, str):
-            raise ParameterTypeError(f"{name} must have names as keys, which are text, got {key!r}")
+            raise ParameterTypeError(name, "must have names as keys, which are text", given=key)
     return values
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from slowscale.core.errors import ParameterError, ParameterTypeError, SignatureError
-from slowscale.core.files import comparable_name, free_target, write_files
+from slowscale.core.files import check_output_path, comparable_name, write_files
 from slowscale.publish.minisign import PublicKey, SecretKey, check_signature, read_public_key, read_secret_key
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.minisig"
@@ -85,30 +85,34 @@ def sign(
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if wrong := [path for path in given if not isinstance(path, str | os.PathLike)]:
-        raise ParameterTypeError(f"paths must be text or os.PathLike, got {type(wrong[0]).__name__}")
+        raise ParameterTypeError("paths", allowed="text or os.PathLike", given=type(wrong[0]))
     places = [Path(path) for path in given]
     if len(places) == 1 and places[0].is_dir():
         places = [one for one in places[0].iterdir() if one.name not in (SUMS, SIGNATURE) and one.name[0] != "."]
     if not places:
-        raise ParameterError("paths must be one or more files to sign, got none")
+        raise ParameterError("paths", allowed="one or more files to sign, got none")
     facts = {place.with_name(name) for place in places for name in _facts_names(place.name)} - set(places)
     places = sorted([*places, *filter(os.path.lexists, facts)], key=lambda place: place.name)
     folder = places[0].parent
     for place in places:
         if os.path.realpath(place.parent) != os.path.realpath(folder):
-            raise ParameterError(f"paths: {place} is not in the folder {folder}; sign the files of each folder alone")
+            raise ParameterError(
+                f"paths: {place}", f"is not in the folder {folder}", remedy="sign the files of each folder alone"
+            )
     if problem := name_problem(place.name for place in places):
-        raise ParameterError(f"paths: {problem}; rename the file")
-    targets = [free_target(folder / name, "", overwrite) for name in (SUMS, SIGNATURE)]
+        raise ParameterError(f"paths: {problem}", remedy="rename the file")
+    targets = [check_output_path(folder / name, "", overwrite) for name in (SUMS, SIGNATURE)]
     secret = key if isinstance(key, SecretKey) else read_secret_key(key, passphrase)
     if not isinstance(key, SecretKey) and os.path.realpath(key) in map(os.path.realpath, places):
-        raise ParameterError(f"paths: {key} is the secret key; move it elsewhere, and never publish it")
+        raise ParameterError(f"paths: {key}", "is the secret key", remedy="move it elsewhere, and never publish it")
     try:
         sums = "".join(f"{_read(place, _sha256)}  {place.name}\n" for place in places).encode()
     except SignatureError as error:
         raise ParameterError(f"paths: {error}") from None
     if len(sums) > LARGEST_SUMS:
-        raise ParameterError(f"paths: {len(places):,} files are too many for one signature; use several folders")
+        raise ParameterError(
+            f"paths: {len(places):,} files are too many for one signature", remedy="use several folders"
+        )
     signature = secret.sign(sums, f"timestamp:{int(time.time())}\tfile:{SUMS}\thashed")
     writers = (lambda file: file.write_bytes(sums)), (lambda file: file.write_bytes(signature))
     write_files(dict(zip(targets, writers, strict=True)), overwrite=overwrite)
@@ -131,7 +135,7 @@ def verify(path: str | os.PathLike[str], key: str | os.PathLike[str] | PublicKey
         If the signature is not valid or a file does not match. The error says what is wrong.
     """
     if not isinstance(path, str | os.PathLike):
-        raise ParameterTypeError(f"path must be text or os.PathLike, got {type(path).__name__}")
+        raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
     public = key if isinstance(key, PublicKey) else read_public_key(key)
     place = Path(path)
     if place.is_symlink() or not os.path.exists(place):
@@ -140,22 +144,22 @@ def verify(path: str | os.PathLike[str], key: str | os.PathLike[str] | PublicKey
     try:
         sums, signature = (_read(folder / name, _small) for name in (SUMS, SIGNATURE))
     except SignatureError as error:
-        if error.reason == "missing":
-            raise SignatureError(f"{place} has no signature: {error}", "unsigned", asked) from None
+        if error.code == "missing":
+            raise SignatureError(f"{place} has no signature: {error}", code="unsigned", file=asked) from None
         raise
     created = check_signature(folder / SIGNATURE, signature, sums, public)
     # From here on, the list of files is the one that the signer wrote.
     listed = _read_sums(folder / SUMS, sums)
     if asked is not None and asked not in listed:
         words = f"{folder / SUMS} does not list {asked}; if the file was renamed, give it the name that it had before"
-        raise SignatureError(words, "name", asked)
+        raise SignatureError(words, code="name", file=asked)
     present = [name for name in listed if os.path.lexists(folder / name)]
     problems = [one for name in present for one in _file_problems(folder / name, listed)]
     if not present:
-        problems = [SignatureError(f"{folder} has none of the files that {SUMS} lists", "missing")]
+        problems = [SignatureError(f"{folder} has none of the files that {SUMS} lists", code="missing")]
     if problems:
         problems.sort(key=lambda error: error.file != asked)
-        raise SignatureError("; ".join(map(str, problems)), problems[0].reason, problems[0].file)
+        raise SignatureError("; ".join(map(str, problems)), code=problems[0].code, file=problems[0].file)
     known = {comparable_name(name) for name in (*listed, SUMS, SIGNATURE)}
     others = sorted(name for name in os.listdir(folder) if comparable_name(name) not in known)
     unlisted = tuple(name if name.isprintable() else ascii(name) for name in others)
@@ -189,7 +193,7 @@ def _read_sums(path: Path, sums: bytes) -> dict[str, str]:
     if end or not entries or None in found:
         problem = "a line is not a SHA-256 in hexadecimal digits, two spaces, a name and a line feed"
     if problem is not None:
-        raise SignatureError(f"{path} is damaged: {problem}; use the published file", "damaged")
+        raise SignatureError(f"{path} is damaged: {problem}; use the published file", code="damaged")
     return dict(entries)
 
 
@@ -197,16 +201,18 @@ def _file_problems(path: Path, listed: Mapping[str, str]) -> Iterator[SignatureE
     """Yield what is wrong with a listed file: another content, or for a CSV file facts that were not signed."""
     try:
         if _read(path, _sha256) != listed[path.name]:
-            yield SignatureError(f"{path} does not match its signature: its content was changed", "changed", path.name)
+            yield SignatureError(
+                f"{path} does not match its signature: its content was changed", code="changed", file=path.name
+            )
     except SignatureError as error:
         yield error
     for facts in map(path.with_name, _facts_names(path.name)):
         if facts.name not in listed and os.path.lexists(facts):
             words = f"{facts} is not signed, but it could be read as the facts of {path.name}; remove it"
-            yield SignatureError(words, "extra", facts.name)
+            yield SignatureError(words, code="extra", file=facts.name)
         if facts.name in listed and not os.path.lexists(facts):
             words = f"there is no file {facts}, which was signed with {path.name} and holds its facts"
-            yield SignatureError(words, "missing", facts.name)
+            yield SignatureError(words, code="missing", file=facts.name)
 
 
 def _facts_names(name: str) -> list[str]:
@@ -229,20 +235,22 @@ def _read(path: Path, use: Callable[[BinaryIO], T]) -> T:
     try:
         if path.is_symlink():
             words = f"{path} is a symbolic link, which could lead anywhere; use the file itself"
-            raise SignatureError(words, "link", path.name)
+            raise SignatureError(words, code="link", file=path.name)
         with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
-                raise SignatureError(f"{path} is not a regular file; give the path of a file", "unreadable", path.name)
+                raise SignatureError(
+                    f"{path} is not a regular file; give the path of a file", code="unreadable", file=path.name
+                )
             found = use(file)
             after = os.fstat(file.fileno())
     except FileNotFoundError:
-        raise SignatureError(f"there is no file {path}", "missing", path.name) from None
+        raise SignatureError(f"there is no file {path}", code="missing", file=path.name) from None
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or str(error)
-        raise SignatureError(f"{path} cannot be read: {words}", "unreadable", path.name) from None
+        raise SignatureError(f"{path} cannot be read: {words}", code="unreadable", file=path.name) from None
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise SignatureError(f"{path} was changed while it was read; try again", "changed", path.name)
+        raise SignatureError(f"{path} was changed while it was read; try again", code="changed", file=path.name)
     return found
 
 

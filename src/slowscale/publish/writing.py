@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.files import comparable_name, free_target, write_files
+from slowscale.core.files import check_output_path, comparable_name, write_files
 from slowscale.publish.excel import check_excel, write_excel
 from slowscale.publish.notes import publication_notes
 from slowscale.publish.packages import data_package
@@ -50,12 +50,12 @@ def publish(
     """
     target = Targets.of(path)
     if not isinstance(release, Release):
-        raise ParameterTypeError(f"a Release is needed, got {type(release).__name__}")
+        raise ParameterTypeError("a Release", "is needed", given=type(release))
     # One table is named after its file.
     named = release.sums if len(release.sums) > 1 else dict(zip([target.stem], release.sums.values(), strict=False))
     tables = published_tables(named, publication, profile)
     files = target.files(list(named) if len(named) > 1 else None)
-    free = {name: free_target(file, file.suffix.lower(), overwrite) for name, file in files.items()}
+    free = {name: check_output_path(file, file.suffix.lower(), overwrite) for name, file in files.items()}
     if target.kind == ".xlsx":
         check_excel(publication, tables)
         (place,) = free.values()
@@ -88,11 +88,11 @@ class Targets:
     def of(path: str | os.PathLike[str]) -> "Targets":
         """Return the targets that belong to a path."""
         if not isinstance(path, str | os.PathLike):
-            raise ParameterTypeError(f"path must be text or os.PathLike, got {type(path).__name__}")
+            raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
         target = Path(path)
         ending = next((one for one in ENDINGS if target.name.lower().endswith(one)), None)
         if ending is None or len(target.name) == len(ending):
-            raise ParameterError(f"path must be a file that ends in {', '.join(ENDINGS)}, got {target}")
+            raise ParameterError("path", allowed=f"a file that ends in {', '.join(ENDINGS)}", given=target)
         return Targets(target.parent, target.name[: -len(ending)], target.name[-len(ending) :])
 
     def files(self, names: list[str] | None = None) -> dict[str, Path]:
@@ -102,12 +102,13 @@ class Targets:
         else:
             for name in names:
                 if not name or Path(name).name != name or any(letter in name for letter in '<>:"/\\|?*'):
-                    raise ParameterError(f"the name of a table must be a part of a file's name, got {name!r}")
+                    raise ParameterError("the name of a table must be a part of a file's name", given=name)
             for i, name in enumerate(names):
                 if comparable_name(name) in map(comparable_name, names[:i]):
                     raise ParameterError(
-                        f"the names of tables must differ by more than case, but {name!r} is like another one: on some "
-                        "systems, one file would be written over the other"
+                        "the",
+                        f"names of tables must differ by more than case, but {name!r} is like another one: on "
+                        "some systems, one file would be written over the other",
                     )
             found = {name: self.folder / f"{self.stem}-{name}{self.ending}" for name in names}
         if self.kind == ".csv":

@@ -578,7 +578,7 @@ def _with_rollups(request: Request, drawn: Mapping[str, ReleasedTable]) -> dict[
             rolled = roll_up(source, request.by(name), levels or None, name)
         except ParameterError as error:
             raise ParameterError(
-                f"table {name!r} cannot be derived from its cells: {error}", path=("tables", name)
+                f"table {name!r}", f"cannot be derived from its cells: {error}", path=("tables", name)
             ) from None
         found[name] = rolled.with_facts(rolled.facts.with_(of=request.rollups[name].of))
     return found

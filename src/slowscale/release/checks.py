@@ -23,8 +23,9 @@ def check_column_names(table: EngineTable) -> None:
     for one, other in pairwise(sorted(table.columns, key=folded)):
         if folded(one) == folded(other):
             raise ParameterError(
-                f"data has the columns {one!r} and {other!r}, which the ledger and some engines take for one; "
-                "rename one of them"
+                "data",
+                f"has the columns {one!r} and {other!r}, which the ledger and some engines take for one",
+                remedy="rename one of them",
             )
 
 
@@ -32,7 +33,8 @@ def check_protect(protect: str | None, table: EngineTable) -> None:
     """Raise unless the argument `protect` is a column or None."""
     if protect is not None and protect not in table.columns:
         raise ParameterError(
-            f"protect: there is no column {protect!r}; the columns are {', '.join(table.columns)}",
+            f"protect: there is no column {protect!r}",
+            remedy=f"the columns are {', '.join(table.columns)}",
             path=("data", "protect"),
         )
 
@@ -43,8 +45,12 @@ def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: EngineTabl
     for name in check_caps(caps):
         if folded(name) not in known:
             raise ParameterError(
-                f"caps names {name!r}, which is not a column; the columns are {', '.join(table.columns)}. Correct the "
-                "name. In Python, give the cap on a derived column to the ledger, and the ledger to the session",
+                "caps",
+                f"names {name!r}, which is not a column",
+                remedy=(
+                    f"the columns are {', '.join(table.columns)}. Correct the name. In Python, give the cap on a "
+                    "derived column to the ledger, and the ledger to the session"
+                ),
                 path=("ledger", "caps", name),
             )
 
@@ -55,12 +61,13 @@ def check_column(argument: str, name: str, table: EngineTable, source: Source) -
         return
     if name in source.unusable:
         raise ParameterError(
-            f"{argument}: column {name!r} has the type {source.unusable[name]}, which cannot be computed with; "
-            "convert it before to text, a date, or numbers of at most 38 digits"
+            f"{argument}: column {name!r}",
+            f"has the type {source.unusable[name]}, which cannot be computed with",
+            remedy="convert it before to text, a date, or numbers of at most 38 digits",
         )
     near = [] if delimiter_hint(table.columns) else difflib.get_close_matches(name, table.columns, n=1)
     suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
-    raise ParameterError(f"{argument}: there is no column {name!r}; {suggestion}")
+    raise ParameterError(f"{argument}: there", f"is no column {name!r}", remedy=f"{suggestion}")
 
 
 def check_partition(request: Request, records: Records) -> None:
@@ -72,8 +79,9 @@ def check_partition(request: Request, records: Records) -> None:
     derived = any(name in (table.derive or {}) for table in request.drawn.values())
     if name is not None and (derived or not records.is_stored(name)):
         raise ParameterError(
-            f"partition must be a column of the data as it is stored, but {name!r} may be derived; name a stored key "
-            "column, or leave out the partition, and the losses of the releases add up"
+            "partition",
+            allowed=f"a column of the data as it is stored, but {name!r} may be derived",
+            remedy="name a stored key column, or leave out the partition, and the losses of the releases add up",
         )
 
 
@@ -89,9 +97,10 @@ def check_derived_columns(sums: Sums, records: Records, accountant: Accountant) 
         # Renaming a stored column frees its name for a derived one, but its cap is not for that.
         if folded(name) not in capped or folded(name) in stored:
             raise ParameterError(
-                f"column {name!r} is derived or renamed and has no cap: under a new name it could evade the caps of "
-                "the columns that it is made from. Give it a cap when the ledger is created; its name must differ from "
-                "every stored column",
+                f"column {name!r}",
+                "is derived or renamed and has no cap: under a new name it could evade the caps of the columns "
+                "that it is made from. Give it a cap when the ledger is created",
+                remedy="its name must differ from every stored column",
                 path=("sums", name),
             )
 
@@ -106,13 +115,16 @@ def check_readable(
     used = {*columns, *records.used_columns(derive or {}, where)}
     for name in sorted(not_text & used):
         raise DataError(
-            f"column {name!r} has values that cannot be read as text, such as half of a surrogate pair; correct them"
+            f"column {name!r}",
+            "has values that cannot be read as text, such as half of a surrogate pair",
+            remedy="correct them",
         )
     for name, dtype in unreadable.items():
         if name in used:
             raise DataError(
-                f"column {name!r} has values that are not {dtype}, its declared type; correct them, or declare the "
-                "column as string and derive a column from it"
+                f"column {name!r}",
+                f"has values that are not {dtype}, its declared type",
+                remedy="correct them, or declare the column as string and derive a column from it",
             )
 
 

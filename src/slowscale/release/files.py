@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from slowscale.core.errors import EngineError, ParameterError
-from slowscale.core.files import Writers, free_target, write_files
+from slowscale.core.files import Writers, check_output_path, write_files
 from slowscale.release.facts import Facts
 
 METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
@@ -45,7 +45,7 @@ def write_parquet(table: pa.Table, facts: Facts, path: str | os.PathLike[str], o
 
 def parquet_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
     """Return the Parquet file to write, with the function that writes it; for several files that belong together."""
-    target = free_target(path, ".parquet", overwrite)
+    target = check_output_path(path, ".parquet", overwrite)
     described = with_facts(table, facts)
     return {target: lambda file: pa.parquet.write_table(described, file)}
 
@@ -68,8 +68,8 @@ def write_csv(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overw
 
 def csv_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
     """Return the CSV file and the JSON file to write, each with the function that writes it."""
-    target = free_target(path, ".csv", overwrite)
-    facts_target = free_target(f"{target}.json", ".json", overwrite)
+    target = check_output_path(path, ".csv", overwrite)
+    facts_target = check_output_path(f"{target}.json", ".json", overwrite)
     types = {field.name: str(field.type) for field in table.schema}
     escaped_table, escaped = escape_formulas(table)
     names = escaped_names(table.column_names)
@@ -99,8 +99,9 @@ def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     facts = json.loads(Path(f"{source}.json").read_text(encoding="utf-8"))
     if facts.pop("sha256") != file_hash(source):
         raise EngineError(
-            f"{source} does not belong to its facts: {source.name}.json was written with another content of the file. "
-            "Use both files as they were released"
+            source,
+            f"does not belong to its facts: {source.name}.json was written with another content of the file. Use "
+            "both files as they were released",
         )
     types = {name: COLUMN_TYPES[dtype] for name, dtype in facts.pop("types").items()}
     header = escaped_names(list(types)) if facts.pop("escaped_names", False) else list(types)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slowscale.core.markup import html_text
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.data import progress
 from slowscale.data.inspecting import Confidential, Look, NearMiss, look, losses_and_duplicates
 from slowscale.data.keys import Keys
@@ -226,7 +226,7 @@ def _column_in_words(column: InspectedColumn) -> list[str]:
 
 def share_in_words(share: float) -> str:
     """Return a share of a sum as a percentage."""
-    return "0 %" if share == 0 else "less than 0.01 %" if share < 1e-4 else f"{figure(100 * share)} %"
+    return "0 %" if share == 0 else "less than 0.01 %" if share < 1e-4 else f"{format_number(100 * share)} %"
 
 
 def key_in_words(key: Mapping[str, Any]) -> str:
@@ -242,7 +242,7 @@ def near_in_words(miss: NearMiss) -> str:
 
 def size_in_words(error: ExpectedError) -> str:
     """Return a class of true sums as text."""
-    return f"{figure(error.low)} to {figure(error.high)}" if error.high else "0"
+    return f"{format_number(error.low)} to {format_number(error.high)}" if error.high else "0"
 
 
 def error_in_words(error: ExpectedError) -> str:

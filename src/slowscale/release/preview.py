@@ -14,7 +14,7 @@ from slowscale.accounting.sizes import RecordSize, SizesLike, assumed_count, rea
 from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import CapError, ScaleWarning, SlowscaleError
 from slowscale.core.markup import aligned
-from slowscale.core.numbers import figure, percent
+from slowscale.core.numbers import format_number, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.charged import notion_in_words
@@ -113,7 +113,9 @@ class TablePreview:
             words = []
             for at in example_sums(column, ()):
                 error = self.errors(column, at)[1]
-                words.append(f"{figure(error)} for {'a sum' if self.drawn else 'cells with sums'} of {figure(at)}")
+                words.append(
+                    f"{format_number(error)} for {'a sum' if self.drawn else 'cells with sums'} of {format_number(at)}"
+                )
             return f"standard error {', '.join(words)}"
         errors, widths = self.errors(column), self.half_widths[column.name]
         return f"standard error {_span(errors)}, {percent(self.level)} interval ± {_span(widths)}"
@@ -121,7 +123,7 @@ class TablePreview:
 
 def _span(numbers: Sequence[float]) -> str:
     """Return the smallest, the median and the largest number in words; once if they are equal."""
-    low, middle, high = map(figure, numbers)
+    low, middle, high = map(format_number, numbers)
     return low if low == high else f"{low} to {high} (median {middle})"
 
 
@@ -262,7 +264,7 @@ class Preview:
                 lines.append(
                     f"If {len(several)} drawn tables are to cost a {self._noun} of these sizes no more through "
                     f"{first.name} than {several[0].name} alone, the noise needs a standard deviation of "
-                    f"{figure(error)} in each, in place of {figure(float(first.mechanism.std(0)))}."
+                    f"{format_number(error)} in each, in place of {format_number(float(first.mechanism.std(0)))}."
                 )
         return lines
 

@@ -36,7 +36,7 @@ import pyarrow as pa
 from slowscale.accounting import RecordPolicy
 from slowscale.core.errors import ParameterError
 from slowscale.core.markup import html_table
-from slowscale.core.numbers import figure, percent
+from slowscale.core.numbers import format_number, percent
 from slowscale.core.parameters import as_number
 from slowscale.policy import PURE, RankPolicy
 from slowscale.release.facts import QuantilesFacts
@@ -122,7 +122,7 @@ def rank_error(rates: Sequence[float], sizes: int, level: float) -> float:
     """
     chance = as_number("level", level)
     if not 0 < chance < 1:
-        raise ParameterError(f"level must be a number between 0 and 1, got {level}; 0.95 is usual")
+        raise ParameterError("level", allowed="a number between 0 and 1", given=level, remedy="0.95 is usual")
     miss = (1 - chance) / len(rates)
     odds = math.log((sizes - 1) * (1 - miss) / miss)
     return max(odds, 0.0) / min(rates)
@@ -206,7 +206,7 @@ class ReleasedQuantiles(ReleasedTable, Mapping[str, float]):
         words = (
             f"With probability {percent(self.about.level)}, every size misses its rank by at most "
             f"{ranks_in_words(self.rank_error)} more than "
-            f"a grid of {len(self.about.grid):,} sizes makes necessary. Every record loses {figure(self.loss)} "
+            f"a grid of {len(self.about.grid):,} sizes makes necessary. Every record loses {format_number(self.loss)} "
             "(PRzCDP) by all of them together."
         )
         return words if self.whole.private else f"{words} NOT PRIVATE: the bits were not secret."

@@ -54,7 +54,7 @@ class Ratios:
 def check_interval(interval: object, argument: str = "interval") -> None:
     """Raise unless an argument names a kind of interval for ratios."""
     if interval not in INTERVALS:
-        raise ParameterError(f"{argument} must be one of {', '.join(INTERVALS)}, got {interval!r}")
+        raise ParameterError(argument, allowed=f"one of {', '.join(INTERVALS)}", given=interval)
 
 
 def box_level(level: float) -> float:

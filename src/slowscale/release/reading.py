@@ -29,29 +29,30 @@ def read_release(path: str | os.PathLike[str]) -> Release:
         A Parquet file, a CSV file with its JSON file beside it, or a folder with the files of all tables of a release.
     """
     if not isinstance(path, str | os.PathLike):
-        raise ParameterTypeError(f"path must be text or os.PathLike, got {type(path).__name__}")
+        raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
     place = Path(path)
     if not place.is_dir():
         return _release(place, _read_table(place))
     paths = {file.stem: file for kind in ("csv", "parquet") for file in sorted(place.glob(f"*.{kind}"))}
     if not paths:
-        raise ParameterError(f"path must be a folder with Parquet or CSV files of a release, but {place} has none")
+        raise ParameterError("path", allowed=f"a folder with Parquet or CSV files of a release, but {place} has none")
     first = _read_table(next(iter(paths.values())))
     missing = [name for name in first.whole.tables if name not in paths]
     if missing:
-        raise EngineError(
-            f"{place} must have a file for each table of the release, but {', '.join(missing)} is missing"
-        )
+        raise EngineError(place, f"must have a file for each table of the release, but {', '.join(missing)} is missing")
     tables = {name: _read_table(paths[name]) for name in first.whole.tables}
     for name in tables:  # the other format of a table may be left from another release
         other = paths[name].with_suffix(".csv")
         if Path(f"{other}.json").exists() and read_file_facts(other).id != first.whole.id:
-            raise EngineError(f"{place} has files of two releases, {paths[name]} and {other}; remove those of one")
+            raise EngineError(
+                place, f"has files of two releases, {paths[name]} and {other}", remedy="remove those of one"
+            )
     for name, table in tables.items():
         if table.whole.id != first.whole.id or table.name != name:
             raise EngineError(
-                f"{paths[name]} is not the table {name!r} of the release {first.whole.id}; use the files that one call "
-                "of to_parquet or to_csv wrote"
+                f"{paths[name]}",
+                f"is not the table {name!r} of the release {first.whole.id}",
+                remedy="use the files that one call of to_parquet or to_csv wrote",
             )
     return _release(place, *tables.values())
 
@@ -72,7 +73,7 @@ def _policies(path: Path, policy: object, pure: object) -> tuple[RecordPolicy, R
 
 
 def _damaged(path: Path, problem: object) -> EngineError:
-    return EngineError(f"{path} is damaged: {problem}. Use a copy of the files as they were released")
+    return EngineError(path, f"is damaged: {problem}. Use a copy of the files as they were released")
 
 
 def _read_table(source: Path) -> ReleasedTable:
@@ -81,24 +82,29 @@ def _read_table(source: Path) -> ReleasedTable:
         table, facts = read_csv(source) if source.name.lower().endswith(".csv") else read_parquet(source)
         if facts["format"] != FORMAT:
             raise EngineError(
-                f"{source} has format {facts['format']!r:.60}, but this version of slowscale reads format {FORMAT}; "
-                "read it with the version that wrote it"
+                source,
+                f"has format {facts['format']!r:.60}, but this version of slowscale reads format {FORMAT}",
+                remedy="read it with the version that wrote it",
             )
     except SlowscaleError:
         raise
     except FileNotFoundError as error:
         missing = str(error.filename or source) if source.exists() else str(source)
         beside = "" if missing == str(source) else f", which holds the facts of {source} and must be beside it"
-        raise ParameterError(f"path: there is no file {missing}{beside}") from None
+        raise ParameterError("path: there", f"is no file {missing}{beside}") from None
     except Exception as error:
         raise EngineError(
-            f"{source} is not a release that slowscale wrote; give a .parquet file, or a .csv file with its .csv.json "
-            "file beside it, that to_parquet or to_csv wrote"
+            source,
+            "is not a release that slowscale wrote",
+            remedy=(
+                "give a .parquet file, or a .csv file with its .csv.json file beside it, that to_parquet or to_csv "
+                "wrote"
+            ),
         ) from error
     try:
         whole = Facts.from_dict(facts)
         if whole.table not in whole.tables:
-            raise ParameterError(f"table: it must be one of {', '.join(whole.tables)}")
+            raise ParameterError("table: it", allowed=f"one of {', '.join(whole.tables)}")
         if whole.policy is None:
             raise EngineError(f"{source} was released with a user-given function, which cannot be read back")
         described = whole.tables[whole.table]
@@ -151,11 +157,11 @@ def _check_table(table: pa.Table, facts: TableFacts) -> None:
             raise ParameterError(f"its facts describe a column {name!r:.60}, which its table must have once")
     for name in table.column_names:
         if name not in labels and name not in numbers:
-            raise ParameterError(f"its table has a column {name!r:.60}, which its facts do not describe")
+            raise ParameterError("its table", f"has a column {name!r:.60}, which its facts do not describe")
     for name in numbers:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            raise ParameterError(f"column {name!r:.60} must have numbers, got {kind}")
+            raise ParameterError(f"column {name!r:.60}", "must have numbers", given=kind)
 
 
 def _read_mechanisms(facts: TableFacts) -> dict[str, Mechanism]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from slowscale.accounting import RecordPolicy
 from slowscale.core.errors import ParameterError
-from slowscale.core.files import Writers, made_folder, write_files
+from slowscale.core.files import Writers, ensure_dir, write_files
 from slowscale.core.markup import html_table, html_text
 from slowscale.core.parameters import Array
 from slowscale.core.typing import Record
@@ -54,8 +54,11 @@ class ReleasePolicy(RecordPolicy):
         """Return what an entity may lose by a release with one drawn table; several tables have different cells."""
         if self.tables > 1:
             raise ParameterError(
-                f"cells must be those of one table, but {self.tables} tables are drawn: use "
-                'release.entity({"table": cells, …}), each table with its own cells'
+                "cells",
+                allowed=(
+                    f'those of one table, but {self.tables} tables are drawn: use release.entity({{"table": cells, '
+                    "…}), each table with its own cells"
+                ),
             )
         return super().entity(cells)
 
@@ -96,7 +99,7 @@ class Release:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.tables:
-            raise ParameterError(f"there is no table {name!r}; the tables are {', '.join(self.tables)}")
+            raise ParameterError("there", f"is no table {name!r}", remedy=f"the tables are {', '.join(self.tables)}")
         return self.tables[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -123,8 +126,9 @@ class Release:
         """The table, if there is one."""
         if len(self.tables) > 1:
             raise ParameterError(
-                f"the release has {len(self.tables)} tables ({', '.join(self.tables)}): name one of them, as in "
-                f"release[{next(iter(self.tables))!r}]"
+                "the release",
+                f"has {len(self.tables)} tables ({', '.join(self.tables)}): name one of them, as in release["
+                f"{next(iter(self.tables))!r}]",
             )
         return next(iter(self.tables.values()))
 
@@ -132,7 +136,7 @@ class Release:
     def _only_sums(self) -> ReleasedSums:
         """The table, if there is one and it has sums."""
         if not isinstance(found := self._only, ReleasedSums):
-            raise ParameterError(f"the release has no sums: its table {found.name!r} has quantiles of record sizes")
+            raise ParameterError("the release", f"has no sums: its table {found.name!r} has quantiles of record sizes")
         return found
 
     def __repr__(self) -> str:
@@ -237,7 +241,7 @@ class Release:
         if not isinstance(cells, Mapping) or set(cells) != set(self.drawn):
             given = ", ".join(map(str, cells)) if isinstance(cells, Mapping) else type(cells).__name__
             raise ParameterError(
-                f"cells must be a mapping with the cells of each drawn table ({', '.join(self.drawn)}), got {given}"
+                "cells", allowed=f"a mapping with the cells of each drawn table ({', '.join(self.drawn)})", given=given
             )
         return sum(self.tables[name].policy.entity(cells[name]) for name in self.drawn)
 
@@ -255,7 +259,7 @@ class Release:
     def _write(self, path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
         paths: dict[str, str | os.PathLike[str]] = dict.fromkeys(self.tables, path)
         if len(self.tables) > 1:
-            folder = made_folder(path)
+            folder = ensure_dir(path)
             paths = {name: folder / f"{name}{ending}" for name in self.tables}
         files: Writers = {}
         for name, file in paths.items():

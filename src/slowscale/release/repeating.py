@@ -42,8 +42,9 @@ def check_complete(release: Release) -> None:
     missing = [name for name in release.facts.drawn if name not in release]
     if missing:
         raise ParameterError(
-            f"release must have all drawn tables, but {', '.join(missing)} is not in it; read the folder with all of "
-            "them, or use the release that a roll-up was made from"
+            "release",
+            f"must have all drawn tables, but {', '.join(missing)} is not in it",
+            remedy="read the folder with all of them, or use the release that a roll-up was made from",
         )
 
 
@@ -61,8 +62,9 @@ def request_of(release: Release, dataset: str | None, protect: str | None) -> Re
     for argument, here, there in (("dataset", dataset, facts.dataset), ("protect", protect, facts.protect)):
         if here != there:
             raise ParameterError(
-                f"release must be one of these records: it has {argument}={there!r}, and this session has "
-                f"{argument}={here!r}; open the session with the same {argument}"
+                "release",
+                allowed=f"one of these records: it has {argument}={there!r}, and this session has {argument}={here!r}",
+                remedy=f"open the session with the same {argument}",
             )
     try:
         check_accounting(facts.accounting)

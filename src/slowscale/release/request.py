@@ -67,7 +67,7 @@ class Table:
 
 def _check_treatment(argument: str, given: object) -> None:
     if given not in TREATMENTS:
-        raise ParameterError(f'{argument} must be "error" or "zero", got {given!r}', path=(argument,))
+        raise ParameterError(argument, allowed='"error" or "zero"', given=given, path=(argument,))
 
 
 def _check_expressions(where: object, derive: object) -> None:
@@ -138,8 +138,12 @@ class Sums(Table):
         _check_expressions(self.where, self.derive)
         if self.keys is not None and not isinstance(self.keys, Keys):
             raise ParameterTypeError(
-                f"keys must be ss.Keys, for instance ss.Keys.from_frame(keys); got {type(self.keys).__name__}. Which "
-                "group labels occur in the data may reveal records, so they are never taken from the data unasked",
+                "keys",
+                allowed="ss.Keys, for instance ss.Keys.from_frame(keys)",
+                remedy=(
+                    f"got {type(self.keys).__name__}. Which group labels occur in the data may reveal records, so "
+                    "they are never taken from the data unasked"
+                ),
                 path=("keys",),
             )
         for name, value in (
@@ -179,13 +183,17 @@ class Sums(Table):
         for name, mechanism in self.mechanisms.items():
             if name in self.by:
                 raise ParameterError(
-                    f"column {name!r} is a key column, so it cannot be summed; derive a column with another name",
+                    f"column {name!r}",
+                    "is a key column, so it cannot be summed",
+                    remedy="derive a column with another name",
                     path=self._place(name),
                 )
             for suffix in COLUMN_SUFFIXES if isinstance(mechanism, TransformationMechanism) else COLUMN_SUFFIXES[:-1]:
                 if name + suffix in self.by or (suffix and name + suffix in self.mechanisms):
                     raise ParameterError(
-                        f"column {name + suffix!r} would be in the release twice; derive a column with another name",
+                        f"column {name + suffix!r}",
+                        "would be in the release twice",
+                        remedy="derive a column with another name",
                         path=self._place(name),
                     )
 
@@ -198,12 +206,13 @@ class Sums(Table):
         with located("means"):
             check_interval(self.means, "means")
             if self.count is None:
-                raise ParameterError("count must be given to publish means, which are sums divided by the count")
+                raise ParameterError("count", allowed="given to publish means, which are sums divided by the count")
         taken = {*self.by, *self.mechanisms}
         for name in self.columns:
             if any(f"{name}_mean{suffix}" in taken for suffix in COLUMN_SUFFIXES):
                 raise ParameterError(
-                    f"column '{name}_mean' would be in the release twice; derive a column with another name",
+                    f"column '{name}_mean' would be in the release twice",
+                    remedy="derive a column with another name",
                     path=("sums", name),
                 )
 
@@ -232,40 +241,48 @@ def checked_options(table: type[Table], options: Any) -> Any:
             grouped = "; to group the records, give their public keys with keys=" if name in ("by", "group_by") else ""
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else grouped or f"; the options are {', '.join(known)}"
-            raise ParameterTypeError(f"{name!r} is not an option of {table.__name__}{hint}")
+            raise ParameterTypeError(f"{name!r}", f"is not an option of {table.__name__}{hint}")
     return options
 
 
 def _check_mechanism(name: str, mechanism: object) -> None:
     if not isinstance(mechanism, Mechanism):
-        raise ParameterTypeError(f"{name} needs a mechanism such as ss.Gaussian(sigma=10), got {mechanism!r:.60}")
+        raise ParameterTypeError(name, "needs a mechanism such as ss.Gaussian(sigma=10)", given=mechanism)
     if REGISTRY.get(mechanism.kind) is not type(mechanism):
         # It would be charged, and read back, as the class that it derives from.
         raise ParameterTypeError(
-            f"{name} needs a registered mechanism, but {type(mechanism).__name__} has the kind {mechanism.kind!r} of "
-            "another class; give the class a `kind` of its own, which registers it"
+            name,
+            f"needs a registered mechanism, but {type(mechanism).__name__} has the kind {mechanism.kind!r} of "
+            "another class",
+            remedy="give the class a `kind` of its own, which registers it",
         )
 
 
 def _checked_columns(columns: Any) -> dict[str, Mechanism]:
     if not isinstance(columns, Mapping):
         raise ParameterTypeError(
-            'columns must be a mapping of columns to mechanisms, such as {"emp": ss.Root(k=4, sigma=1)}, got '
-            f"{columns!r:.60}",
+            "columns",
+            allowed='a mapping of columns to mechanisms, such as {"emp": ss.Root(k=4, sigma=1)}',
+            given=columns,
             path=("sums",),
         )
     if not columns:
         raise ParameterTypeError(
-            "columns must be a mapping of columns to mechanisms with at least one column, or count must be given; got "
-            "neither, so there is nothing to publish: name a column with its mechanism, or a mechanism for the count"
+            "columns",
+            allowed="a mapping of columns to mechanisms with at least one column, or count must be given",
+            remedy=(
+                "got neither, so there is nothing to publish: name a column with its mechanism, or a mechanism for "
+                "the count"
+            ),
         )
     for name, mechanism in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError(f"columns must be named by text, got {name!r:.60}", path=("sums", str(name)))
+            raise ParameterTypeError("columns", allowed="named by text", given=name, path=("sums", str(name)))
         if folded(name) in (COUNT, "*"):
             meaning = "the number of records" if folded(name) == COUNT else "the cap of every other column"
             raise ParameterError(
-                f"columns: the name {name!r} is reserved for {meaning}; derive a column with another name",
+                f"columns: the name {name!r} is reserved for {meaning}",
+                remedy="derive a column with another name",
                 path=("sums", name),
             )
         with located("sums", name):
@@ -279,7 +296,9 @@ def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) ->
     for name in unit:
         if name not in mechanisms or name == count:
             raise ParameterError(
-                f"unit names {name!r}, which is not summed; the summed columns are {', '.join(mechanisms)}",
+                "unit",
+                f"names {name!r}, which is not summed",
+                remedy=f"the summed columns are {', '.join(mechanisms)}",
                 path=("sums", name, "unit"),
             )
     found = {}
@@ -321,15 +340,15 @@ class Quantiles(Table):
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
-            raise ParameterTypeError(
-                f"column must be the name of a column, got {self.column!r:.60}", path=("quantiles",)
-            )
+            raise ParameterTypeError("column", allowed="the name of a column", given=self.column, path=("quantiles",))
         with located("loss"):
             loss = as_number("loss", self.loss)
             if not SMALLEST_LOSS <= loss <= LARGEST_LOSS:
                 raise ParameterError(
-                    f"loss must be a number from {SMALLEST_LOSS:g} to {LARGEST_LOSS:g}, got {self.loss}; it is the "
-                    "PRzCDP loss of all quantiles together, for instance 0.01"
+                    "loss",
+                    allowed=f"a number from {SMALLEST_LOSS:g} to {LARGEST_LOSS:g}",
+                    given=self.loss,
+                    remedy="it is the PRzCDP loss of all quantiles together, for instance 0.01",
                 )
         _check_treatment("nulls", self.nulls)
         _check_expressions(self.where, self.derive)
@@ -365,13 +384,15 @@ def _checked_shares(at: Any) -> tuple[Fraction, ...]:
     shares = [_exact("at", share) for share in _sequence("at", at, "[0.1, 0.5, 0.9]")]
     if not 1 <= len(shares) <= MOST_QUANTILES or not _increases([Fraction(0), *shares, Fraction(1)]):
         raise ParameterError(
-            f"at must be 1 to {MOST_QUANTILES} increasing numbers between 0 and 1, such as [0.1, 0.5, 0.9], got "
-            f"{list(map(float, shares))!r:.80}; 0.5 is the median"
+            "at",
+            allowed=f"1 to {MOST_QUANTILES} increasing numbers between 0 and 1, such as [0.1, 0.5, 0.9]",
+            given=list(map(float, shares)),
+            remedy="0.5 is the median",
         )
     names = [quantile_name(share) for share in shares]
     if len(set(names)) < len(names) or not {"p0", "p100"}.isdisjoint(names):
         raise ParameterError(
-            f"at must have shares that differ in their first 12 digits, from 0 and from 1 too, got {names!r:.80}"
+            "at", "must have shares that differ in their first 12 digits, from 0 and from 1 too", given=names
         )
     return tuple(shares)
 
@@ -381,8 +402,12 @@ def _checked_grid(grid: Any) -> tuple[Fraction, ...]:
     increases = _increases([Fraction(0), *sizes])
     if not 2 <= len(sizes) <= MOST_GRID_SIZES or not increases:
         raise ParameterError(
-            f"grid must be 2 to {MOST_GRID_SIZES} increasing numbers > 0, got {len(sizes):,} numbers"
-            f"{'' if increases else ' that do not increase from above 0'}; ss.size_grid(1, 1e9) makes one"
+            "grid",
+            allowed=(
+                f"2 to {MOST_GRID_SIZES} increasing numbers > 0, got {len(sizes):,} numbers"
+                f"{('' if increases else ' that do not increase from above 0')}"
+            ),
+            remedy="ss.size_grid(1, 1e9) makes one",
         )
     return tuple(sizes)
 
@@ -395,13 +420,13 @@ def _exact(name: str, value: Any) -> Fraction:
     """Return a number as it is written: the float 0.1 is one tenth."""
     number = as_number(name, value)
     if not math.isfinite(number):
-        raise ParameterError(f"{name} must be finite numbers, got {value}")
+        raise ParameterError(name, allowed="finite numbers", given=value)
     return Fraction(value) if isinstance(value, int | Decimal | Fraction) else Fraction(repr(number))
 
 
 def _sequence(name: str, values: Any, example: str) -> list[Any]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise ParameterTypeError(f"{name} must be a list of numbers such as {example}, got {values!r:.60}")
+        raise ParameterTypeError(name, allowed=f"a list of numbers such as {example}", given=values)
     return list(values)
 
 
@@ -424,15 +449,16 @@ def size_grid(
     """
     ends = [as_number(name, value) for name, value in (("low", low), ("high", high))]
     if not 0 < ends[0] < ends[1] < math.inf:
-        raise ParameterError(f"low and high must be finite numbers with 0 < low < high, got {low} and {high}")
+        raise ParameterError("low and high", allowed=f"finite numbers with 0 < low < high, got {low} and {high}")
     steps = as_number("per_decade", per_decade)
     if not float(steps).is_integer() or not 1 <= steps <= MOST_PER_DECADE:
-        raise ParameterError(f"per_decade must be a whole number from 1 to {MOST_PER_DECADE}, got {per_decade}")
+        raise ParameterError("per_decade", allowed=f"a whole number from 1 to {MOST_PER_DECADE}", given=per_decade)
     count = math.ceil(steps * math.log10(ends[1] / ends[0]) - 1e-9)
     if count + 1 > MOST_GRID_SIZES:
         raise ParameterError(
-            f"a grid must have at most {MOST_GRID_SIZES} sizes, but this one has {count + 1:,}; choose a larger low, a "
-            "smaller high or fewer per_decade"
+            "a grid",
+            f"must have at most {MOST_GRID_SIZES} sizes, but this one has {count + 1:,}",
+            remedy="choose a larger low, a smaller high or fewer per_decade",
         )
     inner = [float(f"{ends[0] * 10 ** (step / steps):.{SIZE_DIGITS}g}") for step in range(1, count)]
     inner = [size for size in inner if ends[0] < size < ends[1]]
@@ -459,12 +485,12 @@ class Rollup(Table):
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, str) or not self.of:
-            raise ParameterTypeError(f"of must be the name of a table, got {self.of!r:.60}", path=("rollup",))
+            raise ParameterTypeError("of", allowed="the name of a table", given=self.of, path=("rollup",))
         by = (self.by,) if isinstance(self.by, str) else self.by
         if not isinstance(by, list | tuple) or not all(isinstance(name, str) and name for name in by):
-            raise ParameterTypeError(f"by must be a column or a list of columns, got {self.by!r:.60}", path=("by",))
+            raise ParameterTypeError("by", allowed="a column or a list of columns", given=self.by, path=("by",))
         if len(set(by)) < len(by):
-            raise ParameterError(f"by must name each column once, got {', '.join(by)}", path=("by",))
+            raise ParameterError("by", f"must name each column once, got {', '.join(by)}", path=("by",))
         object.__setattr__(self, "by", tuple(by))
 
 
@@ -515,7 +541,10 @@ class Request:
             level_quantile(self.level)
         if self.period is not None and (not isinstance(self.period, str) or not self.period.strip()):
             raise ParameterTypeError(
-                f'period must be text such as "2024", got {self.period!r:.60}; leave it out if there is none',
+                "period",
+                allowed='text such as "2024"',
+                given=self.period,
+                remedy="leave it out if there is none",
                 path=("period",),
             )
         for name, value in (
@@ -526,7 +555,9 @@ class Request:
             object.__setattr__(self, name, value)
         if not self.drawn:
             raise ParameterError(
-                "tables must have at least one drawn table, of sums or quantiles; got roll-ups only, which need one",
+                "tables",
+                "must have at least one drawn table, of sums or quantiles",
+                remedy="got roll-ups only, which need one",
                 path=("tables",),
             )
         for name in self.rollups:
@@ -562,14 +593,19 @@ class Request:
         while isinstance(table := self.tables[seen[-1]], Rollup):
             if table.of not in self.tables:
                 raise ParameterError(
-                    f"table {seen[-1]!r} is derived from {table.of!r}, which is not a table of the request; the "
-                    f"tables are {', '.join(self.tables)}",
+                    f"table {seen[-1]!r}",
+                    f"is derived from {table.of!r}, which is not a table of the request",
+                    remedy=f"the tables are {', '.join(self.tables)}",
                     path=("tables", seen[-1], "rollup"),
                 )
             if table.of in seen:
                 raise ParameterError(
-                    "tables must be derived from a drawn table in the end, but here one is derived from the other: "
-                    f"{' from '.join([*seen, table.of])}; draw one of them, with sums and keys",
+                    "tables",
+                    allowed=(
+                        "derived from a drawn table in the end, but here one is derived from the other: "
+                        f"{' from '.join([*seen, table.of])}"
+                    ),
+                    remedy="draw one of them, with sums and keys",
                     path=("tables", name, "rollup"),
                 )
             seen.append(table.of)
@@ -589,8 +625,9 @@ class Request:
         if not isinstance(source, Sums) or source.keys is None:
             kind = "quantiles, which" if isinstance(source, Quantiles) else "a total over all records and"
             raise ParameterError(
-                f"table {name!r} cannot be derived from {self.source(name)!r}, which is {kind} has no cells; derive "
-                "it from sums with keys",
+                f"table {name!r}",
+                f"cannot be derived from {self.source(name)!r}, which is {kind} has no cells",
+                remedy="derive it from sums with keys",
                 path=("tables", name, "rollup"),
             )
         above = self.by(table.of)
@@ -598,9 +635,10 @@ class Request:
         wrong = [column for column in table.by if column not in allowed]
         if wrong:
             raise ParameterError(
-                f"table {name!r}: by names {', '.join(map(repr, wrong))}, but {table.of!r} can be added up by "
-                f"{', '.join(allowed) or 'nothing: it is a total'}; name key columns of that table, or give the "
-                "request a hierarchy with such a level",
+                f"table {name!r}: by",
+                f"names {', '.join(map(repr, wrong))}, but {table.of!r} can be added up by "
+                f"{', '.join(allowed) or 'nothing: it is a total'}",
+                remedy="name key columns of that table, or give the request a hierarchy with such a level",
                 path=("tables", name, "by"),
             )
         if set(table.by) == set(above):
@@ -639,14 +677,15 @@ class Request:
         for name, table in self.drawn.items():
             if self.partition not in table.by:
                 raise ParameterError(
-                    f"partition must be a key column of every drawn table, but {_named(name)} is not by "
-                    f"{self.partition!r}"
+                    "partition",
+                    allowed=f"a key column of every drawn table, but {_named(name)} is not by {self.partition!r}",
                 )
             if _labels(table, self.partition) != self.labels:
                 raise ParameterError(
-                    f"partition must have the same labels in all drawn tables, because the request is charged as a "
-                    f"whole, but {name!r} has others than {next(iter(self.drawn))!r}; leave it out, or release the "
-                    "disjoint parts one after the other"
+                    "partition",
+                    "must have the same labels in all drawn tables, because the request is charged as a whole, "
+                    f"but {name!r} has others than {next(iter(self.drawn))!r}",
+                    remedy="leave it out, or release the disjoint parts one after the other",
                 )
 
 
@@ -674,8 +713,10 @@ def as_request(given: Any) -> Request:
     if isinstance(given, Mapping) and any(isinstance(table, Table) for table in given.values()):
         return Request(given)
     raise ParameterTypeError(
-        f"request must be an ss.Request or a table such as ss.Sums(…), got {type(given).__name__}; for one table of "
-        "sums there is also session.sum(…)"
+        "request",
+        allowed="an ss.Request or a table such as ss.Sums(…)",
+        given=type(given),
+        remedy="for one table of sums there is also session.sum(…)",
     )
 
 
@@ -693,27 +734,33 @@ def _determines(hierarchy: Hierarchy, column: str, level: str) -> bool:
 def _checked_tables(tables: Any) -> dict[str, Table]:
     if not isinstance(tables, Mapping) or not tables:
         raise ParameterTypeError(
-            'tables must be a mapping of names to tables, such as {"cells": ss.Sums(…), "nation": '
-            f'ss.Rollup("cells")}}, got {tables!r:.60}',
+            "tables",
+            allowed='a mapping of names to tables, such as {"cells": ss.Sums(…), "nation": ss.Rollup("cells")}',
+            given=tables,
             path=("tables",),
         )
     names: dict[str, str] = {}
     for name, table in tables.items():
         if not isinstance(name, str) or PLAIN_NAME.fullmatch(name) is None:
             raise ParameterError(
-                f"tables must have names of letters, digits, _ and -, which files can have; got {name!r:.60}",
+                "tables",
+                "must have names of letters, digits, _ and -, which files can have",
+                remedy=f"got {name!r:.60}",
                 path=("tables", name) if isinstance(name, str) else ("tables",),
             )
         other = names.setdefault(name.lower(), name)
         if other != name:
             raise ParameterError(
-                f"tables has the names {other!r} and {name!r}, which some systems take for one file; rename one of "
-                "them",
+                "tables",
+                f"has the names {other!r} and {name!r}, which some systems take for one file",
+                remedy="rename one of them",
                 path=("tables", name),
             )
         if not isinstance(table, Table):
             raise ParameterTypeError(
-                f"table {name!r} must be an ss.Sums, ss.Quantiles or ss.Rollup; got {type(table).__name__}",
+                f"table {name!r}",
+                allowed="an ss.Sums, ss.Quantiles or ss.Rollup",
+                remedy=f"got {type(table).__name__}",
                 path=("tables", name),
             )
     return dict(tables)
@@ -723,14 +770,16 @@ def _checked_hierarchies(hierarchies: Any) -> tuple[Hierarchy, ...]:
     given = (hierarchies,) if isinstance(hierarchies, Hierarchy) else hierarchies
     if not isinstance(given, list | tuple) or not all(isinstance(one, Hierarchy) for one in given):
         raise ParameterTypeError(
-            f"hierarchies must be a list of ss.Hierarchy, got {hierarchies!r:.60}", path=("hierarchies",)
+            "hierarchies", allowed="a list of ss.Hierarchy", given=hierarchies, path=("hierarchies",)
         )
     levels = [level for one in given for level in one.levels]
     taken = {one.column for one in given}
     for i, level in enumerate(levels):
         if level in levels[:i] or level in taken:
             raise ParameterError(
-                f"hierarchies must have levels with different names, which are not their columns; got {level!r} twice",
+                "hierarchies",
+                "must have levels with different names, which are not their columns",
+                remedy=f"got {level!r} twice",
                 path=("hierarchies",),
             )
     return tuple(given)
@@ -751,7 +800,11 @@ def _check_derived_columns(drawn: Mapping[str, Drawn]) -> None:
             other, spelling, before = known.setdefault(folded(column), (name, column, expression))
             if other != name and (spelling != column or before != expression):
                 raise ParameterError(
-                    f"column {column!r} must be the same in all drawn tables, but derive makes it in another way in "
-                    f"{name!r} than in {other!r}; give one of the columns another name",
+                    f"column {column!r}",
+                    allowed=(
+                        f"the same in all drawn tables, but derive makes it in another way in {name!r} than in "
+                        f"{other!r}"
+                    ),
+                    remedy="give one of the columns another name",
                     path=("tables", name),
                 )

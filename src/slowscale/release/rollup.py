@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from slowscale.core.arrays import group_rows, to_arrow, to_numpy
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.numbers import STANDARD_ERROR_DIGITS, figure, rounded
+from slowscale.core.numbers import STANDARD_ERROR_DIGITS, format_number, rounded
 from slowscale.data.hierarchies import Hierarchy, kind_of_labels
 from slowscale.mechanisms import TransformationMechanism
 from slowscale.mechanisms.grid import add, ceilings, compact
@@ -82,7 +82,7 @@ def roll_up(
         rules[column] = sum_rule(mechanism, facts.on_grid)
         if sum_bias_warned_of(bias, float(to_numpy(made["_se"]).max(initial=0))):
             biases[column] = bias
-            rules[column] += f"; rounding to the unit biases the sums by up to {figure(bias)}"
+            rules[column] += f"; rounding to the unit biases the sums by up to {format_number(bias)}"
         error = NO_VARIANCE if mechanism._missing_moments else SUM_ERRORS[mechanism._error_grows]
         described[column] = facts.with_(se=error, rounding_bias=bias)
     number = _free_name(CELLS, {*columns, *cells.table.column_names})
@@ -114,7 +114,7 @@ def biased_sums(rolled: ReleasedSums) -> list[str]:
     assert rolled.facts.rollup
     return [
         f"the unit of column {name!r} is coarse against its noise, so that rounding biases the sums of its cells by up "
-        f"to {figure(bias)}; the standard errors and the intervals include this. Release the cells with a finer unit"
+        f"to {format_number(bias)}; the standard errors and the intervals include this. Release the cells with a finer unit"
         for name, bias in rolled.facts.rollup.biases.items()
     ]
 
@@ -123,19 +123,22 @@ def _check(release: ReleasedSums) -> None:
     """Raise unless the cells of a table can be added."""
     if release.facts.rollup:
         raise ParameterError(
-            f"the table must be one of cells, but this one is a roll-up of {release.facts.rollup.of!r}; roll up that "
-            "table instead, because the errors of sums follow from those of the cells"
+            "the table",
+            allowed=f"one of cells, but this one is a roll-up of {release.facts.rollup.of!r}",
+            remedy="roll up that table instead, because the errors of sums follow from those of the cells",
         )
     for name, facts in release.facts.columns.items():
         if facts.nonnegative:
             raise ParameterError(
-                f"column {name!r} was released with nonnegative=True, so its cells are biased upwards and their biases "
-                "would add up; roll up a release without it"
+                f"column {name!r} was released with nonnegative=True, so its cells are biased upwards and their "
+                "biases would add up",
+                remedy="roll up a release without it",
             )
         if facts.estimator not in ("mean", NO_MEAN):  # sums of symmetric noise are symmetric
             raise ParameterError(
-                f"column {name!r} was released with the estimator {facts.estimator!r}, so its cells are biased and "
-                'their biases would add up; roll up a release with the estimator "mean"'
+                f"column {name!r} was released with the estimator {facts.estimator!r}, so its cells are biased "
+                "and their biases would add up",
+                remedy='roll up a release with the estimator "mean"',
             )
 
 
@@ -145,12 +148,12 @@ def margin_of(release: ReleasedSums, by: Any, hierarchy: Any) -> Margin:
     hierarchies = _hierarchies(hierarchy, keys, release.table.column_names)
     names: list[Any] = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(f"by must be the name of a key column, or a list of names, got {by!r:.60}")
+        raise ParameterTypeError("by", allowed="the name of a key column, or a list of names", given=by)
     owners = {level: one for one in hierarchies for level in one.levels}
     labels: dict[str, Any] = {}
     for name in names:
         if name in labels:
-            raise ParameterError(f"by must name each column once, got {name!r} twice")
+            raise ParameterError("by", f"must name each column once, got {name!r} twice")
         if name in keys:
             labels[name] = release.table[name]
         elif name in owners:
@@ -158,7 +161,7 @@ def margin_of(release: ReleasedSums, by: Any, hierarchy: Any) -> Margin:
         else:
             more = f" or of {', '.join(owners)}" if owners else ""
             hint = "" if owners else "; for a level such as a county's state, pass hierarchy=ss.Hierarchy(…)"
-            raise ParameterError(f"by must name columns of {', '.join(keys) or 'no keys'}{more}, got {name!r}{hint}")
+            raise ParameterError("by", f"must name columns of {', '.join(keys) or 'no keys'}{more}, got {name!r}{hint}")
     size = len(release)
     groups, first = group_rows(list(labels.values())) if labels else (np.zeros(size, np.int64), np.zeros(1, np.int64))
     kept = {name: pa.concat_arrays(_chunks(column)).take(to_arrow(first)) for name, column in labels.items()}
@@ -171,20 +174,22 @@ def _hierarchies(hierarchy: Any, keys: list[str], columns: list[str]) -> list[Hi
         return []
     given = [hierarchy] if isinstance(hierarchy, Hierarchy) or not isinstance(hierarchy, Iterable) else list(hierarchy)
     if not all(isinstance(one, Hierarchy) for one in given):
-        raise ParameterTypeError(f"hierarchy must be an ss.Hierarchy, or a list of them, got {hierarchy!r:.60}")
+        raise ParameterTypeError("hierarchy", allowed="an ss.Hierarchy, or a list of them", given=hierarchy)
     taken = list(columns)
     used = [one for one in given if one.column in keys]
     for one in used:
         for level in one.levels:
             if level in taken:
                 raise ParameterError(
-                    f"hierarchy has a level {level!r}, which is the name of a column or of another level; rename it"
+                    "hierarchy",
+                    f"has a level {level!r}, which is the name of a column or of another level",
+                    remedy="rename it",
                 )
             taken.append(level)
     if given and not used:
         names = ", ".join(one.column for one in given)
         raise ParameterError(
-            f"hierarchy must be of a key column of the release ({', '.join(keys) or 'it has none'}), got {names}"
+            "hierarchy", allowed=f"of a key column of the release ({', '.join(keys) or 'it has none'})", given=names
         )
     return used
 

@@ -163,7 +163,7 @@ class Session:
     ) -> None:
         """Open the records. The data set is checked first, so that records of the wrong one are never opened."""
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
-            raise ParameterTypeError(f"bits must be a source of bits, got {bits!r:.60}")
+            raise ParameterTypeError("bits", allowed="a source of bits", given=bits)
         self.dataset = dataset_name(dataset)
         self.accounting = check_accounting(accounting)
         self._accountant = accountant
@@ -238,7 +238,7 @@ class Session:
             The mechanism for the number of records.
         """
         if not isinstance(mechanism, Mechanism):
-            raise ParameterTypeError(f"mechanism must be one such as ss.Gaussian(sigma=10), got {mechanism!r:.60}")
+            raise ParameterTypeError("mechanism", allowed="one such as ss.Gaussian(sigma=10)", given=mechanism)
         return self.sum({}, keys, count=mechanism, level=level, partition=partition, **options)
 
     def mean(
@@ -391,7 +391,7 @@ class Session:
             stored = list(self.table.columns) if duplicates and not found else None
             found[name] = inspected(table, stored, self.protect, refusals)
         if not found:
-            raise ParameterError("request must have a table of sums to inspect, but it has quantiles only")
+            raise ParameterError("request", "must have a table of sums to inspect, but it has quantiles only")
         return found if len(found) != 1 else next(iter(found.values()))
 
     def losses(self, release: Release) -> Losses:
@@ -428,7 +428,7 @@ class Session:
     def _bound(self, release: Release) -> BoundRequest:
         """Return the request of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
-            raise ParameterError("release must be one that this session made, or one read with ss.read_release")
+            raise ParameterError("release", allowed="one that this session made, or one read with ss.read_release")
         check_complete(release)
         if release.facts.id in self._known:
             bound = self._known[release.facts.id][0]
@@ -491,9 +491,11 @@ def _accountant(
     if not isinstance(ledger, Ledger):
         # An account is a copy: what is charged to it would not reach the ledger.
         raise ParameterTypeError(
-            f"ledger must be the path of a file, an ss.Ledger or None, got {type(ledger).__name__}; to charge a "
-            "ledger, give the ledger itself"
+            "ledger",
+            allowed="the path of a file, an ss.Ledger or None",
+            given=type(ledger),
+            remedy="to charge a ledger, give the ledger itself",
         )
     if caps is not None:
-        raise ParameterError("caps must be given when the ledger is made: ss.Ledger(path, caps)")
+        raise ParameterError("caps", allowed="given when the ledger is made: ss.Ledger(path, caps)")
     return ledger

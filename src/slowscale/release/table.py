@@ -241,13 +241,15 @@ class ReleasedSums(ReleasedTable):
         facts, mechanism = self._column_facts("column", column), self._known_mechanism(column)
         if facts.estimator != "mean":
             raise ParameterError(
-                f"column must have an unbiased estimate, but {column!r} is released with the estimator "
-                f"{facts.estimator!r}; use its intervals"
+                "column",
+                f"must have an unbiased estimate, but {column!r} is released with the estimator {facts.estimator!r}",
+                remedy="use its intervals",
             )
         if self.facts.rollup and mechanism._error_grows:
             raise ParameterError(
-                f"the table must be one of cells for the variances of {column!r}, but this one is a roll-up; add up "
-                f"the estimates of the table {self.facts.rollup.of!r}, or use {column}_se"
+                "the table",
+                allowed=f"one of cells for the variances of {column!r}, but this one is a roll-up",
+                remedy=f"add up the estimates of the table {self.facts.rollup.of!r}, or use {column}_se",
             )
         transformed = self._as_floats(f"{column}_transformed") if mechanism._error_grows else None
         found = mechanism._variance_from(transformed, facts.grid, facts.on_grid)
@@ -284,10 +286,10 @@ class ReleasedSums(ReleasedTable):
         for argument, column in (("numerator", numerator), ("denominator", denominator)):
             self._column_facts(argument, column)
         if numerator == denominator:
-            raise ParameterError(f"denominator must be another column than the numerator {numerator!r}")
+            raise ParameterError("denominator", allowed=f"another column than the numerator {numerator!r}")
         taken = set(self.table.column_names)
         if not isinstance(name, str) or not name or {name + suffix for suffix in RATIO_SUFFIXES} & taken:
-            raise ParameterError(f"name must be text that is not a column's name, got {name!r}")
+            raise ParameterError("name", allowed="text that is not a column's name", given=name)
         check_interval(interval)
         level_quantile(level)
         table = self.table
@@ -348,14 +350,14 @@ class ReleasedSums(ReleasedTable):
         """Return the facts of a released column, or raise an error that names the argument."""
         known = self.facts.columns
         if not isinstance(column, str) or column not in known:
-            raise ParameterError(f"{argument} must be one of {', '.join(known)}, got {column!r}")
+            raise ParameterError(argument, allowed=f"one of {', '.join(known)}", given=column)
         return known[column]
 
     def _known_mechanism(self, column: str) -> Mechanism:
         if column not in self.mechanisms:
             raise ParameterError(
-                f"the mechanism of {column!r} has a user-given function, which cannot be read from a file; use the "
-                "release in the process that made it"
+                f"the mechanism of {column!r} has a user-given function, which cannot be read from a file",
+                remedy="use the release in the process that made it",
             )
         return self.mechanisms[column]
 

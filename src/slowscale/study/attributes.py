@@ -116,10 +116,10 @@ def given_attributes(path: str | Path, values: Sequence[str], by: Sequence[str])
     listed = ", ".join(source.columns)
     for option, names in (("value", values), ("by", by)):
         if not names:
-            raise ParameterError(f"{option} must name at least one column")
+            raise ParameterError(option, "must name at least one column")
         for name in names:
             if name not in source.columns:
-                raise ParameterError(f"{option} must name columns of the data, got {name!r}: {listed}")
+                raise ParameterError(option, f"must name columns of the data, got {name!r}: {listed}")
     table = source.select(*dict.fromkeys([*by, *values])).to_pyarrow()
     return [_attribute(table, name, by, name, "", "given") for name in values]
 
@@ -130,21 +130,22 @@ def _attribute(
     """Return one column of a table with its cells, or raise an error if it cannot be studied."""
     dtype = table.schema.field(column).type
     if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
-        raise DataError(f"{column!r} must be a column of numbers, got {dtype}")
+        raise DataError(f"{column!r}", allowed="a column of numbers", given=dtype)
     kept = table.filter(pc.is_valid(table[column]))
     values = kept[column].cast(pa.float64(), safe=False).to_numpy()
     if len(values) < 5 or not np.isfinite(values).all() or values.min() < 0 or not np.median(values) > 0:
         raise DataError(
-            f"{column!r} cannot be studied: it must have at least 5 values, all finite, none below 0, and their median "
-            "must be greater than 0, because the mechanisms are calibrated to it"
+            f"{column!r}",
+            "cannot be studied: it must have at least 5 values, all finite, none below 0, and their median must "
+            "be greater than 0, because the mechanisms are calibrated to it",
         )
     cells = _cells(kept, by)
     sums = np.bincount(cells, values)
     count, positive = len(sums), int((sums > 0).sum())
     if positive < 5:
         raise DataError(
-            f"{column!r} has {positive} cells whose sum is greater than 0: the study compares quintiles, and needs at "
-            "least 5"
+            f"{column!r}",
+            f"has {positive} cells whose sum is greater than 0: the study compares quintiles, and needs at least 5",
         )
     by_size = np.argsort(sums, kind="stable")
     place = np.empty_like(by_size)

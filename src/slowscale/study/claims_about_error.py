@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import slowscale as ss
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array
 from slowscale.study.claims import Finding, claim, each, judged
 from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT, percent
@@ -248,7 +248,8 @@ def _(subjects: Sequence[Subject]) -> Finding:
     ratios = {s.name: float(np.median(s.attribute.sums)) / s.std for s in subjects}
     return Finding(
         judged(ratios[one.name] > ratios[other.name] for one in cattle for other in business),
-        "The median sum in standard deviations of the noise: " + each(subjects, lambda s: figure(ratios[s.name])),
+        "The median sum in standard deviations of the noise: "
+        + each(subjects, lambda s: format_number(ratios[s.name])),
     )
 
 
@@ -262,7 +263,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         judged(fall(s, name) > 10 for s in subjects for name in ADDITIVE),
         "The median error of the first quintile, divided by that of the last (Gaussian, generalized Gaussian, "
-        "polylog): " + each(subjects, lambda s: ", ".join(figure(fall(s, name)) for name in ADDITIVE)),
+        "polylog): " + each(subjects, lambda s: ", ".join(format_number(fall(s, name)) for name in ADDITIVE)),
     )
 
 
@@ -291,7 +292,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         judged(ratio(s) < 100 and fall(s, ROOT) < 4 for s in subjects),
         "The 90th percentile of the sums is so many times the 10th: "
-        + each(subjects, lambda s: figure(ratio(s)))
+        + each(subjects, lambda s: format_number(ratio(s)))
         + "; the median error falls from the first to the last quintile by a factor of "
         + each(subjects, lambda s: f"{fall(s, ROOT):.2g}"),
     )
@@ -354,7 +355,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         judged(ratio(s, name) > 10 for s in subjects for name in (ROOT, LOG)),
         "Standard deviation at the largest sum, divided by the constant one (fourth root, log): "
-        + each(subjects, lambda s: ", ".join(figure(ratio(s, name)) for name in (ROOT, LOG))),
+        + each(subjects, lambda s: ", ".join(format_number(ratio(s, name)) for name in (ROOT, LOG))),
     )
 
 
@@ -377,9 +378,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
         "root, log): "
         + each(subjects, lambda s: ", ".join(percent(shares[s.name, name]) for name in (ROOT, LOG)))
         + ". A cell without records has a standard deviation of (fourth root, log) "
-        + each(subjects, lambda s: ", ".join(figure(s.mechanisms[name].std(0.0)) for name in (ROOT, LOG)))
+        + each(subjects, lambda s: ", ".join(format_number(s.mechanisms[name].std(0.0)) for name in (ROOT, LOG)))
         + " instead of "
-        + each(subjects, lambda s: figure(s.std)),
+        + each(subjects, lambda s: format_number(s.std)),
     )
 
 

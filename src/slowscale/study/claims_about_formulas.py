@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import slowscale as ss
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.study.claims import Finding, claim, judged
 from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT
 from slowscale.study.errors import SeededBits
@@ -33,7 +33,9 @@ def _(_: Sequence[Subject]) -> Finding:
     policy = ss.UnitSplitting(threshold=10, sigma=math.sqrt(50)).policy
     losses = [policy(size) for size in (5.0, 10.0, 20.0, 30.0, 10_000.0)]
     agree = np.allclose(losses, [1, 1, 4, 9, 1e6], rtol=1e-12)
-    return Finding(judged([agree]), "Losses of 5, 10, 20, 30 and 10,000: " + ", ".join(figure(x) for x in losses))
+    return Finding(
+        judged([agree]), "Losses of 5, 10, 20, 30 and 10,000: " + ", ".join(format_number(x) for x in losses)
+    )
 
 
 @claim(
@@ -49,9 +51,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         judged([order[0][0] == min(order[0]), order[1] == sorted(order[1], reverse=True)]),
         f"{subject.name}, Gaussian, generalized Gaussian, polylog: the median record loses "
-        + ", ".join(figure(x) for x in order[0])
+        + ", ".join(format_number(x) for x in order[0])
         + "; the largest "
-        + ", ".join(figure(x) for x in order[1]),
+        + ", ".join(format_number(x) for x in order[1]),
     )
 
 
@@ -127,7 +129,7 @@ def _(_: Sequence[Subject]) -> Finding:
     }
     mean = [bias < 1e-9 for (_, estimator), bias in biases.items() if estimator == "mean"]
     median = [bias > 1e-3 for (_, estimator), bias in biases.items() if estimator == "median"]
-    words = ", ".join(f"{name} {figure(bias)}" for (name, e), bias in biases.items() if e == "median")
+    words = ", ".join(f"{name} {format_number(bias)}" for (name, e), bias in biases.items() if e == "median")
     return Finding(
         judged([*mean, *median]), f"Largest bias of the median-unbiased estimators at sums of 10 and 1,000: {words}."
     )
@@ -213,7 +215,7 @@ def _(_: Sequence[Subject]) -> Finding:
         right.append(equal and abs(printed - true) < 1e-6 * abs(true))
         bound = np.log(sizes + math.e) ** 2 * d
         below.append(bool(np.all(polylog.policy(sizes) <= bound) and np.all(log.policy(sizes) <= bound)))
-        words.append(f"d = {d:g}: {figure(true)} (printed formula {figure(printed)})")
+        words.append(f"d = {d:g}: {format_number(true)} (printed formula {format_number(printed)})")
     return Finding(
         judged([*right, *below]),
         "E03: the exponent must be 1/(2d). " + "; ".join(words) + ". Below 0 means: for every sum. Both policies stay "
@@ -230,7 +232,7 @@ def _(_: Sequence[Subject]) -> Finding:
     d, sizes = 0.145, np.array([1e6, 1e9, 1e12])
     polylog = ss.ExponentialPolylog(d=d, sigma=1, p=2).policy(sizes)
     log = ss.Log(sigma=math.sqrt(1 / (2 * d)), a=math.e).policy(sizes)
-    words = "; ".join(f"{figure(one)} and {figure(two)}" for one, two in zip(polylog, log, strict=True))
+    words = "; ".join(f"{format_number(one)} and {format_number(two)}" for one, two in zip(polylog, log, strict=True))
     return Finding(
         judged([bool(np.all(np.diff(polylog - log) < 0))]),
         "E25: the losses differ by 2d·ln a·(ln(Δ + a) − ln a), which grows without bound, and the polylog has the "
@@ -250,7 +252,7 @@ def _(_: Sequence[Subject]) -> Finding:
         "not measured",
         "A judgement, true of samplers by inversion. This library draws any log-concave or polylog "
         "density exactly by rejection, in interval arithmetic; for instance with p = 1.5, where the 95 % half-width is "
-        f"{figure(half)}.",
+        f"{format_number(half)}.",
     )
 
 
@@ -265,7 +267,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         judged([*(x < 1e-9 for x in additive), *(x > 0.1 for x in log)]),
         f"Relative standard deviation for a sum of 10¹⁵: additive at most {max(additive):.0e}, log at least "
-        f"{figure(min(log))}.",
+        f"{format_number(min(log))}.",
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import slowscale as ss
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.study.claims import Finding, claim, each, judged
 from slowscale.study.losses import LossDistribution
 from slowscale.study.parameters import NAMES, parameter_table
@@ -35,7 +35,7 @@ def _given(subjects: Sequence[Subject]) -> bool:
 
 def percent(share: float) -> str:
     """Write a share as a percentage."""
-    return f"{figure(100 * share)} %"
+    return f"{format_number(100 * share)} %"
 
 
 @claim(
@@ -101,7 +101,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
         "Gaussian noise has the higher CDF up to a loss of (generalized Gaussian, polylog): "
         + each(
             subjects,
-            lambda s: ", ".join(figure(last_ahead(s.losses[GAUSS], s.losses[name])) for name in (POWER, POLYLOG)),
+            lambda s: ", ".join(
+                format_number(last_ahead(s.losses[GAUSS], s.losses[name])) for name in (POWER, POLYLOG)
+            ),
         )
         + ". So many records lose less than that under Gaussian noise: "
         + each(subjects, lambda s: percent(s.losses[GAUSS].share_at(last_ahead(s.losses[GAUSS], s.losses[POLYLOG]))))
@@ -125,7 +127,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
 
 
 def _largest_losses(subject: Subject) -> str:
-    return "(" + ", ".join(f"{name} {figure(subject.losses[name].largest)}" for name in NAMES) + ")"
+    return "(" + ", ".join(f"{name} {format_number(subject.losses[name].largest)}" for name in NAMES) + ")"
 
 
 @claim(
@@ -161,7 +163,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(
         judged([*near, *beyond]),
         "The identity is ahead up to a loss of (fourth root, log): "
-        + each(subjects, lambda s: ", ".join(figure(ends[s.name, name]) for name in (ROOT, LOG)))
+        + each(subjects, lambda s: ", ".join(format_number(ends[s.name, name]) for name in (ROOT, LOG)))
         + ". E26: on PAYQTR1 the fourth root has the higher CDF only from that loss on, not from 30 on",
     )
 
@@ -179,7 +181,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     ends = [last_ahead(subject.losses[GAUSS], subject.losses[name]) for name in (POWER, POLYLOG)]
     return Finding(
         judged([abs(ends[0] / 6 - 1) < 0.15, ends[0] < ends[1]]),
-        f"Overtaken by generalized Gaussian noise at {figure(ends[0])}, by the polylog at {figure(ends[1])}.",
+        f"Overtaken by generalized Gaussian noise at {format_number(ends[0])}, by the polylog at {format_number(ends[1])}.",
     )
 
 
@@ -212,7 +214,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
     ends = [last_ahead(subject.losses[GAUSS], subject.losses[name]) for name in (ROOT, LOG)]
     return Finding(
         judged([abs(ends[0] / 50 - 1) < 0.15 and ends[0] < ends[1]]),
-        f"Overtaken by the fourth root at {figure(ends[0])}, by the log at {figure(ends[1])}.",
+        f"Overtaken by the fourth root at {format_number(ends[0])}, by the log at {format_number(ends[1])}.",
     )
 
 
@@ -338,7 +340,7 @@ def _(subjects: Sequence[Subject]) -> Finding:
         judged(factor > 1 for factor in factors.values()),
         "To give the median record the loss of the additive counterpart, the standard deviation at a sum of the median "
         "record must grow by a factor of (fourth root, log): "
-        + each(subjects, lambda s: ", ".join(figure(factors[s.name, slow]) for slow, _ in COUNTERPARTS)),
+        + each(subjects, lambda s: ", ".join(format_number(factors[s.name, slow]) for slow, _ in COUNTERPARTS)),
     )
 
 
@@ -361,7 +363,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
 )
 def _(subjects: Sequence[Subject]) -> Finding:
     found = [(s.name, gain, one) for s in subjects for gain in s.gains for one in gain.contenders if one.total_bias]
-    words = "; ".join(f"{name}, loss {figure(gain.loss)}: {percent(one.total_bias)}" for name, gain, one in found)
+    words = "; ".join(
+        f"{name}, loss {format_number(gain.loss)}: {percent(one.total_bias)}" for name, gain, one in found
+    )
     return Finding(
         "holds" if found and all(one.total_bias < 0 for *_, one in found) else "not measured",
         f"Bias of the total if records are clipped with hindsight: {words or 'not computed'}. Without clipping it is "
@@ -377,5 +381,5 @@ def _(_: Sequence[Subject]) -> Finding:
     true = 1 + np.exp(-1.0) - 1  # the supremum for Laplace noise and Δ = σ is the Kullback-Leibler divergence
     return Finding(
         "holds",
-        f"Laplace noise, Δ = σ: the policy gives {figure(noise.policy(1.0))}; the true supremum is {figure(true)}.",
+        f"Laplace noise, Δ = σ: the policy gives {format_number(noise.policy(1.0))}; the true supremum is {format_number(true)}.",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import slowscale as ss
-from slowscale.core.numbers import figure, power_in_words
+from slowscale.core.numbers import format_number, power_in_words
 from slowscale.core.parameters import Array
 from slowscale.study.attributes import Attribute
 from slowscale.study.errors import Experiment, Integers
@@ -58,7 +58,7 @@ def contenders(attribute: Attribute, loss: float) -> list[Contender]:
         "Gaussian": ss.Gaussian.calibrate(loss=loss, at=at),
         SPLIT: ss.UnitSplitting.calibrate(**target, threshold=attribute.median),
     }
-    notes = {MATCHED: f"σ = {figure(attribute.median)}, the median record", "exponential polylog 2": "σ = 1"}
+    notes = {MATCHED: f"σ = {format_number(attribute.median)}, the median record", "exponential polylog 2": "σ = 1"}
     found = [
         Contender(name, m, attribute.sums, 0.0, float(m.policy(attribute.median)), notes.get(name, ""))
         for name, m in named.items()
@@ -77,7 +77,7 @@ def clipped(attribute: Attribute, loss: float) -> Contender:
     mechanism = ss.Gaussian.calibrate(loss=loss, at=threshold)
     bias = float(sums.sum() / attribute.sums.sum() - 1)
     median_loss = float(mechanism.policy(min(attribute.median, threshold)))
-    return Contender(CLIPPED, mechanism, sums, bias, median_loss, f"records clipped at {figure(threshold)}")
+    return Contender(CLIPPED, mechanism, sums, bias, median_loss, f"records clipped at {format_number(threshold)}")
 
 
 def best_threshold(attribute: Attribute, loss: float, cells: Integers) -> float:

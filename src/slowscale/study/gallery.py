@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.study import figures, tables
 from slowscale.study.results import Subject
 
@@ -54,9 +54,11 @@ def _about_data(subjects: Sequence[Subject]) -> Iterator[Drawing]:
         yield Drawing(
             f"gains-{loss:g}",
             "gains",
-            f"Median relative error by the sum of the cell, if the largest record loses {figure(loss)}.",
+            f"Median relative error by the sum of the cell, if the largest record loses {format_number(loss)}.",
             {"": table},
-            figures.gains(table, units=units, note=f"The largest record loses {figure(loss)} under every mechanism."),
+            figures.gains(
+                table, units=units, note=f"The largest record loses {format_number(loss)} under every mechanism."
+            ),
         )
     if skewed:
         shapes, quartiles = tables.distributions(skewed)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.publish.report.pages import Row, render
 from slowscale.study.attributes import PRINTED_SUMMARIES
 from slowscale.study.claims import Claim, Finding
@@ -63,9 +63,9 @@ def study_page(
 def _summaries(subjects: Sequence[Subject]) -> list[Row]:
     rows: list[Row] = []
     for subject in subjects:
-        rows.append([subject.name, *map(figure, subject.attribute.summary.values())])
+        rows.append([subject.name, *map(format_number, subject.attribute.summary.values())])
         if subject.name in PRINTED_SUMMARIES and subject.attribute.source != "given":
-            rows.append(["in the paper", *map(figure, PRINTED_SUMMARIES[subject.name])])
+            rows.append(["in the paper", *map(format_number, PRINTED_SUMMARIES[subject.name])])
         if subject.attribute.left_out:
             rows.append([f"{subject.attribute.left_out:,} records without a value were left out"])
     return rows
@@ -89,7 +89,7 @@ def _gain_table(subject: Subject, found: Gains) -> dict[str, object]:
             f"{one.name} ({one.note})" if one.note else one.name,
             *map(percent, found.medians[one.name]),
             percent(one.total_bias) if one.total_bias else "0",
-            figure(one.median_loss),
+            format_number(one.median_loss),
         ]
         for one in found.contenders
     ]
@@ -97,7 +97,7 @@ def _gain_table(subject: Subject, found: Gains) -> dict[str, object]:
     sizes = (f"{one.words} ({one.cells:,} cell{'s' * (one.cells > 1)})" for one in found.classes)
     return {
         "title": f"{subject.name}: median relative error by the sum of the cell.",
-        "note": f"The largest record ({figure(subject.attribute.largest)}) loses {figure(found.loss)} under every "
+        "note": f"The largest record ({format_number(subject.attribute.largest)}) loses {format_number(found.loss)} under every "
         "mechanism.",
         "heads": ["Mechanism", *sizes, "Bias of the total", "Loss of the median record"],
         "rows": rows,

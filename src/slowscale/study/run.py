@@ -66,7 +66,7 @@ def run_study(
     tools()
     for loss in losses:
         if not LEAST_LOSS <= loss <= MOST_LOSS:
-            raise ParameterError(f"loss must be from {LEAST_LOSS:g} to {MOST_LOSS:g}, got {loss:g}", path=("loss",))
+            raise ParameterError("loss", allowed=f"from {LEAST_LOSS:g} to {MOST_LOSS:g}", given=loss, path=("loss",))
     output = _Output(folder, given is not None)
     output.check(overwrite)
     store = Store(output.unfinished)
@@ -115,11 +115,11 @@ class _Output:
             self._check_strangers()
         for folder in (self.folder, self.figures, self.data, self.unfinished):
             if folder.exists() and not folder.is_dir():
-                raise ParameterError(f"{folder} is a file: choose another folder")
+                raise ParameterError(folder, "is a file: choose another folder")
             try:
                 folder.mkdir(0o700 if self.confidential else 0o777, parents=True, exist_ok=True)
             except OSError as error:
-                raise ParameterError(f"{folder} cannot be made: {error.strerror}. Choose another folder") from None
+                raise ParameterError(folder, f"cannot be made: {error.strerror}. Choose another folder") from None
 
     def _check_strangers(self) -> None:
         """Raise if a file that no study has written might be replaced."""
@@ -128,8 +128,9 @@ class _Output:
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                 if f"{folder.name}/{path.name}" not in known:
                     raise ParameterError(
-                        f"{path} is not from a study: choose another folder, or pass overwrite=True or --overwrite to "
-                        "replace it"
+                        path,
+                        "is not from a study: choose another folder, or pass overwrite=True or --overwrite to "
+                        "replace it",
                     )
 
     def _earlier(self) -> list[str]:

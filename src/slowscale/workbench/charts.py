@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from slowscale.core.errors import EngineError
-from slowscale.core.numbers import figure, share
+from slowscale.core.numbers import format_number, share
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.publish.charts import BLUE, COLOURS, DASHES, FONT, INK, PAPER, Axis, Points, embed, render, summarize
 
@@ -60,7 +60,10 @@ def loss_chart(anchor: str, title: str, lines: Mapping[str, Points], named: Mapp
         ),
     ]
     tips = {
-        name: [f"{f'{name}, ' if len(visible) > 1 else ''}record size {figure(x)}: loss {figure(y)}" for x, y in line]
+        name: [
+            f"{f'{name}, ' if len(visible) > 1 else ''}record size {format_number(x)}: loss {format_number(y)}"
+            for x, y in line
+        ]
         for name, line in visible.items()
     }
     return _chart(anchor, title, (SIZE, LOSS), visible, tips, marked)
@@ -72,7 +75,7 @@ def error_chart(anchor: str, title: str, mechanism: AdditiveMechanism) -> Markup
     low, high = noise.interval(0.05)[1], noise.interval(0.9995)[1]
     errors = np.geomspace(low, high, LINE_POINTS)
     line = list(zip(errors.tolist(), (2 * np.asarray(noise.cdf(errors)) - 1).tolist(), strict=True))
-    tips = [f"{share(y)} of the numbers within ±{figure(x)}" for x, y in line]
+    tips = [f"{share(y)} of the numbers within ±{format_number(x)}" for x, y in line]
     return _chart(anchor, title, (ERROR, SHARE), {"errors": line}, {"errors": tips}, [])
 
 
@@ -105,7 +108,7 @@ def _chart(
     tips: Mapping[str, Sequence[str]],
     marked: list[dict[str, Any]],
 ) -> Markup:
-    """Return lines over a logarithmic axis as a figure, with the texts of tooltips for each of their points."""
+    """Return lines over a logarithmic axis as a format_number, with the texts of tooltips for each of their points."""
     names = list(lines)
     legend = {"title": None, "orient": "top", "labelLimit": 400, "columns": 1, "symbolType": "stroke"}
     shown = {**legend, "symbolSize": 500} if len(names) > 1 else None

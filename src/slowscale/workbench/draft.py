@@ -270,7 +270,7 @@ def _database_file(address: str) -> str:
     place = address.rpartition("#")[0]
     file = place.partition("://")[2]
     if Address.of(place).place != file:  # another file would be opened than the one that is checked
-        raise ParameterError(f"the path of a database file must not contain @ or ?, got {address!r:.80}; rename it")
+        raise ParameterError("the path of a database file must not contain @ or ?", given=address, remedy="rename it")
     return file
 
 
@@ -520,13 +520,13 @@ class Folder:
 
     def _checked(self, text: str, allowed: Sequence[Path]) -> Path:
         if "\0" in text or not text.strip():
-            raise ParameterError("the file must have a name")
+            raise ParameterError("the file", "must have a name")
         path = Path(os.path.realpath(self.root / text))
         if not any(path == one or one in path.parents for one in (Path(os.path.realpath(one)) for one in allowed)):
             shown = text.removeprefix(f"{self.root}{os.sep}")
             way = "" if len(allowed) == 1 else f", or start the workbench with `slowscale serve --allow {shown}`"
             what = "choose a place in it" if len(allowed) == 1 else "move it there"
-            raise ParameterError(f"{shown} is outside the folder {self.root}: {what}{way}")
+            raise ParameterError(shown, f"is outside the folder {self.root}: {what}{way}")
         return path
 
     def files(self, endings: Sequence[str]) -> list[str]:

@@ -131,14 +131,14 @@ class Jobs:
     def start(self, name: str, draft: Draft, overwrite: bool) -> Job:
         """Start the release of a plan, or return the one that was started under this name."""
         if not NAME.fullmatch(name):
-            raise ParameterError("the page is incomplete: load it again")
+            raise ParameterError("the page", "is incomplete: load it again")
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(_opened(self.root / HIDDEN / LOCK))
             except OSError as error:
                 raise ParameterError(
-                    f"the folder {HIDDEN} cannot be used ({error.strerror}): remove or rename it"
+                    f"the folder {HIDDEN}", f"cannot be used ({error.strerror}): remove or rename it"
                 ) from None
             return self._start(name, draft, overwrite, lock)
 

@@ -39,7 +39,7 @@ def run(plan: Path, allowed: tuple[Path, ...], port: int, browser: bool, tell: C
     try:
         listening = listening_socket(port)
     except OSError as error:
-        raise ParameterError(f"--port: port {port} cannot be used ({error.strerror}); leave it out") from None
+        raise ParameterError(f"--port: port {port} cannot be used ({error.strerror})", remedy="leave it out") from None
     door = Door(listening.getsockname()[1])
     workbench = Workbench(Folder(plan.parent, tuple(path.resolve() for path in allowed)), plan)
     server = uvicorn.Server(

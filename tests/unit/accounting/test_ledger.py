@@ -28,7 +28,7 @@ from slowscale.accounting import Account, Charge, Loss, Spent, account, explain,
 from slowscale.accounting.chain import link_hash
 from slowscale.accounting.charge import Piece
 from slowscale.accounting.sizes import read_sizes
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.policy import ConstantPolicy
 
 RECORDS = pd.DataFrame({"state": ["IA", "IA", "TX"], "firm": ["a", "b", "a"], "x": [10, 20, 300], "y": [1, 2, 3]})
@@ -723,7 +723,7 @@ def test_descriptions_use_the_sizes_where_losses_grow():
     session = ss.Session(RECORDS, bits=Recorded(1))
     session.sum({"x": ss.Gaussian(sigma=1e9)}, count=ss.Gaussian(sigma=10))
     text = str(session.spent)
-    assert f"x: {figure(0.005)} at 10⁸, {figure(0.5)} at 10⁹, 50 at 10¹⁰, 5,000 at 10¹¹" in text
+    assert f"x: {format_number(0.005)} at 10⁸, {format_number(0.5)} at 10⁹, 50 at 10¹⁰, 5,000 at 10¹¹" in text
     assert re.search(r"All columns together:\n.*\n  10⁸ +0\.01 +none ", text)
     assert "not from the records: the largest may be larger" in text
     stated = session.spent.describe(read_sizes({"median": 5e7, "largest": {"x": 4e10}}))

@@ -17,7 +17,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.core.errors import PlanError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.data.guessing import Guess
 from slowscale.mechanisms import calibration
 from slowscale.plan import (
@@ -158,7 +158,7 @@ def test_the_scale_of_a_polylog_is_stated_with_its_source(given, words):
 
 def test_a_scale_that_is_solved_for():
     part = MechanismPlan(mechanism="exponential-polylog", std=1e6, d=0.5)
-    assert part.scale_words == f"sigma = {figure(part.build().sigma)}, solved for"
+    assert part.scale_words == f"sigma = {format_number(part.build().sigma)}, solved for"
     assert MechanismPlan(mechanism="gaussian", std=1e6).scale_words is None
 
 

@@ -127,7 +127,7 @@ def test_absent_and_unlisted_files_are_named(folder, keys):
     found = ss.verify(folder, keys[1])
     assert (found.absent, found.unlisted) == (("nation.parquet",), ("'new\\x1b[2J.txt'",))
     assert "Listed, but not here: nation.parquet\nHere, but not listed: 'new" in str(found)
-    assert refused(folder / "nation.parquet", keys[1]).reason == "missing"
+    assert refused(folder / "nation.parquet", keys[1]).code == "missing"
     for name in NAMES[:3]:
         (folder / name).unlink()
     assert "has none of the files" in str(refused(folder, keys[1]))
@@ -241,7 +241,7 @@ def test_files_of_another_length_are_found(folder, keys):
             (folder / name).write_bytes(changed)
             error = refused(folder, keys[1])
             expected = {SUMS: ("forged", None), SIGNATURE: ("damaged", None)}.get(name, ("changed", name))
-            assert (error.reason, error.file) == expected
+            assert (error.code, error.file) == expected
         (folder / name).write_bytes(content)
 
 
@@ -249,7 +249,7 @@ def test_all_problems_are_named(folder, keys):
     (folder / "cells.csv").write_text("x")
     (folder / "nation.parquet").write_text("<p>NOTES</p>")
     error = refused(folder / "nation.parquet", keys[1])
-    assert (error.reason, error.file) == ("changed", "nation.parquet")
+    assert (error.code, error.file) == ("changed", "nation.parquet")
     assert str(error).count("does not match its signature") == 2
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
@@ -423,33 +423,33 @@ def test_lists_that_are_signed_but_wrong(folder, keys, tool, change):
     (folder / SUMS).write_bytes(content)
     (folder / SIGNATURE).write_bytes(read_secret_key(keys[0]).sign(content, COMMENT))
     assert judged(tool, folder, keys[1])
-    assert refused(folder, keys[1]).reason == "damaged"
+    assert refused(folder, keys[1]).code == "damaged"
 
 
 def test_other_signatures_by_the_same_key(folder, keys, tool):
     # The legacy algorithm, which does not hash the file first.
     assert tool("-S", "-l", "-m", SUMS, "-s", keys[0], folder=folder)[0]
     assert judged(tool, folder, keys[1])
-    assert refused(folder, keys[1]).reason == "algorithm"
+    assert refused(folder, keys[1]).code == "algorithm"
     # A signature of another file, or with comments of somebody's own.
     for options in (["-t", "timestamp:1\tfile:x\thashed"], ["-t", "mine"], ["-c", "mine"]):
         assert tool("-S", *options, "-m", SUMS, "-s", keys[0], folder=folder)[0]
         assert judged(tool, folder, keys[1])
         error = refused(folder, keys[1])
-        assert error.reason == "damaged"
+        assert error.code == "damaged"
         assert "`minisign -Sm SHA256SUMS`" in str(error)
 
 
 def test_other_keys(folder, keys, other, tmp_path):
     error = refused(folder, other[1])
-    assert error.reason == "key"
+    assert error.code == "key"
     for path in (keys[1], other[1]):
         assert path.read_text().split()[5] in str(error)
     # A key with the same identifier, which anybody can make.
     known, foreign = read_public_key(keys[1]), read_public_key(other[1])
     twin = tmp_path / "twin.pub"
     twin.write_text(f"untrusted comment: x\n{minisign.PublicKey(known.id, foreign.key)}\n")
-    assert refused(folder, twin).reason == "forged"
+    assert refused(folder, twin).code == "forged"
 
 
 def test_older_files_with_their_signature_are_another_release(folder, keys):
@@ -459,9 +459,9 @@ def test_older_files_with_their_signature_are_another_release(folder, keys):
     ss.sign(folder, keys[0], overwrite=True)
     ss.verify(folder, keys[1])
     (folder / SIGNATURE).write_bytes(signature)
-    assert refused(folder, keys[1]).reason == "forged"
+    assert refused(folder, keys[1]).code == "forged"
     (folder / SUMS).write_bytes(sums)
-    assert refused(folder, keys[1]).reason == "changed"
+    assert refused(folder, keys[1]).code == "changed"
 
 
 # --- facts, links and missing files ---
@@ -474,7 +474,7 @@ def test_facts_belong_to_a_csv_file(folder, keys):
     facts.unlink()
     for path in (folder, folder / "cells.csv", folder / "nation.parquet"):
         error = refused(path, keys[1])
-        assert (error.reason, error.file) == ("missing", "cells.csv.json")
+        assert (error.code, error.file) == ("missing", "cells.csv.json")
     (folder / "cells.csv").unlink()
     assert ss.verify(folder, keys[1]).absent == ("cells.csv", "cells.csv.json")
 
@@ -486,10 +486,10 @@ def test_facts_that_appear_later_are_refused(keys, tmp_path, name):
     ss.verify(tmp_path, keys[1])
     (tmp_path / name).write_text("{}")
     error = refused(tmp_path, keys[1])
-    assert (error.reason, error.file) == ("extra", name)
+    assert (error.code, error.file) == ("extra", name)
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to("nowhere")
-    assert refused(tmp_path / "codes-a.csv", keys[1]).reason == "extra"
+    assert refused(tmp_path / "codes-a.csv", keys[1]).code == "extra"
 
 
 def test_data_packages_are_signed_with_their_tables(release, keys, tmp_path):
@@ -500,51 +500,51 @@ def test_data_packages_are_signed_with_their_tables(release, keys, tmp_path):
     assert (found.files, found.unlisted) == (("set-a-b.csv", "set.datapackage.json"), ("set-c.csv",))
     package = tmp_path / "set.datapackage.json"
     package.write_text(package.read_text().replace("Cattle", "cattle"))
-    assert refused(tmp_path / "set-a-b.csv", keys[1]).reason == "changed"
+    assert refused(tmp_path / "set-a-b.csv", keys[1]).code == "changed"
     package.unlink()
-    assert refused(tmp_path / "set-a-b.csv", keys[1]).reason == "missing"
+    assert refused(tmp_path / "set-a-b.csv", keys[1]).code == "missing"
 
 
 def test_symbolic_links_are_refused(folder, keys):
     (folder.parent / "link").symlink_to(folder)
-    assert refused(folder.parent / "link", keys[1]).reason == "link"
+    assert refused(folder.parent / "link", keys[1]).code == "link"
     for name in (*NAMES, SUMS, SIGNATURE):
         path, elsewhere = folder / name, folder.parent / "elsewhere"
         path.rename(elsewhere)
         path.symlink_to(elsewhere)
         error = refused(folder, keys[1])
-        assert error.reason == "link"
+        assert error.code == "link"
         assert str(path) in str(error)
         path.unlink()
         elsewhere.rename(path)
     (folder / "nation.parquet").unlink()
     (folder / "nation.parquet").symlink_to("nowhere")  # a link that leads nowhere is not an absent file
-    assert refused(folder, keys[1]).reason == "link"
-    assert refused(folder / "nation.parquet", keys[1]).reason == "link"
+    assert refused(folder, keys[1]).code == "link"
+    assert refused(folder / "nation.parquet", keys[1]).code == "link"
 
 
 def test_other_kinds_of_files_are_refused(folder, keys):
     path = folder / "nation.parquet"
     path.unlink()
     os.mkfifo(path)
-    assert refused(folder, keys[1]).reason == "unreadable"
+    assert refused(folder, keys[1]).code == "unreadable"
     path.unlink()
     path.mkdir()
-    assert refused(folder, keys[1]).reason == "unreadable"
+    assert refused(folder, keys[1]).code == "unreadable"
 
 
 def test_missing_and_renamed_files(folder, keys):
-    assert refused(folder / "none.parquet", keys[1]).reason == "missing"
-    assert refused(folder / "none" / "none.parquet", keys[1]).reason == "missing"
-    assert refused(folder / "a\0b", keys[1]).reason == "unreadable"
+    assert refused(folder / "none.parquet", keys[1]).code == "missing"
+    assert refused(folder / "none" / "none.parquet", keys[1]).code == "missing"
+    assert refused(folder / "a\0b", keys[1]).code == "unreadable"
     (folder / "nation.parquet").rename(folder / "world.parquet")
     error = refused(folder / "world.parquet", keys[1])
-    assert (error.reason, error.file) == ("name", "world.parquet")
+    assert (error.code, error.file) == ("name", "world.parquet")
     assert "if the file was renamed" in str(error)
     for name in (SIGNATURE, SUMS):
         (folder / name).unlink()
         error = refused(folder / "cells.csv", keys[1])
-        assert error.reason == "unsigned"
+        assert error.code == "unsigned"
         assert str(folder / name) in str(error)
 
 
@@ -859,7 +859,7 @@ def test_the_commands(release, tmp_path, monkeypatch):
     path.write_text("changed")
     done = run("verify", path, "--key", public, "--json")
     assert done.exit_code == EXIT_CODES["SignatureError"] == 7
-    assert json.loads(done.output)["reason"] == "changed"
+    assert json.loads(done.output)["code"] == "changed"
     done = run("verify", path, "--key", public)
     assert isinstance(done.exception, ss.SignatureError)
     assert isinstance(run("keygen", tmp_path / "agency").exception, ss.ParameterError)

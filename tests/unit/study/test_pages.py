@@ -8,7 +8,7 @@ import pytest
 from helpers.pages import BLOCK, ROOT, one_line, path_of, unaccounted
 
 import slowscale as ss
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.study.attributes import paper_attributes
 from slowscale.study.checking import check_claims
 from slowscale.study.claims import CLAIMS
@@ -78,13 +78,13 @@ def measured(subjects):
 
 def percent(x):
     """Write a measured error: its first two digits are known, the third changes with the random numbers."""
-    return f"{figure(float(f'{100 * x:.2g}'))} %"
+    return f"{format_number(float(f'{100 * x:.2g}'))} %"
 
 
 def row(words, errors, bias, loss=None):
-    shown = "0" if bias == 0 else bias if isinstance(bias, str) else f"{figure(100 * bias)} %"
+    shown = "0" if bias == 0 else bias if isinstance(bias, str) else f"{format_number(100 * bias)} %"
     return f"| {words} | {' | '.join(map(percent, errors))} | {shown} | " + (
-        "|" if loss is None else f"{figure(loss)} |"
+        "|" if loss is None else f"{format_number(loss)} |"
     )
 
 
@@ -169,7 +169,7 @@ def test_the_page_of_the_study(subjects, measured):
         f"{verdicts['does not hold']} do not hold, and {verdicts['not measured']} are judgements",
         *rows(fifty, STUDY_ROWS, "100 to 1,000"),
         f"Here the largest establishment (payroll {payroll.attribute.largest:,.0f}) loses 50",
-        f"the median record loses {figure(losses[POLYLOG])}. With the matched scale it loses {losses[MATCHED]:.2g}",
+        f"the median record loses {format_number(losses[POLYLOG])}. With the matched scale it loses {losses[MATCHED]:.2g}",
         f"under the paper's polylog ({payroll.losses[POLYLOG].largest:.0f})",
         f"the matched polylog is off by {', '.join(errors[MATCHED][:-1])} and {errors[MATCHED][-1]} in cells from",
         f"Clipping at {threshold(ten_clipped, 10)} is off by {', '.join(errors[CLIPPED][:-1])} and "
@@ -211,7 +211,7 @@ def clipping(gains):
 
 def threshold(contender, loss):
     """Return the threshold of clipping, at which its Gaussian noise has this loss."""
-    return figure(contender.mechanism.sigma * (2 * loss) ** 0.5)
+    return format_number(contender.mechanism.sigma * (2 * loss) ** 0.5)
 
 
 def test_the_errata_that_the_study_judges(subjects):
@@ -223,4 +223,4 @@ def test_the_errata_that_the_study_judges(subjects):
     losses = subjects["PAYQTR1"].losses
     text = one_line(path_of("paper.md").read_text(encoding="utf-8"))
     assert f"ahead for {min(shares)} to {max(shares)} % of the records" in text
-    assert f"from a loss of {figure(last_ahead(losses[GAUSS], losses[FOURTH]))} on" in text
+    assert f"from a loss of {format_number(last_ahead(losses[GAUSS], losses[FOURTH]))} on" in text

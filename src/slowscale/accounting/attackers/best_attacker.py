@@ -19,7 +19,7 @@ from slowscale.accounting.attackers.pairs import GaussianPair, Pair
 from slowscale.accounting.attackers.shifted import ShiftedPair
 from slowscale.accounting.attackers.words import detection, guesses, recognition
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array, as_number, evaluate, lazy
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
@@ -156,7 +156,7 @@ class Attacker:
         """
         start = as_number("prior", prior, "a number between 0 and 1")
         if not 0 < start < 1:
-            raise ParameterError(f"prior must be between 0 and 1, both excluded, got {prior}")
+            raise ParameterError("prior", allowed="between 0 and 1, both excluded", given=prior)
         log_odds = math.log(start) - math.log1p(-start)
         against = -log_odds - self.loss
         highest = 1 / (1 + math.exp(min(against, 700.0)))
@@ -182,11 +182,11 @@ class Attacker:
         rate = as_number("false_alarms", false_alarms, "a number between 0 and 1")
         power, bound = self.power(rate), "at least" if self.optimistic else "at most"
         if self.values is not None and subject is None:
-            value, other = (" and ".join(figure(pair[i]) for pair in self.values) for i in (0, 1))
+            value, other = (" and ".join(format_number(pair[i]) for pair in self.values) for i in (0, 1))
             return recognition(value, other, rate, power, bound)
         if subject is None:
             assert self.influences is not None
-            sizes = list(dict.fromkeys(map(figure, self.influences)))
+            sizes = list(dict.fromkeys(map(format_number, self.influences)))
             subject = f"a record of size {' and '.join(sizes)}" if len(sizes) <= 3 else "a record of these sizes"
         return detection(subject, rate, power, bound)
 
@@ -242,10 +242,10 @@ def attacker(
     for one in mechanisms:
         if not isinstance(one, Mechanism):
             raise ParameterTypeError(
-                f"mechanism must be a mechanism such as ss.Gaussian(sigma=10), or a list of them, got {one!r:.60}"
+                "mechanism", allowed="a mechanism such as ss.Gaussian(sigma=10), or a list of them", given=one
             )
     if not mechanisms:
-        raise ParameterError("mechanism must be at least one mechanism, got an empty list")
+        raise ParameterError("mechanism", allowed="at least one mechanism, got an empty list")
     if (influence is None) == (values is None):
         raise ParameterTypeError(
             "give either influence, to ask whether a record is there, or values=(one, other), to ask which it has"
@@ -253,9 +253,7 @@ def attacker(
     name, given = ("values", values) if influence is None else ("influence", influence)
     each: list[Any] = list(given) if several and isinstance(given, list | tuple | np.ndarray) else [given]
     if len(each) != len(mechanisms):
-        raise ParameterError(
-            f"{name} must have one entry for each of the {len(mechanisms)} mechanisms, got {len(each)}"
-        )
+        raise ParameterError(name, f"must have one entry for each of the {len(mechanisms)} mechanisms", given=len(each))
     found = (
         Attacker(mechanisms, influences=tuple(_influence(one) for one in each))
         if influence is not None
@@ -299,7 +297,7 @@ def _transforming(mechanism: Mechanism) -> Policy:
     """Return the policy of a transformation. What is published is computed from f(q + a) + N(0, σ²)."""
     if not isinstance(mechanism, TransformationMechanism):
         raise ParameterTypeError(
-            f"mechanism must be an additive mechanism or a transformation, got a {type(mechanism).__name__}"
+            "mechanism", allowed=f"an additive mechanism or a transformation, got a {type(mechanism).__name__}"
         )
     return mechanism.policy
 
@@ -312,16 +310,16 @@ def _gaussian(loss: float) -> GaussianPair:
 def _influence(value: Any) -> float:
     number = as_number("influence", value, "a number >= 0")
     if not 0 <= number < math.inf:
-        raise ParameterError(f"influence must be a finite number >= 0, got {value}")
+        raise ParameterError("influence", allowed="a finite number >= 0", given=value)
     return number
 
 
 def _two_values(pair: Any) -> tuple[float, float]:
     if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
-        raise ParameterTypeError(f"values must be two numbers such as (100, 110), got {pair!r:.60}")
+        raise ParameterTypeError("values", allowed="two numbers such as (100, 110)", given=pair)
     one, other = (as_number("values", value) for value in pair)
     if not (math.isfinite(one) and math.isfinite(other)):
-        raise ParameterError(f"values must be finite numbers, got {one} and {other}")
+        raise ParameterError("values", allowed=f"finite numbers, got {one} and {other}")
     return one, other
 
 
@@ -332,7 +330,7 @@ def _apply(
 
     def each(numbers: Array) -> Array:
         if numbers.size and numbers.max() > most:
-            raise ParameterError(f"{name} must be between 0 and {most:g}, got {numbers.max()}")
+            raise ParameterError(name, allowed=f"between 0 and {most:g}", given=numbers.max())
         blocks = [formula(numbers[i : i + RATES_AT_ONCE]) for i in range(0, numbers.size, RATES_AT_ONCE)]
         return np.concatenate(blocks) if blocks else numbers
 

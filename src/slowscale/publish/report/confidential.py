@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slowscale.core.errors import ParameterTypeError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.publish.charts import Axis, LineChart
 from slowscale.publish.report.pages import Row, render, write_page
 from slowscale.release import Release
@@ -35,9 +35,9 @@ def write_confidential_report(
     from slowscale.release.session import Session
 
     if not isinstance(release, Release):
-        raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
+        raise ParameterTypeError("release", allowed="a Release", given=type(release))
     if not isinstance(session, Session):
-        raise ParameterTypeError(f"session must be the ss.Session that made the release, got {type(session).__name__}")
+        raise ParameterTypeError("session", allowed="the ss.Session that made the release", given=type(session))
 
     def make() -> str:
         by_table = session.errors(release)
@@ -53,9 +53,9 @@ def write_confidential_report(
 def _error_rows(errors: "Sequence[SizeClass]") -> list[Row]:
     rows: list[Row] = []
     for size in errors:
-        span = f"{figure(size.low)} to {figure(size.high)}" if size.high else "0"
+        span = f"{format_number(size.low)} to {format_number(size.high)}" if size.high else "0"
         share = "" if math.isnan(size.median_relative_error) else f"{100 * size.median_relative_error:.3g} %"
-        rows.append([size.column, span, f"{size.cells:,}", figure(size.median_error), share])
+        rows.append([size.column, span, f"{size.cells:,}", format_number(size.median_error), share])
     return rows
 
 
@@ -78,13 +78,13 @@ class LossSummary:
     @property
     def shares(self) -> list[Row]:
         """The quantiles."""
-        return [[f"{100 * place:g} %", figure(loss)] for place, loss in self.losses.quantiles.items()]
+        return [[f"{100 * place:g} %", format_number(loss)] for place, loss in self.losses.quantiles.items()]
 
     @property
     def ranks(self) -> list[Row]:
         """The largest losses."""
         largest = self.losses.largest.items()
-        return [["largest" if rank == 1 else f"{rank:,}th largest", figure(loss)] for rank, loss in largest]
+        return [["largest" if rank == 1 else f"{rank:,}th largest", format_number(loss)] for rank, loss in largest]
 
     @property
     def chart(self) -> LineChart:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from slowscale.accounting import Explanation, RecordPolicy, Spent
 from slowscale.accounting.explanation import BOUND, TITLES, at_most
 from slowscale.accounting.sizes import COUNT, counted, sizes_in
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.policy import Policy
 from slowscale.publish.charts import Axis, LineChart, Mark, points
 from slowscale.publish.report.mathml import policy_equation
@@ -90,19 +90,19 @@ def growth(policy: Policy, low: float, high: float) -> str:
     if np.isinf(before).any():
         text = "The loss is too large for a number."
     elif (before == before[0]).all() and (after == before[0]).all():
-        text = f"The loss is the same from size {figure(low)} to {figure(10 * last)}."
+        text = f"The loss is the same from size {format_number(low)} to {format_number(10 * last)}."
     elif np.isfinite(factors).all() and factors.max() <= 1.004 * factors.min():
-        text = f"Ten times the size means {figure(factors[0])} times the loss, at every size shown."
+        text = f"Ten times the size means {format_number(factors[0])} times the loss, at every size shown."
     else:
-        known = [(starts[i], figure(factors[i])) for i in (0, -1) if np.isfinite(factors[i])]
+        known = [(starts[i], format_number(factors[i])) for i in (0, -1) if np.isfinite(factors[i])]
         parts = [
-            f"from size {figure(start)} to {figure(10 * start)} the loss "
+            f"from size {format_number(start)} to {format_number(10 * start)} the loss "
             + ("stays the same" if factor == "1" else f"grows {factor}-fold")
             for start, factor in known
         ]
         text = f"{upper('; '.join(dict.fromkeys(parts)))}." if parts else ""
     if policy.step is not None:
-        text = f"The loss is the same up to size {figure(policy.step)}, and then grows in steps. {text}"
+        text = f"The loss is the same up to size {format_number(policy.step)}, and then grows in steps. {text}"
     return text.strip()
 
 
@@ -176,7 +176,7 @@ def learned_by_column(scope: Scope) -> list[Group]:
             title += " (every record counts as 1)"
         elif scope.named or column.counts_records:
             head = "Number of records" if column.counts_records else "Value in this column"
-            rows.append([head, *_stated(values, figure)])
+            rows.append([head, *_stated(values, format_number)])
         closed = [] if column.closed is None else [["PRzCDP loss by the closed form", *_stated(values, column.closed)]]
         groups.append((title, [*rows, *_explained_rows([explain_columns([column], size) for size in sizes], closed)]))
     if len(scope.columns) > 1:
@@ -238,7 +238,7 @@ def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Row]:
         policy = spent.column(name)
         cells = []
         for value in (size.value(name) for size in scope.sizes):
-            words = NOT_STATED if value is None else counted(value) if name == COUNT else figure(value)
+            words = NOT_STATED if value is None else counted(value) if name == COUNT else format_number(value)
             small = f"at {words}" if (scope.named or name == COUNT) and value is not None else ""
             cells.append(Cell(NOT_STATED if value is None else at_most(float(policy(value))), small=small))
         rows.append([scope.labels.with_unit(name), *cells])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from slowscale.core.files import free_target, write_files
-from slowscale.core.numbers import figure, percent
+from slowscale.core.files import check_output_path, write_files
+from slowscale.core.numbers import format_number, percent
 from slowscale.publish.charts import tools
 
 
@@ -45,7 +45,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     extensions=["jinja2.ext.do"],
 )
-TEMPLATES.filters |= {"figure": figure, "percent": percent, "listed": listed, "upper": upper}
+TEMPLATES.filters |= {"format_number": format_number, "percent": percent, "listed": listed, "upper": upper}
 
 
 def render(template: str, **values: object) -> str:
@@ -58,7 +58,7 @@ def write_page(
     path: str | os.PathLike[str], make: Callable[[], str], *, overwrite: bool, confidential: bool = False
 ) -> Path:
     """Write the page that `make` returns, after checking that the file can be written and that charts can be drawn."""
-    target = free_target(path, ".html", overwrite)
+    target = check_output_path(path, ".html", overwrite)
     tools()
     text = make()
     files = {target: lambda file: file.write_text(text, encoding="utf-8")}

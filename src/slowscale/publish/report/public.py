@@ -63,13 +63,13 @@ def write_report(
         Titles, units of measure and names of groups that the report shows in place of the names of columns.
     """
     if publication is not None and not isinstance(publication, Publication):
-        raise ParameterTypeError(f"publication must be a Publication, got {type(publication).__name__}")
+        raise ParameterTypeError("publication", allowed="a Publication", given=type(publication))
     if not isinstance(release, Release):
-        raise ParameterTypeError(f"release must be a Release, got {type(release).__name__}")
+        raise ParameterTypeError("release", allowed="a Release", given=type(release))
     if not release.sums:
-        raise ParameterError("release must have a table of sums; quantiles are described by their `note`")
+        raise ParameterError("release", "must have a table of sums", remedy="quantiles are described by their `note`")
     if spent is not None and not isinstance(spent, RecordPolicy):
-        raise ParameterTypeError(f"spent must be a RecordPolicy such as session.spent, got {type(spent).__name__}")
+        raise ParameterTypeError("spent", allowed="a RecordPolicy such as session.spent", given=type(spent))
     return write_page(path, lambda: public_page(release, spent, sizes, publication), overwrite=overwrite)
 
 

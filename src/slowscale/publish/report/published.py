@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slowscale.core.numbers import figure, grid, percent, published, rounded_figure
+from slowscale.core.numbers import format_number, grid, percent, published, rounded_figure
 from slowscale.publish.charts import Axis, LineChart, points
 from slowscale.publish.report.pages import Cell, Row, listed
 from slowscale.publish.report.scope import Labels, Scope
@@ -206,7 +206,7 @@ def _bias(column: ColumnFacts) -> str:
     bias = BIAS_OF_ESTIMATOR.get(column.estimator, "Not stated: the estimator is a user-given function.")
     if column.rounding_bias <= 1e-3 * float(column.grid):
         return bias
-    rounding = f"t most {figure(column.rounding_bias)} by rounding to the unit."
+    rounding = f"t most {format_number(column.rounding_bias)} by rounding to the unit."
     return f"A{rounding}" if column.estimator == "mean" else f"{bias} Besides, a{rounding}"
 
 

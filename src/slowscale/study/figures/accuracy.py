@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.study.figures.chart_style import (
     NARROW,
     PANEL,
@@ -126,8 +126,8 @@ def variances(
     charts = []
     for i, sigma in enumerate(sigmas):
         here, up = select(rows, sigma=sigma), outer_only(y, i % columns == 0)
-        charts.append(line_panel(here, names, ("query", x), ("variance", up), f"σ = {figure(sigma)}", size))
-    words = [row | {"sigma": f"σ = {figure(row['sigma'])}"} for row in rows]
+        charts.append(line_panel(here, names, ("query", x), ("variance", up), f"σ = {format_number(sigma)}", size))
+    words = [row | {"sigma": f"σ = {format_number(row['sigma'])}"} for row in rows]
     about = "Variance by true sum, on logarithmic axes. " + right_ends(words, "sigma", "query", "variance", names)
     return titled(page(charts, names, columns), title, note, about)
 

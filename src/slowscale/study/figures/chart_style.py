@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.numbers import figure, power_in_words
+from slowscale.core.numbers import format_number, power_in_words
 from slowscale.publish.charts import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, tools
 
 CHART_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -69,15 +69,19 @@ LOOKS: dict[str, Look] = {
 def read(table: pa.Table, columns: Sequence[str], name: str = "table") -> list[Row]:
     """Return the rows of a table as dictionaries, after checking its columns and the mechanisms named in it."""
     if not isinstance(table, pa.Table):
-        raise ParameterTypeError(f"{name} must be a pyarrow.Table, got {type(table).__name__}")
+        raise ParameterTypeError(name, allowed="a pyarrow.Table", given=type(table))
     missing = [column for column in columns if column not in table.column_names]
     if missing:
-        raise ParameterError(f"{name} must have the columns {', '.join(columns)}; it lacks {', '.join(missing)}")
+        raise ParameterError(
+            name, f"must have the columns {', '.join(columns)}", remedy=f"it lacks {', '.join(missing)}"
+        )
     rows: list[Row] = table.to_pylist()
     for mechanism in distinct(rows, "mechanism") if "mechanism" in columns else ():
         if mechanism not in LOOKS:
             known = ", ".join(map(repr, LOOKS))
-            raise ParameterError(f"{name}: there is no look for the mechanism {mechanism!r}; use one of {known}")
+            raise ParameterError(
+                f"{name}: there", f"is no look for the mechanism {mechanism!r}", remedy=f"use one of {known}"
+            )
     return rows
 
 
@@ -163,7 +167,7 @@ def _between(marks: Iterable[tuple[int, int]], low: float, high: float) -> list[
 
 def _tick_label(power: int, step: int) -> str:
     if step != 1:
-        return figure(step * 10.0**power)
+        return format_number(step * 10.0**power)
     return power_in_words(power)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.publish.charts import tools
 from slowscale.study.figures.chart_style import (
     LEGEND_WIDTH,
@@ -142,11 +142,11 @@ def right_ends(
         last = max(here, key=lambda row: row[x])
         ends = [max(own, key=lambda row: row[x]) for name in names if (own := select(here, mechanism=name))]
         found = listed({row["mechanism"]: row[y] for row in ends}, unit)
-        place = last[at] if at else figure(last[x])
+        place = last[at] if at else format_number(last[x])
         sentences.append(f"{f'{where}, at' if where else 'At'} {place}: {found}.")
     return " ".join(sentences)
 
 
 def listed(values: Mapping[str, float], unit: str = "") -> str:
     """Write the values of mechanisms as a list."""
-    return "; ".join(f"{name} {figure(value)}{unit}" for name, value in values.items())
+    return "; ".join(f"{name} {format_number(value)}{unit}" for name, value in values.items())

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from slowscale.core.errors import ParameterError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number
 from slowscale.study.figures.chart_style import (
     KIND_NAMES,
@@ -95,7 +95,7 @@ def loss_cdfs(
         return empty(title, note)
     for kind, limit in (limits or {}).items():
         if not 0 < as_number(f"limits[{kind!r}]", limit) < math.inf:
-            raise ParameterError(f"limits[{kind!r}] must be a finite loss above 0, got {limit!r}")
+            raise ParameterError(f"limits[{kind!r}]", allowed="a finite loss above 0", given=limit)
     kinds, attributes = distinct(rows, "kind"), distinct(rows, "attribute")
     ends = {kind: float((limits or {}).get(kind, 0)) or _usual_end(select(rows, kind=kind)) for kind in kinds}
     names = {kind: _by_area(select(rows, kind=kind), ends[kind]) for kind in kinds}
@@ -116,8 +116,8 @@ def loss_cdfs(
             for name in names[kind]:
                 own = select(rows, attribute=attribute, kind=kind, mechanism=name)
                 found[name] = max((row["share"] for row in own if row["loss"] <= ends[kind]), default=0.0)
-            shares = "; ".join(f"{name} {figure(100 * share)} %" for name, share in found.items())
-            about += f"{attribute}, {kind}, share with a loss of at most {figure(ends[kind])}: {shares}. "
+            shares = "; ".join(f"{name} {format_number(100 * share)} %" for name, share in found.items())
+            about += f"{attribute}, {kind}, share with a loss of at most {format_number(ends[kind])}: {shares}. "
     legends = [legend(names[kind], width, words=KIND_NAMES.get(kind)) for kind in kinds]
     return titled(grid(charts, len(kinds), legends), title, note, about.strip())
 

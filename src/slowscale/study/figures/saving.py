@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slowscale.core.errors import ParameterTypeError
-from slowscale.core.files import free_target, write_files
+from slowscale.core.files import check_output_path, write_files
 from slowscale.publish.charts import render, to_png, tools
 
 
@@ -31,10 +31,10 @@ def save(
     """
     alt, _ = tools()
     if not isinstance(chart, alt.TopLevelMixin):
-        raise ParameterTypeError(f"chart must be an Altair chart, got {type(chart).__name__}")
+        raise ParameterTypeError("chart", allowed="an Altair chart", given=type(chart))
     if not isinstance(stem, str | os.PathLike):
-        raise ParameterTypeError(f"stem must be text or os.PathLike, got {type(stem).__name__}")
-    svg, png = (free_target(f"{os.fspath(stem)}{ending}", ending, overwrite) for ending in (".svg", ".png"))
+        raise ParameterTypeError("stem", allowed="text or os.PathLike", given=type(stem))
+    svg, png = (check_output_path(f"{os.fspath(stem)}{ending}", ending, overwrite) for ending in (".svg", ".png"))
     with alt.theme.enable("none"):  # independent of the theme that is enabled in the session
         described = chart.to_dict()
     drawn = render(described)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.publish.charts import tools
 from slowscale.study.figures.chart_style import (
     KIND_NAMES,
@@ -109,7 +109,7 @@ def distributions(
         charts.append(panel(layers, heading, PANEL[0], 330))
     about = "Densities on a logarithmic axis, with lines at the quartiles. "
     for row in lines:
-        middle = ", ".join(figure(math.nan if row[q] is None else row[q]) for q in ("q25", "q50", "q75"))
+        middle = ", ".join(format_number(math.nan if row[q] is None else row[q]) for q in ("q25", "q50", "q75"))
         zeros = f"; {'; '.join(_below([row], ''))}" if _below([row], "") else ""
         about += f"{row['attribute']}, {row['what']}: quartiles {middle}{zeros}. "
     return titled(grid(charts, len(charts)), title, note, about.strip())
@@ -144,7 +144,7 @@ def _quartile(shape: list[Row], value: float, place: int, middle: bool) -> Row |
 def _below(rows: list[Row], unit: str) -> list[str]:
     """Return what is written below a violin: the unit, and the share of zeros."""
     zeros = [row["zeros"] for row in rows if row.get("zeros")]
-    return [*([f"({unit})"] if unit else []), *(f"{figure(100 * share)} % are 0" for share in zeros)]
+    return [*([f"({unit})"] if unit else []), *(f"{format_number(100 * share)} % are 0" for share in zeros)]
 
 
 def histogram(table: pa.Table, *, unit: str = "", title: str = "Distribution of the values", note: str = "") -> Any:
@@ -180,8 +180,8 @@ def histogram(table: pa.Table, *, unit: str = "", title: str = "Distribution of 
     for what in whats:
         here = select(rows, what=what)
         most = max(here, key=lambda row: row["count"])
-        about += f"{what}: {figure(sum(row['count'] for row in here))} values, most of them in the bin from "
-        about += f"{figure(most['low'])} to {figure(most['high'])} ({figure(most['count'])}). "
+        about += f"{what}: {format_number(sum(row['count'] for row in here))} values, most of them in the bin from "
+        about += f"{format_number(most['low'])} to {format_number(most['high'])} ({format_number(most['count'])}). "
     return titled(grid(charts, len(charts)), title, note, about.strip())
 
 
@@ -238,7 +238,7 @@ def _medians(rows: list[Row]) -> str:
             here = select(rows, attribute=attribute, kind=kind)
             for name in distinct(here, "mechanism"):
                 own = sorted(select(here, mechanism=name), key=lambda row: row["quintile"])
-                medians = ", ".join(f"{figure(100 * row['p50'])} %" for row in own)
+                medians = ", ".join(f"{format_number(100 * row['p50'])} %" for row in own)
                 words += f"{attribute}, {kind}, {name}: medians {medians}. "
     return words
 

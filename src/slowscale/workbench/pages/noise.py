@@ -22,7 +22,7 @@ from slowscale.advice import advise
 from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, Accuracy, half_width
 from slowscale.advice.shapes import Shape
 from slowscale.core.errors import ParameterError, SlowscaleError
-from slowscale.core.numbers import figure
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import tables
 from slowscale.mechanisms import ArsinhNormal, Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
@@ -66,7 +66,7 @@ def published(draft: Draft) -> dict[str, list[Place]]:
 def checked_column(draft: Draft, column: str) -> str:
     """Return a column, or raise unless the plan publishes it."""
     if column not in published(draft):
-        raise ParameterError(f"the plan does not publish {column!r}: choose it on the page of the tables")
+        raise ParameterError("the plan", f"does not publish {column!r}: choose it on the page of the tables")
     return column
 
 
@@ -89,7 +89,7 @@ def stated_sizes(draft: Draft) -> list[dict[str, Any]]:
 
 def _plain_name(value: Any) -> str:
     """Return the name of a size that is stated without one."""
-    return figure(value) if isinstance(value, int | float) and math.isfinite(value) else ""
+    return format_number(value) if isinstance(value, int | float) and math.isfinite(value) else ""
 
 
 def _value(entry: Mapping[str, Any], column: str) -> float | int | None:
@@ -109,7 +109,7 @@ def named_sizes(draft: Draft, column: str) -> dict[str, float]:
     for one in stated_sizes(draft):
         size = _value(one, column)
         if size is not None:
-            found[str(one.get("name") or figure(size))] = float(size)
+            found[str(one.get("name") or format_number(size))] = float(size)
     return found
 
 
@@ -187,7 +187,7 @@ def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechan
         pure = None if mechanism.pure_policy is None else float(mechanism.pure_policy(size))
         found = explain([Loss(float(mechanism.tight_loss(size)), pure, mechanism, size)])
         words = found.sentences(f"this {name} record")
-        rows.append({"name": name, "size": figure(size), "loss": found.texts["loss"], "words": words})
+        rows.append({"name": name, "size": format_number(size), "loss": found.texts["loss"], "words": words})
     return mechanism, rows
 
 
@@ -267,8 +267,8 @@ async def recommend(request: Request) -> Response:
         {
             "name": row.name,
             "value": json.dumps(row.mechanism.to_dict()),
-            "losses": [figure(loss) for loss in row.tight],
-            "errors": [figure(error) for error in (row.typical, row.common, row.rare)],
+            "losses": [format_number(loss) for loss in row.tight],
+            "errors": [format_number(error) for error in (row.typical, row.common, row.rare)],
         }
         for row in advice.table
         if row.efficient
@@ -358,7 +358,7 @@ async def use(request: Request) -> Response:
     try:
         mechanism = Mechanism.from_dict(json.loads(forms.text(form, "mechanism")))
     except (ValueError, TypeError, AttributeError):
-        raise ParameterError("the page is incomplete: load it again") from None
+        raise ParameterError("the page", "is incomplete: load it again") from None
     draft = with_mechanism(workbench.draft, column, mechanism)
     draft.save(forms.text(form, "version"))
     return RedirectResponse(f"{page.path}?column={quote(column, safe='')}", 303)
@@ -414,7 +414,7 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
             "or the wanted accuracy"
         )
     if not 0 <= position < len(SLIDER_SHAPES):
-        raise ParameterError(f"the position must be from 0 to {len(SLIDER_SHAPES) - 1}, got {position}")
+        raise ParameterError("the position", allowed=f"from 0 to {len(SLIDER_SHAPES) - 1}", given=position)
     shape = Shape(ArsinhNormal, (("shape", SLIDER_SHAPES[position]),))
     accuracy = Accuracy(LEVEL, None, np.inf)
     mechanism = accuracy.scaled(shape, half)
@@ -424,7 +424,9 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
     losses = unit.losses(at / mechanism.sigma)
     named = unit.losses(np.array(list(sizes.values())) / mechanism.sigma)
     line = {"chosen": list(zip(at.tolist(), losses.tolist(), strict=True))}
-    typical, common, rare = (figure(float(mechanism.noise.interval(level)[1])) for level in (TYPICAL, COMMON, RARE))
+    typical, common, rare = (
+        format_number(float(mechanism.noise.interval(level)[1])) for level in (TYPICAL, COMMON, RARE)
+    )
     return {
         "problem": None,
         "mechanism": json.dumps(mechanism.to_dict()),
@@ -435,7 +437,7 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
             charts.error_chart("position-errors", "Errors at this position", mechanism),
         ],
         "named": [
-            {"name": name, "size": figure(size), "loss": figure(float(loss))}
+            {"name": name, "size": format_number(size), "loss": format_number(float(loss))}
             for (name, size), loss in zip(sizes.items(), named, strict=True)
         ],
     }

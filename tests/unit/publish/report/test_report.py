@@ -22,7 +22,7 @@ from slowscale.accounting import Loss, explain
 from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.explanation import TITLES, at_most
 from slowscale.accounting.sizes import RecordSize
-from slowscale.core.numbers import figure, grid, power_of_ten, published, share
+from slowscale.core.numbers import format_number, grid, power_of_ten, published, share
 from slowscale.policy import (
     ZCDP,
     ArsinhNormalPolicy,
@@ -172,7 +172,7 @@ def test_all_columns_together(read, release):
 
 def test_example_rows(read, release):
     row = release.table.slice(0, 1).to_pylist()[0]
-    assert f"{published(row['emp'], Fraction(1))} ({figure(row['emp_se'])})" in read.words
+    assert f"{published(row['emp'], Fraction(1))} ({format_number(row['emp_se'])})" in read.words
     assert f"{math.floor(row['emp_low']):,} to {math.ceil(row['emp_high']):,}".replace("-", "−") in read.words
 
 
@@ -281,7 +281,7 @@ def test_ledger(tmp_path):
     assert "by all releases (2 so far) together" in read.words
     assert made.facts.ledger.hash in read.words
     assert f"as entry {made.facts.ledger.entry}." in read.words
-    assert figure(session.spent({"emp": 1_000})) in read.words
+    assert format_number(session.spent({"emp": 1_000})) in read.words
     assert "the largest record may be larger than all of them" in read.words
     assert "being counted 0.005" in read.words
     without = Reader(made.report(tmp_path / "s.html").read_text(encoding="utf-8"))
@@ -382,7 +382,7 @@ def test_confidential_report(secret, tmp_path):
     losses = session.losses(made)
     assert f"{losses.records:,} records" in read.words
     for loss in (*losses.quantiles.values(), *losses.largest.values()):
-        assert figure(loss) in read.words
+        assert format_number(loss) in read.words
     assert len(read.found("svg")) == 1
     with pytest.raises(ss.ParameterError, match="exists"):
         made.confidential_report(tmp_path / "c.html", session)
@@ -424,7 +424,7 @@ def test_rebuilt_mechanisms():
     ],
 )  # fmt: skip
 def test_figures(value, written):
-    assert figure(value) == written
+    assert format_number(value) == written
 
 
 def test_numbers_on_their_grid():
@@ -445,7 +445,7 @@ def test_formulas_with_large_and_small_numbers():
 
 
 def number_in(words):
-    """Return a number as `figure` writes it."""
+    """Return a number as `format_number` writes it."""
     text = words.replace(",", "").replace("\u00a0", "")
     digits, _, power = text.partition("×10")
     return float(digits) * 10.0 ** int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")) or 0)
@@ -569,7 +569,7 @@ def test_charts_reach_the_stated_sizes(dollars):
     _, _, read = dollars
     assert "pay: from 0.0008 at 1 to 253 at 100,000,000,000." in read.words
     error = ss.Root(k=4, sigma=25).std(1e13)
-    assert re.search(rf"pay: from \S+ at 1 to {figure(error)} at 1\.00\u00a0×\u00a010¹³", read.words)
+    assert re.search(rf"pay: from \S+ at 1 to {format_number(error)} at 1\.00\u00a0×\u00a010¹³", read.words)
 
 
 def test_names_in_charts_do_not_cover_one_another():
