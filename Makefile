@@ -37,11 +37,12 @@ install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	|| echo "$(2). To test it, install as root: apt-get install $(1)"
 
 # Put small faults into the code that decides privacy, one at a time, and list those that no unit test notices. This takes
-# hours. A second run continues where the first one stopped; `rm -r .mutants` starts anew.
+# hours. A second run continues where the first one stopped; `rm -r .mutants` starts anew. A sample takes minutes:
+# make mutants PARTS="advice roll-ups" SAMPLE=100 SEED=1
 mutants: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
-	test -d .mutants || PYTHONPATH=tests CI=true OMP_NUM_THREADS=1 $(BIN)/python -m mutation record
-	PYTHONPATH=tests CI=true OMP_NUM_THREADS=1 $(BIN)/python -m mutation run
+	PYTHONPATH=tests CI=true OMP_NUM_THREADS=1 $(BIN)/python -m mutation run $(PARTS) \
+	$(if $(SAMPLE),--random $(SAMPLE) --seed $(or $(SEED),0))
 
 # Build the pages of docs/ as a site in site/.
 docs: $(READY)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import coverage
 import pytest
@@ -13,7 +14,7 @@ class Recorder:
     """Writes one file of coverage and one of durations for each process that runs tests."""
 
     def __init__(self) -> None:
-        self.name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        self.name = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{time.time_ns()}"
         self.durations: dict[str, float] = {}
         self.coverage = coverage.Coverage(
             data_file=str(FOLDER / f"lines.{self.name}"), source=["slowscale"], config_file=False

@@ -1,5 +1,6 @@
 """Which tests reach which line, and how long they take: what `recording` wrote, put together."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,27 @@ from pathlib import Path
 import coverage
 
 FOLDER = Path(".mutants")
+RECORDED = FOLDER / "recorded.json"
+
+
+def recorded_tests() -> list[str]:
+    """Return the tests whose records are those of the present sources, in which lines have the same numbers."""
+    found = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    tests: list[str] = found["tests"] if found.get("sources") == digest() else []
+    return tests
+
+
+def mark_recorded(tests: list[str], sources: str) -> None:
+    """Note which tests were recorded, with sources of which digest."""
+    RECORDED.write_text(json.dumps({"sources": sources, "tests": tests}))
+
+
+def digest() -> str:
+    """Return a digest of the package's sources."""
+    found = hashlib.sha256()
+    for file in sorted(Path("src").rglob("*.py")):
+        found.update(f"{file}\n".encode() + file.read_bytes())
+    return found.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -40,7 +62,7 @@ class Records:
         return cls(lines, early, durations)
 
     def tests(self, path: str, lines: range, seconds: float) -> list[str]:
-        """The tests that reach any of the lines, quickest first, for at most so many seconds in all."""
+        """The tests that reach any of the lines, quickest first, for a total of at most `seconds`."""
         known = self.lines.get(path, {})
         reached = {test for line in lines for test in known.get(line, ())}
         chosen, total = [], 0.0

@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("cosmic_ray")
 
+from mutation.__main__ import ROOMS, choose, find_modules
+from mutation.accepted import place_free, read_accepted
 from mutation.faults import mutants
 
 MODULE = '''"""A module."""
@@ -57,13 +59,34 @@ def test_every_statement_that_is_only_a_call_is_deleted_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "text"),
+    ("room", "text"),
     [
-        ("src/slowscale/release/session.py", "self._accountant.ready()"),
-        ("src/slowscale/release/session.py", "self._accountant.check_dataset(self.dataset)"),
-        ("src/slowscale/accounting/storage.py", "self._check_same_file()"),
+        ("release", "_accountant.ready()"),
+        ("release", "accountant.check_dataset("),
+        ("accounting", "self._check_same_file()"),
     ],
 )
-def test_calls_that_keep_records_private_are_among_them(pytestconfig, path, text):
-    found = [mutant for mutant in mutants(pytestconfig.rootpath / path) if mutant.operator == "DeleteCall"]
-    assert any(mutant.text.startswith(text) for mutant in found)
+def test_calls_that_keep_records_private_are_among_them(pytestconfig, room, text):
+    files = (pytestconfig.rootpath / "src/slowscale" / room).rglob("*.py")
+    found = [mutant for file in files if text in file.read_text() for mutant in mutants(file)]
+    assert any(mutant.operator == "DeleteCall" and text in mutant.text for mutant in found)
+
+
+def test_modules_are_found_by_paths_rooms_and_words(pytestconfig, monkeypatch):
+    monkeypatch.chdir(pytestconfig.rootpath)
+    rooms = {name: find_modules([name]) for name in ROOMS}
+    assert all(rooms.values())
+    assert find_modules(["src/slowscale/policy"]) == rooms["policy"]
+    assert find_modules(["Roll-ups"]) == find_modules(["rollup"])
+    assert set(find_modules(["policy", "rollup"])) == {*rooms["policy"], *find_modules(["rollup"])}
+    with pytest.raises(SystemExit, match="unheard"):
+        find_modules(["unheard"])
+
+
+def test_a_random_choice_is_repeatable_and_leaves_out_what_is_accepted(pytestconfig, monkeypatch):
+    monkeypatch.chdir(pytestconfig.rootpath)
+    files = find_modules(["policy"])
+    everything, accepted = choose(files, None, 0), read_accepted()
+    assert choose(files, 20, 1) == choose(files, 20, 1) != choose(files, 20, 2)
+    wanted = {mutant.name for mutant in everything if place_free(mutant.name) not in accepted}
+    assert {mutant.name for mutant in choose(files, 10**6, 1)} == wanted != {mutant.name for mutant in everything}
