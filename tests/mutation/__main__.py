@@ -46,6 +46,7 @@ def main() -> int:
         "--seed", type=int, default=0, metavar="S", help="the choice of --random; the same S, the same N"
     )
     parser.add_argument("--again", action="store_true", help="try survivors of earlier runs again")
+    parser.add_argument("--seconds", type=float, help="of tests per mutant; by default 5, or 30 with --random")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--tests", nargs="+", help="the tests that are recorded")
     parser.add_argument("--cold", action="store_true", help=argparse.SUPPRESS)
@@ -60,7 +61,8 @@ def main() -> int:
     missing = sorted({*wanted} - {*recorded_tests()}) if TESTS not in recorded_tests() else []
     if missing and record(missing, given.processes) > 1:  # 1: tests that fail are left out
         return 1
-    run(chosen, given.processes, given.again, given.cold)
+    seconds = given.seconds or (5.0 if given.random is None else 30.0)
+    run(chosen, given.processes, given.again, given.cold, seconds)
     if given.cold:
         return 0
     subprocess.run([sys.executable, "-m", "mutation", *sys.argv[1:], "--cold"], check=True)
@@ -125,13 +127,13 @@ def read_results() -> dict[str, str]:
     return dict(json.loads(line) for line in lines)
 
 
-def run(chosen: list[Mutant], processes: int, again: bool, cold: bool) -> None:
+def run(chosen: list[Mutant], processes: int, again: bool, cold: bool, seconds: float) -> None:
     """Try every chosen mutant that has no result yet; `cold` tries those that need a fresh import."""
     records, results = Records.read(), read_results()
     wanted = {"doubtful"} if cold else {"not tried", "doubtful", *(("survived", "unreached") if again else ())}
     waiting = [mutant for mutant in chosen if results.get(mutant.name, "not tried") in wanted]
     with RESULTS.open("a") as file:
-        for mutant, result in run_trials(waiting, records, processes, cold):
+        for mutant, result in run_trials(waiting, records, processes, cold, seconds):
             print(json.dumps([mutant.name, result], ensure_ascii=False), file=file, flush=True)
 
 

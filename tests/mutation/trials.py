@@ -33,7 +33,6 @@ OPTIONS = [
     "--no-summary",
     "--tb=line",
 ]
-SECONDS = float(os.environ.get("MUTATION_SECONDS", "5"))  # of tests per mutant
 PATIENCE = 5.0  # a mutant that takes so many times longer than the tests alone hangs
 
 
@@ -75,10 +74,13 @@ class Mutated(importlib.abc.MetaPathFinder):
         return spec
 
 
-def run_trials(waiting: list[Mutant], records: Records, processes: int, cold: bool) -> Iterator[tuple[Mutant, str]]:
+def run_trials(
+    waiting: list[Mutant], records: Records, processes: int, cold: bool, seconds: float
+) -> Iterator[tuple[Mutant, str]]:
     """Try the mutants, and yield each with `killed`, `timeout`, `survived`, `unreached` or `doubtful`.
 
-    A mutant is doubtful where its line has its effect on import: it needs a trial in a fresh import.
+    Each is tried with the quickest tests of its line, which take `seconds` without a fault. A mutant is doubtful where
+    its line takes effect on import: it needs a trial in a fresh import.
     """
     if cold:
         _import_dependencies()
@@ -88,9 +90,9 @@ def run_trials(waiting: list[Mutant], records: Records, processes: int, cold: bo
     while todo or running:
         while todo and len(running) < processes:
             mutant = todo.pop(0)
-            tests = records.tests(mutant.path, _statement(mutant), SECONDS)
+            tests = records.tests(mutant.path, _statement(mutant), seconds)
             if not mutant.function and not tests:
-                tests = records.tests(mutant.path, range(1, 10**6), SECONDS)
+                tests = records.tests(mutant.path, range(1, 10**6), seconds)
             live = functions.get((mutant.path, mutant.function, mutant.first_line), [])
             if not tests:
                 yield mutant, "unreached"
