@@ -356,7 +356,7 @@ def test_everything_can_be_done_without_scripts(folder):
         page.click("text=Show this position")
         page.click("text=Use this position")
         page.click("text=Next: cost")
-        page.click("text=Show what this plan costs")
+        page.click("text=Show the cost of this plan")
         page.click("#costs >> text=Next: release")
         page.click("main >> text=Check the plan")
         page.click("text=Check the records")
@@ -577,7 +577,7 @@ class TestAttacks:
         asked = {"column": "emp", "name0": "p50", "size0": "12", "name1": "p90", "size1": "200", "interval": "150"}
         answer = server.client().post("/noise", data=asked)
         assert answer.status_code == 400
-        assert "add the largest record that may occur" in answer.text
+        assert "the sizes do not include the largest record" in answer.text
         assert (folder / "plan.toml").read_text() == before
 
     def test_two_tabs_that_save_at_once(self, server, folder):

@@ -1,4 +1,4 @@
-"""The application: its pages, what they have in common, and the server that listens on this machine only."""
+"""The application: its pages, their common parts, and the server that listens on this machine only."""
 
 import socket
 from importlib.resources import files
@@ -23,7 +23,7 @@ from slowscale.workbench.places import check_places
 from slowscale.workbench.security import Door, Guard
 
 NO_LEDGER_NOTE = (
-    "The plan has no ledger: nothing is recorded, and what records lose by several releases is not added up."
+    "The plan has no ledger: nothing is recorded, and losses from several releases are not added up."
 )
 STATIC = Path(str(files("slowscale.workbench").joinpath("static")))
 
@@ -67,7 +67,7 @@ class Workbench:
         return check_places(self.folder, draft.plan)
 
     def page(self, request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
-        """Return a page with what all pages show: the steps, the plan file and its mistakes."""
+        """Return a page with the parts of all pages: the steps, the plan file and its mistakes."""
         from slowscale.workbench.pages import PAGES
 
         draft = context.pop("draft", None) or self.draft
@@ -90,7 +90,7 @@ class Workbench:
         request
             The request.
         words
-            What is wrong.
+            The error.
         status
             The status of the answer.
         expected
@@ -106,7 +106,7 @@ class Workbench:
         return self.page(request, "problem.html", status, **context)
 
     def seen(self, draft: Draft) -> dict[str, str]:
-        """Return the confidential pages of the last look at the records, and forget them if the plan has changed."""
+        """Return the confidential pages of the last data check, and forget them if the plan has changed."""
         if self.inspection[0] != draft.version:
             self.inspection = "", {}
         return self.inspection[1]
@@ -167,7 +167,7 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _show_bug(request: Request, error: Exception) -> Response:
-    """Show an error that nobody expected. A plan with mistakes may have values that a page cannot show."""
+    """Show an unexpected error. A plan with mistakes may have values that a page cannot show."""
     workbench = workbench_of(request)
     try:
         mistakes = workbench.draft.mistakes

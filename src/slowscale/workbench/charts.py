@@ -29,12 +29,12 @@ ERROR, SHARE = Axis("Error at most"), Axis("Share of the published numbers", log
 
 
 def loss_chart(anchor: str, title: str, lines: Mapping[str, Points], named: Mapping[str, float]) -> Markup | None:
-    """Return the chart of losses by record size, with the named sizes marked; None if there is nothing to draw.
+    """Return the chart of losses by record size, with the named sizes marked; None if no point is positive.
 
     Parameters
     ----------
     anchor
-        What the ids in the chart start with.
+        The beginning of the ids in the chart.
     title
         Its title.
     lines
@@ -70,7 +70,7 @@ def loss_chart(anchor: str, title: str, lines: Mapping[str, Points], named: Mapp
 
 
 def error_chart(anchor: str, title: str, mechanism: AdditiveMechanism) -> Markup:
-    """Return the chart of the errors of a published number: which share of them is at most how large."""
+    """Return the chart of the errors of a published number: the share of errors below each size."""
     noise = mechanism.noise
     low, high = noise.interval(0.05)[1], noise.interval(0.9995)[1]
     errors = np.geomspace(low, high, LINE_POINTS)
@@ -85,7 +85,7 @@ def sizes_for(named: Sequence[float]) -> Any:
 
 
 def warm_up() -> None:
-    """Draw a chart that nobody sees: the first one takes half a second, and later ones some milliseconds."""
+    """Draw a first chart in advance: it takes half a second, and later ones some milliseconds."""
     with suppress(EngineError):
         loss_chart("", "", {"": [(1.0, 1.0), (2.0, 2.0)]}, {})
 
@@ -108,7 +108,7 @@ def _chart(
     tips: Mapping[str, Sequence[str]],
     marked: list[dict[str, Any]],
 ) -> Markup:
-    """Return lines over a logarithmic axis as a format_number, with the texts of tooltips for each of their points."""
+    """Return lines over a logarithmic axis as a figure, with the texts of tooltips for each of their points."""
     names = list(lines)
     legend = {"title": None, "orient": "top", "labelLimit": 400, "columns": 1, "symbolType": "stroke"}
     shown = {**legend, "symbolSize": 500} if len(names) > 1 else None

@@ -53,7 +53,8 @@ class Draft:
         except FileNotFoundError:
             return cls(path, "")
         except (OSError, UnicodeError) as error:
-            raise PlanError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            why = getattr(error, "strerror", None) or error
+            raise PlanError(path, f"cannot be read: {why}", code="unreadable") from None
 
     @property
     def version(self) -> str:
@@ -70,7 +71,7 @@ class Draft:
         try:
             return tomlkit.parse(self.text)
         except TOMLKitError as error:
-            raise PlanError(f"{self.path.name} is not TOML: {error}") from None
+            raise PlanError(self.path.name, f"is not TOML: {error}", code="syntax") from None
 
     def get(self, *place: str | int, default: Any = None, kind: type | tuple[type, ...] | None = None) -> Any:
         """Return the value at a place such as "data", "path", or the default.
@@ -93,7 +94,7 @@ class Draft:
     def put(self, place: Place, value: Any) -> "Draft":
         """Return the draft with a value at a place. None removes it, and a table that is then empty.
 
-        Missing tables are added. What is written in a way that cannot be changed in its place is written on one line.
+        Missing tables are added. A value that cannot be changed in its place is written on one line.
         """
         if value is None:
             return self._without(place)
@@ -158,9 +159,9 @@ class Draft:
 
     def _cannot_change(self, place: Place) -> PlanError:
         return PlanError(
-            f"{self.path.name} is written in a way in which the workbench cannot change "
-            f"{'.'.join(map(str, place))}: edit the file, and load the page again"
-        )
+            self.path.name, f"is written in a way in which the workbench cannot change {'.'.join(map(str, place))}",
+            code="unsupported", path=tuple(place), remedy="edit the file, and load the page again",
+        )  # fmt: skip
 
     def renamed(self, place: Place, name: str) -> "Draft":
         """Return the draft with another name for the table at a place; its comments stay."""
@@ -202,15 +203,15 @@ class Draft:
         """Write the file, unless it was changed since it had this version."""
         if Draft.read(self.path).version != version:
             raise ChangedElsewhereError(
-                f"{self.path.name} was changed since this page was loaded, in another tab or by an editor. Load the "
-                "page again, then make your change."
-            )
+                self.path.name, "was changed since this page was loaded, in another tab or by an editor",
+                code="changed", remedy="load the page again, then make your change",
+            )  # fmt: skip
         write_files({self.path: lambda place: place.write_text(self.text, encoding="utf-8")}, overwrite=True)
         return self
 
     @property
     def mistakes(self) -> list[tuple[tuple[str | int, ...], str]]:
-        """What is missing or wrong in the plan: fields, with the words of `slowscale check`."""
+        """The mistakes of the plan: fields, with the words of `slowscale check`."""
         try:
             check_has_tables(Plan.model_validate(self.values))
         except ValidationError as error:
@@ -270,7 +271,10 @@ def _database_file(address: str) -> str:
     place = address.rpartition("#")[0]
     file = place.partition("://")[2]
     if Address.of(place).place != file:  # another file would be opened than the one that is checked
-        raise ParameterError("the path of a database file must not contain @ or ?", given=address, remedy="rename it")
+        raise ParameterError(
+            "the path of a database file", "must not contain @ or ?", code="unsupported", given=address,
+            remedy="rename it",
+        )  # fmt: skip
     return file
 
 
@@ -302,7 +306,7 @@ def _header(place: Place) -> str:
 
 
 def _without_blocks(text: str, place: Place) -> str:
-    """Return a text without the table at a place and those in it. Comments that introduce what follows stay."""
+    """Return a text without the table at a place and those in it. Comments before the next table stay."""
     header, any_header = re.compile(_header(place)), re.compile(r"[ \t]*\[[^\[\]]+\]|[ \t]*\[\[[^\[\]]+\]\]")
     blocks: list[list[str]] = [[]]
     for line in text.splitlines(keepends=True):
@@ -327,7 +331,7 @@ def _plain(value: Any) -> Any:
 
 
 def _set(table: Any, name: Any, value: Any) -> None:
-    """Set a value. What stands in the table already stays in its place, with its comments."""
+    """Set a value. Present fields stay in their places, with their comments."""
     present = table[name] if isinstance(name, int) or name in table else None
     on_one_line = isinstance(value, tomlkit.items.InlineTable)
     if on_one_line and present is not None and not isinstance(present, tomlkit.items.InlineTable):
@@ -349,7 +353,7 @@ def _set(table: Any, name: Any, value: Any) -> None:
         value = _as_tables(value)
     keys = _plain_keys(table)
     if present is None and keys and not isinstance(value, tomlkit.items.Table | tomlkit.items.AoT):
-        # Behind the last field, and not behind the comments that introduce what follows the table.
+        # Behind the last field, before the comments that introduce the next table.
         table.value._insert_after(keys[-1], name, tomlkit.item(value))
     elif present is None and isinstance(table, tomlkit.items.Table) and isinstance(value, tomlkit.items.Table):
         following = _cut_end(table)
@@ -397,7 +401,7 @@ def _append(tables: Any, values: dict[str, Any]) -> None:
 
 
 def _remove(table: Any, name: Any) -> None:
-    """Remove a value. Comments that introduce what follows it stay."""
+    """Remove a value. Comments that introduce the next one stay."""
     item = table[name]
     following = _cut_end(item)
     container = table.value if isinstance(table, tomlkit.items.Table) else table
@@ -411,7 +415,7 @@ def _remove(table: Any, name: Any) -> None:
 
 
 def _cut_end(item: Any) -> str:
-    """Cut what follows the first empty line behind the last field of a table, and return its text."""
+    """Cut the text after the first empty line behind the last field of a table, and return it."""
     while isinstance(item, tomlkit.items.AoT) and len(item):
         item = item[-1]
     if not isinstance(item, tomlkit.items.Table):
@@ -474,7 +478,7 @@ class Folder:
     named: tuple[Path, ...] = ()
 
     def inside(self, text: str) -> Path:
-        """Return the path of what may be read, or raise if it is elsewhere; links are followed.
+        """Return the path of a readable file or folder, or raise if it is elsewhere; links are followed.
 
         A folder or a glob stands for the files that are read as data there. The address of a database that is a file,
         such as `duckdb://farms.duckdb#farms`, stands for that file.
@@ -520,13 +524,13 @@ class Folder:
 
     def _checked(self, text: str, allowed: Sequence[Path]) -> Path:
         if "\0" in text or not text.strip():
-            raise ParameterError("the file", "must have a name")
+            raise ParameterError("the file", "has no name", code="missing", remedy="give one")
         path = Path(os.path.realpath(self.root / text))
         if not any(path == one or one in path.parents for one in (Path(os.path.realpath(one)) for one in allowed)):
             shown = text.removeprefix(f"{self.root}{os.sep}")
-            way = "" if len(allowed) == 1 else f", or start the workbench with `slowscale serve --allow {shown}`"
-            what = "choose a place in it" if len(allowed) == 1 else "move it there"
-            raise ParameterError(shown, f"is outside the folder {self.root}: {what}{way}")
+            way = f"move it there, or start the workbench with `slowscale serve --allow {shown}`"
+            remedy = "choose a place in it" if len(allowed) == 1 else way
+            raise ParameterError(shown, f"is outside the folder {self.root}", code="outside", remedy=remedy)
         return path
 
     def files(self, endings: Sequence[str]) -> list[str]:

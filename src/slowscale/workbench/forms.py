@@ -1,4 +1,4 @@
-"""What people type into forms: numbers with separators, lists, and the errors that belong to a field."""
+"""Values typed into forms: numbers with separators, lists and labels, and the errors about a field."""
 
 import csv
 import math
@@ -11,18 +11,16 @@ from slowscale.core.errors import ParameterError
 
 
 class FieldError(ParameterError):
-    """An error about one field of a form."""
+    """An error about one field of a form, whose name is its path."""
 
-    def __init__(self, field: str, words: str) -> None:
-        super().__init__(field, words)
-        self.field, self.words = field, words
-
-    def __str__(self) -> str:
-        return self.words
+    @property
+    def field(self) -> str:
+        """The name of the field."""
+        return str(self.path[0])
 
 
 def text(form: Mapping[str, Any], field: str) -> str:
-    """Return what was typed into a field, without blanks around it."""
+    """Return the text of a field without surrounding whitespace."""
     return str(form.get(field) or "").strip()
 
 
@@ -36,7 +34,7 @@ def number(form: Mapping[str, Any], field: str, name: str) -> float | None:
     field
         The name of the field.
     name
-        What people call it, for errors.
+        The name of the number in errors.
     """
     typed = text(form, field)
     if not typed:
@@ -44,9 +42,9 @@ def number(form: Mapping[str, Any], field: str, name: str) -> float | None:
     try:
         found = float(typed.replace(",", "").replace(" ", "").replace("\u00a0", "").replace("_", ""))
     except ValueError:
-        raise FieldError(field, f"{name} must be a number such as 1,900,000, got {typed[:40]!r}") from None
+        raise FieldError(name, allowed="a number such as 1,900,000", given=typed, path=(field,)) from None
     if not math.isfinite(found):
-        raise FieldError(field, f"{name} must be a finite number, got {typed[:40]!r}")
+        raise FieldError(name, allowed="a finite number", given=typed, path=(field,))
     return found
 
 
@@ -55,55 +53,55 @@ def whole_if_possible(value: float) -> float | int:
     return int(value) if value == int(value) and abs(value) < 1e15 else value
 
 
-def words(typed: str) -> list[str]:
-    """Return the words of a list with commas; a word with a comma stands in double quotes.
+def split_list(typed: str) -> list[str]:
+    """Return the names in a list with commas; a name with a comma is in double quotes.
 
-    >>> words('county, "size, in acres"')
+    >>> split_list('county, "size, in acres"')
     ['county', 'size, in acres']
     """
-    found = [word.strip() for row in csv.reader(typed.splitlines(), skipinitialspace=True) for word in row]
-    return [word for word in found if word]
+    found = [name.strip() for row in csv.reader(typed.splitlines(), skipinitialspace=True) for name in row]
+    return [name for name in found if name]
 
 
-def joined(names: Iterable[str]) -> str:
-    """Return words as a list with commas, as `words` reads it.
+def join_list(names: Iterable[str]) -> str:
+    """Return names as a list with commas, as `split_list` reads it.
 
-    >>> joined(["county", "size, in acres"])
+    >>> join_list(["county", "size, in acres"])
     'county, "size, in acres"'
     """
     return ", ".join('"{}"'.format(name.replace('"', '""')) if set(name) & set(',"') else name for name in names)
 
 
 def lines(typed: str) -> list[str]:
-    """Return the lines of a text that are not empty, without blanks around them."""
+    """Return the non-empty lines of a text, without surrounding whitespace."""
     return [line.strip() for line in typed.replace("\r\n", "\n").split("\n") if line.strip()]
 
 
 def label(typed: str, kind: str | None, field: str) -> str | int | bool | date:
-    """Return a label of a key column as its type holds it.
+    """Return a label of a key column as a value of its type.
 
     Parameters
     ----------
     typed
-        What was typed.
+        The text of the label.
     kind
-        What the labels of the column are, such as "whole numbers"; None if it is not known.
+        The kind of the column's labels, such as "whole numbers"; None if it is not known.
     field
         The name of the field.
     """
     if kind == "whole numbers":
         if re.fullmatch(r"[+-]?[0-9]{1,18}", typed) is None:
-            raise FieldError(field, f"labels of this column are whole numbers such as 111, got {typed[:40]!r}")
+            raise FieldError("labels", allowed="whole numbers such as 111", given=typed, path=(field,))
         return int(typed)
     if kind == "booleans":
         if typed.lower() not in ("true", "false"):
-            raise FieldError(field, f"labels of this column are true and false, got {typed[:40]!r}")
+            raise FieldError("labels", allowed=("true", "false"), given=typed, path=(field,))
         return typed.lower() == "true"
     if kind == "dates":
         try:
             return date.fromisoformat(typed)
         except ValueError:
-            raise FieldError(field, f"labels of this column are dates such as 2024-01-31, got {typed[:40]!r}") from None
+            raise FieldError("labels", allowed="dates such as 2024-01-31", given=typed, path=(field,)) from None
     return typed
 
 

@@ -1,4 +1,4 @@
-"""Releases run in a child process of their own, so that a closed browser or a stopped server loses nothing.
+"""Releases run in a separate child process: a closed browser or a stopped server loses nothing.
 
 A job is a folder `.slowscale/jobs/<name>` with the plan as it was confirmed, a state file and the messages. Its name
 comes from the page on which the release was confirmed, so that sending the page twice starts one job. The child process
@@ -38,7 +38,6 @@ STARTING, RUNNING, DONE, REFUSED, CANCELLED, STOPPED = (
     "cancelled",
     "stopped",
 )
-BUSY = "another release is running in this folder: wait until it is finished, or cancel it"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Job:
     folder
         Where its files are.
     state
-        What is known of it: `status`, `started`, `plan`, `charges` (of the ledger before it; None without a ledger),
+        Its `status`, `started`, `plan`, `charges` (of the ledger before it; None without a ledger),
         `charged`, `message`, `files`, `warnings`, `confidential` (warnings that depend on the records).
     """
 
@@ -131,15 +130,16 @@ class Jobs:
     def start(self, name: str, draft: Draft, overwrite: bool) -> Job:
         """Start the release of a plan, or return the one that was started under this name."""
         if not NAME.fullmatch(name):
-            raise ParameterError("the page", "is incomplete: load it again")
+            raise ParameterError("the page", "is incomplete", code="damaged", remedy="load it again")
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(_opened(self.root / HIDDEN / LOCK))
             except OSError as error:
                 raise ParameterError(
-                    f"the folder {HIDDEN}", f"cannot be used ({error.strerror}): remove or rename it"
-                ) from None
+                    f"the folder {HIDDEN}", f"cannot be used ({error.strerror})", code="unwritable",
+                    remedy="remove or rename it",
+                ) from None  # fmt: skip
             return self._start(name, draft, overwrite, lock)
 
     def _start(self, name: str, draft: Draft, overwrite: bool, lock: int) -> Job:
@@ -148,7 +148,10 @@ class Jobs:
         if known is not None:
             return known
         if not free:
-            raise ParameterError(BUSY)
+            raise ParameterError(
+                "another release", "is running in this folder", code="busy",
+                remedy="wait until it is finished, or cancel it",
+            )  # fmt: skip
         for job in self.all():
             self.settled(job, last=True)  # before the ledger has further charges
         _reap()
@@ -178,7 +181,7 @@ class Jobs:
         return found
 
     def cancel(self, job: Job) -> None:
-        """Interrupt a job, as Ctrl-C interrupts the command: what was charged stays charged."""
+        """Interrupt a job, as Ctrl-C interrupts the command: a charge stays charged."""
         pid = job.pid
         if job.open and pid is not None and _is_locked(job.folder / LOCK):
             (job.folder / CANCEL).touch()
@@ -186,7 +189,7 @@ class Jobs:
                 os.kill(pid, signal.SIGINT)
 
     def settled(self, job: Job, last: bool = False) -> Job:
-        """Return a job with what became of it, if its process is gone without saying so. This is found out once.
+        """Return a job with its outcome if its process ended without a result. The outcome is determined once.
 
         The ledger tells whether the charge was made, and the folder which files were written. If the ledger is not
         there or cannot be read now, it is asked again later; `last` says that this is not possible.

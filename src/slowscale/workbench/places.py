@@ -8,8 +8,8 @@ from slowscale.workbench.draft import Folder
 def check_places(folder: Folder, plan: Plan) -> Plan:
     """Return a plan, or raise if it would read or write a file that the workbench may not use.
 
-    What it reads must be in the folder, or in what was allowed when the workbench was started. What it writes, and its
-    ledger, must be in the folder itself.
+    Files that it reads must be in the folder or among the allowed ones. Files that it writes, and its ledger, must be
+    in the folder itself.
 
     Parameters
     ----------

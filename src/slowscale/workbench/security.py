@@ -35,7 +35,7 @@ CONTENT_POLICY = "; ".join(
         "base-uri 'none'",
     )
 )
-# Reports are documents of their own: shown in a frame without rights, with the styles that they contain, no scripts.
+# Reports are separate documents: shown in a frame without rights, with the styles that they contain, no scripts.
 DOCUMENT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 HEADERS = {
     "content-security-policy": CONTENT_POLICY,
@@ -59,9 +59,9 @@ class Door:
     token
         The token of the one-time address.
     cookie
-        What the browser must send with every request.
+        The value that the browser must send with every request.
     root
-        What the path of every request must start with.
+        The beginning of the path of every request.
     used
         Whether the one-time address was used.
     """
@@ -144,7 +144,7 @@ class Guard:
         origins = headers.get("origin", [])
         if any(origin.lower() not in own for origin in origins):
             return 403, "The request came from another site, and was refused."
-        # The file that leads to the one-time address is another site. The token is what counts there.
+        # The file that leads to the one-time address is another site. The token decides there.
         site = [] if entering else headers.get("sec-fetch-site", [])
         if any(one not in ("same-origin", "none") for one in site):
             return 403, "The request came from another site, and was refused."
@@ -228,7 +228,7 @@ def _with_headers(send: Send, root: str) -> Send:
     send
         Sends an answer.
     root
-        What the path of every page starts with.
+        The beginning of the path of every page.
     """
 
     async def sending(message: MutableMapping[str, Any]) -> None:

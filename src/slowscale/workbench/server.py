@@ -35,11 +35,12 @@ def run(plan: Path, allowed: tuple[Path, ...], port: int, browser: bool, tell: C
     plan = plan.resolve()
     for path in allowed:
         if not path.exists():
-            raise ParameterError(f"--allow: there is no file or folder {path}")
+            raise ParameterError("--allow", f"names {path}, which is not a file or folder", code="missing")
     try:
         listening = listening_socket(port)
     except OSError as error:
-        raise ParameterError(f"--port: port {port} cannot be used ({error.strerror})", remedy="leave it out") from None
+        problem = f"names port {port}, which cannot be used ({error.strerror})"
+        raise ParameterError("--port", problem, code="busy", remedy="leave it out") from None
     door = Door(listening.getsockname()[1])
     workbench = Workbench(Folder(plan.parent, tuple(path.resolve() for path in allowed)), plan)
     server = uvicorn.Server(

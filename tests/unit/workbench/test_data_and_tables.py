@@ -307,7 +307,7 @@ class TestTables:
         write(bench, SET)
         text = client.get("/tables").text
         assert "is derived from counties, which this page cannot show; edit plan.toml." in text
-        assert "has keys of its own, which this page cannot show; edit plan.toml." in text
+        assert "has other keys than the cells, which this page cannot show; edit plan.toml." in text
         form = form_of(client, "/tables", "/tables")
         assert [name for name in form if re.fullmatch(r"margin\d", name)] == [f"margin{i}" for i in (0, 3, 4, 5, 6)]
 
@@ -315,7 +315,7 @@ class TestTables:
         own = '[tables.z.count]\nmechanism = "gaussian"\nsigma = 1\n'
         text = SET.replace('rollup = "counties"\n', f'rollup = "counties"\n\n{own}')
         write(bench, text)
-        assert "has sums or options of its own, which this page cannot show" in client.get("/tables").text
+        assert "has other sums or options than the cells, which this page cannot show" in client.get("/tables").text
         assert saved(client, bench, {"margin0": "places"}).status_code == 400  # nation is derived from it
         assert saved(client, bench, {"margin5": "kinds"}).status_code == 303
         assert bench.plan.read_text() == text.replace("[tables.m5]", "[tables.kinds]")
@@ -376,7 +376,7 @@ class TestTables:
         write(bench, SET)
         answer = saved(client, bench, {"margin0": name, "margin_by0": "county" if name else ""})
         assert problems(answer) == {
-            "margin0": "the table nation is derived from counties: keep this table and its name"
+            "margin0": "the table counties is the source of nation; keep this table and its name"
         }
         assert bench.plan.read_text() == SET
 
@@ -441,18 +441,18 @@ class TestTables:
             ({"unit:half": "²"}, "unit:half", "must be a number > 0 such as 1"),
             ({"unit:half": "-1"}, "unit:half", "must be a number > 0 such as 1"),
             ({"labels:kind": "1\nx"}, "labels:kind", "whole numbers such as 111, got 'x'"),
-            ({"by": ["kind", "county", "open"], "labels:open": "yes"}, "labels:open", "true and false"),
+            ({"by": ["kind", "county", "open"], "labels:open": "yes"}, "labels:open", "one of true, false, got 'yes'"),
             ({"by": ["kind", "county", "day"], "labels:day": "1.1.2020"}, "labels:day", "dates such as"),
-            ({"by": ["kind", "county", "day"]}, "labels:day", "type the labels"),
+            ({"by": ["kind", "county", "day"]}, "labels:day", "day has no labels"),
             ({"by": ["kind", "county", "share"], "labels:share": "1"}, "by", "choose another column"),
             ({"by": ["kind"]}, "kind", "partition must be a key column"),
             ({"margin0": "a b"}, "margin0", "must have names of letters"),
-            ({"margin0": "a", "margin1": "A"}, "margin1", "two margins"),
+            ({"margin0": "a", "margin1": "A"}, "margin1", "is there twice"),
             ({"margin0": "cells"}, "margin0", "choose another name"),
-            ({"margin_by0": "kind"}, "margin0", "give the margin a name"),
+            ({"margin_by0": "kind"}, "margin0", "has no name"),
             ({"margin0": "a", "margin_by0": "knd"}, "margin_by0", "'knd' is not a key column"),
-            ({"level_column": "county", "level_digits": "s = 1"}, "level_column", "name such a margin"),
-            ({"margin0": "a", "level_column": "county", "level_digits": "s = ²"}, "level_digits", "write levels as"),
+            ({"level_column": "county", "level_digits": "s = 1"}, "level_column", "is not used by a margin"),
+            ({"margin0": "a", "level_column": "county", "level_digits": "s = ²"}, "level_digits", "such as sector = 2"),
             ({"kind": "file", "file": "none.csv"}, "file", "there is no file"),
             ({"kind": "file", "file": "../x.csv"}, "file", "outside the folder"),
         ],

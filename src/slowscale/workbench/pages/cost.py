@@ -1,4 +1,4 @@
-"""Cost: what the plan takes from the ledger at each record size, what was used before, and the caps."""
+"""Cost: the loss that the plan adds at each record size, the loss so far, and the caps."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ async def show(request: Request) -> Response:
 
 
 async def table(request: Request) -> Response:
-    """Check the plan as `slowscale check` does, and return what it costs."""
+    """Check the plan as `slowscale check` does, and return its cost."""
     workbench = workbench_of(request)
     draft = workbench.draft
 
@@ -37,7 +37,7 @@ async def table(request: Request) -> Response:
 
 
 def costs(plan: Any) -> dict[str, Any]:
-    """Return what a plan costs at the named sizes, what was spent before, and whether a cap is in the way."""
+    """Return the losses of a plan at the named sizes, the losses so far, and whether a cap would be exceeded."""
     from slowscale.accounting.explanation import BOUND, TITLES, at_most
     from slowscale.accounting.sizes import assumed_count
     from slowscale.plan import check_plan

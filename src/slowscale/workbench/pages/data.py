@@ -1,4 +1,4 @@
-"""Data: which records, which types their columns have, and what is protected. No value of a record is shown."""
+"""Data: the records, the types of their columns, and the protected entities. No value of a record is shown."""
 
 import os
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ DATA_ENDINGS = (
 PROPOSED = ("path", "database", "name", "types", "csv")  # the fields of [data] that a new plan has
 FIELDS = ("protect", "where", "name")
 CHANGED_ELSEWHERE = (
-    "The plan was changed since this page was loaded, in another tab or by an editor. Nothing was saved. What you "
-    "typed is kept below: compare it with the plan as it is now, then save again."
+    "The plan was changed since this page was loaded, in another tab or by an editor. Nothing was saved. Your changes "
+    "are kept below: compare them with the plan, then save again."
 )
 REMEMBERED = 8  # tables whose columns are kept in memory
 
@@ -41,16 +41,16 @@ class ShownColumn:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of the plan's data, stored and derived, and what is wrong with them.
+    """The columns of the plan's data, stored and derived, and their mistakes.
 
     Attributes
     ----------
     found
-        The columns; those that cannot be read as declared have the type that is declared.
+        The columns; those that cannot be read as declared have the declared type.
     problem
-        What is wrong with the data as a whole, or "".
+        Why the data cannot be read, or "".
     errors
-        What is wrong, by field of the page.
+        The mistakes, by field of the page.
     """
 
     found: tuple[ShownColumn, ...] = ()
@@ -125,7 +125,7 @@ def _read_columns(where: list[str], data: dict[str, Any]) -> Columns:
                 raise
             # The columns are shown although they cannot have these types.
             table = open_table(where, None, data.get("csv"))
-            about = [name for name in known if repr(name) in str(error) or f"column {name} " in str(error)]
+            about = [name for name in known if error.path[-1:] == (name,) or error.subject == f"types[{name!r}]"]
             errors[f"type:{about[0]}" if about else "types"] = str(error)
     except (SlowscaleError, OSError) as error:
         return Columns(problem=str(error), errors=tuple(errors.items()))
@@ -147,7 +147,7 @@ def _read_columns(where: list[str], data: dict[str, Any]) -> Columns:
 
 
 async def show(request: Request) -> Response:
-    """Show which data the plan has, with its columns."""
+    """Show the data of the plan, with its columns."""
     return await _page(request, workbench_of(request))
 
 
@@ -215,14 +215,14 @@ def with_data(workbench: Workbench, draft: Draft, place: str) -> Draft:
 
 
 def _is_untouched(draft: Draft) -> bool:
-    """Whether a plan is still as it was proposed, apart from its data."""
+    """Whether a plan is still the proposed one, apart from its data."""
     before, _, behind = TEMPLATE.partition(DATA_TABLE)
     plain = draft.text.startswith(before) and draft.text.endswith(behind)
     return plain and set(draft.get("data", default={})) <= set(PROPOSED)
 
 
 async def save_columns(request: Request) -> Response:
-    """Save declared types, what is protected, the filter and the name of the data set."""
+    """Save declared types, the protected entities, the filter and the name of the data set."""
     workbench, form = workbench_of(request), await request.form()
     typed = {name: forms.text(form, name) for name in form if name.startswith("type:") or name in FIELDS}
     draft = workbench.draft
@@ -244,7 +244,7 @@ async def save_columns(request: Request) -> Response:
 
 
 def with_columns(draft: Draft, typed: dict[str, str], types: dict[str, str]) -> Draft:
-    """Return the plan with what was changed on the page. What was not changed, or not shown, stays.
+    """Return the plan with the changes of the page. Everything else stays.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def with_columns(draft: Draft, typed: dict[str, str], types: dict[str, str]) -> 
 
 
 def _errors_of(workbench: Workbench, before: Draft, draft: Draft) -> dict[str, str]:
-    """Return what is wrong with a changed plan and was not wrong before, by field of the page."""
+    """Return the new mistakes of a changed plan, by field of the page."""
     known = {words for _, words in before.mistakes} | {words for _, words in read_columns(workbench, before).errors}
     found = dict(read_columns(workbench, draft).errors)
     for place, words in draft.mistakes:

@@ -1,6 +1,6 @@
 """Noise: named record sizes and a wanted accuracy become a mechanism; sliders move along the trade-off.
 
-Nothing here looks at the records. Losses that a slider shows are estimates, within 1 % of the charged ones.
+No record is read here. Losses that a slider shows are estimates, within 1 % of the charged ones.
 """
 
 import json
@@ -21,7 +21,7 @@ from slowscale.accounting.sizes import LARGEST_SIZE, names_the_largest
 from slowscale.advice import advise
 from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, Accuracy, half_width
 from slowscale.advice.shapes import Shape
-from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import NOT_GIVEN, ParameterError, SlowscaleError
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import tables
 from slowscale.mechanisms import ArsinhNormal, Mechanism
@@ -37,7 +37,7 @@ ROWS, SPARE_ROWS, MOST_ROWS = 6, 2, 100
 SMALLEST_SIZE = 1 / LARGEST_SIZE
 SINGLE = {"single": 1.0}  # the sizes of a count: every record is one
 EXAMPLE_NAMES = ("smallest", "median", "p90", "largest")
-# What the sliders show before sizes and an accuracy are given.
+# The sliders start with these until sizes and an accuracy are given.
 USUAL_SIZES = {"1": 1.0, "100": 100.0, "10,000": 1e4, "1,000,000": 1e6}
 USUAL_HALF_WIDTH = 100.0
 NO_PREVIEW = {"mechanism": "", "half": "", "words": ""}  # of a position that cannot be shown
@@ -66,7 +66,9 @@ def published(draft: Draft) -> dict[str, list[Place]]:
 def checked_column(draft: Draft, column: str) -> str:
     """Return a column, or raise unless the plan publishes it."""
     if column not in published(draft):
-        raise ParameterError("the plan", f"does not publish {column!r}: choose it on the page of the tables")
+        raise ParameterError(
+            "the plan", f"does not publish {column!r}", code="unknown-column", remedy="choose it on the page Tables"
+        )
     return column
 
 
@@ -76,7 +78,7 @@ def is_single(draft: Draft, column: str) -> bool:
 
 
 def stated_sizes(draft: Draft) -> list[dict[str, Any]]:
-    """Return the sizes that the plan states, as tables with `name` and `size` or columns, whatever form they have."""
+    """Return the stated sizes of the plan, in any form, as tables with `name` and `size` or columns."""
     stated = draft.get("report", "sizes")
     if isinstance(stated, dict):
         return [
@@ -88,7 +90,7 @@ def stated_sizes(draft: Draft) -> list[dict[str, Any]]:
 
 
 def _plain_name(value: Any) -> str:
-    """Return the name of a size that is stated without one."""
+    """Return the name of a size that has none."""
     return format_number(value) if isinstance(value, int | float) and math.isfinite(value) else ""
 
 
@@ -176,7 +178,7 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
 
 
 def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechanism | None, list[dict[str, str]]]:
-    """Return the mechanism that the plan has, or None, and what an attacker could do, by named size."""
+    """Return the mechanism of the plan, or None, and the sentences on attackers, by named size."""
     from slowscale.accounting.explanation import Loss, explain
 
     mechanism = mechanism_at(draft, place)
@@ -212,7 +214,7 @@ def mechanism_at(draft: Draft, place: Place) -> Mechanism | None:
 
 
 def _typed(form: Any) -> list[SizeRow]:
-    """Return the rows that were typed. Empty rows between them stay, so that each row keeps its number."""
+    """Return the typed rows. Empty rows between them stay: each row keeps its number."""
     count = next((i for i in range(MOST_ROWS) if f"name{i}" not in form and f"size{i}" not in form), MOST_ROWS)
     rows = [SizeRow(*(forms.text(form, f"{field}{i}") for field in SizeRow._fields)) for i in range(count)]
     while rows and not (rows[-1].name or rows[-1].size):
@@ -221,7 +223,7 @@ def _typed(form: Any) -> list[SizeRow]:
 
 
 def _sizes(form: Any, single: bool) -> dict[str, float]:
-    """Return the sizes that were typed; one of them must be named the largest, unless every record has the same."""
+    """Return the typed sizes; one must be named the largest, unless every record has the same size."""
     sizes: dict[str, float] = {}
     fields: dict[str, str] = {}
     for i, row in enumerate(_typed(form)):
@@ -229,17 +231,29 @@ def _sizes(form: Any, single: bool) -> dict[str, float]:
         if size is None and not row.name:
             continue
         if size is None or not SMALLEST_SIZE <= size <= LARGEST_SIZE:
-            raise forms.FieldError(f"size{i}", f"the size must be a number above 0, at most {LARGEST_SIZE:g}")
+            given = NOT_GIVEN if size is None else size
+            allowed = f"a number above 0, at most {LARGEST_SIZE:g}"
+            raise forms.FieldError("the size", allowed=allowed, given=given, path=(f"size{i}",))
         if not row.name or row.name in sizes:
-            raise forms.FieldError(f"name{i}", "every size needs a name of its own, such as median")
+            code, problem = ("duplicate", "is there twice") if row.name else ("missing", "is missing")
+            raise forms.FieldError(
+                "the name",
+                problem,
+                code=code,
+                remedy="give every size another name, such as median",
+                path=(f"name{i}",),
+            )
         sizes[row.name], fields[row.name] = size, f"name{i}"
     if not sizes:
-        raise forms.FieldError("name0", "name at least one record size, such as median, and one largest")
+        raise forms.FieldError(
+            "the sizes", "are empty", code="empty", remedy="name at least one, such as largest", path=("name0",)
+        )
     if not single and not names_the_largest(sizes):
         raise forms.FieldError(
-            fields[max(sizes, key=lambda name: sizes[name])],
-            "add the largest record that may occur, under a name with the word largest: readers must see what it loses",
-        )
+            "the sizes", "do not include the largest record", code="no-largest",
+            remedy="add the largest that may occur, under a name with the word largest: readers must see its loss",
+            path=(fields[max(sizes, key=lambda name: sizes[name])],),
+        )  # fmt: skip
     return sizes
 
 
@@ -253,11 +267,14 @@ async def recommend(request: Request) -> Response:
         sizes = _sizes(form, is_single(workbench.draft, column))
         interval = forms.number(form, "interval", "the wanted half-width")
         if interval is None:
-            raise forms.FieldError("interval", "say how accurate the published numbers shall be")
+            raise forms.FieldError(
+                "the wanted accuracy", "is missing", code="missing", path=("interval",),
+                remedy="give the half-width of the 95 % interval of a published number",
+            )  # fmt: skip
         at = forms.number(form, "at", "the typical sum")
         advice = await run_in_threadpool(advise, sizes, interval=interval, at=at)
     except forms.FieldError as error:
-        return await _page(request, workbench, column, 400, errors={error.field: error.words}, **kept)
+        return await _page(request, workbench, column, 400, errors={error.field: str(error)}, **kept)
     except ParameterError as error:
         return await _page(request, workbench, column, 400, errors={"interval": str(error)}, **kept)
     before = {row.name: row.was for row in typed if row.was}
@@ -326,7 +343,7 @@ def with_sizes(draft: Draft, column: str, sizes: Mapping[str, float], before: Ma
     if same or is_single(draft, column):
         return draft
     known = {str(one.get("name", "")): one for one in stated}
-    # A size in every column is no number of records.
+    # A size that holds in every column is not a number of records.
     others = [name for name in published(draft) if name not in (column, COUNT)]
     found = []
     for name, size in sizes.items():
@@ -346,7 +363,7 @@ def with_sizes(draft: Draft, column: str, sizes: Mapping[str, float], before: Ma
 
 
 def _spelled(entry: Mapping[str, Any], column: str) -> str:
-    """Return the name that a column has in an entry: case and blanks around it are ignored."""
+    """Return the name that a column has in an entry: case and surrounding whitespace are ignored."""
     names = [name for name in entry if name != "name" and name.strip().casefold() == column.strip().casefold()]
     return column if column in names or not names else names[0]
 
@@ -358,7 +375,7 @@ async def use(request: Request) -> Response:
     try:
         mechanism = Mechanism.from_dict(json.loads(forms.text(form, "mechanism")))
     except (ValueError, TypeError, AttributeError):
-        raise ParameterError("the page", "is incomplete: load it again") from None
+        raise ParameterError("the page", "is incomplete", code="damaged", remedy="load it again") from None
     draft = with_mechanism(workbench.draft, column, mechanism)
     draft.save(forms.text(form, "version"))
     return RedirectResponse(f"{page.path}?column={quote(column, safe='')}", 303)
@@ -385,7 +402,7 @@ async def preview(request: Request) -> Response:
 
 
 def _preview(asked: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the sliders show at the position that is asked for, or a problem in words."""
+    """Return the numbers and charts of a position of the sliders, or a problem in words."""
     try:
         sizes = {name: float(size) for name, size in json.loads(asked["sizes"]).items()}
         half = float(asked["half"]) * 10 ** float(asked.get("accuracy", 0))
@@ -393,11 +410,11 @@ def _preview(asked: Mapping[str, str]) -> dict[str, Any]:
     except SlowscaleError as error:
         return {**NO_PREVIEW, "problem": str(error)}
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
-        return {**NO_PREVIEW, "problem": "the page is incomplete: load it again"}
+        return {**NO_PREVIEW, "problem": "the page is incomplete; load it again"}
 
 
 def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str, Any]:
-    """Return what the sliders show: an arsinh-normal with a half-width and a shape.
+    """Return the numbers and charts of an arsinh-normal with a half-width and a shape.
 
     Parameters
     ----------
@@ -410,9 +427,9 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
     """
     if not sizes or not all(SMALLEST_SIZE <= one <= LARGEST_SIZE for one in (*sizes.values(), half)):
         raise ParameterError(
-            f"record sizes and the half-width must be from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}: correct the sizes "
-            "or the wanted accuracy"
-        )
+            "record sizes and the half-width", allowed=f"from {SMALLEST_SIZE:g} to {LARGEST_SIZE:g}",
+            remedy="correct the sizes or the wanted accuracy",
+        )  # fmt: skip
     if not 0 <= position < len(SLIDER_SHAPES):
         raise ParameterError("the position", allowed=f"from 0 to {len(SLIDER_SHAPES) - 1}", given=position)
     shape = Shape(ArsinhNormal, (("shape", SLIDER_SHAPES[position]),))

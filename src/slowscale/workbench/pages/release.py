@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import SlowscaleError
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.jobs import Job
 
 
 async def show(request: Request) -> Response:
-    """Show what would be released."""
+    """Show the release that the plan describes."""
     return _page(request, workbench_of(request))
 
 
@@ -52,7 +52,7 @@ async def question(request: Request) -> Response:
 
 
 async def check_data(request: Request) -> Response:
-    """Look whether records match the keys. CONFIDENTIAL: what is found is in this answer only, and kept nowhere."""
+    """Check whether records match the keys. CONFIDENTIAL: the result is in this answer only, and kept nowhere."""
     from slowscale.plan import describe_matches
 
     workbench, form = workbench_of(request), await request.form()
@@ -88,13 +88,13 @@ async def start(request: Request) -> Response:
     known = workbench.jobs.get(name)
     if known is None:
         if draft.version != forms.text(form, "version"):
-            return _page(request, workbench, 409, "The plan was changed since you saw it. Look at it again.")
+            return _page(request, workbench, 409, "The plan was changed since you saw it. Check it again.")
         if not form.get("confirmed"):
-            return _page(request, workbench, 400, "Confirm first that what is spent cannot be taken back.")
+            return _page(request, workbench, 400, "Confirm first that the charge cannot be taken back.")
         try:
             await run_in_threadpool(workbench.checked_plan, draft)
             known = await run_in_threadpool(workbench.jobs.start, name, draft, bool(form.get("overwrite")))
-        except (ParameterError, SlowscaleError) as error:
+        except SlowscaleError as error:
             return _page(request, workbench, 409, str(error))
     return RedirectResponse(f"{page.path}/{known.name}", 303)
 

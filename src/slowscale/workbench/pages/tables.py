@@ -1,7 +1,7 @@
-"""Tables: what to sum or count, in which public cells, and which margins go with the cells, drawn or derived.
+"""Tables: sums and counts, their public cells, and the margins of the cells, drawn or derived.
 
-Saving compares what was sent with what the page shows of the plan, and writes only the differences. What the page
-cannot show is read-only there.
+Saving compares the form with the plan and writes only the differences. Parts of a plan that the page cannot show are
+read-only there.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.errors import ParameterError, Shown, SlowscaleError
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import ChangedElsewhereError, Draft, Place, cells_of, chosen_sums, drawn_tables
@@ -34,7 +34,7 @@ def is_number(column: ShownColumn) -> bool:
 
 
 async def show(request: Request) -> Response:
-    """Show what the plan publishes."""
+    """Show the tables of the plan."""
     return await _page(request, workbench_of(request))
 
 
@@ -55,11 +55,11 @@ async def _page(request: Request, workbench: Workbench, status: int = 200, **mor
     )  # fmt: skip
 
 
-# What the form shows of a plan
+# From the plan to the form
 
 
 def form_state(draft: Draft) -> dict[str, Any]:
-    """Return what the form shows of a plan, and which parts of the plan it cannot show (`locked`, in words)."""
+    """Return the fields of the form for a plan; `locked` has a sentence for each part that the form cannot show."""
     name = cells_of(draft)
     cells = drawn_tables(draft).get(name, {})
     keys = cells.get("keys") or {}
@@ -82,9 +82,9 @@ def form_state(draft: Draft) -> dict[str, Any]:
         "margins": margins,
         "margin_rows": max(MARGINS, len(margins) + FREE_MARGINS),
         "level_column": first.get("column", ""),
-        "level_digits": forms.joined(f"{level} = {count}" for level, count in (first.get("digits") or {}).items()),
+        "level_digits": forms.join_list(f"{level} = {count}" for level, count in (first.get("digits") or {}).items()),
         "level_file": first.get("file", ""),
-        "level_names": forms.joined(first.get("levels") or []),
+        "level_names": forms.join_list(first.get("levels") or []),
         "locked": _locked(draft, cross, hierarchies),
     }
 
@@ -94,12 +94,12 @@ def _kind(keys: dict[str, Any]) -> str:
 
 
 def _locked(draft: Draft, cross: dict[str, list[Any]], hierarchies: list[Any]) -> dict[str, str]:
-    """Return the parts of the page that cannot show what the plan has, with a sentence for each."""
+    """Return the parts of the page that cannot show the plan, with a sentence for each."""
     found = {}
     edit = f"which this page cannot show; edit {draft.path.name}."
     labels = [str(label) for labels in cross.values() for label in labels]
     if any(label != label.strip() or not label or "\n" in label or "\r" in label for label in labels):
-        found["keys"] = f"This plan has labels with line ends or with blanks around them, {edit}"
+        found["keys"] = f"This plan has labels with line ends or surrounding whitespace, {edit}"
     if len(hierarchies) > 1:
         found["hierarchies"] = f"This plan has several hierarchies, {edit}"
     return found
@@ -117,18 +117,18 @@ def _shown_margin(draft: Draft, name: str, part: dict[str, Any], cells: dict[str
         except forms.FieldError:
             usual = {**cells, "keys": None}
         if any(part.get(field) != usual.get(field) for field in {*part, *usual} - {"keys"}):
-            locked = "has sums or options of its own"
+            locked = "has other sums or options than the cells"
         elif part != usual:
-            locked = "has keys of its own"
+            locked = "has other keys than the cells"
     elif part["rollup"] != cells_of(draft):
         locked = f"is derived from {part['rollup']}"
     if locked:
         locked = f"This table {locked}, which this page cannot show; edit {draft.path.name}."
-    return {"name": name, "by": forms.joined(map(str, by)), "drawn": drawn, "locked": locked}
+    return {"name": name, "by": forms.join_list(map(str, by)), "drawn": drawn, "locked": locked}
 
 
 def _typed(shown: dict[str, Any], form: Any) -> dict[str, Any]:
-    """Return what was typed, in the form of `form_state`, so that it is shown again. Locked parts stay as they are."""
+    """Return the sent fields in the form of `form_state`, to show them again. Locked parts stay as they are."""
     found: dict[str, Any] = {
         "summed": {str(name): forms.text(form, f"unit:{name}") for name in form.getlist("sum")},
         "counted": bool(form.get("count")),
@@ -163,11 +163,11 @@ def _sent_margin(form: Any, i: int) -> dict[str, Any]:
     }
 
 
-# What was sent becomes the plan
+# From the form to the plan
 
 
 async def save(request: Request) -> Response:
-    """Write what was changed in the form into the plan."""
+    """Write the changes of the form into the plan."""
     workbench, form = workbench_of(request), await request.form()
     draft = workbench.draft
     if forms.text(form, "version") != draft.version:
@@ -176,7 +176,7 @@ async def save(request: Request) -> Response:
         changed = apply_form(workbench, draft, form, await columns_of(workbench, draft))
         errors = mistakes_by_field(draft, changed)
     except forms.FieldError as error:
-        errors = {error.field: error.words}
+        errors = {error.field: str(error)}
     except SlowscaleError as error:
         return await _page(request, workbench, 400, form=form, problem=str(error))
     if errors:
@@ -189,7 +189,7 @@ async def save(request: Request) -> Response:
 
 
 def apply_form(workbench: Workbench, draft: Draft, form: Any, columns: Columns) -> Draft:
-    """Return the plan with what the form changes. Everything else stays, with its comments.
+    """Return the plan with the changes of the form. Everything else stays, with its comments.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def apply_form(workbench: Workbench, draft: Draft, form: Any, columns: Columns) 
     draft
         The plan that the form was made from.
     form
-        What was sent.
+        The fields as sent.
     columns
         The columns of the data.
     """
@@ -212,8 +212,9 @@ def apply_form(workbench: Workbench, draft: Draft, form: Any, columns: Columns) 
     rows = [row for row in sent["margins"] if row["name"] or row["by"] or row["drawn"]]
     if hierarchies != levels_before and hierarchies and not rows:
         raise forms.FieldError(
-            "level_column", "a hierarchy is for margins by its levels: name such a margin above, or empty these fields"
-        )
+            "the hierarchy", "is not used by a margin", code="unused", path=("level_column",),
+            remedy="name a margin by one of its levels above, or empty these fields",
+        )  # fmt: skip
     if keys != before or hierarchies != levels_before or rows != shown["margins"]:
         levels = [level for one in hierarchies for level in [*(one.get("digits") or {}), *(one.get("levels") or [])]]
         _check_margins(sent["margins"], keys, levels, columns)
@@ -230,7 +231,10 @@ def apply_form(workbench: Workbench, draft: Draft, form: Any, columns: Columns) 
 def _with_sums(draft: Draft, place: Place, shown: dict[str, Any], sent: dict[str, Any]) -> Draft:
     """Return the plan with the sums and the count of the cells as sent."""
     if not sent["summed"] and not sent["counted"]:
-        raise forms.FieldError("sum", "choose a column to sum, or the number of records")
+        raise forms.FieldError(
+            "the table", "publishes nothing", code="empty", path=("sum",),
+            remedy="choose a column to sum, or the number of records",
+        )  # fmt: skip
     sums = (*place, "sums")
     if sent["counted"] and not shown["counted"]:
         draft = draft.put((*place, "count"), {"mechanism": ""})
@@ -254,10 +258,10 @@ def _with_sums(draft: Draft, place: Place, shown: dict[str, Any], sent: dict[str
 def _keys(
     workbench: Workbench, before: dict[str, Any], shown: dict[str, Any], sent: dict[str, Any], types: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the keys that the form asks for: those of the plan, with what was changed; empty for one total."""
+    """Return the keys that the form asks for: those of the plan, with the changes; empty for one total."""
     kind = sent["kind"]
     if kind not in KINDS_OF_CELLS:
-        raise forms.FieldError("kind", "choose which cells are published")
+        raise forms.FieldError("the cells", allowed=tuple(KINDS_OF_CELLS.values()), given=kind, path=("kind",))
     if kind == "total":
         return {}
     # The order in the plan is that of the published table; further columns follow.
@@ -265,7 +269,9 @@ def _keys(
     by += [name for name in sent["by"] if name not in by]
     named_by_file = kind == "file" and before.get("file") and not before.get("by")
     if not by and not named_by_file:
-        raise forms.FieldError("by", "choose the key columns, such as county")
+        raise forms.FieldError(
+            "the table", "has no key columns", code="missing", remedy="choose them, such as county", path=("by",)
+        )
     found = {name: value for name, value in before.items() if name not in ("file", "cross", "from_data")}
     if by != shown["by"] or (by and not before.get("by") and kind != "cross"):
         found["by"] = by
@@ -290,13 +296,14 @@ def _keys(
         label_kind = _label_kind(name, types)
         cross[name] = [forms.label(line, label_kind, f"labels:{name}") for line in lines]
         if not cross[name]:
-            raise forms.FieldError(f"labels:{name}", f"type the labels of {name}, one per line")
+            path = (f"labels:{name}",)
+            raise forms.FieldError(name, "has no labels", code="missing", remedy="type them, one per line", path=path)
     order = [*(name for name in before.get("cross") or {} if name in cross), *cross]
     return {**found, "cross": {name: cross[name] for name in order}}
 
 
 def _label_kind(name: str, types: dict[str, str]) -> str | None:
-    """Return what the labels of a column are, or None if its type is not known; raise if it cannot have labels."""
+    """Return the kind of a column's labels, or None if its type is not known; raise if it cannot have labels."""
     from slowscale.data.keys import label_kind
 
     dtype = types.get(name) or "string"
@@ -306,8 +313,9 @@ def _label_kind(name: str, types: dict[str, str]) -> str | None:
         return None
     if kind is None:
         raise forms.FieldError(
-            "by", f"{name} is a {dtype}: key columns are text, whole numbers, booleans or dates; choose another column"
-        )
+            f"key column {name}", allowed="text, whole numbers, booleans or dates", given=Shown(dtype),
+            remedy="choose another column", path=("by",),
+        )  # fmt: skip
     return kind
 
 
@@ -315,9 +323,9 @@ def _check_file(workbench: Workbench, field: str, file: str) -> None:
     try:
         place = workbench.folder.inside(file)
     except ParameterError as error:
-        raise forms.FieldError(field, str(error)) from None
+        raise forms.FieldError(error, code=error.code, path=(field,)) from None
     if not place.exists():
-        raise forms.FieldError(field, f"there is no file {file} in this folder")
+        raise forms.FieldError("there is no file", code="missing", given=Shown(file), path=(field,))
 
 
 def _hierarchies(
@@ -330,26 +338,38 @@ def _hierarchies(
     if not (column or digits or file or names):
         return []
     if not column:
-        raise forms.FieldError("level_column", "name the key column that the levels are above, such as county")
+        raise forms.FieldError(
+            "the hierarchy", "has no column", code="missing", path=("level_column",),
+            remedy="name the key column that the levels are above, such as county",
+        )  # fmt: skip
     if digits and file:
-        raise forms.FieldError("level_file", "give either digits or a file, not both")
+        raise forms.FieldError(
+            "the hierarchy", "has digits and a file", code="conflict", remedy="give one of them", path=("level_file",)
+        )
     kept = dict(before[0]) if before else {}
     if digits:
-        pairs = [part.rpartition("=") for part in forms.words(digits)]
+        pairs = [part.rpartition("=") for part in forms.split_list(digits)]
         counts = [count.strip() for _, _, count in pairs]
         if not all(name.strip() for name, _, _ in pairs) or not all(
             count.isascii() and count.isdecimal() for count in counts
         ):
-            raise forms.FieldError("level_digits", "write levels as sector = 2, subsector = 3")
+            allowed = "names and numbers of digits, such as sector = 2, subsector = 3"
+            raise forms.FieldError("levels", allowed=allowed, given=digits, path=("level_digits",))
         return [{"column": column, "digits": {name.strip(): int(count) for name, _, count in pairs}}]
     if not file:
-        raise forms.FieldError("level_digits", f"say how labels of {column} belong to the levels: by digits, or a file")
+        raise forms.FieldError(
+            "the hierarchy", f"does not assign the labels of {column} to levels", code="missing",
+            remedy="give digits or a file", path=("level_digits",),
+        )  # fmt: skip
     if file != shown["level_file"]:
         _check_file(workbench, "level_file", file)
-    if not forms.words(names):
-        raise forms.FieldError("level_names", "name the columns of the file that are the levels, such as state")
+    if not forms.split_list(names):
+        raise forms.FieldError(
+            "the hierarchy", "names no levels", code="missing", path=("level_names",),
+            remedy="name the columns of the file that are the levels, such as state",
+        )  # fmt: skip
     kept.pop("digits", None)
-    return [{**kept, "column": column, "file": file, "levels": forms.words(names)}]
+    return [{**kept, "column": column, "file": file, "levels": forms.split_list(names)}]
 
 
 def _check_margins(
@@ -363,20 +383,31 @@ def _check_margins(
         if not (row["name"] or row["by"] or row["drawn"]):
             continue
         if not row["name"]:
-            raise forms.FieldError(f"margin{i}", "give the margin a name, such as states; its file has this name")
+            raise forms.FieldError(
+                "the margin", "has no name", code="missing", path=(f"margin{i}",),
+                remedy="give it one, such as states; its file has this name",
+            )  # fmt: skip
         if row["name"].lower() in names:
-            raise forms.FieldError(f"margin{i}", f"there are two margins {row['name']}; rename one of them")
+            raise forms.FieldError(
+                f"the margin {row['name']}",
+                "is there twice",
+                code="duplicate",
+                remedy="rename one",
+                path=(f"margin{i}",),
+            )
         names.append(row["name"].lower())
         if row["locked"]:
             continue
         if not keys:
-            raise forms.FieldError(f"margin{i}", "a margin needs cells to add up: choose the cells first")
-        for name in forms.words(row["by"]):
+            raise forms.FieldError(
+                "the margin", "has no cells to add up", code="no-cells", remedy="choose the cells", path=(f"margin{i}",)
+            )
+        for name in forms.split_list(row["by"]):
             if name not in known:
                 raise forms.FieldError(
-                    f"margin_by{i}",
-                    f"{name!r} is not a key column or a level of a hierarchy; there are {forms.joined(known)}",
-                )
+                    repr(name), "is not a key column or a level of a hierarchy", code="unknown-column",
+                    remedy=f"there are {forms.join_list(known)}", path=(f"margin_by{i}",),
+                )  # fmt: skip
 
 
 def _drawn_margin(cells: dict[str, Any], by: Sequence[str], keys: dict[str, Any], field: str) -> dict[str, Any]:
@@ -389,7 +420,9 @@ def _drawn_margin(cells: dict[str, Any], by: Sequence[str], keys: dict[str, Any]
         return {"keys": {"by": list(by), "cross": {name: cross[name] for name in by}}, **margin}
     if keys.get("from_data"):
         return {"keys": {"by": list(by), "from_data": True}, **margin}
-    raise forms.FieldError(field, "a drawn margin needs typed labels for its columns; derive it instead")
+    raise forms.FieldError(
+        "a drawn margin", "needs typed labels for its columns", code="no-labels", remedy="derive it", path=(field,)
+    )
 
 
 def _with_margins(draft: Draft, shown: dict[str, Any], sent: Sequence[dict[str, Any]]) -> Draft:
@@ -401,11 +434,14 @@ def _with_margins(draft: Draft, shown: dict[str, Any], sent: Sequence[dict[str, 
         if row["locked"] or (old is None and not row["name"]):
             continue
         if row["name"].lower() == name.lower():
-            raise forms.FieldError(f"margin{i}", f"the table of the cells is named {name}; choose another name")
+            raise forms.FieldError(
+                "the margin", f"has the name of the table of the cells, {name}", code="duplicate",
+                remedy="choose another name", path=(f"margin{i}",),
+            )  # fmt: skip
         if old is not None and not (row["name"] or row["by"] or row["drawn"]):
             removed.append(old["name"])
             continue
-        by = forms.words(row["by"])
+        by = forms.split_list(row["by"])
         derived = {"rollup": name, **({"by": by} if by else {})}
         wanted = _drawn_margin(cells, by, cells.get("keys") or {}, f"margin_by{i}") if row["drawn"] else derived
         place = "tables", row["name"] if old is None else old["name"]
@@ -427,12 +463,13 @@ def _check_sources(draft: Draft, gone: Sequence[str], shown: Sequence[dict[str, 
         for name, part in draft.get("tables").items():
             if name not in gone and row["name"] in gone and part.get("rollup") == row["name"]:
                 raise forms.FieldError(
-                    f"margin{i}", f"the table {name} is derived from {row['name']}: keep this table and its name"
-                )
+                    f"the table {row['name']}", f"is the source of {name}", code="in-use",
+                    remedy="keep this table and its name", path=(f"margin{i}",),
+                )  # fmt: skip
 
 
 def mistakes_by_field(before: Draft, draft: Draft) -> dict[str, str]:
-    """Return what is wrong in a changed plan, and was not wrong before, by field of the form."""
+    """Return the new mistakes of a changed plan, by field of the form."""
     known, cells = set(before.mistakes), cells_of(draft)
     rows = {name: i for i, name in enumerate(name for name in draft.get("tables", default={}) if name != cells)}
     found: dict[str, str] = {}
@@ -454,7 +491,8 @@ def mistakes_by_field(before: Draft, draft: Draft) -> dict[str, str]:
             case ("hierarchies", _, *inner):
                 named = {"column": "level_column", "file": "level_file", "levels": "level_names"}
                 field = named.get(str(inner[0]) if inner else "", "level_digits")
-        if field is not None and (place, words) not in known and not words.startswith("still to be chosen"):
+        chosen = draft.get(*place) != ""  # an empty text marks an open choice
+        if field is not None and (place, words) not in known and chosen:
             found.setdefault(field, words)
     return found
 
