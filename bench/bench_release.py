@@ -43,7 +43,7 @@ import resource, sys, slowscale as ss
 keys = ss.Keys.cross({"county": [f"{i:05}" for i in range(1000)], "naics3": [f"{i:03}" for i in range(100)]})
 session = ss.Session(sys.argv[1])
 release = session.sum({name: ss.Gaussian(sigma=75) for name in ("emp", "payqtr1", "payann")}, keys=keys)
-assert len(release) == 100_000
+assert len(release.table) == 100_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 

@@ -24,7 +24,7 @@ import slowscale as ss
 COLD = """
 import slowscale as ss
 keys = ss.Keys.cross({"k": list(range(1000))})
-assert len(ss.Session(r"PATH").sum({"x": ss.Gaussian(sigma=5)}, keys=keys)) == 1000
+assert len(ss.Session(r"PATH").sum({"x": ss.Gaussian(sigma=5)}, keys=keys).table) == 1000
 """
 COLD_PLAIN = """
 import ibis, duckdb

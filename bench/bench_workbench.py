@@ -5,6 +5,7 @@ the 95th percentile; at most 100 MB more than a process that has imported the li
 Chromium and the packages of the tests.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from helpers.workbench import browsing, serving
 
 import slowscale as ss
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the server reads compiled modules, as an installed one does
 MOVES = 60
 PLAN = """
 [data]

@@ -1,8 +1,12 @@
 """Timing for the benchmarks. The candidates take turns, so that a busy machine slows all of them equally."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
+
+# New processes read compiled modules, as those of an installed package do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def seconds(candidates: Mapping[str, Callable[[], object]], rounds: int = 9) -> dict[str, float]:
