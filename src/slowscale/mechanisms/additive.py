@@ -294,9 +294,8 @@ def _constant(value: float, q: object) -> float | Array:
 def _check_noise_size(exponent: float, limit: float = 10_000) -> None:
     """Raise if the noise typically has thousands of digits."""
     if exponent > limit:
-        raise ParameterError(
-            "the noise", f"is typically of size exp({exponent:.3g}), too large to be released: use a larger p or d"
-        )
+        problem = f"is typically of size exp({exponent:.3g}), too large to be released"
+        raise ParameterError("the noise", problem, code="too-large", remedy="use a larger `p` or `d`")
 
 
 def _envelope(density: LogConcaveDensity) -> Envelope:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, overload
 
 from slowscale.core.errors import ParameterError, ScaleWarning, UnitWarning
 from slowscale.core.numbers import format_number, grid
-from slowscale.core.parameters import Array, Declared, check_flag, domains
+from slowscale.core.parameters import Array, Declared, check_entries, check_flag, domains
 from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
 from slowscale.mechanisms import calibration
 from slowscale.mechanisms.noisy import Noisy
@@ -46,7 +46,8 @@ class Mechanism(Declared, ABC):
         if "kind" in cls.__dict__:
             known = REGISTRY.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise ParameterError("kind", allowed=f"a new name, but {known.__name__} already has {cls.kind!r}")
+                problem = f"is already that of {known.__name__}"
+                raise ParameterError("kind", problem, code="duplicate", given=cls.kind, remedy="choose another name")
             REGISTRY[cls.kind] = cls
 
     def __post_init__(self) -> None:
@@ -80,7 +81,8 @@ class Mechanism(Declared, ABC):
 
     def tight_certificate(self) -> Certificate:
         """Return what proves the tight policy, if it is not exact in closed form."""
-        raise ParameterError(f"{type(self).__name__}", "has a policy that is exact in closed form: it needs no proof")
+        problem = "has a policy that is exact in closed form and needs no proof"
+        raise ParameterError(type(self).__name__, problem, code="unsupported")
 
     @overload
     def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
@@ -174,8 +176,8 @@ class Mechanism(Declared, ABC):
 
     def _coarse_unit_text(self, unit: Fraction, bias: float) -> str:
         return (
-            f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to {format_number(bias)}. "
-            "Take a finer unit, or more noise"
+            f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to "
+            f"{format_number(bias)}. Take a finer unit, or more noise"
         )
 
     def _warn_of_unit(self, noisy: Noisy) -> Noisy:
@@ -218,7 +220,8 @@ class Mechanism(Declared, ABC):
         check_flag("pure", pure)
         policy = self.pure_policy if pure else self.policy
         if policy is None:
-            raise ParameterError("pure", allowed=f"False: {type(self).__name__} has no PRDP policy")
+            problem = f"must be False, because {type(self).__name__} has no PRDP policy"
+            raise ParameterError("pure", problem, code="unsupported")
         return BoundedPolicy(policy, add, times, loose)
 
     @classmethod
@@ -325,10 +328,7 @@ class Mechanism(Declared, ABC):
         cls: Any = kinds[description["type"]]
         given = {name: value for name, value in description.items() if name != "type"}
         known = [f.name for f in fields(cls)]
-        if set(given) != set(known):
-            raise ParameterError(
-                f"the description of a {cls.__name__} must have the entries {', '.join(known)}, got {', '.join(given)}"
-            )
+        check_entries(cls.__name__, given, known)
         for name, value in given.items():
             if isinstance(value, Mapping):
                 given[name] = Policy.from_dict(value)

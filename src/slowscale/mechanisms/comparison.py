@@ -164,7 +164,7 @@ def _by_name(mechanisms: Any) -> dict[str, Mechanism]:
     else:
         raise ParameterTypeError("mechanisms", allowed="a list or a mapping of mechanisms", given=mechanisms)
     if not named:
-        raise ParameterError("mechanisms", "must hold at least one mechanism")
+        raise ParameterError("mechanisms", "must hold at least one mechanism", code="empty")
     for _, m in named:
         if not isinstance(m, Mechanism):
             raise ParameterTypeError("mechanisms", allowed="mechanisms", given=m)
@@ -179,7 +179,8 @@ def _named_sizes(influences: Any) -> tuple[tuple[str, ...], Array]:
     """Return the names of record sizes, and the sizes."""
     if isinstance(influences, Mapping):
         if not influences:
-            raise ParameterError("influences", 'must hold at least one size, such as {"median firm": 12}, got none')
+            remedy = 'give at least one size, such as {"median firm": 12}'
+            raise ParameterError("influences", "must not be empty", code="empty", remedy=remedy)
         labels = tuple(_label(name, size) for name, size in influences.items())
         sizes = np.array([as_number(f"influences[{name!r}]", size) for name, size in influences.items()])
     else:
@@ -188,8 +189,8 @@ def _named_sizes(influences: Any) -> tuple[tuple[str, ...], Array]:
     wrong = ~((sizes > 0) & np.isfinite(sizes))
     if wrong.any():
         name = next(label for label, bad in zip(labels, wrong, strict=True) if bad)
-        where = f" for {name!r}" if name else ""
-        raise ParameterError("influences", allowed=f"record sizes, finite and > 0, got {sizes[wrong][0]:g}{where}")
+        subject = f"influences[{name!r}]" if name else "influences"
+        raise ParameterError(subject, allowed="finite and > 0", given=sizes[wrong][0])
     return labels, sizes
 
 

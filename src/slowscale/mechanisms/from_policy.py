@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.parameters import lazy, pairs, real
 from slowscale.mechanisms.additive import AdditiveMechanism, ExponentialPolylog, GeneralizedGaussian
 from slowscale.mechanisms.calibration import without_warnings
@@ -79,7 +79,7 @@ class FromPolicy(AdditiveMechanism):
     def _check(self) -> None:
         if not isinstance(self.promise, Policy):
             if isinstance(self.promise, str) or not isinstance(self.promise, Iterable):
-                raise ParameterTypeError("promise", allowed=f"{PROMISES}", given=self.promise)
+                raise ParameterTypeError("promise", allowed=PROMISES, given=self.promise)
             self._set("promise", PointsPolicy(self.promise))
         _terms(self.promise)
         _ = self.noise  # raises if the noise would be too large
@@ -136,18 +136,11 @@ class FromPolicy(AdditiveMechanism):
 
 def _terms(policy: Policy) -> tuple[tuple[int, Term], ...]:
     """Return a promise as a sum of policies with known noise, each with how often it counts."""
-    if isinstance(policy, TanhPolicy):
-        raise ParameterError(
-            "promise",
-            allowed=f"a PRDP policy, got the PRzCDP policy {policy}",
-            remedy="pass the PRDP policy that it comes from, which is its attribute pure",
-        )
     if policy.notion != PURE:
-        raise ParameterError(
-            "promise",
-            allowed=f"a PRDP policy, got the PRzCDP policy {policy}",
-            remedy=f"state PRDP losses instead: {PROMISES}",
-        )
+        comes_from = "pass the PRDP policy that it comes from, its attribute pure"
+        remedy = comes_from if isinstance(policy, TanhPolicy) else f"state PRDP losses instead: {PROMISES}"
+        given = Shown(f"the {policy.notion} policy {policy}")
+        raise ParameterError("promise", allowed="a PRDP policy", code="notion", given=given, remedy=remedy)
     if isinstance(policy, PointsPolicy | PowerPolicy | PolylogPolicy):
         return ((1, policy),)
     if isinstance(policy, TimesPolicy):
@@ -155,12 +148,9 @@ def _terms(policy: Policy) -> tuple[tuple[int, Term], ...]:
     if isinstance(policy, SumPolicy):
         return tuple(found for term in policy.terms for found in _terms(term))
     if policy.constant:
-        raise ParameterError(
-            "promise",
-            f"must grow with the size and be 0 at size 0, got the constant {policy}: noise with the same loss for "
-            "every record would be infinite",
-        )
-    raise ParameterError("promise", allowed=f"{PROMISES}", given=type(policy))
+        problem = "must grow with the size: noise with the same loss for every record would be infinite"
+        raise ParameterError("promise", problem, code="constant", given=Shown(f"the constant {policy}"))
+    raise ParameterError("promise", allowed=PROMISES, given=type(policy))
 
 
 def _stretched(policy: Policy, factor: float) -> Policy:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.formulas import check_concave, probes
 from slowscale.core.parameters import Array, apply, real
 from slowscale.mechanisms.transformation import NOISE_SPAN, TransformationMechanism
@@ -83,12 +83,20 @@ class Transformation(TransformationMechanism):
         """Apply a user-given function to an Arb ball; for float balls return NaN, so that Arb decides."""
         if isinstance(x, Ball):
             return Ball(np.full(np.shape(x.mid), np.nan))
+        cause: Exception | None = None
         try:
             result = function(x)
         except Exception as error:
-            raise ParameterTypeError(f"{name} {_ARB_NEEDED} It raised: {error}") from error
+            result = cause = error  # its text may hold the sum, so that only its type is shown
         if type(result) is not type(x):
-            raise ParameterTypeError(f"{name} {_ARB_NEEDED} It returned a {type(result).__name__}")
+            raise ParameterTypeError(
+                name,
+                "must work on flint.arb numbers, because a release is exact: floats would weaken the privacy guarantee",
+                code="not-exact",
+                given=type(result),
+                remedy="numpy's sqrt, log, exp, log1p, expm1 and square and plain arithmetic do; otherwise use the "
+                "methods of flint.arb",
+            ) from cause
         return result
 
     def _mean_estimate(self, v: Array) -> Array:
@@ -100,12 +108,6 @@ class Transformation(TransformationMechanism):
         found = [_turning_points(self._estimate, float(middle), NOISE_SPAN * self.sigma) for middle in v]
         width = max(map(len, found))
         return np.array([points + [math.inf] * (width - len(points)) for points in found]).reshape(v.size, width)
-
-
-_ARB_NEEDED = (
-    "must work on flint.arb numbers, because a release is exact: floats would weaken the privacy guarantee. "
-    "numpy's sqrt, log, exp, log1p, expm1 and square and plain arithmetic do; otherwise use the methods of flint.arb."
-)
 
 
 def _turning_points(function: Callable[[Array], Array], middle: float, half: float) -> list[float]:
@@ -139,13 +141,14 @@ def _check_inverse(
         rounding = 8 * np.finfo(float).eps * np.abs(y) / np.append(slope, slope[-1])
     wrong = ~(np.abs(back - x) <= 1e-6 * (np.abs(x) + np.abs(a)) + rounding + 1e-9)
     if wrong.any():
-        raise ParameterError(
-            "inverse", allowed=f"the inverse of f, but inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}"
-        )
+        given = Shown(f"inverse(f({x[wrong][0]:g})) = {back[wrong][0]:g}")
+        raise ParameterError("inverse", allowed="the inverse of `f`", given=given)
     above = apply(inverse, y[-1] + sigma * np.array([0.0, 1.0, 5.0, 20.0]))
     if beyond and not (np.diff(np.minimum(above, 1e308)) >= 0).all():
         raise ParameterError(
             "f",
-            f"must grow without bound for a median estimator, but inverse({y[-1] + sigma:g}) = {above[1]:g}: no "
-            "sum has that transformed value. Pass a function as the estimator instead",
+            "must grow without bound for a median estimator: each transformed value must be that of a sum",
+            code="bounded",
+            given=Shown(f"inverse({y[-1] + sigma:g}) = {above[1]:g}"),
+            remedy="pass a function as `estimator` instead",
         )

@@ -137,7 +137,8 @@ def _tangents(shape: float) -> _Tangents:
     # The rise is concave around z*, so z* lies between a point where it still rises and one where it falls. Its error
     # changes a rise by its square, and a tangent, which is used for a step of the table only, by 1e-13 of its height.
     if not ((slope(low + x, shape) > slope(low, shape)) & (slope(high + x, shape) < slope(high, shape))).all():
-        raise SlowscaleError(f"the largest rise for shape {shape!r} could not be located: please report this")
+        problem = f"for shape {shape!r} could not be located"
+        raise SlowscaleError("the largest rise", problem, code="internal", remedy="please report this")
     slopes = slope(place, shape)
     intercepts = np.maximum(rise(place, x, shape) - slopes * x, 0.0)
     lines = _Tangents(np.append(0.0, intercepts), np.append(steepest(shape), slopes))

@@ -52,8 +52,10 @@ class FromPolicyNoise(SymmetricNoise):
         super()._check()
         if self._elasticity(np.exp([LARGEST_LOG]))[0] <= 1:
             raise ParameterError(
-                f"the noise of this policy is typically larger than exp({LARGEST_LOG:g}), too large to be released: "
-                "let the loss grow faster at large sizes"
+                "the noise of this policy",
+                f"is typically larger than exp({LARGEST_LOG:g}), too large to be released",
+                code="too-large",
+                remedy="let the loss grow faster at large sizes",
             )
 
     @lazy

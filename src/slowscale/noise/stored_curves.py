@@ -84,7 +84,8 @@ def package_curves() -> dict[tuple[SymmetricNoise, float], TightCurve]:
         raise EngineError(
             PACKAGE_FILE,
             "is not the file of this version, so that stated losses could be wrong",
-            remedy="the installation is damaged: install slowscale again",
+            code="damaged",
+            remedy="install slowscale again",
         )
     return {
         (SymmetricNoise.from_dict(one["noise"]), one["precision"]): TightCurve.of(one["knots"], one["precision"])

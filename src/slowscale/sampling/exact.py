@@ -221,7 +221,7 @@ def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int
         if low is not None and high is not None and (high - low <= 2 or bits >= MOST_RANDOM_BITS):
             return int(low), int(high)
         if bits >= MOST_RANDOM_BITS:
-            raise SlowscaleError("the ends of an interval could not be computed: they have too many digits")
+            raise SlowscaleError("the ends of an interval", "have too many digits to be computed", code="too-large")
         bits *= 2
 
 
@@ -254,7 +254,7 @@ def _decide_with_enough_bits(decide: Callable[[int], T | None]) -> T:
         if decision is not None:
             return decision
         bits *= 2
-    raise SlowscaleError("no decision could be reached: the source of random bits does not appear to be random")
+    raise SlowscaleError("the source of random bits", "does not appear to be random", code="not-random")
 
 
 def _uniforms(streams: list[Stream], bits: int) -> tuple[list[Number], list[int]]:
