@@ -29,6 +29,7 @@ from slowscale.policy.base import PURE
 if TYPE_CHECKING:
     from slowscale.mechanisms.base import Mechanism
 
+
 M = TypeVar("M", bound="Mechanism")
 
 # The largest relative difference from the target that counts as meeting it.
@@ -270,7 +271,7 @@ def calibration_warnings(
             yield (
                 f"{target.name} = {format_number(target.value)} comes from a little noise that is huge: with the scale "
                 f"sigma = {format_number(sigma)}, {source}, half of the noise is within ±{format_number(half)}, less "
-                "than 1 % of the target. Give sigma, about the size of a typical record, or a larger at, which sets sigma"
+                "than 1 % of the target. Give sigma, about the size of a typical record, or a larger at for it"
             )
             return
     if target.name == "interval" and found._error_grows:
@@ -483,3 +484,30 @@ def _attainable(target: Target, lowest: float, highest: float) -> str:
     if high > 1e12 * target.value:
         return f"the smallest {target.name} possible is {number(low)}"
     return f"the {target.name} can be from {number(low)} to {number(high)}"
+
+
+def charged_policy(mechanism: "Mechanism", accounting: str) -> Policy:
+    """Return what a record loses through a mechanism by an accounting: every charge and every preview uses this.
+
+    >>> from slowscale import Gaussian
+    >>> charged_policy(Gaussian(sigma=10), "tight") == Gaussian(sigma=10).policy  # it is tight already
+    True
+    """
+    return mechanism.tight_policy if accounting == TIGHT else mechanism.policy
+
+
+def closed_form(mechanism: "Mechanism | None", accounting: str) -> Policy | None:
+    """Return the closed form of a mechanism, for comparison, if an accounting charges another policy; else None."""
+    if mechanism is None or accounting != TIGHT or mechanism.tight_policy == mechanism.policy:
+        return None
+    return mechanism.policy
+
+
+def notion_in_words(notion: str, accounting: str) -> str:
+    """Return a privacy notion, with the accounting if it is not the default: "PRzCDP, closed-form accounting"."""
+    return notion if accounting == ACCOUNTING else f"{notion}, {accounting_in_words(accounting)}"
+
+
+def accounting_in_words(accounting: str) -> str:
+    """Return the name of an accounting in a sentence: "tight accounting" or "closed-form accounting"."""
+    return f"{'closed-form' if accounting == CLOSED else accounting} accounting"

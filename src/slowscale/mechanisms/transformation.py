@@ -18,11 +18,10 @@ from scipy import special
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.parameters import Array, apply, evaluate, level_quantile
 from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
-from slowscale.mechanisms.base import ESTIMATORS, Mechanism
+from slowscale.mechanisms.base import ESTIMATORS, Mechanism, Noisy
 from slowscale.mechanisms.drawing import draw_transformed, fine_step
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floats, floors, shaped, values
-from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
 from slowscale.sampling import BitSource
 from slowscale.sampling.exact import exact_bounds, upper_logarithm

@@ -21,7 +21,7 @@ from slowscale.core.families import PointsFamily
 from slowscale.core.formulas import LEAST, MOST, stretched_points
 from slowscale.core.parameters import Array, lazy
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
-from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
+from slowscale.noise.gaussian import GeneralizedGaussianNoise
 from slowscale.noise.log_concave import LogConcaveDensity, solve
 from slowscale.noise.symmetric import SymmetricNoise
 

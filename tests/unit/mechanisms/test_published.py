@@ -11,8 +11,8 @@ from helpers.errors import refused
 from scipy import special
 
 import slowscale as ss
+from slowscale.mechanisms.base import Noisy
 from slowscale.mechanisms.drawing import fine_step
-from slowscale.mechanisms.noisy import Noisy
 from slowscale.sampling.exact import lift_arb
 
 N = np.linspace(-9, 9, 150_001)

@@ -9,7 +9,7 @@ from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.core.formulas import probes
-from slowscale.mechanisms.user_given import _turning_points
+from slowscale.mechanisms.transforms import _turning_points
 
 
 def hermite(k, sigma):

@@ -9,7 +9,7 @@ from helpers.errors import refused
 from scipy import stats
 
 from slowscale.core.errors import SlowscaleError
-from slowscale.sampling.choice import Choice
+from slowscale.sampling.exact import Choice
 
 FALSE_ALARM = 1e-7
 COSTS = [Fraction(n, 7) for n in (9, 4, 4, 0, 2, 11, 30, 3)]
