@@ -146,28 +146,6 @@ def polylog_offset(a: float | None, p: float) -> float:
     return a
 
 
-def check_polylog(d: float, a: float, p: float) -> None:
-    """Raise unless the parameters give a density that can be normalised and represented in floats."""
-    if p > 1 and p * math.log(math.log(a)) + math.log(d) > 600:
-        given = Shown(f"p = {p:g}, a = {a:g}, d = {d:g}")
-        remedy = "choose a smaller `p`"
-        raise ParameterError("d·ln(a)**p", "is too large for a float", code="too-large", given=given, remedy=remedy)
-    if p == 1:
-        if d <= 1:
-            raise ParameterError("d", allowed="> 1 when p = 1", given=d)
-    elif -math.log(d * p) * p / (p - 1) > 300:
-        size = f"exp(u) with ln u = {-math.log(d * p) / (p - 1):.0f}"
-        problem = f"is too small for p = {p:g}: the noise is typically of size {size}, which no computer can represent"
-        raise ParameterError("d", problem, code="too-small", given=d)
-
-
-def check_splitting(threshold: float, sigma: float) -> None:
-    """Raise unless floats can represent ρ = threshold²/(2σ²): a loss must not become 0 by underflow."""
-    if not 1e-150 <= threshold / sigma <= 1e150:
-        given = Shown(f"{threshold:g} with sigma = {sigma:g}")
-        raise ParameterError("threshold", allowed="between 1e-150 and 1e150 times `sigma`", given=given)
-
-
 def as_points(points: Any) -> Points:
     """Return a table of (size, loss) pairs as floats, or raise unless it is the table of a concave policy.
 

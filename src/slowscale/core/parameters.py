@@ -37,7 +37,7 @@ CHUNK = 8192
 class Domain:
     """An interval of numbers, and the part of it that is typical in practice, from which tests draw.
 
-    A value above `most_usual`, if that is declared, is allowed but reported: it was hardly meant.
+    A value above `most_usual`, if declared, is allowed but reported: it is probably a mistake.
     """
 
     low: float
@@ -264,28 +264,25 @@ def evaluate(
 def apply(function: Callable[[Any], Any], x: Array) -> Array:
     """Apply a user-given function to an array, value by value if it takes no arrays; overflow gives inf."""
     name = getattr(function, "__name__", repr(function))
+
+    def one_by_one(x: float) -> float:
+        try:
+            return float(function(x))
+        except OverflowError:
+            return math.inf
+
     with np.errstate(all="ignore"):
         try:
             try:
                 result = np.asarray(function(x))
             except (TypeError, ValueError):
-                result = np.asarray(np.vectorize(_call_scalar(function), otypes=[float])(x))
+                result = np.asarray(np.vectorize(one_by_one, otypes=[float])(x))
         except Exception as error:
             problem = f"must take numbers and return numbers, and raised {type(error).__name__}"
             raise ParameterTypeError(name, problem, code="function") from error
     if result.dtype.kind not in "iuf" or result.shape != x.shape:
         raise ParameterTypeError(name, "must return one real number for each number it is given", code="result")
     return result.astype(np.float64, copy=False)
-
-
-def _call_scalar(function: Callable[[Any], Any]) -> Callable[[float], float]:
-    def call(x: float) -> float:
-        try:
-            return float(function(x))
-        except OverflowError:
-            return math.inf
-
-    return call
 
 
 def check_range(name: str, array: Array, low: float = -math.inf, finite: bool = True) -> None:

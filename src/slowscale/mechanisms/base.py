@@ -143,7 +143,7 @@ class Mechanism(Declared, ABC):
             REGISTRY[cls.kind] = cls
 
     def __post_init__(self) -> None:
-        """Check and convert the parameters, and report those that were hardly meant."""
+        """Check and convert the parameters, and report unusual ones."""
         super().__post_init__()
         calibration.report_unusual(self, stacklevel=3)
 
@@ -164,7 +164,7 @@ class Mechanism(Declared, ABC):
 
     @property
     def tight_policy(self) -> Policy:
-        """The smallest PRzCDP policy that is known: for transformations and Gaussian noise, `policy` itself."""
+        """The smallest known PRzCDP policy: for transformations and Gaussian noise, `policy` itself."""
         return self.policy
 
     def tight_loss(self, influence: float) -> float:
@@ -298,7 +298,7 @@ class Mechanism(Declared, ABC):
     def bounded_policy(
         self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False
     ) -> BoundedPolicy:
-        """Return the policy for bounded neighbours: the loss between two values of a record that is known to be there.
+        """Return the policy for bounded neighbours: the loss between two values of a record that is present.
 
         Parameters
         ----------
@@ -361,9 +361,9 @@ class Mechanism(Declared, ABC):
         Warns
         -----
         ScaleWarning
-            If the result is hardly what was meant: the polylog's scale was not given and half of the noise is within
-            1 % of the target, the noise is more than 10¹² times as large as `at`, the interval of a transformation does
-            not contain `at`, or a parameter is far from usual values.
+            If the result is probably not the mechanism you intended: the polylog's scale was not given and half of the
+            noise is within 1 % of the target, the noise is more than 10¹² times as large as `at`, the interval of a
+            transformation does not contain `at`, or a parameter is far from usual values.
 
         Raises
         ------

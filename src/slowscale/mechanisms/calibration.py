@@ -75,7 +75,7 @@ def check_accounting(accounting: Any) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """What a mechanism is to achieve: a standard deviation, a half-width of its interval, or a loss."""
+    """The target of a calibration: a standard deviation, a half-width of the interval, or a loss."""
 
     name: str
     value: float
@@ -246,7 +246,7 @@ def report_unusual(mechanism: "Mechanism", stacklevel: int) -> None:
 def calibration_warnings(
     found: "Mechanism", target: Target, free: str | None, fixed: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield what is strange about the result of a calibration, in words: the first thing that is."""
+    """Yield the first warning about the result of a calibration, if there is one."""
     solved = _free_parameter(type(found), free, dict(fixed))
     source = found._scale_source(fixed, target, free)
     sigma = float(getattr(found, "sigma", math.nan))
@@ -440,7 +440,7 @@ def _up_to_the_first(excess: Callable[[float], float], known: list[float]) -> li
 
     The interval of a transformation is proportional to σ while σ is small. With the mean-unbiased estimator it can
     shrink again for large σ, while it moves away from the sum: the log, for instance, has intervals of any length far
-    below the sum. The solution that is wanted is the first one, so local peaks between the coordinates are added.
+    below the sum. The first solution is wanted, so local peaks between the coordinates are added.
     """
     places: list[float] = []
     for after in known[_proportional(excess, known) :]:

@@ -35,8 +35,8 @@ MOST_JUMPS = 10_000
 # Without sizes, the search goes from where a loss rises above the first of these to the larger of two sizes: the one at
 # which all policies reach the second loss, and the one at which one of them reaches the third.
 SEARCHED_LOSSES = 1e-4, 100.0, 1e6
-# With sizes, it extends beyond them by this factor, and covers at least the sizes at which all losses are above the first
-# loss and below the third. No size beyond the limits is searched by default.
+# With sizes, it extends beyond them by this factor, and covers at least the sizes at which all losses are between the
+# first and the third. No size beyond the limits is searched by default.
 SIZE_FACTOR, SEARCH_LIMITS = 100.0, (1e-300, 1e300)
 LARGEST_FLOAT, SMALLEST_FLOAT = np.finfo(float).max, np.finfo(float).smallest_subnormal
 

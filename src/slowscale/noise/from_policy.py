@@ -37,7 +37,7 @@ class FromPolicyNoise(SymmetricNoise):
 
     @property
     def words(self) -> str:
-        """What the noise is called in formulas."""
+        """The name of the noise in formulas."""
         return "noise made from promised losses"
 
     @abstractmethod
@@ -180,7 +180,7 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
 
     @lazy
     def _scale(self) -> float:
-        """The size with a loss of 1: σ alone says nothing, because the points have a scale of their own."""
+        """The size with a loss of 1: σ alone says nothing, because the points have a scale, too."""
         reaching = (piece for piece, (_, end) in zip(self.pieces, self.curve, strict=True) if end >= 1)
         size, loss, exponent = next(reaching, self.pieces[-1])
         log = math.log(size) - math.log(loss) / exponent

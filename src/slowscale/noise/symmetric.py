@@ -34,7 +34,7 @@ class SymmetricNoise(Declared, ABC):
 
     @property
     def words(self) -> str:
-        """What the noise is called in formulas."""
+        """The name of the noise in formulas."""
         return type(self).__name__.removesuffix("Noise")
 
     @staticmethod
@@ -81,7 +81,7 @@ class SymmetricNoise(Declared, ABC):
 
     @property
     def _scale(self) -> float:
-        """A size that is typical of the noise. What has no closed form is computed in units of it (`_standard`)."""
+        """A typical size of the noise, and the unit of computations without a closed form (`_standard`)."""
         return self.sigma
 
     def _standard(self) -> "SymmetricNoise":

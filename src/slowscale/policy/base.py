@@ -50,7 +50,7 @@ class Policy(Declared, ABC):
 
     @property
     def constant(self) -> bool:
-        """Whether every record has the same loss, whatever its influence."""
+        """Whether every record has the same loss, for any influence."""
         return False
 
     @property
@@ -155,7 +155,7 @@ class Policy(Declared, ABC):
         return TanhPolicy(self) if self.notion == PURE else self
 
     def group(self, influences: Scalar | ArrayLike, cells: Sequence[Hashable] | None = None) -> float:
-        """Return what a group of records may lose together.
+        """Return a bound on the loss of a group of records.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Protecting values: what a record loses that is known to be there (Appendix "Protecting Values").
+"""Protecting values: the loss of a record whose presence is known (Appendix "Protecting Values").
 
 Bounded neighbours differ in one record's value. For a sum the loss between two values of a record is exact: the
 transformed sums differ most when the record is alone (Lemma BndSensTransSum), and additive noise sees the difference

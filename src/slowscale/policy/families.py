@@ -95,7 +95,7 @@ class ConstantPolicy(Policy):
 class RankPolicy(ConstantPolicy):
     """The same loss for every record, through its rank: that of quantiles.
 
-    A record moves the rank of a size by one, whatever its own size is. A change of its value costs up to four times the
+    A record of any size moves the rank of a size by one. A change of its value costs up to four times the
     loss (twice, as PRDP), because it amounts to removing one record and adding another. A count costs nothing then.
     """
 

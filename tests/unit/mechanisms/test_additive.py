@@ -275,7 +275,7 @@ def test_tiny_errors_are_those_of_the_nearest_unit():
 
 
 def test_noise_of_exp_10000_is_the_largest():
-    from slowscale.mechanisms.additive import _check_noise_size
+    from slowscale.mechanisms.families import _check_noise_size
 
     _check_noise_size(10_000)
     with refused(ss.ParameterError, "the noise", code="too-large"):
