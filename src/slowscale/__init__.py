@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         UnitSplitting,
         compare,
     )
-    from slowscale.mechanisms.noisy import Noisy
+    from slowscale.mechanisms.base import Noisy
     from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
@@ -86,7 +86,7 @@ _HOMES = {
         "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
         "GeneralizedGaussian", "Laplace", "Log", "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
     ),
-    "slowscale.mechanisms.noisy": ("Noisy",),
+    "slowscale.mechanisms.base": ("Noisy",),
     "slowscale.mechanisms.optimum": ("LeastStd", "least_std"),
     "slowscale.plan": ("read_plan",),
     "slowscale.policy": ("Policy",),

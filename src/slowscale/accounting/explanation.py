@@ -33,7 +33,7 @@ from slowscale.core.parameters import Array
 from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.policy import Policy
-from slowscale.policy.transforming import TransformationPolicy
+from slowscale.policy.families import TransformationPolicy
 
 DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told
 MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds

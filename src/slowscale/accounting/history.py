@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from slowscale.mechanisms.charged import accounting_in_words
+from slowscale.mechanisms.calibration import accounting_in_words
 from slowscale.policy import Policy
 
 

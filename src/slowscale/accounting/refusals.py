@@ -16,7 +16,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.core.errors import CapError, SlowscaleError
 from slowscale.core.numbers import format_number
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.charged import charged_policy
+from slowscale.mechanisms.calibration import charged_policy
 from slowscale.policy import ConstantPolicy, Policy
 
 # A release that uses a smaller share of the cap is not worth making, and may fit only because of rounding errors.

@@ -133,8 +133,7 @@ def calibrate(
     from slowscale.cli.printing import show_mechanism
     from slowscale.core.errors import CalibrationError, ParameterError, SlowscaleError
     from slowscale.core.numbers import format_number
-    from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, LEVEL
-    from slowscale.mechanisms.charged import charged_policy, closed_form
+    from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, LEVEL, charged_policy, closed_form
     from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
     from slowscale.release.columns import column_policies, shown_sizes
 

@@ -1,1 +1,1 @@
-"""What every room uses: errors, numbers as people read them, declared parameters, arrays, whole-file writes."""
+"""The base of all rooms: errors, numbers as people read them, declared parameters, arrays, whole-file writes."""

@@ -167,7 +167,7 @@ class EngineError(SlowscaleError, RuntimeError):
 
 
 class IncompleteError(SlowscaleError):
-    """A release that was made and charged, but of which a file could not be written.
+    """A release was made and charged, but a file of it could not be written.
 
     Attributes
     ----------
@@ -198,22 +198,22 @@ def install_hint(*extras: str) -> str:
 
 
 class UnitWarning(UserWarning):
-    """A unit that is coarser than the noise, so that rounding biases the results."""
+    """The unit is coarser than the noise, so that rounding biases the results."""
 
 
 class ScaleWarning(UserWarning):
-    """A mechanism that is hardly what was meant: a scale that was not given, an unusual d, absurdly large noise.
+    """Probably not the mechanism you intended: a default scale, an unusual d, absurdly large noise.
 
-    Noise without a mean or a variance counts as such.
+    Noise without a mean or a variance is reported as well.
     """
 
 
 class CapWarning(UserWarning):
-    """Quantiles that no cap of the ledger limits: nothing bounds in advance what they and choices by them cost."""
+    """No cap of the ledger limits quantiles: their total loss has no bound in advance."""
 
 
 class CacheWarning(UserWarning):
-    """A kept curve of a tight policy that is not used, because other users can change it."""
+    """A cached curve of a tight policy is not used, because other users can change it."""
 
 
 class ConfidentialWarning(UserWarning):

@@ -3,17 +3,11 @@
 The noise, the policy and the mechanism of a family inherit its class, so that none of them repeats a domain or a check.
 """
 
+import math
 from dataclasses import KW_ONLY, dataclass
 
-from slowscale.core.formulas import (
-    Points,
-    as_points,
-    check_polylog,
-    check_splitting,
-    polylog_offset,
-    power_pieces,
-    stretched_points,
-)
+from slowscale.core.errors import ParameterError, Shown
+from slowscale.core.formulas import Points, as_points, polylog_offset, power_pieces, stretched_points
 from slowscale.core.parameters import Declared, lazy, real, whole
 
 SCALE, OFFSET = "The scale of the noise.", "The offset."
@@ -23,7 +17,7 @@ POLYLOG_SCALE = (
     "`interval`, and otherwise 1; a target of more than 10,000 needs one of the two."
 )
 DECAY = "The decay: with a larger one, the noise is smaller."
-# The advisor tries values up to 61. With larger ones the noise is hardly ever as large as 1/20 of its scale.
+# The advisor tries values up to 61. With larger ones the noise rarely reaches 1/20 of its scale.
 MOST_USUAL_DECAY = 61.0
 
 
@@ -53,7 +47,17 @@ class PolylogFamily(Declared):
 
     def _check(self) -> None:
         self._set("a", polylog_offset(self.a, self.p))
-        check_polylog(self.d, self.a, self.p)
+        d, a, p = self.d, self.a, self.p
+        if p > 1 and p * math.log(math.log(a)) + math.log(d) > 600:
+            given, remedy = Shown(f"p = {p:g}, a = {a:g}, d = {d:g}"), "choose a smaller `p`"
+            raise ParameterError("d·ln(a)**p", "is too large for a float", code="too-large", given=given, remedy=remedy)
+        if p == 1:
+            if d <= 1:
+                raise ParameterError("d", allowed="> 1 when p = 1", given=d)
+        elif -math.log(d * p) * p / (p - 1) > 300:
+            size = f"exp(u) with ln u = {-math.log(d * p) / (p - 1):.0f}, which no computer can represent"
+            problem = f"is too small for p = {p:g}: the noise is typically of size {size}"
+            raise ParameterError("d", problem, code="too-small", given=d)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,10 @@ class SplittingFamily(Declared):
     sigma: float = real(above=0, typical=(1e-6, 1e9), doc=SCALE)
 
     def _check(self) -> None:
-        check_splitting(self.threshold, self.sigma)
+        # Floats must represent ρ = threshold²/(2σ²): a loss must not become 0 by underflow.
+        if not 1e-150 <= self.threshold / self.sigma <= 1e150:
+            given = Shown(f"{self.threshold:g} with sigma = {self.sigma:g}")
+            raise ParameterError("threshold", allowed="between 1e-150 and 1e150 times `sigma`", given=given)
 
 
 @dataclass(frozen=True, kw_only=True)

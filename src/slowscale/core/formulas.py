@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.parameters import Array, apply, as_number
 
 Points = tuple[tuple[float, float], ...]
@@ -146,33 +146,6 @@ def polylog_offset(a: float | None, p: float) -> float:
     return a
 
 
-def check_polylog(d: float, a: float, p: float) -> None:
-    """Raise unless the parameters give a density that can be normalised and represented in floats."""
-    if p > 1 and p * math.log(math.log(a)) + math.log(d) > 600:
-        raise ParameterError(
-            "d·ln(a)**p", "is too large for a float", remedy=f"choose a smaller p (got p = {p:g}, a = {a:g}, d = {d:g})"
-        )
-    if p == 1:
-        if d <= 1:
-            raise ParameterError("d", allowed="> 1 when p = 1", given=d)
-    elif -math.log(d * p) * p / (p - 1) > 300:
-        raise ParameterError(
-            "d",
-            allowed=(
-                f"larger for p = {p:g}: with d = {d:g} the noise is typically of size exp(u) with ln u = "
-                f"{-math.log(d * p) / (p - 1):.0f}, which no computer can represent"
-            ),
-        )
-
-
-def check_splitting(threshold: float, sigma: float) -> None:
-    """Raise unless floats can represent ρ = threshold²/(2σ²): a loss must not become 0 by underflow."""
-    if not 1e-150 <= threshold / sigma <= 1e150:
-        raise ParameterError(
-            "threshold", allowed=f"between 1e-150 and 1e150 times sigma, got {threshold:g} with sigma = {sigma:g}"
-        )
-
-
 def as_points(points: Any) -> Points:
     """Return a table of (size, loss) pairs as floats, or raise unless it is the table of a concave policy.
 
@@ -191,18 +164,16 @@ def as_points(points: Any) -> Points:
     found = [(as_number("the size of a point", x), as_number("the loss of a point", y)) for x, y in pairs]
     found = found[1:] if found and found[0] == (0.0, 0.0) else found
     if not found:
-        raise ParameterError("points", "must have at least one point other than (0, 0)")
+        raise ParameterError("points", "must have at least one point other than (0, 0)", code="empty")
     for pair in found:
         if not all(LEAST <= part <= MOST for part in pair):
-            raise ParameterError("points", f"must have sizes and losses from {LEAST:g} to {MOST:g}", given=_point(pair))
+            problem = f"must have sizes and losses from {LEAST:g} to {MOST:g}"
+            raise ParameterError("points", problem, code="out-of-range", given=Shown(_point(pair)))
     for one, two in pairwise(found):
         for name, before, after in zip(("sizes", "losses"), one, two, strict=True):
             if not before < after:
-                raise ParameterError(
-                    "points",
-                    f"must have increasing {name}, but {_point(two)} follows {_point(one)}",
-                    remedy="remove one of them",
-                )
+                problem = f"must have increasing {name}, and {_point(two)} follows {_point(one)}"
+                raise ParameterError("points", problem, code="not-increasing", remedy="remove one of them")
     return _bending_down(found)
 
 
@@ -223,9 +194,10 @@ def _bending_down(points: Sequence[tuple[float, float]]) -> Points:
             here = log_ratio(before[1], loss) / log_ratio(before[0], size)
             raise ParameterError(
                 "points",
-                f"must bend downwards, but from {_point(before)} to {_point((size, loss))} the loss grows with "
-                f"the power {here:.4g} of the size, and before with {power:.4g}",
-                remedy=f"at size {size:.6g} the loss may be at most {most:.6g}",
+                f"must bend downwards: from {_point(before)} to {_point((size, loss))} the loss grows with the power "
+                f"{here:.4g} of the size, and before with {power:.4g}",
+                code="not-concave",
+                remedy=f"the loss at size {size:.6g} may be at most {most:.6g}",
             )
         kept.append((size, min(loss, most)))
         power = min(log_ratio(before[1], kept[-1][1]) / log_ratio(before[0], size), power)
@@ -271,15 +243,18 @@ def check_concave(f: Callable[[Any], Any], a: float) -> None:
     x = probes(a)
     y = apply(f, x)
     if not np.isfinite(y).all():
-        raise ParameterError("f", allowed=f"finite on [a, ∞) = [{a:g}, ∞), but it is not at {x[~np.isfinite(y)][0]:g}")
+        where = x[~np.isfinite(y)][0]
+        raise ParameterError("f", f"must be finite on [{a:g}, ∞), and is not at {where:g}", code="not-finite")
     dx, dy = np.diff(x), np.diff(y)
     # A bound on the rounding error of a difference of two values of f.
     slack = 8 * np.finfo(float).eps * (np.abs(y[1:]) + np.abs(y[:-1]))
     flat = np.append(y[20:] <= y[:-20], np.zeros(20, bool))  # it must rise over every factor of ten
     falls = np.append(dy <= -slack, False) | flat
     if falls.any():
-        raise ParameterError("f", allowed=f"strictly increasing on [{a:g}, ∞), but it is not near {x[falls][0]:g}")
+        problem = f"must strictly increase on [{a:g}, ∞), and does not near {x[falls][0]:g}"
+        raise ParameterError("f", problem, code="not-increasing")
     slope, loose = dy / dx, slack / dx
     rises = slope[1:] > slope[:-1] + loose[1:] + loose[:-1] + 1e-9 * np.abs(slope[:-1])
     if rises.any():
-        raise ParameterError("f", allowed=f"concave on [{a:g}, ∞), but it is not near {x[1:-1][rises][0]:g}")
+        problem = f"must be concave on [{a:g}, ∞), and is not near {x[1:-1][rises][0]:g}"
+        raise ParameterError("f", problem, code="not-concave")

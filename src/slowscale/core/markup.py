@@ -1,7 +1,10 @@
-"""Text for people, in which everything is escaped: HTML for notebooks, and lines for terminals."""
+"""Text for people: HTML for notebooks, in which everything is escaped; lines and a progress bar for terminals."""
 
+import sys
+import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 
 
@@ -52,3 +55,45 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+LONG_WORK = 0.7  # seconds after which work counts as long
+
+
+@contextmanager
+def progress_bar(label: str, share: Callable[[], float | None]) -> Iterator[None]:
+    """Show a bar on a terminal while the block runs, if it takes longer than `LONG_WORK`.
+
+    Parameters
+    ----------
+    label
+        The description beside the bar.
+    share
+        Returns the share that is done, from 0 to 1, or None if it is not known.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(label, share, done), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(label: str, share: Callable[[], float | None], done: threading.Event) -> None:
+    if done.wait(LONG_WORK):
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        while not done.wait(0.1):
+            known = share()
+            if known is not None:
+                bar.update(task, total=1.0, completed=known)

@@ -70,7 +70,7 @@ def grid(unit: Fraction) -> str:
 def published(value: Any, unit: Fraction | None = None, side: int = 0) -> str:
     """Write a published number on its grid, rounded to nearest, or down (side −1) or up (side 1).
 
-    A number on the grid is written with all its digits, whatever the side is.
+    A number on the grid is written with all its digits, for any side.
     """
     if value is None:
         return "unknown"

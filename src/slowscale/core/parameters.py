@@ -16,7 +16,7 @@ slowscale.core.errors.ParameterError: sigma must be a finite number > 0, got -1
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 
 T = TypeVar("T")
 Array = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ CHUNK = 8192
 class Domain:
     """An interval of numbers, and the part of it that is typical in practice, from which tests draw.
 
-    A value above `most_usual`, if that is declared, is allowed but reported: it was hardly meant.
+    A value above `most_usual`, if declared, is allowed but reported: it is probably a mistake.
     """
 
     low: float
@@ -66,28 +66,24 @@ class Domain:
 
     def check(self, name: str, value: object) -> float | int:
         """Return `value` as a float or, for whole numbers, as an int; or raise an error that names it."""
-        number = as_number(name, value, str(self))
-        if self.integer:
-            if not number.is_integer() or number not in self:
-                raise ParameterError(name, allowed=f"{self}", given=value)
-            return int(number)
-        if number not in self:
-            raise ParameterError(name, allowed=f"{self}", given=value)
-        return number
+        number = as_number(name, value, self)
+        if number not in self or (self.integer and not number.is_integer()):
+            raise ParameterError(name, allowed=str(self), given=value)
+        return int(number) if self.integer else number
 
 
-def as_number(name: str, value: object, allowed: str = "a finite number") -> float:
+def as_number(name: str, value: object, allowed: object = "a finite number") -> float:
     """Return one real number as a float. Text, booleans and containers raise an error."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real | Decimal):
-        raise ParameterTypeError(name, allowed=f"{allowed}", given=value)
+        raise ParameterTypeError(name, allowed=str(allowed), given=value)
     try:
         return float(value)
     except OverflowError:
-        raise ParameterError(name, allowed=f"{allowed}, got a number too large for a float") from None
+        raise ParameterError(name, allowed=str(allowed), given=Shown("a number too large for a float")) from None
     except ValueError:  # a signalling NaN
-        raise ParameterError(name, allowed=f"{allowed}", given=value) from None
+        raise ParameterError(name, allowed=str(allowed), given=value) from None
 
 
 def real(
@@ -198,10 +194,17 @@ def check_whole(name: str, value: object, at_least: int) -> int:
     """Return a whole number of any size as an int, or raise an error that names it."""
     allowed = f"a whole number >= {at_least}"
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ParameterTypeError(name, allowed=f"{allowed}", given=value)
+        raise ParameterTypeError(name, allowed=allowed, given=value)
     if value < at_least:
-        raise ParameterError(name, allowed=f"{allowed}", given=value)
+        raise ParameterError(name, allowed=allowed, given=value)
     return int(value)
+
+
+def check_entries(kind: str, given: Iterable[str], names: Iterable[str]) -> None:
+    """Raise unless the description of an object, as `to_dict` returns it, has exactly these entries."""
+    if set(given) != set(names):
+        found = Shown(f"{', '.join(map(str, given)):.100}")
+        raise ParameterError("description", allowed=f"of a {kind}, with the entries {', '.join(names)}", given=found)
 
 
 def check_flag(name: str, value: object) -> None:
@@ -221,20 +224,20 @@ def level_quantile(level: float) -> float:
 def as_array(name: str, values: object) -> Array:
     """Return numbers of any shape as a float array; Decimals, Fractions and huge integers are allowed."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise ParameterTypeError(name, "must not hold masked values")
+        raise ParameterTypeError(name, "must not hold masked values", code="nulls")
     try:
         raw = np.asarray(values)
     except ValueError as error:
-        raise ParameterTypeError(name, allowed=f"a number, or an array whose rows have equal length: {error}") from None
+        raise ParameterTypeError(name, allowed="a number, or an array whose rows have equal length") from error
     if raw.dtype.kind == "O":
         for item in raw.flat:
             as_number(name, item)
     elif raw.dtype.kind not in "iuf":
-        raise ParameterTypeError(name, allowed=f"numbers, got {raw.dtype} ({values!r:.60})")
+        raise ParameterTypeError(name, allowed="numbers", given=Shown(f"{raw.dtype} ({values!r:.60})"))
     try:
         return raw.astype(np.float64, copy=False)
     except OverflowError:
-        raise ParameterError(name, "holds a number too large for a float") from None
+        raise ParameterError(name, "holds a number too large for a float", code="too-large") from None
 
 
 def evaluate(
@@ -261,27 +264,25 @@ def evaluate(
 def apply(function: Callable[[Any], Any], x: Array) -> Array:
     """Apply a user-given function to an array, value by value if it takes no arrays; overflow gives inf."""
     name = getattr(function, "__name__", repr(function))
-    with np.errstate(all="ignore"):
-        try:
-            try:
-                result = np.asarray(function(x))
-            except (TypeError, ValueError):
-                result = np.asarray(np.vectorize(_call_scalar(function), otypes=[float])(x))
-        except Exception as error:
-            raise ParameterTypeError(name, f"must take numbers and return numbers: {error}") from error
-    if result.dtype.kind not in "iuf" or result.shape != x.shape:
-        raise ParameterTypeError(name, "must return one real number for each number it is given")
-    return result.astype(np.float64, copy=False)
 
-
-def _call_scalar(function: Callable[[Any], Any]) -> Callable[[float], float]:
-    def call(x: float) -> float:
+    def one_by_one(x: float) -> float:
         try:
             return float(function(x))
         except OverflowError:
             return math.inf
 
-    return call
+    with np.errstate(all="ignore"):
+        try:
+            try:
+                result = np.asarray(function(x))
+            except (TypeError, ValueError):
+                result = np.asarray(np.vectorize(one_by_one, otypes=[float])(x))
+        except Exception as error:
+            problem = f"must take numbers and return numbers, and raised {type(error).__name__}"
+            raise ParameterTypeError(name, problem, code="function") from error
+    if result.dtype.kind not in "iuf" or result.shape != x.shape:
+        raise ParameterTypeError(name, "must return one real number for each number it is given", code="result")
+    return result.astype(np.float64, copy=False)
 
 
 def check_range(name: str, array: Array, low: float = -math.inf, finite: bool = True) -> None:
@@ -293,4 +294,4 @@ def check_range(name: str, array: Array, low: float = -math.inf, finite: bool = 
         return
     wrong = array[~((array >= low) & (np.isfinite(array) | (not finite)))].flat[0]
     allowed = " and ".join(["finite"] * finite + [f">= {low:g}"] * (low > -math.inf)) or "a number"
-    raise ParameterError(name, allowed=f"{allowed}", given=wrong)
+    raise ParameterError(name, allowed=allowed, given=wrong)

@@ -25,7 +25,7 @@ from slowscale.data.dialects import forced_cast
 from slowscale.data.engines import engine_errors, engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.data.keys import Keys
 from slowscale.data.sums import Column, Run, counted
-from slowscale.noise.arsinh import approximation
+from slowscale.noise.arsinh_normal import approximation
 from slowscale.policy import Policy
 from slowscale.policy.tree import (
     Absolute,

@@ -8,7 +8,7 @@ from typing import Any
 import ibis.expr.types as ir
 import pyarrow as pa
 
-from slowscale.core.progress import progress_bar
+from slowscale.core.markup import progress_bar
 from slowscale.data.engines import fetch, locked
 
 

@@ -124,7 +124,7 @@ def write_establishments(
     overwrite
         Whether to replace an existing file.
     """
-    from slowscale.core.progress import progress_bar
+    from slowscale.core.markup import progress_bar
 
     target = check_output_path(path, ".parquet", overwrite)
     batches, written = establishment_batches(records, groups, seed), 0

@@ -1,25 +1,21 @@
 """Mechanisms: how a sum is published, with its policies, errors and intervals, all known before noise is drawn."""
 
-from slowscale.mechanisms.additive import (
-    AdditiveMechanism,
+from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.mechanisms.base import REGISTRY, Mechanism
+from slowscale.mechanisms.comparison import Comparison, Crossover, compare, same_error
+
+# The order of the next two imports is that of the registry, in which mechanisms are listed.
+from slowscale.mechanisms.families import (
+    ArsinhNormal,
     ExponentialPolylog,
+    FromPolicy,
     Gaussian,
     GeneralizedGaussian,
     Laplace,
     UnitSplitting,
 )
-from slowscale.mechanisms.base import REGISTRY, Mechanism
-from slowscale.mechanisms.comparison import Comparison, compare, same_error
-from slowscale.mechanisms.crossovers import Crossover
 from slowscale.mechanisms.transformation import TransformationMechanism
-
-# isort: split
-# The import order is the order of the registry, in which mechanisms are listed.
-from slowscale.mechanisms.arsinh_normal import ArsinhNormal  # noqa: I001
-from slowscale.mechanisms.from_policy import FromPolicy
-from slowscale.mechanisms.roots import Root
-from slowscale.mechanisms.logs import Log
-from slowscale.mechanisms.user_given import Transformation
+from slowscale.mechanisms.transforms import Log, Root, Transformation
 
 __all__ = [
     "REGISTRY",

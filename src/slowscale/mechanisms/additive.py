@@ -1,61 +1,111 @@
-"""Additive mechanisms: q + Z (Algorithm additive, Theorem PrivSymCnvxDens and its corollaries).
+"""Additive mechanisms: q + Z (Algorithm additive, Theorem PrivSymCnvxDens).
 
-The noise does not depend on q, so the error is a public constant and the intervals are exact. Unit splitting is
-here too: it is Gaussian noise with a different privacy accounting.
+The noise does not depend on q, so the error is a public constant and the intervals are exact.
+
+The published number is ⌊(q + Z)/u + ½⌋·u for a unit u. If the noise is wide, rounding adds u²/12 to the variance and no
+bias. Otherwise both depend on where q lies between two grid points, which is confidential. The published error is then
+the largest over all places between two grid points, unless q is known to be on the grid.
 """
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from scipy import special
 
-from slowscale.core.errors import ParameterError
-from slowscale.core.families import PolylogFamily, PowerFamily, Scale, SplittingFamily
-from slowscale.core.formulas import smallest_offset
-from slowscale.core.parameters import Array, as_number, check_range, evaluate, lazy, level_quantile
+from slowscale.core.parameters import Array, as_number, check_range, evaluate, level_quantile
 from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
-from slowscale.mechanisms.base import Mechanism
-from slowscale.mechanisms.calibration import (
-    SCALE_DEFAULT,
-    SCALE_FROM_AT,
-    SCALE_GIVEN,
-    SCALE_SOLVED,
-    Target,
-    check_default_scale,
-)
-from slowscale.mechanisms.drawing import NORMAL, draw_additive
+from slowscale.mechanisms.base import Mechanism, Noisy
+from slowscale.mechanisms.drawing import draw_additive
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import EXACT, add, as_unit, directed, floors, largest, outward, shaped, shift, values
-from slowscale.mechanisms.noisy import Noisy
-from slowscale.mechanisms.rounding import PLACES, largest_error, rounded_error
-from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise, SymmetricNoise
-from slowscale.noise.log_concave import LogConcaveDensity
+from slowscale.noise import SymmetricNoise
 from slowscale.policy import (
     Certificate,
     Policy,
-    PolylogPolicy,
-    PowerPolicy,
-    RootPolicy,
     TightPolicy,
-    UnitSplittingPolicy,
 )
 from slowscale.sampling import BitSource
-from slowscale.sampling.samplers import (
-    Envelope,
-    Polylog,
-    PowerLaw,
-    PowerOfAnyGamma,
-    PowerOfGamma,
-    Sampler,
-    TruncatedNormal,
-    build_envelope,
-)
+from slowscale.sampling.samplers import Sampler
+
+# Noise counts as wide if it lies within half a unit of 0 with at most this probability.
+WIDE_NOISE = 1e-4
+# Places between two grid points at which the error is evaluated: evenly spaced, and ever closer to halfway.
+PLACES = np.concatenate([np.linspace(0, 0.5, 33), 0.5 - 2.0 ** -np.arange(7, 41)])
+# The most cells of one unit that are summed, and the Gauss-Legendre nodes in each.
+MOST_CELLS, NODES_PER_CELL = 2000, 8
+
+
+class RoundingError(NamedTuple):
+    """The largest bias and the largest root mean square error of published values, rounding included."""
+
+    bias: float
+    rmse: float
+
+
+def rounded_error(noise: SymmetricNoise, unit: Fraction, place: Array) -> tuple[Array, Array]:
+    """Return the bias and the standard deviation of published values, for sums at places between grid points.
+
+    With X = ⌊t + Z/u + ½⌋ and S(x) = P(Z > x): E X = Σ_j S(u(j+½−t)) − S(u(j+½+t)), and
+    E X² = Σ_j (2j+1)(S(u(j+½−t)) + S(u(j+½+t))). The second is computed as Var(Z)/u² = ∫ 4x·S(ux) dx plus the
+    difference in every cell from j to j+1, which vanishes quickly. A place is the distance from the nearest grid point
+    in units, from −½ to ½.
+    """
+    u, std = float(unit), noise.std()
+    wide = np.full_like(place, math.hypot(std, u / math.sqrt(12)))
+    if 1 - 2 * noise.sf(u / 2) <= WIDE_NOISE:
+        return np.zeros_like(place), wide
+    j = np.arange(math.ceil(min(noise.isf(1e-20) / u, MOST_CELLS)) + 2)
+    t = place[:, None]
+    with np.errstate(over="ignore", under="ignore"):
+        above, below = noise.sf(u * (j + 0.5 - t)), noise.sf(u * (j + 0.5 + t))
+        mean = (above - below).sum(axis=1) + 2 * place * noise.sf(u * j.size)
+        bias = u * (mean - place)
+        square = ((2 * j + 1) * (above + below)).sum(axis=1)
+        if j.size >= MOST_CELLS:  # beyond the last cell, the tail of the noise itself is used
+            if not std < 1e6 * u:
+                return bias, wide
+            square = (std / u) ** 2 + (square - _second_moment(noise, u, j.size))
+        return bias, u * np.sqrt(np.maximum(square - mean**2, 0.0))
+
+
+def _second_moment(noise: SymmetricNoise, u: float, cells: int) -> float:
+    """Return ∫ 4x·P(Z > ux) dx from 0 to `cells`. The first cell is split finely, for noise narrower than a unit."""
+    ends = np.concatenate([[0.0], 2.0 ** np.arange(-40, 0), np.arange(1.0, cells + 1)])
+    widths = np.diff(ends)
+    nodes, weights = special.roots_legendre(NODES_PER_CELL)
+    x = ends[:-1, None] + widths[:, None] * (nodes + 1) / 2
+    return float(widths @ (4 * x * noise.sf(u * x)) @ (weights / 2))
+
+
+@lru_cache(maxsize=1024)
+def largest_error(noise: SymmetricNoise, unit: Fraction, on_grid: bool) -> RoundingError:
+    """Return the largest error over all sums, or over sums on the grid if all are known to be on it.
+
+    Parameters
+    ----------
+    noise
+        The noise.
+    unit
+        The unit that results are rounded to.
+    on_grid
+        Whether the true sums are known to be whole numbers of units.
+    """
+    if on_grid:
+        bias, std = rounded_error(noise, unit, PLACES[:1])
+        return RoundingError(0.0, float(std[0]))
+    places = np.sort(PLACES)
+    for _ in range(3):  # refine around the largest error
+        bias, std = rounded_error(noise, unit, places)
+        peaks = [int(np.argmax(found)) for found in (np.abs(bias), np.hypot(bias, std))]
+        near = [np.linspace(places[max(i - 1, 0)], places[min(i + 1, places.size - 1)], 17) for i in peaks]
+        places = np.unique(np.concatenate([places[peaks], *near]))
+    bias, std = rounded_error(noise, unit, places)
+    return RoundingError(float(np.abs(bias).max()), float(np.hypot(bias, std).max()))
+
 
 # A warning is given if rounding biases results by more than this share of their standard error.
 BIAS_WARNED_OF = 0.1
@@ -289,243 +339,3 @@ def _half_width(noise: SymmetricNoise, level: float) -> float:
 
 def _constant(value: float, q: object) -> float | Array:
     return value if q is None else evaluate("q", q, lambda q: np.full_like(q, value))
-
-
-def _check_noise_size(exponent: float, limit: float = 10_000) -> None:
-    """Raise if the noise typically has thousands of digits."""
-    if exponent > limit:
-        raise ParameterError(
-            "the noise", f"is typically of size exp({exponent:.3g}), too large to be released: use a larger p or d"
-        )
-
-
-def _envelope(density: LogConcaveDensity) -> Envelope:
-    """Return an envelope for the sampler of a log-concave density."""
-    mode = np.array([density.mode])
-    with np.errstate(all="ignore"):
-        return build_envelope(
-            drop=lambda x: -float(density.rise(mode, np.array([x]) - mode)[0]),
-            slope=lambda x: float(density.slope(np.array([x]))[0]),
-            mode=density.mode,
-            mass=float(np.exp(density.log_integral(np.zeros(1), np.inf)[1][0])),
-        )
-
-
-@dataclass(frozen=True)
-class Gaussian(Scale, AdditiveMechanism):
-    """q + N(0, σ²), the baseline whose policy grows with Δ² (Definition gaussian_mech).
-
-    >>> m = Gaussian(sigma=75)
-    >>> m.std(), m.policy(106)
-    (75.0, 0.998...)
-    """
-
-    kind = "gaussian"
-    words = "Gaussian noise is added to the sum."
-    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"Gaussian": {}}
-    _free = ("sigma",)
-
-    @lazy
-    def noise(self) -> GaussianNoise:
-        """The distribution of the noise."""
-        return GaussianNoise(sigma=self.sigma)
-
-    @property
-    def _sampler(self) -> Sampler:
-        return NORMAL
-
-    @property
-    def policy(self) -> RootPolicy:
-        """Δ²/(2σ²)."""
-        return RootPolicy(k=1, sigma=self.sigma)
-
-    @property
-    def tight_policy(self) -> RootPolicy:
-        """Δ²/(2σ²): the closed form is exact."""
-        return self.policy
-
-    @property
-    def pure_policy(self) -> None:
-        """None: Gaussian noise has no pure guarantee."""
-
-
-@dataclass(frozen=True)
-class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
-    """q + Z with density proportional to exp(−(|z|/σ)^p), 0 < p <= 1; p = 1 is Laplace (Corollary genGaussMech).
-
-    >>> m = GeneralizedGaussian.calibrate(std=75, p=0.5)
-    >>> round(m.sigma, 2), round(m.pure_policy(106), 2)
-    (6.85, 3.93)
-    """
-
-    kind = "generalized-gaussian"
-    words = "Generalized Gaussian noise is added to the sum."
-    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"generalized Gaussian 1/2": {"p": 0.5}}
-    _free = ("sigma", "p")
-
-    @lazy
-    def noise(self) -> GeneralizedGaussianNoise:
-        """The distribution of the noise."""
-        return GeneralizedGaussianNoise(sigma=self.sigma, p=self.p)
-
-    @lazy
-    def _sampler(self) -> Sampler:
-        _check_noise_size(-math.log(self.p) / self.p)
-        shape = 1 / Fraction(self.p)
-        if shape.denominator == 1 and shape <= 8:
-            return PowerOfGamma(int(shape))
-        return PowerOfAnyGamma(self.p, _envelope(self.noise.gamma_density))
-
-    @property
-    def pure_policy(self) -> PowerPolicy:
-        """(Δ/σ)^p."""
-        return PowerPolicy(sigma=self.sigma, p=self.p)
-
-
-@dataclass(frozen=True)
-class Laplace(Scale, AdditiveMechanism):
-    """q + Z with density exp(−|z|/σ)/(2σ): the generalized Gaussian with p = 1.
-
-    >>> m = Laplace.calibrate(std=75)
-    >>> round(m.sigma, 2), round(m.pure_policy(106), 2)
-    (53.03, 2.0)
-    """
-
-    kind = "laplace"
-    words = "Laplace noise is added to the sum."
-    _free = ("sigma",)
-
-    @lazy
-    def noise(self) -> GeneralizedGaussianNoise:
-        """The distribution of the noise."""
-        return GeneralizedGaussianNoise(sigma=self.sigma, p=1)
-
-    @property
-    def _sampler(self) -> Sampler:
-        return PowerOfGamma(1)
-
-    @property
-    def pure_policy(self) -> PowerPolicy:
-        """Δ/σ."""
-        return PowerPolicy(sigma=self.sigma, p=1)
-
-
-@dataclass(frozen=True)
-class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
-    """q + Z with density proportional to exp(−d·ln(|z|/σ + a)^p), p >= 1 (Corollary expolyMech).
-
-    The offset `a` defaults to e^(p−1) and may not be less; d must exceed 1 when p = 1.
-
-    The scale σ is the size below which records are alike: up to about σ the loss grows in proportion to the size, and
-    beyond it like a power of the logarithm. It is in the units of the column, and 1 unless it is given. A scale near
-    the size of a typical record protects typical records; with σ = 1 and a large standard deviation, most noise is
-    small and a little of it is huge. `calibrate(std=…, at=…)` and `calibrate(interval=…, at=…)` set σ to `at`, unless
-    it is given. Without `at` and σ, the scale 1 is used for targets up to 10,000; larger ones are refused.
-
-    The first parameter is d, the decay, and not a scale: `ExponentialPolylog(75)` has noise far smaller than 1, and
-    gives a `ScaleWarning`, as every d above 61 does.
-
-    >>> m = ExponentialPolylog.calibrate(std=75)
-    >>> round(m.d, 4), round(m.policy(1_550_000), 1)
-    (0.2378, 48.1)
-    >>> ExponentialPolylog.calibrate(std=1_000_000, at=100_000).sigma
-    100000.0
-    """
-
-    kind = "exponential-polylog"
-    words = "Exponential polylogarithmic noise is added to the sum."
-    compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"exponential polylog 2": {"p": 2}}
-    _free = ("d", "sigma", "a", "p")
-    # The policy tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
-    _coarser: ClassVar[Mapping[str, bool]] = {"sigma": True, "d": False}
-
-    @classmethod
-    def _implied(cls, target: Target, free: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """With a target for the error, the scale is the size that the target is for."""
-        source = cls._scale_source(fixed, target, free)
-        if source == SCALE_DEFAULT:
-            check_default_scale(target)
-        return {"sigma": float(target.at)} if source == SCALE_FROM_AT and target.at else {}
-
-    @classmethod
-    def _scale_source(
-        cls, fixed: Mapping[str, Any], target: Target | None = None, free: str | None = None
-    ) -> str | None:
-        if "sigma" in fixed:
-            return SCALE_GIVEN
-        if target is not None and (free == "sigma" or (free is None and "d" in fixed)):
-            return SCALE_SOLVED
-        return SCALE_FROM_AT if target is not None and target.name != "loss" and target.at else SCALE_DEFAULT
-
-    @classmethod
-    def _range(cls, name: str, fixed: dict[str, Any]) -> tuple[float, float]:
-        low, high = super()._range(name, fixed)
-        if name == "d" and fixed.get("p") == 1:
-            return 1.0, high
-        if name == "a":
-            return smallest_offset(float(fixed.get("p", 2.0))), high
-        if name == "p":
-            most = 1 + math.log(fixed["a"]) if fixed.get("a") is not None else 100.0
-            return low, most
-        return low, high
-
-    @lazy
-    def noise(self) -> ExponentialPolylogNoise:
-        """The distribution of the noise."""
-        return ExponentialPolylogNoise(d=self.d, sigma=self.sigma, a=self.a, p=self.p)
-
-    @lazy
-    def _sampler(self) -> Sampler:
-        if self.p == 1:
-            # ln(|Z|/σ + a) is exponential with this mean; 41 times the mean is exceeded by one draw in 10¹⁸.
-            _check_noise_size(1 / (self.d - 1), limit=1100)
-            return PowerLaw(self.d, self.a)
-        _check_noise_size(self.noise.coordinate_density.mode)
-        if self.p == 2:
-            kept = float(special.ndtr((0.5 / self.d - math.log(self.a)) * math.sqrt(2 * self.d)))
-            if kept > 0.5:
-                return TruncatedNormal(self.d, self.a, min(kept, 0.999))
-        return Polylog(self.d, self.a, self.p, _envelope(self.noise.coordinate_density))
-
-    @property
-    def pure_policy(self) -> PolylogPolicy:
-        """d·(ln(Δ/σ + a)^p − ln(a)^p)."""
-        return PolylogPolicy(d=self.d, sigma=self.sigma, a=self.a, p=self.p)
-
-
-@dataclass(frozen=True)
-class UnitSplitting(SplittingFamily, AdditiveMechanism):
-    """Gaussian noise on the sum of records split into pieces of at most `threshold` (Section "Unit Splitting").
-
-    It is the method that slowly scaling mechanisms replace: a record of n = ⌈Δ/threshold⌉ pieces has the loss ρ·n².
-
-    >>> UnitSplitting(threshold=10, sigma=50 ** 0.5).policy([5, 20, 10_000]).round().tolist()
-    [1.0, 4.0, 1000000.0]
-    """
-
-    kind = "unit-splitting"
-    words = "Gaussian noise is added to the sum, and the loss of a large record is accounted for piece by piece."
-    _free = ("sigma", "threshold")
-
-    @lazy
-    def noise(self) -> GaussianNoise:
-        """The distribution of the noise."""
-        return GaussianNoise(sigma=self.sigma)
-
-    @property
-    def _sampler(self) -> Sampler:
-        return NORMAL
-
-    @property
-    def policy(self) -> UnitSplittingPolicy:
-        """ρ·⌈Δ/threshold⌉²."""
-        return UnitSplittingPolicy(threshold=self.threshold, sigma=self.sigma)
-
-    @property
-    def tight_policy(self) -> RootPolicy:
-        """Δ²/(2σ²): the pieces of a record are summed again, so that it shifts a single Gaussian."""
-        return RootPolicy(k=1, sigma=self.sigma)
-
-    @property
-    def pure_policy(self) -> None:
-        """None: Gaussian noise has no pure guarantee."""

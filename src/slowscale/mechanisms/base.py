@@ -1,22 +1,114 @@
-"""The interface of all mechanisms: policies, error, intervals, and calibration of the parameters to a target."""
+"""The interface of all mechanisms: policies, error, intervals, calibration of the parameters to a target; and `Noisy`.
+
+`Noisy` is the result of `Mechanism.release`: the noisy value with its standard error and interval.
+"""
 
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar, Self, overload
 
+import numpy as np
+
 from slowscale.core.errors import ParameterError, ScaleWarning, UnitWarning
-from slowscale.core.numbers import format_number, grid
-from slowscale.core.parameters import Array, Declared, check_flag, domains
+from slowscale.core.numbers import format_number, grid, rounded
+from slowscale.core.parameters import Array, Declared, check_entries, check_flag, domains, lazy
 from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
 from slowscale.mechanisms import calibration
-from slowscale.mechanisms.noisy import Noisy
+from slowscale.mechanisms.grid import elementwise, floats, values
 from slowscale.policy import Certificate, Policy, number
 from slowscale.policy.base import to_plain
 from slowscale.policy.bounded import BoundedPolicy
 from slowscale.sampling import BitSource
+from slowscale.sampling.exact import Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """A released sum, or an array of released sums, with standard errors and intervals.
+
+    Attributes
+    ----------
+    units
+        The exact result: whole numbers of `unit` (int64 if they fit, otherwise Python integers).
+    unit
+        The public grid step.
+    transformed
+        The noisy transformed value of a transformation mechanism, on its own fine grid; None for other mechanisms.
+    level
+        The confidence level of the interval from `low` to `high`.
+    private
+        Whether the noise was drawn from secret bits. If not, this is a test result that must not be published.
+    on_grid
+        Whether the type of the true sums implies that they are whole units, such as counts with a unit of 1.
+    """
+
+    mechanism: "Mechanism"
+    units: Any
+    unit: Fraction
+    transformed: Any
+    level: float
+    private: bool
+    on_grid: bool = False
+    _fine: Integers | None = None  # the transformed values in whole steps of their grid
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Noisy):
+            return NotImplemented
+        known = [(n.mechanism, n.unit, n.level, n.private, n.on_grid, n.single) for n in (self, other)]
+        arrays = [(self.units, other.units), (self.transformed, other.transformed)]
+        return known[0] == known[1] and all(np.array_equal(one, two) for one, two in arrays)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @lazy
+    def value(self) -> Any:
+        """units × unit: integers if the unit is an integer, otherwise floats."""
+        return values(self.units, self.unit)
+
+    @property
+    def single(self) -> bool:
+        """Whether this is a single sum, not an array."""
+        return not isinstance(self.units, np.ndarray)
+
+    @lazy
+    def floats(self) -> Any:
+        """units × unit as floats, infinite where the value is too large for a float."""
+        return elementwise(lambda units: floats(units, self.unit), self.units)
+
+    @lazy
+    def se(self) -> Any:
+        """The standard error, rounding included.
+
+        For additive noise it is the same for all sums. For a transformation it is the standard deviation at the median
+        estimate of the sum, which is as likely too large as too small, and never below that of an empty cell.
+        """
+        return self.mechanism._standard_error(self)
+
+    @lazy
+    def ends(self) -> tuple[Any, Any]:
+        """The ends of the interval in whole units; floats if any end is infinite."""
+        return self.mechanism._confidence_interval(self)
+
+    @lazy
+    def low(self) -> Any:
+        """The lower end of an interval that contains the true sum with probability `level` or more.
+
+        Both ends lie on the grid, rounded outwards: integers if the unit is an integer, otherwise floats.
+        """
+        return values(self.ends[0], self.unit, -1)
+
+    @lazy
+    def high(self) -> Any:
+        """The upper end of the interval that starts at `low`."""
+        return values(self.ends[1], self.unit, 1)
+
+    def __repr__(self) -> str:
+        warning = "" if self.private else "NOT PRIVATE (drawn from test bits): "
+        return f"<{warning}{self.value} ± {rounded(self.se, 4)} by {self.mechanism}>"
+
 
 ESTIMATORS = ("mean", "median")  # the named estimators of transformation mechanisms
 # All mechanisms by kind, in order of definition. Everything that lists mechanisms is derived from this.
@@ -46,11 +138,12 @@ class Mechanism(Declared, ABC):
         if "kind" in cls.__dict__:
             known = REGISTRY.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise ParameterError("kind", allowed=f"a new name, but {known.__name__} already has {cls.kind!r}")
+                problem = f"is already that of {known.__name__}"
+                raise ParameterError("kind", problem, code="duplicate", given=cls.kind, remedy="choose another name")
             REGISTRY[cls.kind] = cls
 
     def __post_init__(self) -> None:
-        """Check and convert the parameters, and report those that were hardly meant."""
+        """Check and convert the parameters, and report unusual ones."""
         super().__post_init__()
         calibration.report_unusual(self, stacklevel=3)
 
@@ -71,7 +164,7 @@ class Mechanism(Declared, ABC):
 
     @property
     def tight_policy(self) -> Policy:
-        """The smallest PRzCDP policy that is known: for transformations and Gaussian noise, `policy` itself."""
+        """The smallest known PRzCDP policy: for transformations and Gaussian noise, `policy` itself."""
         return self.policy
 
     def tight_loss(self, influence: float) -> float:
@@ -80,7 +173,8 @@ class Mechanism(Declared, ABC):
 
     def tight_certificate(self) -> Certificate:
         """Return what proves the tight policy, if it is not exact in closed form."""
-        raise ParameterError(f"{type(self).__name__}", "has a policy that is exact in closed form: it needs no proof")
+        problem = "has a policy that is exact in closed form and needs no proof"
+        raise ParameterError(type(self).__name__, problem, code="unsupported")
 
     @overload
     def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
@@ -174,8 +268,8 @@ class Mechanism(Declared, ABC):
 
     def _coarse_unit_text(self, unit: Fraction, bias: float) -> str:
         return (
-            f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to {format_number(bias)}. "
-            "Take a finer unit, or more noise"
+            f"unit {grid(unit)} is coarser than the noise of {self}: rounding biases results by up to "
+            f"{format_number(bias)}. Take a finer unit, or more noise"
         )
 
     def _warn_of_unit(self, noisy: Noisy) -> Noisy:
@@ -204,7 +298,7 @@ class Mechanism(Declared, ABC):
     def bounded_policy(
         self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False
     ) -> BoundedPolicy:
-        """Return the policy for bounded neighbours: the loss between two values of a record that is known to be there.
+        """Return the policy for bounded neighbours: the loss between two values of a record that is present.
 
         Parameters
         ----------
@@ -218,7 +312,8 @@ class Mechanism(Declared, ABC):
         check_flag("pure", pure)
         policy = self.pure_policy if pure else self.policy
         if policy is None:
-            raise ParameterError("pure", allowed=f"False: {type(self).__name__} has no PRDP policy")
+            problem = f"must be False, because {type(self).__name__} has no PRDP policy"
+            raise ParameterError("pure", problem, code="unsupported")
         return BoundedPolicy(policy, add, times, loose)
 
     @classmethod
@@ -266,9 +361,9 @@ class Mechanism(Declared, ABC):
         Warns
         -----
         ScaleWarning
-            If the result is hardly what was meant: the polylog's scale was not given and half of the noise is within
-            1 % of the target, the noise is more than 10¹² times as large as `at`, the interval of a transformation does
-            not contain `at`, or a parameter is far from usual values.
+            If the result is probably not the mechanism you intended: the polylog's scale was not given and half of the
+            noise is within 1 % of the target, the noise is more than 10¹² times as large as `at`, the interval of a
+            transformation does not contain `at`, or a parameter is far from usual values.
 
         Raises
         ------
@@ -325,10 +420,7 @@ class Mechanism(Declared, ABC):
         cls: Any = kinds[description["type"]]
         given = {name: value for name, value in description.items() if name != "type"}
         known = [f.name for f in fields(cls)]
-        if set(given) != set(known):
-            raise ParameterError(
-                f"the description of a {cls.__name__} must have the entries {', '.join(known)}, got {', '.join(given)}"
-            )
+        check_entries(cls.__name__, given, known)
         for name, value in given.items():
             if isinstance(value, Mapping):
                 given[name] = Policy.from_dict(value)

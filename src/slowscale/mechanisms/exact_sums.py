@@ -133,8 +133,8 @@ class Sums:
 def _checked_array(q: Any) -> Any:
     """Return q as a plain array, or raise unless it holds finite numbers."""
     if isinstance(q, np.ma.MaskedArray) and np.ma.is_masked(q):
-        raise ParameterTypeError("q", "must not hold masked values")
-    array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with arithmetic of its own
+        raise ParameterTypeError("q", "must not hold masked values", code="nulls")
+    array = np.asarray(q, dtype=object if _is_exact(q) else None)  # never a subclass with other arithmetic
     if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8:
         raise ParameterTypeError("q", allowed="numbers of at most 64 bits, or Python numbers", given=array.dtype)
     if array.dtype.kind == "f" and not np.isfinite(array).all():

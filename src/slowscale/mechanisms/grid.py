@@ -27,16 +27,18 @@ def as_unit(unit: Any) -> Fraction:
         try:
             value = Fraction(unit)
         except (ValueError, ZeroDivisionError):
-            raise ParameterError("unit", allowed=f"{allowed}", given=unit) from None
+            raise ParameterError("unit", allowed=allowed, given=unit) from None
     else:
         number = as_number("unit", unit, allowed)
         if not math.isfinite(number):
-            raise ParameterError("unit", allowed=f"{allowed}", given=unit)
+            raise ParameterError("unit", allowed=allowed, given=unit)
         value = Fraction(unit if isinstance(unit, int | Decimal | Fraction) else number)
         if isinstance(unit, float | np.floating) and value.denominator > 2**20:
-            raise ParameterError("unit", allowed=f'exact: give the text "{unit}" instead of the float {unit}')
+            raise ParameterError(
+                "unit", "must be exact", code="precision", given=unit, remedy=f'give the text "{unit}"'
+            )
     if not Fraction(1, 10**300) < value < 10**300:
-        raise ParameterError("unit", allowed=f"{allowed}", given=unit)
+        raise ParameterError("unit", allowed=allowed, given=unit)
     return value
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array, check_whole
 from slowscale.policy import Policy
@@ -80,7 +80,8 @@ class LeastStd:
         return _bound(_Bins.of(self.policy, self.edges), self.pairs, self.multipliers) >= self.std
 
     def __str__(self) -> str:
-        return f"a standard deviation of at least {format_number(self.std)}, and {format_number(self.attained)} can be attained"
+        least, attained = format_number(self.std), format_number(self.attained)
+        return f"a standard deviation of at least {least}, and {attained} can be attained"
 
 
 def least_std(policy: Policy, bins: int = DEFAULT_BINS) -> LeastStd:
@@ -107,9 +108,9 @@ def least_std(policy: Policy, bins: int = DEFAULT_BINS) -> LeastStd:
     if not isinstance(policy, Policy):
         raise ParameterTypeError("policy", allowed="a policy, such as m.pure_policy", given=policy)
     if policy.notion != PURE:
-        raise ParameterError(
-            "policy", allowed=f"a {PURE} policy, got one of {policy.notion}, {policy}. Pass m.pure_policy, not m.policy"
-        )
+        given = Shown(f"the {policy.notion} policy {policy}")
+        remedy = "pass m.pure_policy, not m.policy"
+        raise ParameterError("policy", allowed=f"a {PURE} policy", code="notion", given=given, remedy=remedy)
     count = check_whole("bins", bins, at_least=10)
     if count > MOST_BINS:
         raise ParameterError("bins", allowed=f"at most {MOST_BINS}", given=bins)
@@ -126,7 +127,8 @@ def least_std(policy: Policy, bins: int = DEFAULT_BINS) -> LeastStd:
         if bound >= SOLVED * optimum:
             break
     if best is None:
-        raise ParameterError(f"no bound was found with {bins} bins for the policy {policy}: try another number of bins")
+        problem = f"lead to no bound for the policy {policy}"
+        raise ParameterError("bins", problem, code="unsolved", given=bins, remedy="try another number of bins")
     return best
 
 
@@ -153,8 +155,8 @@ def _edges(policy: Policy, bins: int, share: float) -> Array:
         raise ParameterError(
             "policy",
             allowed=f"one whose noise has a standard deviation from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}",
-            given=policy,
-            remedy=f"exp(−P) has {std:.3g}. Measure records in another unit",
+            given=Shown(f"{std:.3g} for {policy}"),
+            remedy="measure records in another unit",
         )
     places = np.arange(-30.0, 60.0, 0.02)
     std, beyond = _second_moment(policy, math.log(std) + places)  # at places that are relative to the scale
@@ -174,9 +176,10 @@ def _second_moment(policy: Policy, places: Array) -> tuple[float, Array]:
         # Every noise has h(z) >= h(0)·exp(−P(|z|)), so its variance is infinite if that of exp(−P) is.
         raise ParameterError(
             "policy",
-            f"must grow so fast that some noise with it has a finite variance, got {policy}, for which the "
-            "variance is infinite or nearly so. Take a policy that grows faster, such as d·ln(Δ/σ + 1) with d "
-            "above 3.2",
+            "must grow so fast that some noise with it has a finite variance, which is infinite or nearly so",
+            code="infinite",
+            given=Shown(policy),
+            remedy="take a policy that grows faster, such as d·ln(Δ/σ + 1) with d above 3.2",
         )
     std = math.exp((log_square.max() - log_mass.max()) / 2) * math.sqrt(square.sum() / mass.sum())
     return std, np.asarray(square[::-1].cumsum()[::-1] / square.sum())

@@ -15,14 +15,13 @@ from typing import Any, overload
 import numpy as np
 from scipy import special
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.parameters import Array, apply, evaluate, level_quantile
 from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
-from slowscale.mechanisms.base import ESTIMATORS, Mechanism
+from slowscale.mechanisms.base import ESTIMATORS, Mechanism, Noisy
 from slowscale.mechanisms.drawing import draw_transformed, fine_step
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floats, floors, shaped, values
-from slowscale.mechanisms.noisy import Noisy
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage
 from slowscale.sampling import BitSource
 from slowscale.sampling.exact import exact_bounds, upper_logarithm
@@ -302,7 +301,8 @@ class TransformationMechanism(Mechanism):
         level_quantile(level)
         sums = Sums.of(q, as_unit(unit))
         if (sums.whole < 0).any():
-            raise ParameterError("q", allowed=f">= 0 for {type(self).__name__}, got a negative sum")
+            allowed = f">= 0 for {type(self).__name__}"
+            raise ParameterError("q", allowed=allowed, code="negatives", given=Shown("a negative sum"))
         self._check_publishable(sums)
         units, fine, private = draw_transformed(
             self._exact_transform, self._exact_estimate, self.sigma, self._rounds_at_random, sums, bits
@@ -332,15 +332,16 @@ class TransformationMechanism(Mechanism):
         if not upper_logarithm(transformed) < math.log(np.finfo(float).max):
             raise ParameterError(
                 "q",
-                f"must have a transformed value that is a float, also with the noise, but {self} transforms the "
-                "largest sum to more than 1e308",
+                f"is too large: {self} transforms the largest sum, with the noise, to more than 1e308",
+                code="too-large",
                 remedy="use another mechanism, or measure the sums in a larger unit",
             )
         if not upper_logarithm(estimate) < MOST_ESTIMATE_DIGITS * math.log(10):
             raise ParameterError(
                 "q",
-                f"must have an estimate of at most {MOST_ESTIMATE_DIGITS:,} digits, but that of the largest sum "
-                f"by {self} may have more",
+                f"is too large: the estimate of the largest sum by {self} may have more than "
+                f"{MOST_ESTIMATE_DIGITS:,} digits",
+                code="too-many-digits",
                 remedy="use another mechanism, or less noise",
             )
 

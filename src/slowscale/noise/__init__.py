@@ -6,8 +6,7 @@ They provide densities, tails, quantiles and moments. Sampling is done elsewhere
 from slowscale.noise.arsinh_normal import ArsinhNormalNoise
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
 from slowscale.noise.from_policy import FromPolicyNoise, PointsNoise, ProductNoise
-from slowscale.noise.gaussian import GaussianNoise
-from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
+from slowscale.noise.gaussian import GaussianNoise, GeneralizedGaussianNoise
 from slowscale.noise.symmetric import SymmetricNoise
 
 __all__ = [

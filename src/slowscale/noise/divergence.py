@@ -455,7 +455,8 @@ def tight_losses(
     lower = np.logaddexp(0.0, logs) / (best * (best + 1)) * (1 - EXPONENT_ROUNDING)
     upper = orders.suprema()[0].max(axis=0)
     if not (lower <= upper).all():  # it could be NaN
-        raise SlowscaleError(f"no bounds on the tight loss of {noise} could be computed", remedy="please report this")
+        subject, remedy = f"the bounds on the tight loss of {noise}", "please report this"
+        raise SlowscaleError(subject, "could not be computed", code="internal", remedy=remedy)
     return [
         TightLoss(float(at), float(high), float(low), float(alpha), fine.count, orders.orders.size)
         for at, high, low, alpha in zip(influences, upper, lower, 1 + best, strict=True)

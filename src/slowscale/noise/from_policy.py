@@ -21,7 +21,7 @@ from slowscale.core.families import PointsFamily
 from slowscale.core.formulas import LEAST, MOST, stretched_points
 from slowscale.core.parameters import Array, lazy
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
-from slowscale.noise.generalized_gaussian import GeneralizedGaussianNoise
+from slowscale.noise.gaussian import GeneralizedGaussianNoise
 from slowscale.noise.log_concave import LogConcaveDensity, solve
 from slowscale.noise.symmetric import SymmetricNoise
 
@@ -37,7 +37,7 @@ class FromPolicyNoise(SymmetricNoise):
 
     @property
     def words(self) -> str:
-        """What the noise is called in formulas."""
+        """The name of the noise in formulas."""
         return "noise made from promised losses"
 
     @abstractmethod
@@ -52,8 +52,10 @@ class FromPolicyNoise(SymmetricNoise):
         super()._check()
         if self._elasticity(np.exp([LARGEST_LOG]))[0] <= 1:
             raise ParameterError(
-                f"the noise of this policy is typically larger than exp({LARGEST_LOG:g}), too large to be released: "
-                "let the loss grow faster at large sizes"
+                "the noise of this policy",
+                f"is typically larger than exp({LARGEST_LOG:g}), too large to be released",
+                code="too-large",
+                remedy="let the loss grow faster at large sizes",
             )
 
     @lazy
@@ -178,7 +180,7 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
 
     @lazy
     def _scale(self) -> float:
-        """The size with a loss of 1: σ alone says nothing, because the points have a scale of their own."""
+        """The size with a loss of 1: σ alone says nothing, because the points have a scale, too."""
         reaching = (piece for piece, (_, end) in zip(self.pieces, self.curve, strict=True) if end >= 1)
         size, loss, exponent = next(reaching, self.pieces[-1])
         log = math.log(size) - math.log(loss) / exponent

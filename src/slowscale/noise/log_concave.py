@@ -91,5 +91,6 @@ def solve(function: Callable[[Array], Array], target: Array, low: Array, high: A
         tolerances={"xatol": 0.0, "xrtol": 4e-16, "fatol": 0.0, "frtol": 0.0},
     )
     if not np.isfinite(found.x).all():
-        raise SlowscaleError("a quantile could not be computed: please report this, with the parameters of the noise")
+        remedy = "please report this, with the parameters of the noise"
+        raise SlowscaleError("a quantile", "could not be computed", code="internal", remedy=remedy)
     return np.asarray(found.x)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 
 from slowscale.core.errors import ParameterError
-from slowscale.core.parameters import Array, Declared, as_number, evaluate, level_quantile
+from slowscale.core.parameters import Array, Declared, as_number, check_entries, evaluate, level_quantile
 from slowscale.core.typing import ArrayLike, Scalar
 
 LOG_HALF = math.log(0.5)
@@ -34,7 +34,7 @@ class SymmetricNoise(Declared, ABC):
 
     @property
     def words(self) -> str:
-        """What the noise is called in formulas."""
+        """The name of the noise in formulas."""
         return type(self).__name__.removesuffix("Noise")
 
     @staticmethod
@@ -43,15 +43,10 @@ class SymmetricNoise(Declared, ABC):
         families = {name: family for name, family in SymmetricNoise.FAMILIES.items() if not isabstract(family)}
         family = families.get(str(description.get("noise")))
         if family is None:
-            raise ParameterError(
-                "noise", allowed=f"one of {', '.join(sorted(families))}", given=description.get("noise")
-            )
+            raise ParameterError("noise", allowed=tuple(sorted(families)), given=description.get("noise"))
         given = {name: value for name, value in description.items() if name != "noise"}
         names = [f.name for f in fields(family)]  # type: ignore[arg-type]
-        if set(given) != set(names):
-            raise ParameterError(
-                f"the description of {family.__name__} must have the entries {', '.join(names)}, got {', '.join(given)}"
-            )
+        check_entries(family.__name__, given, names)
         return family(**{name: _from_plain(value) for name, value in given.items()})
 
     @abstractmethod
@@ -86,7 +81,7 @@ class SymmetricNoise(Declared, ABC):
 
     @property
     def _scale(self) -> float:
-        """A size that is typical of the noise. What has no closed form is computed in units of it (`_standard`)."""
+        """A typical size of the noise, and the unit of computations without a closed form (`_standard`)."""
         return self.sigma
 
     def _standard(self) -> "SymmetricNoise":

@@ -13,8 +13,7 @@ from slowscale.core.errors import ParameterError
 from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
-from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED, LEVEL, TIGHT
-from slowscale.mechanisms.charged import charged_policy
+from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED, LEVEL, TIGHT, charged_policy
 from slowscale.plan.inputs import Finite, NotNegative, NumberPairs, PlanPart, Positive, as_mistakes, given_words
 from slowscale.policy import ConstantPolicy, Policy
 

@@ -17,19 +17,17 @@ from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, Times
 from slowscale.policy.families import (
     ArsinhNormalPolicy,
     ConstantPolicy,
+    LogPolicy,
     PointsPolicy,
     PolylogPolicy,
     PowerPolicy,
     RankPolicy,
-    UnitSplittingPolicy,
-)
-from slowscale.policy.tight import Certificate, TightPolicy
-from slowscale.policy.transforming import (
-    LogPolicy,
     RootPolicy,
     TransformationPolicy,
     TransformingPolicy,
+    UnitSplittingPolicy,
 )
+from slowscale.policy.tight import Certificate, TightPolicy
 from slowscale.policy.writing import number
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.parameters import Array, Declared, as_array, check_range, evaluate
+from slowscale.core.parameters import Array, Declared, as_array, check_entries, check_range, evaluate
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.noise.symmetric import SymmetricNoise
 from slowscale.policy.tree import INFLUENCE, Formula
@@ -34,11 +34,8 @@ class Policy(Declared, ABC):
         if "kind" in cls.__dict__:
             known = POLICY_KINDS.get(cls.kind, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise ParameterError(
-                    "kind",
-                    allowed=f"a new name, got {cls.kind!r}, which {known.__name__} has already",
-                    remedy="choose another",
-                )
+                problem = f"is already that of {known.__name__}"
+                raise ParameterError("kind", problem, code="duplicate", given=cls.kind, remedy="choose another name")
             POLICY_KINDS[cls.kind] = cls
 
     @property
@@ -53,7 +50,7 @@ class Policy(Declared, ABC):
 
     @property
     def constant(self) -> bool:
-        """Whether every record has the same loss, whatever its influence."""
+        """Whether every record has the same loss, for any influence."""
         return False
 
     @property
@@ -158,7 +155,7 @@ class Policy(Declared, ABC):
         return TanhPolicy(self) if self.notion == PURE else self
 
     def group(self, influences: Scalar | ArrayLike, cells: Sequence[Hashable] | None = None) -> float:
-        """Return what a group of records may lose together.
+        """Return a bound on the loss of a group of records.
 
         Parameters
         ----------
@@ -226,13 +223,10 @@ class Policy(Declared, ABC):
             raise ParameterError("description", allowed='a mapping with a "kind"', given=description)
         cls = POLICY_KINDS.get(description["kind"]) if isinstance(description["kind"], str) else None
         if cls is None:
-            raise ParameterError("kind", allowed=f"one of {', '.join(sorted(POLICY_KINDS))}", given=description["kind"])
+            raise ParameterError("kind", allowed=tuple(sorted(POLICY_KINDS)), given=description["kind"])
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         given = {name: value for name, value in description.items() if name != "kind"}
-        if set(given) != set(names):
-            raise ParameterError(
-                f"description of kind {cls.kind!r} must have the entries {', '.join(names)}, got {', '.join(given)}"
-            )
+        check_entries(cls.__name__, given, names)
         return cls(**{name: _from_plain(given[name]) for name in names})
 
 
@@ -243,15 +237,13 @@ def _check_labels(cells: Any, count: int) -> list[Hashable]:
     except TypeError:
         raise ParameterTypeError("cells", allowed="a sequence of labels such as text or numbers", given=cells) from None
     if len(labels) != count:
-        raise ParameterError("cells", f"must have one label for each of the {count} records", given=len(labels))
+        problem = f"must have one label for each of the {count} records"
+        raise ParameterError("cells", problem, code="mismatch", given=len(labels))
     for label in labels:
         missing = label is None or label != label  # NaN differs from itself, and comparing pandas.NA gives pandas.NA
         if not isinstance(missing, bool | np.bool_) or missing:
-            raise ParameterError(
-                "cells",
-                "must not have missing labels, which would count as different cells",
-                remedy="give every record a label",
-            )
+            problem = "must not have missing labels, which would count as different cells"
+            raise ParameterError("cells", problem, code="nulls", remedy="give every record a label")
     return labels
 
 
@@ -263,7 +255,9 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if callable(value):
         raise ParameterError(
-            "a user-given function cannot be described in a file",
+            "a user-given function",
+            "cannot be described in a file",
+            code="unsupported",
             remedy="register a class of mechanisms for it, or release without a ledger",
         )
     return value

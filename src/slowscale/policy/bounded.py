@@ -1,4 +1,4 @@
-"""Protecting values: what a record loses that is known to be there (Appendix "Protecting Values").
+"""Protecting values: the loss of a record whose presence is known (Appendix "Protecting Values").
 
 Bounded neighbours differ in one record's value. For a sum the loss between two values of a record is exact: the
 transformed sums differ most when the record is alone (Lemma BndSensTransSum), and additive noise sees the difference
@@ -7,14 +7,14 @@ of the values only (Lemma BndSensGlobalSum).
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, overload
 
 import numpy as np
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.parameters import Array, as_array, as_number, check_flag, check_range, evaluate
+from slowscale.core.parameters import Array, as_array, as_number, check_entries, check_flag, check_range, evaluate
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.policy import Policy
 from slowscale.policy.tree import Absolute, Difference, Formula, Number, Product, Shift, Symbol
@@ -48,7 +48,7 @@ class BoundedPolicy:
                 "policy", allowed="a Policy such as ss.Gaussian(sigma=10).policy", given=self.policy
             )
         if self.add is not None and self.times is not None:
-            raise ParameterError("give add or times, not both")
+            raise ParameterError("add", "and `times` exclude each other", code="conflict", remedy="give one of them")
         for name in ("add", "times"):
             if (value := getattr(self, name)) is not None:
                 change = as_number(name, value)
@@ -57,7 +57,7 @@ class BoundedPolicy:
                 object.__setattr__(self, name, change)
         check_flag("loose", self.loose)
         if self.loose and not self._fixed:
-            raise ParameterError("loose bounds exist for a given add or times only")
+            raise ParameterError("loose", "needs `add` or `times`", code="missing", remedy="give one of them")
 
     @property
     def _fixed(self) -> bool:
@@ -81,10 +81,13 @@ class BoundedPolicy:
         """Return the loss between a record of this value and one of the other value."""
         if self._fixed:
             if other is not None:
-                raise ParameterTypeError("other", "must not be given, because add or times determines it")
+                raise ParameterTypeError(
+                    "other", "is determined by `add` or `times`", code="conflict", remedy="remove it"
+                )
             return evaluate("value", value, self._changed)
         if other is None:
-            raise ParameterTypeError("other", "is missing: give the value that the record might have instead")
+            remedy = "give the value that the record might have instead"
+            raise ParameterTypeError("other", "is missing", code="missing", remedy=remedy)
         first, second = np.broadcast_arrays(as_array("value", value), as_array("other", other))
         check_range("value", first)
         check_range("other", second)
@@ -132,9 +135,9 @@ class BoundedPolicy:
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> "BoundedPolicy":
         """Return the bounded policy that `to_dict` described."""
-        names = {"policy", "add", "times", "loose"}
-        if not isinstance(description, dict) or set(description) != names:
-            raise ParameterError("description", f"must have the entries {', '.join(sorted(names))}", given=description)
+        if not isinstance(description, Mapping):
+            raise ParameterError("description", allowed="a mapping", given=description)
+        check_entries("BoundedPolicy", description, [f.name for f in fields(BoundedPolicy)])
         return BoundedPolicy(**{**description, "policy": Policy.from_dict(description["policy"])})
 
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.formulas import tanh_bound
 from slowscale.core.parameters import Array, whole
 from slowscale.policy.base import PURE, Policy
@@ -130,7 +130,9 @@ class _CombinedPolicy(Policy):
         if len({term.notion for term in self.terms}) > 1:
             raise ParameterError(
                 "terms",
-                allowed="policies of one notion, got PRDP and PRzCDP",
+                allowed="policies of one notion",
+                code="mismatch",
+                given=Shown("PRDP and PRzCDP"),
                 remedy="convert the PRDP policies with .to_zcdp()",
             )
 
@@ -207,6 +209,7 @@ class SumPolicy(_CombinedPolicy):
         raise ParameterError(
             "cells",
             "must not be given for a sum of policies, which may belong to several tables",
+            code="unsupported",
             remedy="group each term with its own cells, and add the results",
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.parameters import Array, lazy, real
 from slowscale.noise.divergence import FAR_TAIL, TightLoss, far_end, tight_loss
 from slowscale.noise.stored_curves import closed_bound, tight_curve
@@ -220,9 +220,10 @@ class TightPolicy(Policy):
         """Return what proves the policy: the bounds, the orders and the influences they were computed at."""
         if self._curve is None:
             raise ParameterError(
-                f"the noise exceeds {LONGEST_TAIL:g} times its scale with probability {FAR_TAIL:g}, too far for a "
-                "certified curve",
-                remedy="its policy is the closed form, which needs no certificate",
+                "the noise",
+                f"exceeds {LONGEST_TAIL:g} times its scale with probability {FAR_TAIL:g}, too far for a curve",
+                code="unsupported",
+                remedy="use the closed form, which is the policy and needs no certificate",
             )
         return Certificate(self.noise, self._curve)
 
@@ -240,8 +241,9 @@ def _checked_knots(knots: Any) -> tuple[tuple[float, float], ...]:
             "knots",
             allowed=(
                 f"none, or 2 to {MOST_KNOTS:,} pairs of the logarithms of a size and of the loss there, in increasing "
-                f"order, got {(f'{len(knots):,} others' if many else type(knots).__name__)}"
+                "order"
             ),
+            given=Shown(f"{len(knots):,} others" if many else type(knots).__name__),
             remedy="use the description as to_dict returned it",
         )
     return tuple((float(size), float(loss)) for size, loss in knots)
@@ -269,10 +271,8 @@ class Certificate:
         """The bounds from which the curve was made or, if it was read from a file without them, a new proof."""
         bounds = self.curve.bounds or prove(self.noise._standard(), self.curve)
         if not bounds:
-            raise ParameterError(
-                "this version finds no proof that the curve lies above the tight loss",
-                remedy="do not rely on the policy",
-            )
+            problem = "has no proof that it lies above the tight loss"
+            raise ParameterError("the curve", problem, code="unproven", remedy="do not rely on the policy")
         return bounds
 
     def table(self) -> list[dict[str, Any]]:

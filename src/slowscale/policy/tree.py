@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from slowscale.noise.arsinh import searched_rise
+from slowscale.noise.arsinh_normal import searched_rise
 
 
 class Formula:

@@ -30,9 +30,6 @@ from slowscale.policy.tree import (
     per_piece,
 )
 
-# The nodes that are losses, or combinations of losses.
-LossNode = HalfSquare | LargestRise | Tanh | Times | Sum | Pieces | Max | Min | Tabulated
-
 
 def number(x: float) -> str:
     """Write a parameter with at most six significant digits."""
@@ -41,8 +38,6 @@ def number(x: float) -> str:
 
 def text(formula: Formula) -> str:
     """Return a formula as text."""
-    if isinstance(formula, LossNode):
-        return _text_of_loss(formula)
     match formula:
         case Number(value):
             return number(value)
@@ -70,16 +65,11 @@ def text(formula: Formula) -> str:
             return f"{number(step)}·⌈{_factor(base)} / {number(step)}⌉"
         case Call(_, base):
             return f"f({text(base)})"
-    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
-
-
-def _text_of_loss(formula: LossNode) -> str:
-    """Return a loss, or a combination of losses, as text."""
-    match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))}·⌈{_factor(base)} / {number(step)}⌉²"
         case HalfSquare(KthRoot(base, k), sigma):
-            return f"{_atom(base)}{_squared_root(k)} / (2·{number(sigma)}²)"
+            squared = {1: "²", 2: ""}.get(k, f"^({Fraction(2, k)})")
+            return f"{_atom(base)}{squared} / (2·{number(sigma)}²)"
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
         case LargestRise(base, scale, shape):
@@ -106,15 +96,11 @@ def _text_of_loss(formula: LossNode) -> str:
             return f"min({'; '.join(map(text, terms))})"
         case Tabulated(base, _, _, name):
             return f"tight({text(base)}; {name})"
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
 def _signed(by: float) -> str:
     return f"{'+' if by >= 0 else '−'} {number(abs(by))}"
-
-
-def _squared_root(k: int) -> str:
-    """Write the exponent of a squared kth root."""
-    return {1: "²", 2: ""}.get(k, f"^({Fraction(2, k)})")
 
 
 def _factor(formula: Formula) -> str:
@@ -131,8 +117,6 @@ def _atom(formula: Formula) -> str:
 
 def latex(formula: Formula) -> str:
     """Return a formula in LaTeX."""
-    if isinstance(formula, LossNode):
-        return _latex_of_loss(formula)
     match formula:
         case Number(value):
             return number(value)
@@ -160,12 +144,6 @@ def latex(formula: Formula) -> str:
             return f"{number(step)} {_latex_pieces(base, step)}"
         case Call(_, base):
             return f"f({latex(base)})"
-    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
-
-
-def _latex_of_loss(formula: LossNode) -> str:
-    """Return a loss, or a combination of losses, in LaTeX."""
-    match formula:
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))} {_latex_pieces(base, step)}^2"
         case HalfSquare(KthRoot(base, k), sigma):
@@ -194,16 +172,13 @@ def _latex_of_loss(formula: LossNode) -> str:
         case Min(terms):
             return f"\\min\\left\\{{{', '.join(map(latex, terms))}\\right\\}}"
         case Tabulated(base, _, _, name):
-            return f"\\operatorname{{tight}}\\left({latex(base)};\\ \\text{{{_latex_plain(name)}}}\\right)"
+            plain = "".join(f"\\{letter}" if letter in "#$%&_{}" else letter for letter in name)
+            return f"\\operatorname{{tight}}\\left({latex(base)};\\ \\text{{{plain}}}\\right)"
+    raise TypeError(f"formula must be a node of slowscale.policy.tree, got {formula!r}")
 
 
 def _latex_pieces(base: Formula, step: float) -> str:
     return f"\\left\\lceil \\frac{{{latex(base)}}}{{{number(step)}}} \\right\\rceil"
-
-
-def _latex_plain(words: str) -> str:
-    """Return words for LaTeX's text mode, without the characters that have a meaning there."""
-    return "".join(f"\\{letter}" if letter in "#$%&_{}" else letter for letter in words)
 
 
 def _latex_factor(formula: Formula) -> str:

@@ -26,8 +26,7 @@ from slowscale.core.files import check_output_path, write_files
 from slowscale.core.numbers import format_number, percent, power_of_ten, published, rounded_figure
 from slowscale.core.parameters import Array, check_whole
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.calibration import ACCOUNTING
-from slowscale.mechanisms.charged import charged_policy
+from slowscale.mechanisms.calibration import ACCOUNTING, charged_policy
 from slowscale.release.facts import ColumnFacts, RatioFacts
 from slowscale.release.table import ReleasedSums
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from slowscale.accounting import RecordPolicy
 from slowscale.core.numbers import grid, percent
-from slowscale.mechanisms.charged import notion_in_words
+from slowscale.mechanisms.calibration import notion_in_words
 from slowscale.publish.profiles import CV_WORDS, PublishedTable, flag_words
 from slowscale.publish.publication import Publication
 from slowscale.release.facts import Facts

@@ -30,9 +30,9 @@ from slowscale.data.records import EngineTable, Records
 from slowscale.data.rowwise import Described
 from slowscale.data.sums import Column, ExactSums, Sum, check_labels, counted, exact_sums
 from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms.base import Noisy
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.exact_sums import Exact
-from slowscale.mechanisms.noisy import Noisy
 from slowscale.release.checks import check_column, check_derived_columns, check_partition, check_readable
 from slowscale.release.columns import record_policy
 from slowscale.release.facts import (

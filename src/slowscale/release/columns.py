@@ -17,8 +17,7 @@ from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.calibration import ACCOUNTING
-from slowscale.mechanisms.charged import closed_form
+from slowscale.mechanisms.calibration import ACCOUNTING, closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.release.facts import Facts
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from slowscale.accounting import RecordPolicy
-from slowscale.mechanisms.charged import charged_policy
+from slowscale.mechanisms.calibration import charged_policy
 from slowscale.release.columns import ColumnPolicy, column_policies, record_policy
 from slowscale.release.quantiles import Ranks
 from slowscale.release.request import Drawn, Quantiles, Sums

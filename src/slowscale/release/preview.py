@@ -16,8 +16,7 @@ from slowscale.core.errors import CapError, ScaleWarning, SlowscaleError
 from slowscale.core.markup import aligned
 from slowscale.core.numbers import format_number, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
-from slowscale.mechanisms.calibration import CLOSED
-from slowscale.mechanisms.charged import notion_in_words
+from slowscale.mechanisms.calibration import CLOSED, notion_in_words
 from slowscale.mechanisms.sum_intervals import sum_half_steps, sum_square_error
 from slowscale.release.bound import BoundQuantiles, BoundRequest, BoundSums
 from slowscale.release.columns import ColumnPolicy, column_policies, example_sums, shown_sizes

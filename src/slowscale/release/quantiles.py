@@ -43,7 +43,7 @@ from slowscale.release.facts import QuantilesFacts
 from slowscale.release.request import Quantiles, plain_number, quantile_name
 from slowscale.release.table import ReleasedTable
 from slowscale.sampling import SECRET, BitSource
-from slowscale.sampling.choice import Choice
+from slowscale.sampling.exact import Choice
 
 
 @dataclass(frozen=True)

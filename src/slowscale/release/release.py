@@ -19,7 +19,7 @@ from slowscale.core.markup import html_table, html_text
 from slowscale.core.parameters import Array
 from slowscale.core.typing import Record
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.charged import notion_in_words
+from slowscale.mechanisms.calibration import notion_in_words
 from slowscale.release.facts import Facts
 from slowscale.release.files import csv_files, parquet_files
 from slowscale.release.table import NOT_PRIVATE, ReleasedSums, ReleasedTable

@@ -12,8 +12,7 @@ import numpy as np
 from slowscale.accounting import Ledger, RecordPolicy
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.data.keys import Keys
-from slowscale.mechanisms.calibration import check_accounting
-from slowscale.mechanisms.charged import charged_policy
+from slowscale.mechanisms.calibration import charged_policy, check_accounting
 from slowscale.policy import Policy, TightPolicy
 from slowscale.policy.tree import Tabulated, contains
 from slowscale.release.bound import BoundQuantiles, BoundRequest, BoundSums

@@ -4,13 +4,16 @@ A result is the floor of a real number, given by a formula of a random variate a
 formula on arrays of float balls. If both ends of a ball have the same floor, that floor is right whatever the bits not
 yet drawn. Tier 2 processes the remaining values one by one in Arb balls: it draws more bits of the same uniforms, and
 doubles the precision until the floors are certain. Whether a candidate is accepted is decided in the same way.
+
+`Choice` draws from a finite distribution with probabilities proportional to exp(−cost) in the same way. The cumulative
+sums of the weights are computed in Arb balls, and a uniform real is located among them; no weight underflows.
 """
 
 import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, TypeVar
 
@@ -221,7 +224,7 @@ def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int
         if low is not None and high is not None and (high - low <= 2 or bits >= MOST_RANDOM_BITS):
             return int(low), int(high)
         if bits >= MOST_RANDOM_BITS:
-            raise SlowscaleError("the ends of an interval could not be computed: they have too many digits")
+            raise SlowscaleError("the ends of an interval", "have too many digits to be computed", code="too-large")
         bits *= 2
 
 
@@ -254,7 +257,7 @@ def _decide_with_enough_bits(decide: Callable[[int], T | None]) -> T:
         if decision is not None:
             return decision
         bits *= 2
-    raise SlowscaleError("no decision could be reached: the source of random bits does not appear to be random")
+    raise SlowscaleError("the source of random bits", "does not appear to be random", code="not-random")
 
 
 def _uniforms(streams: list[Stream], bits: int) -> tuple[list[Number], list[int]]:
@@ -274,3 +277,52 @@ def lift_arb(value: int | float | Fraction) -> Number:
     from flint import arb, fmpq
 
     return arb(fmpq(value.numerator, value.denominator)) if isinstance(value, Fraction) else arb(value)
+
+
+class Choice:
+    """A distribution on 0, 1, 2…: the probability of i is proportional to exp(−costs[i]).
+
+    >>> from slowscale.sampling.bits import SECRET
+    >>> Choice([Fraction(10**9), Fraction(0), Fraction(10**9)]).draw(SECRET)
+    1
+    """
+
+    def __init__(self, costs: Sequence[Fraction]) -> None:
+        least = min(costs)
+        self._costs = [cost - least for cost in costs]
+        self._ends: dict[int, list[Number]] = {}  # the cumulative sums of the weights, by the number of bits
+
+    def draw(self, source: BitSource) -> int:
+        """Return one draw, by as many bits as it needs."""
+        stream = Stream(int(source.words(1)[0]), source)
+        return _decide_with_enough_bits(lambda bits: self._place(stream, bits))
+
+    def _place(self, stream: Stream, bits: int) -> int | None:
+        """Return the place of the uniform among the cumulative sums, or None if it is not certain yet."""
+        ends = self._cumulative(bits)
+        (uniform,), _ = _uniforms([stream], bits)
+        at = uniform * ends[-1]
+        low, high = 0, len(ends) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if at < ends[middle]:
+                high = middle
+            elif at > ends[middle]:
+                low = middle + 1
+            else:
+                return None
+        return low
+
+    def _cumulative(self, bits: int) -> list[Number]:
+        if bits not in self._ends:
+            from flint import arb
+
+            weights: dict[Fraction, Any] = {}
+            total, ends = arb(0), []
+            for cost in self._costs:
+                if cost not in weights:
+                    weights[cost] = (-lift_arb(cost)).exp()
+                total = total + weights[cost]
+                ends.append(total)
+            self._ends[bits] = ends
+        return self._ends[bits]

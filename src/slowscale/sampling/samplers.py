@@ -186,7 +186,7 @@ def _shares(masses: tuple[float, float, float]) -> tuple[float, float, float]:
     parts = [max(1, round(mass / sum(masses) * 2**53)) if mass > 0 else 0 for mass in masses]
     parts[parts.index(max(parts))] += 2**53 - sum(parts)
     if not all(part > 0 or mass == 0 for part, mass in zip(parts, masses, strict=True)):
-        raise SlowscaleError(f"no envelope can be built from pieces with the masses {masses}")
+        raise SlowscaleError(f"no envelope can be built from pieces with the masses {masses}", code="internal")
     first, second, third = (part / 2**53 for part in parts)
     return first, second, third
 

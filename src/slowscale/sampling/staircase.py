@@ -65,7 +65,8 @@ def build_staircase(
             break
     whole = before + tails
     if not math.isfinite(whole.min()):
-        raise ParameterError("the noise of this policy is too large to be released: let the loss grow faster")
+        remedy = "let the loss grow faster"
+        raise ParameterError("the noise of this policy", "is too large to be released", code="too-large", remedy=remedy)
     last = max(int(np.argmax(whole <= 1.01 * whole.min())), 1)
     masses = np.append(steps[:last], tails[last])
     shares = _shares(masses)
@@ -92,7 +93,8 @@ def _shares(masses: Array) -> tuple[int, ...]:
     parts = [math.ceil(mass) for mass in (masses / masses.sum() * SHARES).tolist()]
     parts[parts.index(max(parts))] += SHARES - sum(parts)
     if not all(part > 0 for part in parts):
-        raise SlowscaleError("no sampler can be built for this policy: please report this, with the policy")
+        remedy = "please report this, with the policy"
+        raise SlowscaleError("no sampler can be built for this policy", code="internal", remedy=remedy)
     return tuple(parts)
 
 

@@ -20,8 +20,7 @@ from slowscale.accounting.explanation import at_most
 from slowscale.cli.explain import explain
 from slowscale.cli.ledgers import history, set_cap
 from slowscale.cli.plans import check
-from slowscale.mechanisms.calibration import ACCOUNTINGS, check_accounting
-from slowscale.mechanisms.charged import charged_policy
+from slowscale.mechanisms.calibration import ACCOUNTINGS, charged_policy, check_accounting
 from slowscale.plan import read_plan, run_plan
 from slowscale.policy import ConstantPolicy
 from slowscale.release.columns import released_columns

@@ -1,34 +1,185 @@
-"""Errors know the place of a mistake in the request, in copies and pickles too."""
+"""Errors are data: each face renders the same fields, which survive copies and pickles."""
 
 import copy
+import math
 import pickle
+from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
+import pandas as pd
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
-from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, located
+from slowscale.core import errors
+from slowscale.core.errors import (
+    CalibrationError,
+    CapError,
+    ParameterError,
+    ParameterTypeError,
+    Shown,
+    SlowscaleError,
+    install_hint,
+    located,
+)
 
 NOISE = ss.Gaussian(sigma=5)
 KEYS = ss.Keys.cross({"state": ["IA", "TX"]})
 CELLS = ss.Sums({"emp": NOISE}, KEYS)
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SlowscaleError)]
+CODES = {
+    "SlowscaleError": "error", "ParameterError": "value", "ParameterTypeError": "type", "DataError": "data",
+    "EngineError": "engine", "PlanError": "plan", "CapError": "cap", "LedgerError": "ledger",
+    "SignatureError": "signature", "IncompleteError": "incomplete", "CalibrationError": "calibration",
+}  # fmt: skip
+
+
+# --- rendering -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "sigma"),
+        ({"problem": "is missing"}, "sigma is missing"),
+        ({"allowed": "> 0"}, "sigma must be > 0"),
+        ({"allowed": ("mean", "median")}, "sigma must be one of mean, median"),
+        ({"problem": "is missing", "allowed": "> 0"}, "sigma is missing"),
+        ({"given": -1}, "sigma, got -1"),
+        ({"problem": "is too small", "given": -1}, "sigma is too small, got -1"),
+        ({"allowed": "> 0", "given": -1}, "sigma must be > 0, got -1"),
+        ({"allowed": "> 0", "given": None}, "sigma must be > 0, got None"),
+        ({"remedy": "give it"}, "sigma; give it"),
+        ({"problem": "is missing", "remedy": "give it"}, "sigma is missing; give it"),
+        ({"allowed": "> 0", "remedy": "give it"}, "sigma must be > 0; give it"),
+        ({"allowed": "> 0", "given": -1, "remedy": "give it"}, "sigma must be > 0, got -1; give it"),
+        ({"problem": "is x", "allowed": "> 0", "given": -1, "remedy": "give it"}, "sigma is x, got -1; give it"),
+        ({"remedy": ""}, "sigma"),
+    ],
+)
+def test_the_fields_make_a_sentence(fields, sentence):
+    error = ParameterError("sigma", **fields)
+    assert str(error) == error.render() == sentence
+    assert error.render(subject="[noise] scale") == f"[noise] scale{sentence.removeprefix('sigma')}"
+    assert error.render(subject="") == sentence.removeprefix("sigma").removeprefix(" ")
+
+
+def test_a_subject_may_be_a_whole_sentence_a_path_or_nothing(tmp_path):
+    assert str(SlowscaleError("no decision was reached", remedy="try again")) == "no decision was reached; try again"
+    assert str(SlowscaleError(tmp_path, "is a folder")) == f"{tmp_path} is a folder"
+    assert SlowscaleError(tmp_path).subject == str(tmp_path)
+    assert str(SlowscaleError()) == ""
+    assert str(SlowscaleError(problem="nothing is left")) == "nothing is left"
+
+
+def test_other_arguments_are_spelled_by_each_face():
+    error = ParameterError(
+        "std", "excludes `loss`", given=Shown("`loss=1`"), remedy="give `at`, or `pure=True` with `loss`, as in `a b`"
+    )
+    assert str(error) == "std excludes loss, got loss=1; give at, or pure=True with loss, as in `a b`"
+    option = error.render("--std", spell=lambda name: f"--{name}")
+    assert option == "--std excludes --loss, got --loss=1; give --at, or --pure=True with --loss, as in `a b`"
+    assert error.render(spell=str.upper).startswith("std excludes LOSS")  # the subject is not a mention
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "of_a_type"),
+    [
+        (5, "5", "5 of type int"),
+        (-0.5, "-0.5", "-0.5 of type float"),
+        (math.nan, "nan", "nan of type float"),
+        (np.float64(2.5), "2.5", "2.5 of type float64"),
+        (Decimal("0.10"), "0.10", "0.10 of type Decimal"),
+        (Fraction(1, 3), "1/3", "1/3 of type Fraction"),
+        (True, "True", "True of type bool"),
+        (None, "None", "None of type NoneType"),
+        ("a 'b'", "\"a 'b'\"", "\"a 'b'\" of type str"),
+        (["a"], "['a']", "['a'] of type list"),
+        (int, "int", "int"),
+        (Shown("int and str"), "int and str", "int and str"),
+        ("x" * 100, "'" + "x" * 59, "'" + "x" * 59 + " of type str"),
+        (Shown("x" * 100), "x" * 100, "x" * 100),
+    ],
+)
+def test_what_was_given_is_described(given, value, of_a_type):
+    assert ParameterError("x", given=given).given == value
+    assert ParameterTypeError("x", given=given).given == of_a_type
+
+
+def test_nothing_given_is_not_none():
+    assert ParameterError("x").given is None
+    assert ParameterError("x", given=None).given == "None"
+
+
+# --- fields ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_class_has_a_default_code():
+    assert {kind.__name__: kind.code for kind in KINDS} == CODES
+    for kind in KINDS:
+        if kind is not CapError:
+            assert kind("x").code == kind.code
+            assert kind("x", code="exists").code == "exists"
+            assert kind.code == CODES[kind.__name__]  # the class keeps its default
+
+
+def test_python_catches_them_as_its_errors():
+    for kind, python in [
+        (ParameterError, ValueError), (ParameterTypeError, TypeError), (CalibrationError, ParameterError),
+        (ss.DataError, ValueError), (ss.EngineError, RuntimeError), (ss.PlanError, ValueError),
+    ]:  # fmt: skip
+        assert issubclass(kind, python)
+    assert all(issubclass(kind, SlowscaleError) for kind in KINDS)
+
+
+def made(kind):
+    """Return an error of a class with all its fields."""
+    if kind is CapError:
+        return CapError("emp", 10.0, 3.0, 2.0, before=1.0, low=5.0, fits="one more fits", also=("pay",))
+    if kind is ss.SignatureError:
+        return kind("a.csv", "was changed", code="changed", file="a.csv")
+    error = kind(
+        "emp", "is x", code="exists", path=("sums", "emp", 0), given=[1], allowed=("a", "b"), remedy="give `at`"
+    )
+    if kind is errors.IncompleteError:
+        error.missing, error.lost = ("a.csv",), ("b.csv",)
+    return error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_fields_survive_copies_and_pickles(kind):
+    error = made(kind)
+    for again in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert type(again) is kind
+        assert vars(again) == vars(error)
+        assert (str(again), again.args, again.code, again.path) == (str(error), error.args, error.code, error.path)
 
 
 @pytest.mark.parametrize("kind", [ParameterError, ParameterTypeError, CalibrationError])
-def test_paths_survive_copies(kind):
-    error = kind("unit must be > 0", path=("sums", "emp", 0))
-    for again in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
-        assert (type(again), str(again), again.path) == (kind, "unit must be > 0", ("sums", "emp", 0))
-    assert kind("no place").path == pickle.loads(pickle.dumps(kind("no place"))).path == ()
-    assert ss.DataError("no place").path == ()
+def test_places_are_put_before_a_path(kind):
+    with (
+        refused(kind, path=("tables", "cells", "sums", "emp", "unit")),
+        located("tables", "cells"),
+        located("sums", "emp"),
+    ):
+        raise kind("wrong", path=("unit",))
+    with refused(kind, path=("tables", 0)), located("tables", 0):
+        raise kind("wrong")
 
 
-def test_places_are_put_before_a_path():
-    with pytest.raises(ParameterError) as caught, located("tables", "cells"), located("sums", "emp"):
-        raise ParameterError("wrong", path=("unit",))
-    assert caught.value.path == ("tables", "cells", "sums", "emp", "unit")
-    with pytest.raises(ss.DataError) as other, located("tables"):
+def test_only_errors_about_parameters_get_a_place():
+    with refused(ss.DataError, path=()), located("tables"):
         raise ss.DataError("wrong")
-    assert other.value.path == ()
+    with located("tables"):
+        pass
+
+
+def test_a_hint_names_the_extras():
+    assert install_hint("plots", "excel").count("[plots,excel]") == 2
+
+
+# --- places in a request ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -74,9 +225,8 @@ def test_places_are_put_before_a_path():
     ],
 )
 def test_an_error_of_a_request_has_a_place(make, path):
-    with pytest.raises((ParameterError, ParameterTypeError)) as caught:
+    with refused((ParameterError, ParameterTypeError), path=path):
         make()
-    assert caught.value.path == path
 
 
 @pytest.mark.parametrize(
@@ -92,9 +242,6 @@ def test_an_error_of_a_request_has_a_place(make, path):
     ],
 )
 def test_an_error_about_the_columns_has_a_place(table, path):
-    import pandas as pd
-
     session = ss.Session(pd.DataFrame({"state": ["IA"], "emp": [3]}))
-    with pytest.raises((ParameterError, ParameterTypeError)) as caught:
+    with refused((ParameterError, ParameterTypeError), path=("tables", "cells", *path)):
         session.preview({"cells": table})
-    assert caught.value.path == ("tables", "cells", *path)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import slowscale as ss
 from slowscale.core.numbers import percent, published, rounded, rounded_figure
+from slowscale.mechanisms.additive import rounded_error
 from slowscale.mechanisms.exact_sums import Exact, Sums
 from slowscale.mechanisms.grid import directed, outward, values
-from slowscale.mechanisms.rounding import rounded_error
 from slowscale.release import box
 
 MANY = 20_000

@@ -20,7 +20,7 @@ from slowscale.data.engines import fetch
 from slowscale.data.losses import expression, loss_expression, record_losses
 from slowscale.data.sources import open_table
 from slowscale.data.sums import Column
-from slowscale.noise.arsinh import approximation
+from slowscale.noise.arsinh_normal import approximation
 from slowscale.policy import (
     POLICY_KINDS,
     ArsinhNormalPolicy,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slowscale.core import progress as bars
+from slowscale.core import markup as bars
 from slowscale.data import progress
 from slowscale.data.private import private_duckdb
 

@@ -160,7 +160,7 @@ def test_the_file_has_the_batches(tmp_path, monkeypatch):
         return nullcontext()
 
     monkeypatch.setattr(business_patterns, "BATCH_ROWS", 1_000)
-    monkeypatch.setattr("slowscale.core.progress.progress_bar", bar)
+    monkeypatch.setattr("slowscale.core.markup.progress_bar", bar)
     path = ss.datasets.write_establishments(tmp_path / "a.parquet", 12_345, 30, 5)
     assert path == tmp_path / "a.parquet"
     assert pyarrow.parquet.ParquetFile(path).num_row_groups == 13

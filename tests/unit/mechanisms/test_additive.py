@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from helpers.strategies import additive_mechanisms, mechanisms
 from hypothesis import given
 from hypothesis import strategies as st
@@ -249,7 +250,7 @@ def test_what_is_published_says_which_moments_are_missing(d, estimator):
         assert np.isfinite(found[["x_low", "x_high"]].to_numpy(float)).all()
         assert not np.isnan(found[["x_mean_se", "x_mean_low", "x_mean_high"]].to_numpy()).any()
     if d < 2:
-        with pytest.raises(ss.ParameterError, match="column must have an unbiased estimate"):
+        with refused(ss.ParameterError, "column", code="value"):
             made.unbiased_variance("x")
 
 
@@ -274,10 +275,10 @@ def test_tiny_errors_are_those_of_the_nearest_unit():
 
 
 def test_noise_of_exp_10000_is_the_largest():
-    from slowscale.mechanisms.additive import _check_noise_size
+    from slowscale.mechanisms.families import _check_noise_size
 
     _check_noise_size(10_000)
-    with pytest.raises(ss.ParameterError, match=r"of size exp\(1e\+04\), too large to be released"):
+    with refused(ss.ParameterError, "the noise", code="too-large"):
         _check_noise_size(10_000.5)
 
 
@@ -286,13 +287,13 @@ def test_ranges_of_a_polylog_end_where_its_parameters_are_refused():
     for p in (1.5, 2.0, 4.0):
         low, _ = cls._range("a", {"p": p})
         assert cls(d=1.5, a=low, p=p).a == low
-        with pytest.raises(ss.ParameterError, match="a must be at least"):
+        with refused(ss.ParameterError, "a", code="value"):
             cls(d=1.5, a=low * (1 - 1e-9), p=p)
     assert cls._range("a", {})[0] == cls._range("a", {"p": 2.0})[0] == pytest.approx(math.e)
     for a in (math.e, 5.0, 100.0):
         low, high = cls._range("p", {"a": a})
         assert cls(d=1.5, a=a, p=high * (1 - 1e-12)).p == pytest.approx(high)
-        with pytest.raises(ss.ParameterError, match="a must be at least"):
+        with refused(ss.ParameterError, "a", code="value"):
             cls(d=1.5, a=a, p=high + 1e-6)
         assert low == 1
     assert cls._range("d", {"p": 1})[0] == 1.0

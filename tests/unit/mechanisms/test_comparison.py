@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.errors import refused
 from helpers.strategies import arsinh_normals, instances, polylogs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ def test_numbers_are_the_mechanisms_own():
     assert table.losses[1] == pytest.approx(ss.Root(k=4, sigma=0.534).policy([30, 106]))
     assert table.stds[0] == pytest.approx([75, 75])
     assert table.stds[1] == pytest.approx(ss.Root(k=4, sigma=0.534).std([106, 1e6]))
-    assert table.searched == (0.3, 10600.0)
+    assert table.searched == (0.3, 1e6)
     assert [name for _, _, name in table.best] == ["Gaussian", "fourth root"]
     (crossing,) = table.crossovers
     assert (crossing.below, crossing.above) == ("Gaussian", "fourth root")
@@ -117,7 +118,9 @@ def test_no_jump_of_unit_splitting_is_missed():
 
 def test_extreme_sizes():
     for sizes in ([1e-323, 1e307], [1e305], [1e-305]):
-        assert ss.compare([ss.Log(sigma=1)], influences=sizes).searched == (1e-300, 1e300)
+        low, high = ss.compare([ss.Log(sigma=1)], influences=sizes).searched
+        assert low == (1e-300 if min(sizes) < 1 else 0.01)
+        assert high == 1e300  # no size has the loss 1,000,000
 
 
 def test_unit_splitting_jumps_are_crossovers_too():
@@ -129,34 +132,36 @@ def test_unit_splitting_jumps_are_crossovers_too():
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "subject", "code"),
     [
-        (lambda: ss.compare([]), "at least one mechanism"),
-        (lambda: ss.compare([3]), "mechanisms must be mechanisms, got 3"),
-        (lambda: ss.compare(3), "mechanisms must be a list or a mapping of mechanisms, got 3"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, 2, 3)), "within must be two finite numbers"),
+        (lambda: ss.compare([]), "mechanisms", "empty"),
+        (lambda: ss.compare([3]), "mechanisms", "type"),
+        (lambda: ss.compare(3), "mechanisms", "type"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, 2, 3)), "within", "value"),
         (
             lambda: ss.compare([ss.Gaussian(sigma=1)], influences=[-1]),
-            "influences must be record sizes, finite and > 0, got -1",
+            "influences",
+            "value",
         ),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences=[1, 0]), "finite and > 0, got 0"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences={"big": 1e999}), "got inf for 'big'"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences=[1, 0]), "influences", "value"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences={"big": 1e999}), "influences['big']", "value"),
         (
             lambda: ss.compare([ss.Gaussian(sigma=1)], influences={"big": "9"}),
-            r"influences\['big'\] must be a finite number",
+            "influences['big']",
+            "type",
         ),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences={}), "at least one size"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], queries=["a"]), "queries must be"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], queries=[-0.5]), "queries must be finite and >= 0, got -0.5"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(0, 1)), r"0 < low < high, got \(0, 1\)"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(-0.5, 1)), r"0 < low < high, got \(-0.5, 1\)"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, 1)), r"0 < low < high, got \(1, 1\)"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, float("inf"))), r"0 < low < high, got \(1, inf\)"),
-        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(5, 1)), "within must be two finite numbers 0 < low < high"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], influences={}), "influences", "empty"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], queries=["a"]), "queries", "type"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], queries=[-0.5]), "queries", "value"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(0, 1)), "within", "value"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(-0.5, 1)), "within", "value"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, 1)), "within", "value"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(1, float("inf"))), "within", "value"),
+        (lambda: ss.compare([ss.Gaussian(sigma=1)], within=(5, 1)), "within", "value"),
     ],
 )
-def test_bad_input(call, words):
-    with pytest.raises((ValueError, TypeError), match=words):
+def test_bad_input(call, subject, code):
+    with refused(ss.SlowscaleError, subject, code=code):
         call()
 
 
@@ -176,7 +181,7 @@ def test_a_comparison_is_complete_unless_said_otherwise_and_cannot_be_changed():
 
 
 def test_the_first_size_that_is_refused_is_named():
-    with pytest.raises(ss.ParameterError, match="influences must be record sizes, finite and > 0, got -1"):
+    with refused(ss.ParameterError, "influences", code="value"):
         ss.compare([ss.Gaussian(sigma=1), ss.Log(sigma=1)], influences=[5, -1, 7, -2])
 
 
@@ -202,7 +207,7 @@ def test_all_numbers_are_those_of_the_accounting():
     assert str(tight).startswith("PRzCDP loss of a record of size")
     assert str(closed).startswith("PRzCDP loss (closed form) of a record of size")
     assert str(ss.compare(mechanisms, [1, 10], [5])) == str(tight)
-    with pytest.raises(ss.ParameterError, match='accounting must be "closed"'):
+    with refused(ss.ParameterError, "accounting", code="value"):
         ss.compare(mechanisms, [1], accounting="yes")
 
 

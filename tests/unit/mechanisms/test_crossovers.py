@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 import slowscale as ss
-from slowscale.mechanisms import crossovers
-from slowscale.mechanisms.crossovers import _bisect, default_span
+from slowscale.mechanisms import comparison
+from slowscale.mechanisms.comparison import _bisect, default_span
 
 compare = partial(ss.compare, accounting="closed")  # the scan knows the jumps of unit splitting
 SPANS = [(1e-3, 1e6), (1, 1e4), (0.01, 100), (0.5, 2), (3e-7, 7e11)]
@@ -258,7 +258,7 @@ def test_losses_too_small_or_too_large_for_a_float(one, two, crossings):
 
 
 def test_the_first_jumps_are_compared_and_the_result_says_whether_all_were(monkeypatch):
-    monkeypatch.setattr(crossovers, "MOST_JUMPS", 50)
+    monkeypatch.setattr(comparison, "MOST_JUMPS", 50)
     # ⌈x⌉ and 1.01·⌈x/1.01⌉ change their order at every whole k and at every 1.01·k.
     both = {"one": ss.UnitSplitting(threshold=1, sigma=1), "two": ss.UnitSplitting(threshold=1.01, sigma=1)}
     expected = np.sort([scale * k for k in range(1, 41) for scale in (1, 1.01)])
@@ -300,15 +300,49 @@ def test_the_span_without_sizes_is_where_the_losses_rise(policies, span):
 
 @pytest.mark.parametrize("size", [1e302, 1e305, 1e-305])
 def test_sizes_beyond_the_limits_are_searched_between_them(size):
-    assert default_span(np.array([size]), []) == (1e-300, 1e300)
+    low, high = default_span(np.array([size]), [ss.Gaussian(sigma=1).policy])
+    assert (low, high) == ((1e-300, 1e4) if size < 1 else (0.01, 1e300))
 
 
-def test_the_crossovers_of_the_first_example_of_appendix_a_are_found_without_a_span():
-    square, fourth = (ss.Root.calibrate(k=k, std=1000, at=10_000) for k in (2, 4))
-    found = compare({"square": square, "fourth": fourth, "log": ss.Log.calibrate(std=1000, at=10_000)})
+@pytest.mark.parametrize("accounting", ["closed", "tight"])
+@pytest.mark.parametrize("influences", [(), [10], {"median": 100, "large": 5000}, [1e-3, 1e3], [1e12]])
+@pytest.mark.parametrize(
+    ("mechanisms", "places"),
+    [  # as calibrated to the stated standard deviation, and with the rounded parameters that the paper prints
+        (
+            {
+                "square": ss.Root.calibrate(k=2, std=1000, at=10_000),
+                "fourth": ss.Root.calibrate(k=4, std=1000, at=10_000),
+                "log": ss.Log.calibrate(std=1000, at=10_000),
+            },
+            (3.98590e-4, 160_498.49, 1_648_212.21),
+        ),
+        (
+            {"square": ss.Root(k=2, sigma=5), "fourth": ss.Root(k=4, sigma=0.2), "log": ss.Log(sigma=0.1)},
+            (4.0016e-4, 390_625, 463_584.378),
+        ),
+    ],
+)
+def test_the_first_example_of_appendix_a_needs_no_span(mechanisms, places, influences, accounting):
+    """Both crossovers are found whatever sizes are given; without sizes, so is the one near 0 (errata E04 and E20)."""
+    found = ss.compare(mechanisms, influences, accounting=accounting)
+    near_zero = found.searched[0] < places[0]
+    assert [name for *_, name in found.best] == ["log", "square", "fourth", "log"][not near_zero :]
+    assert [end for _, end, _ in found.best[:-1]] == pytest.approx(places[not near_zero :], rel=1e-5)
+    assert near_zero == (not influences or 1e-3 in influences)
     turns = {(c.below, c.above): c.influence for c in found.crossovers}
-    assert turns["square", "fourth"] == pytest.approx(160_498.49, abs=0.01)
-    assert turns["fourth", "log"] == pytest.approx(1_648_212.21, abs=0.01)
+    assert turns["square", "fourth"] == pytest.approx(places[1], rel=1e-8)
+    assert turns["fourth", "log"] == pytest.approx(places[2], rel=1e-8)
+
+
+@pytest.mark.parametrize("influences", [(), [10], [1e9]])
+def test_the_second_example_of_appendix_a_needs_no_span(influences):
+    laplace, half = (ss.GeneralizedGaussian.calibrate(std=1000, p=p) for p in (1, 0.5))
+    found = compare(
+        {"laplace": laplace, "half": half, "polylog": ss.ExponentialPolylog.calibrate(std=1000)}, influences
+    )
+    assert [name for *_, name in found.best] == ["laplace", "half", "polylog"]
+    assert [end for _, end, _ in found.best[:-1]] == pytest.approx([5477.2256, 17_184.29], rel=1e-6)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.01, 100), (1.001, 100), (0.01, 0.99), (0.01, 0.999)])

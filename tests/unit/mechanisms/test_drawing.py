@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.mechanisms.drawing import AdditiveTask, TransformationTask, fine_step
@@ -160,7 +161,7 @@ def test_polylog_candidates_are_accepted_as_often_as_stated():
 
 def test_scales_too_small_for_a_fine_grid_are_refused():
     for m in (ss.Root(k=2, sigma=1e-287), ss.Log(sigma=1e-300)):
-        with pytest.raises(ss.ParameterError, match="sigma must be larger than 1e-280 for a release, got 1e-"):
+        with refused(ss.ParameterError, "sigma", code="value"):
             m.release(5)
     assert ss.Root(k=2, sigma=1.1e-280).release(5).units == 5
 
@@ -171,5 +172,5 @@ def test_a_power_law_whose_draws_have_too_many_digits_is_refused_before_anything
     if drawn:
         assert mechanism.release(np.zeros(50)).units.shape == (50,)
     else:
-        with pytest.raises(ss.ParameterError, match="too large to be released"):
+        with refused(ss.ParameterError, "the noise", code="too-large"):
             mechanism.release(np.zeros(50))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.mechanisms import Mechanism
@@ -24,7 +25,7 @@ def test_description_reads_back(mechanism: Mechanism) -> None:
 
 
 def test_user_given_functions_cannot_be_described() -> None:
-    with pytest.raises(ss.ParameterError, match="a user-given function cannot be described in a file"):
+    with refused(ss.ParameterError, "a user-given function", code="unsupported"):
         ss.Transformation(np.arcsinh, np.sinh, sigma=0.5, a=0).to_dict()
     described = {
         "type": "Transformation",
@@ -34,7 +35,7 @@ def test_user_given_functions_cannot_be_described() -> None:
         "a": 0.0,
         "estimator": "mean",
     }
-    with pytest.raises(ss.ParameterTypeError, match="f must be a function"):
+    with refused(ss.ParameterTypeError, "f", code="type"):
         Mechanism.from_dict(described)
 
 
@@ -46,7 +47,7 @@ def test_other_descriptions_are_refused(wrong: object) -> None:
 
 @pytest.mark.parametrize("kind", [[], ["root"], {}, None, 5])
 def test_a_name_that_is_not_text_is_refused(kind):
-    with pytest.raises(ss.ParameterError, match="kind must be one of"):
+    with refused(ss.ParameterError, "kind", code="value"):
         ss.Policy.from_dict({"kind": kind})
-    with pytest.raises(ss.ParameterError, match="a mapping with a type among"):
+    with refused(ss.ParameterError, "description", code="value"):
         ss.Mechanism.from_dict({"type": kind})

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers.errors import refused
 from helpers.strategies import drawn_curves, instances, log_uniform, polylogs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,30 +112,32 @@ def test_calibration_stretches_the_promise():
     assert m.std() == pytest.approx(75)
     assert m.pure_policy(100 * m.sigma) == pytest.approx(0.5)
     assert ss.FromPolicy.calibrate(loss=1, at=1000, pure=True, promise=TABLE).pure_policy(1000) == pytest.approx(1)
-    with pytest.raises(ss.ParameterTypeError, match=r"^give promise to solve for sigma$"):
+    with refused(ss.ParameterTypeError, "promise", code="missing"):
         ss.FromPolicy.calibrate(std=75)
 
 
 @pytest.mark.parametrize(
-    ("promise", "words"),
+    ("promise", "subject", "code"),
     [
         (
             RootPolicy(k=4, sigma=1),
-            r"must be a PRDP policy, got the PRzCDP policy .*; state PRDP losses instead: a table of",
+            "promise",
+            "notion",
         ),
-        (UnitSplittingPolicy(threshold=1, sigma=1), "must be a PRDP policy"),
-        (PowerPolicy(sigma=2, p=1).to_zcdp(), "pass the PRDP policy that it comes from, which is its attribute pure"),
+        (UnitSplittingPolicy(threshold=1, sigma=1), "promise", "notion"),
+        (PowerPolicy(sigma=2, p=1).to_zcdp(), "promise", "notion"),
         (
             PowerPolicy(sigma=2, p=1) + ConstantPolicy(1, "PRDP"),
-            "must grow with the size and be 0 at size 0, got the constant 1",
+            "promise",
+            "constant",
         ),
-        (MaxPolicy((PowerPolicy(sigma=2, p=1), PowerPolicy(sigma=3, p=1))), "or sum of these, got MaxPolicy"),
-        ([(10, 1), (20, 3)], "at size 20 the loss may be at most 2"),
-        ([(10, 1), (1e6, 1.01)], "let the loss grow faster at large sizes"),
-        (3, r"promise must be a table of \(size, loss\) pairs, or a PointsPolicy.*got 3"),
-        ("points", "promise must be a table"),
+        (MaxPolicy((PowerPolicy(sigma=2, p=1), PowerPolicy(sigma=3, p=1))), "promise", "value"),
+        ([(10, 1), (20, 3)], "points", "not-concave"),
+        ([(10, 1), (1e6, 1.01)], "the noise of this policy", "too-large"),
+        (3, "promise", "type"),
+        ("points", "promise", "type"),
     ],
 )
-def test_what_is_no_promise_is_refused(promise, words):
-    with pytest.raises(ss.SlowscaleError, match=words):
+def test_what_is_no_promise_is_refused(promise, subject, code):
+    with refused(ss.SlowscaleError, subject, code=code):
         ss.FromPolicy(promise)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.mechanisms.grid import (
@@ -135,7 +136,7 @@ def test_units_have_limits():
     for unit in ("1.1e-300", "9.9e299", 0.5, 2.0**-20, np.float32(0.25)):
         assert as_unit(unit) == Fraction(unit if isinstance(unit, str) else float(unit))
     for unit in ("1e-300", "1e300", "1/0"):
-        with pytest.raises(ss.ParameterError, match="unit must be a number > 0"):
+        with refused(ss.ParameterError, "unit", code="value"):
             as_unit(unit)
-    with pytest.raises(ss.ParameterError, match="unit must be exact"):
+    with refused(ss.ParameterError, "unit", code="precision"):
         as_unit(2.0**-21)

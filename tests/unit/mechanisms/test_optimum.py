@@ -6,6 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from helpers.errors import refused
 from helpers.strategies import log_uniform
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,32 +196,35 @@ def test_losses_are_as_accurate_as_the_margin_for_rounding_assumes():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "error", "subject", "code"),
     [
-        (lambda: ss.least_std(LAPLACE), TypeError, r"policy must be a policy, such as m\.pure_policy, got Generalized"),
-        (lambda: ss.least_std(LAPLACE.policy), ValueError, r"policy must be a PRDP policy, got one of PRzCDP, tanh"),
-        (lambda: ss.least_std(LAPLACE.pure_policy, 5), ValueError, "bins must be a whole number >= 10, got 5"),
-        (lambda: ss.least_std(LAPLACE.pure_policy, 501), ValueError, "bins must be at most 500, got 501"),
-        (lambda: ss.least_std(LAPLACE.pure_policy, 20.5), TypeError, r"bins must be a whole number >= 10, got 20\.5"),
+        (lambda: ss.least_std(LAPLACE), TypeError, "policy", "type"),
+        (lambda: ss.least_std(LAPLACE.policy), ValueError, "policy", "notion"),
+        (lambda: ss.least_std(LAPLACE.pure_policy, 5), ValueError, "bins", "value"),
+        (lambda: ss.least_std(LAPLACE.pure_policy, 501), ValueError, "bins", "value"),
+        (lambda: ss.least_std(LAPLACE.pure_policy, 20.5), TypeError, "bins", "type"),
         (
             lambda: ss.least_std(ConstantPolicy(1, "PRDP")),
             ValueError,
-            "some noise with it has a finite variance",
+            "policy",
+            "infinite",
         ),
         (
             lambda: ss.least_std(ss.ExponentialPolylog(d=2.9, p=1).pure_policy),
             ValueError,
-            "infinite or nearly so",
+            "policy",
+            "infinite",
         ),
         (
             lambda: ss.least_std(ss.GeneralizedGaussian(sigma=1e100, p=1).pure_policy),
             ValueError,
-            "Measure records in another",
+            "policy",
+            "value",
         ),
     ],
 )
-def test_what_cannot_be_bounded_is_said(call, error, words):
-    with pytest.raises(error, match=words):
+def test_what_cannot_be_bounded_is_said(call, error, subject, code):
+    with refused(error, subject, code=code):
         call()
 
 
@@ -235,7 +239,7 @@ def test_where_the_solver_fails_a_shorter_grid_is_tried(monkeypatch):
     assert 1.3 < ss.least_std(LAPLACE.pure_policy, 30).std < math.sqrt(2)
     assert tried[0] > tried[1]
     monkeypatch.setattr(optimum, "_solve", lambda grid: None)
-    with pytest.raises(ValueError, match="no bound was found with 30 bins"):
+    with refused(ValueError, "bins", code="unsolved"):
         ss.least_std(LAPLACE.pure_policy, 30)
 
 

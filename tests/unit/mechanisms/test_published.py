@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from scipy import special
 
 import slowscale as ss
+from slowscale.mechanisms.base import Noisy
 from slowscale.mechanisms.drawing import fine_step
-from slowscale.mechanisms.noisy import Noisy
 from slowscale.sampling.exact import lift_arb
 
 N = np.linspace(-9, 9, 150_001)
@@ -150,7 +151,7 @@ def test_only_median_estimates_off_the_grid_are_biased_by_rounding():
 @pytest.mark.parametrize("m", [ss.Root(k=4, sigma=0.5), ss.Log(sigma=0.5), OWN], ids=str)
 def test_coverage_of_negative_sums_is_refused_with_a_unit_too(m):
     for ask in (m.coverage, m.prediction_interval):
-        with pytest.raises(ss.ParameterError, match=r"q must be finite and >= 0, got -0\.5"):
+        with refused(ss.ParameterError, "q", code="value"):
             ask(-0.5, 0.95, 1)
 
 
@@ -321,7 +322,7 @@ def test_no_interval_starts_below_0():
 
 
 def test_errors_of_negative_sums_are_refused():
-    with pytest.raises(ss.ParameterError, match=r"q must be >= 0, got -0\.5"):
+    with refused(ss.ParameterError, "q", code="value"):
         ss.Root(k=2, sigma=1)._error_at(-0.5, Fraction(1), False)
 
 

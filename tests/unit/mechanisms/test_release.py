@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from helpers.strategies import mechanisms
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,7 +134,7 @@ def test_the_transformed_value_is_published_on_a_grid_much_finer_than_its_noise(
 
 
 def test_masked_sums_are_refused_not_passed_through():
-    with pytest.raises(ss.ParameterTypeError, match="q must not hold masked values"):
+    with refused(ss.ParameterTypeError, "q", code="nulls"):
         ss.Gaussian(sigma=12).release(np.ma.array([100, 200], mask=[0, 1]))
     assert type(ss.Gaussian(sigma=12).release(np.ma.array([100] * 9)).units) is np.ndarray
 
@@ -172,7 +173,7 @@ def undrawn(monkeypatch):
 )
 def test_a_sum_whose_transformed_value_is_not_a_float_is_refused_before_the_draw(mechanism, q, undrawn):
     for sums in (q, [0, q], np.array([q, 1] * 5, object)):
-        with pytest.raises(ss.ParameterError, match="q must have a transformed value that is a float"):
+        with refused(ss.ParameterError, "q", code="too-large"):
             mechanism.release(sums)
 
 
@@ -182,7 +183,7 @@ def test_a_sum_whose_transformed_value_is_not_a_float_is_refused_before_the_draw
     ids=["log", "root"],
 )
 def test_an_estimate_of_too_many_digits_is_refused_before_the_draw(mechanism, q, undrawn):
-    with pytest.raises(ss.ParameterError, match="q must have an estimate of at most 4,000 digits"):
+    with refused(ss.ParameterError, "q", code="too-many-digits"):
         mechanism.release(q)
 
 
@@ -210,7 +211,7 @@ def test_noise_too_large_to_write_down_is_refused_with_the_reason():
         ss.GeneralizedGaussian(sigma=1, p=1e-100),
     ):
         for q in (5, np.zeros(20, np.int64)):
-            with pytest.raises(ss.ParameterError, match="too large to be released: use a larger p or d"):
+            with refused(ss.ParameterError, "the noise", code="too-large"):
                 m.release(q)
 
 
@@ -242,51 +243,50 @@ def test_user_given_functions_release_exactly_or_not_at_all():
     own = ss.Transformation(np.sqrt, np.square, 0.5, 0, estimator=lambda v: v * v - 0.25)
     assert own.release([100] * 3).units.shape == (3,)
     floats_only = ss.Transformation(lambda x: np.cbrt(x), lambda v: v**3, 0.5, 0)
-    with pytest.raises(ss.ParameterTypeError, match=r"f must work on flint\.arb numbers"):
+    with refused(ss.ParameterTypeError, "f", code="not-exact"):
         floats_only.release(100)
 
 
 def test_a_negative_sum_is_refused_by_transformations_only():
     assert ss.Gaussian(sigma=1).release(-5).units < 5
     for m in (ss.Root(k=2, sigma=1), ss.Log(sigma=1)):
-        with pytest.raises(ss.ParameterError, match=f"q must be >= 0 for {type(m).__name__}"):
+        with refused(ss.ParameterError, "q", code="negatives"):
             m.release([5, -5])
-        with pytest.raises(ss.ParameterError, match="q must be >= 0"):
+        with refused(ss.ParameterError, "q", code="negatives"):
             m.release(Decimal("-0.01"), "0.01")
 
 
 @pytest.mark.parametrize("m", [ss.Gaussian(sigma=1), ss.Root(k=2, sigma=1)])
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "subject", "code"),
     [
-        (("5",), "q must be"),
-        ((None,), "q must be"),
-        ((True,), "q must be"),
-        ((1j,), "q must be"),
-        (([1, "a"],), "q must be"),
-        ((math.nan,), "q must be finite, got nan"),
-        (([1.0, math.inf],), "q must be finite, got inf"),
-        ((Decimal("NaN"),), "q must be finite"),
-        ((np.array(["2026-01-01"], "datetime64[D]"),), "q must be"),
-        ((Decimal("sNaN"),), "q must be"),
-        ((np.array([1], "timedelta64[D]"),), "q must be numbers of at most 64 bits"),
-        ((np.array([1], np.longdouble),), "q must be numbers of at most 64 bits"),
-        ((5, "1e400"), "unit must be a number > 0"),
-        ((5, np.float32(0.1)), "unit must be exact"),
-        ((5, 0), "unit must be a number > 0"),
-        ((5, -1), "unit must be a number > 0"),
-        ((5, "a"), "unit must be a number > 0 such as 1 or \"0.01\", got 'a'"),
-        ((5, 0.01), 'unit must be exact: give the text "0.01" instead of the float 0.01'),
-        ((5, math.inf), "unit must be a number > 0"),
-        ((5, True), "unit must be a number > 0"),
-        ((5, None), "unit must be a number > 0"),
-        ((5, 1, 2), "level must be between 0 and 1"),
+        (("5",), "q", "type"),
+        ((None,), "q", "type"),
+        ((True,), "q", "type"),
+        ((1j,), "q", "type"),
+        (([1, "a"],), "q", "type"),
+        ((math.nan,), "q", "value"),
+        (([1.0, math.inf],), "q", "value"),
+        ((Decimal("NaN"),), "q", "value"),
+        ((np.array(["2026-01-01"], "datetime64[D]"),), "q", "type"),
+        ((Decimal("sNaN"),), "q", "value"),
+        ((np.array([1], "timedelta64[D]"),), "q", "type"),
+        ((np.array([1], np.longdouble),), "q", "type"),
+        ((5, "1e400"), "unit", "value"),
+        ((5, np.float32(0.1)), "unit", "precision"),
+        ((5, 0), "unit", "value"),
+        ((5, -1), "unit", "value"),
+        ((5, "a"), "unit", "value"),
+        ((5, 0.01), "unit", "precision"),
+        ((5, math.inf), "unit", "value"),
+        ((5, True), "unit", "type"),
+        ((5, None), "unit", "type"),
+        ((5, 1, 2), "level", "value"),
     ],
 )
-def test_bad_input(m, arguments, words):
-    with pytest.raises((ValueError, TypeError), match=words) as caught:
+def test_bad_input(m, arguments, subject, code):
+    with refused(ss.SlowscaleError, subject, code=code):
         m.release(*arguments)
-    assert isinstance(caught.value, ss.SlowscaleError)
 
 
 def test_no_warnings_in_everyday_use():

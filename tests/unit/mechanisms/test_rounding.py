@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize
 
 import slowscale as ss
-from slowscale.mechanisms.rounding import WIDE_NOISE, largest_error, rounded_error
+from slowscale.mechanisms.additive import WIDE_NOISE, largest_error, rounded_error
 
 
 def at(noise, unit, *places):

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.errors import refused
 from helpers.strategies import instances, log_uniform, roots, transformations
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -177,30 +178,30 @@ def test_good_transformations_are_accepted(f, inverse, a):
 
 
 @pytest.mark.parametrize(
-    ("f", "inverse", "a", "words"),
+    ("f", "inverse", "a", "subject", "code"),
     [
-        (np.square, np.sqrt, 0, "f must be concave"),
-        (lambda x: -x, lambda v: -v, 0, "f must be strictly increasing"),
-        (np.sin, np.arcsin, 0, "f must be"),
-        (lambda x: np.minimum(x, 100.0), lambda v: v, 0, "f must be strictly increasing"),
-        (lambda x: x + np.where(x > 1000, np.sqrt(np.abs(x - 1000)), 0), lambda v: v, 0, "f must be concave"),
-        (np.log, np.exp, 0, r"f must be finite on \[a, ∞\) = \[0, ∞\), but it is not at 0"),
-        (np.sqrt, lambda v: v**2 + 1e-3, 0, "inverse must be the inverse of f"),
-        (np.sqrt, lambda v: v**2 * 1.001, 0, "inverse must be the inverse of f"),
-        (np.log, np.exp2, 1, "inverse must be the inverse of f"),
-        ("sqrt", np.square, 0, "f must be a function, got 'sqrt'"),
-        (np.sqrt, None, 0, "inverse must be a function, got None"),
-        (lambda x: x / (1 + x), lambda y: y / (1 - y), 0, "f must grow without bound for a median estimator"),
-        (np.arctan, np.tan, 0, "f must grow without bound for a median estimator"),
-        (np.tanh, np.arctanh, 0, "f must be strictly increasing on .*, but it is not near [12][0-9.]*$"),
-        (lambda x: "no", np.square, 0, "must return one real number|must take numbers"),
-        (lambda x: 3.0, np.square, 0, "must return one real number for each"),
-        (lambda x: x * 1j, np.square, 0, "must return one real number for each"),
-        (lambda x: {}[0], np.square, 0, "must take numbers and return numbers"),
+        (np.square, np.sqrt, 0, "f", "not-concave"),
+        (lambda x: -x, lambda v: -v, 0, "f", "not-increasing"),
+        (np.sin, np.arcsin, 0, "f", "not-increasing"),
+        (lambda x: np.minimum(x, 100.0), lambda v: v, 0, "f", "not-increasing"),
+        (lambda x: x + np.where(x > 1000, np.sqrt(np.abs(x - 1000)), 0), lambda v: v, 0, "f", "not-concave"),
+        (np.log, np.exp, 0, "f", "not-finite"),
+        (np.sqrt, lambda v: v**2 + 1e-3, 0, "inverse", "value"),
+        (np.sqrt, lambda v: v**2 * 1.001, 0, "inverse", "value"),
+        (np.log, np.exp2, 1, "inverse", "value"),
+        ("sqrt", np.square, 0, "f", "type"),
+        (np.sqrt, None, 0, "inverse", "type"),
+        (lambda x: x / (1 + x), lambda y: y / (1 - y), 0, "f", "bounded"),
+        (np.arctan, np.tan, 0, "f", "bounded"),
+        (np.tanh, np.arctanh, 0, "f", "not-increasing"),
+        (lambda x: "no", np.square, 0, "<lambda>", "result"),
+        (lambda x: 3.0, np.square, 0, "<lambda>", "result"),
+        (lambda x: x * 1j, np.square, 0, "<lambda>", "result"),
+        (lambda x: {}[0], np.square, 0, "<lambda>", "function"),
     ],
 )
-def test_bad_transformations_are_caught(f, inverse, a, words):
-    with pytest.raises((ValueError, TypeError), match=words):
+def test_bad_transformations_are_caught(f, inverse, a, subject, code):
+    with refused(ss.SlowscaleError, subject, code=code):
         ss.Transformation(f, inverse, 0.5, a)
 
 
@@ -209,9 +210,9 @@ def test_bad_transformations_are_caught(f, inverse, a, words):
 )
 def test_negative_and_broken_queries(m):
     for ask in (m.variance, m.std, m.bias, m.transform, m.prediction_interval, m.coverage):
-        with pytest.raises(ss.ParameterError, match=r"q must be finite and >= 0, got -1\.0"):
+        with refused(ss.ParameterError, "q", code="value"):
             ask(-1)
-        with pytest.raises(ss.ParameterError, match="q must be finite and >= 0, got nan"):
+        with refused(ss.ParameterError, "q", code="value"):
             ask([1, math.nan])
 
 

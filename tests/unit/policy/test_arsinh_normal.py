@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.noise import arsinh
+from slowscale.noise import arsinh_normal as arsinh
 from slowscale.policy import ArsinhNormalPolicy
 
 SHAPES = [0.1, 0.4, 1.0, 1.6, 3.0, 6.0]

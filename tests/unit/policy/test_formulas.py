@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from helpers.errors import refused
 from helpers.strategies import log_uniform, policies, pure_policies
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -302,9 +303,9 @@ def test_a_policy_registers_itself():
 
         assert ss.Policy.from_dict({"kind": "toy", "loss": 2.0}) == Toy(2.0)
         assert str(Toy(2.0) + GAUSSIAN) == "2 + Δ² / (2·75²)"
-        with pytest.raises(ss.ParameterError, match=r"kind must be one of .*times, toy, transformation.*, got 'none'"):
+        with refused(ss.ParameterError, "kind", code="value"):
             ss.Policy.from_dict({"kind": "none"})
-        with pytest.raises(ss.ParameterError, match="kind must be a new name, got 'toy', which Toy has already"):
+        with refused(ss.ParameterError, "kind", code="duplicate"):
             type("Another", (Policy,), {"kind": "toy"})
     finally:
         POLICY_KINDS.pop("toy", None)

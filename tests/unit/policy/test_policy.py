@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.divergence import ORDERS, gaussian_divergence, shifted_divergence
+from helpers.errors import refused
 from helpers.strategies import (
     additive_mechanisms,
     influences,
@@ -123,7 +124,7 @@ def test_policies_are_nonnegative_and_nondecreasing(p, xs):
 
 @given(p=pure_policies)
 def test_notions_do_not_mix_quietly(p):
-    with pytest.raises(ss.ParameterError, match=r"convert the PRDP policies with \.to_zcdp\(\)"):
+    with refused(ss.ParameterError, "terms", code="mismatch"):
         p + RootPolicy(k=2, sigma=1)
     assert (p.to_zcdp() + RootPolicy(k=2, sigma=1)).notion == "PRzCDP"
     assert (p + p).notion == "PRDP"
@@ -187,14 +188,14 @@ def square_root_like(x):
 
 def test_user_given_functions_cannot_be_described():
     policy = TransformationPolicy(square_root_like, 2, 1)
-    with pytest.raises(ss.ParameterError, match="a user-given function cannot be described in a file"):
+    with refused(ss.ParameterError, "a user-given function", code="unsupported"):
         policy.to_dict()
-    with pytest.raises(ss.ParameterTypeError, match=r"f must be a function, got 'os\.system'"):
+    with refused(ss.ParameterTypeError, "f", code="type"):
         ss.Policy.from_dict({"kind": "transformation", "f": "os.system", "sigma": 2.0, "a": 1.0})
     assert policy(3) == pytest.approx(RootPolicy(k=2, sigma=2, a=1)(3))
-    with pytest.raises(ss.ParameterError, match="f must be concave"):  # its loss would be understated
+    with refused(ss.ParameterError, "f", code="not-concave"):  # its loss would be understated
         TransformationPolicy(np.square, 2, 1)
-    with pytest.raises(ss.ParameterTypeError, match="f must be a function, got 'abc'"):
+    with refused(ss.ParameterTypeError, "f", code="type"):
         TransformationPolicy("abc", 2, 1)
     assert str(TransformationPolicy(np.log1p, 2, -0.5)) == "(f(Δ − 0.5) − f(-0.5))² / (2·2²)"
 
@@ -218,18 +219,18 @@ def test_the_rounding_of_a_given_function_is_not_understated():
 
 
 @pytest.mark.parametrize(
-    ("description", "words"),
+    ("description", "subject", "code"),
     [
-        ({}, "kind"),
-        ({"kind": "cubic"}, "kind must be one of arsinh normal, constant, log, max"),
-        ({"kind": "log", "sigma": 1}, "description of kind 'log' must have the entries sigma, a"),
-        ({"kind": "log", "sigma": -1, "a": 1}, "sigma must be a finite number > 0, got -1"),
-        ({"kind": "sum", "terms": []}, "terms must be one or more policies"),
-        ({"kind": "tanh", "pure": {"kind": "log", "sigma": 1, "a": 1}}, "pure must be a PRDP policy"),
+        ({}, "description", "value"),
+        ({"kind": "cubic"}, "kind", "value"),
+        ({"kind": "log", "sigma": 1}, "description", "value"),
+        ({"kind": "log", "sigma": -1, "a": 1}, "sigma", "value"),
+        ({"kind": "sum", "terms": []}, "terms", "type"),
+        ({"kind": "tanh", "pure": {"kind": "log", "sigma": 1, "a": 1}}, "pure", "type"),
     ],
 )
-def test_bad_descriptions(description, words):
-    with pytest.raises((ValueError, TypeError), match=words):
+def test_bad_descriptions(description, subject, code):
+    with refused(ss.SlowscaleError, subject, code=code):
         ss.Policy.from_dict(description)
 
 
@@ -247,7 +248,7 @@ def test_what_a_float_cannot_hold_is_infinite_without_warning():
     assert PowerPolicy(sigma=1e-6, p=0.5)(1e308) == pytest.approx(1e157)
     assert ss.Gaussian(sigma=1).policy.group([1e308, 1e308], cells="AA") == math.inf
     assert ss.Gaussian(sigma=1).bounded_policy(add=1e308)(1e308) == math.inf
-    with pytest.raises(ss.ParameterError, match="choose a smaller p"):
+    with refused(ss.ParameterError, "d·ln(a)**p", code="too-large"):
         PolylogPolicy(d=1, p=200)
 
 
@@ -293,13 +294,13 @@ def test_kinds_of_numbers():
 
 @pytest.mark.parametrize("wrong", [-1, [1, -1], math.nan, [1, math.inf]])
 def test_bad_influences(wrong):
-    with pytest.raises(ss.ParameterError, match=r"influence must be finite and >= 0, got (-1.0|nan|inf)"):
+    with refused(ss.ParameterError, "influence", code="value"):
         RootPolicy(k=2, sigma=1)(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["5", [True], None, 1j, ["a"], [None], [[1], [2, 3]], np.ma.array([1], mask=[1])])
 def test_influences_of_a_wrong_type(wrong):
-    with pytest.raises(ss.ParameterTypeError, match="influence must "):
+    with refused(ss.ParameterTypeError, "influence"):
         RootPolicy(k=2, sigma=1)(wrong)
 
 
@@ -381,21 +382,21 @@ def test_groups_lose_most_in_different_cells_under_a_root_without_offset():
 
 
 def test_group_bad_input():
-    with pytest.raises(ss.ParameterError, match="one label for each of the 2 records, got 1"):
+    with refused(ss.ParameterError, "cells", code="mismatch"):
         RootPolicy(k=1, sigma=2).group([3, 4], cells=["A"])
-    with pytest.raises(ss.ParameterError, match="influences must be finite and >= 0, got -4"):
+    with refused(ss.ParameterError, "influences", code="value"):
         RootPolicy(k=1, sigma=2).group([3, -4])
-    with pytest.raises(ss.ParameterTypeError, match="cells must be a sequence of labels"):
+    with refused(ss.ParameterTypeError, "cells", code="type"):
         RootPolicy(k=1, sigma=2).group([3, 4], cells=5)
-    with pytest.raises(ss.ParameterTypeError, match="cells must be a sequence of labels"):
+    with refused(ss.ParameterTypeError, "cells", code="type"):
         RootPolicy(k=1, sigma=2).group([3, 4], cells=[[1], [2]])
     for missing in (math.nan, None, pd.NA):
-        with pytest.raises(ss.ParameterError, match="cells must not have missing labels"):
+        with refused(ss.ParameterError, "cells", code="nulls"):
             RootPolicy(k=1, sigma=2).group([3, 4], cells=pd.Series([missing, "A"], dtype=object))
 
 
 def test_a_sum_of_policies_may_be_of_several_tables():
-    with pytest.raises(ss.ParameterError, match="group each term with its own cells, and add"):
+    with refused(ss.ParameterError, "cells", code="unsupported"):
         (RootPolicy(k=1, sigma=2) + LogPolicy(sigma=1)).group([3, 4], cells="AB")
 
 
@@ -458,9 +459,7 @@ def test_additive_noise_protects_negative_values_and_transformations_refuse_them
         assert gaussian.bounded_policy(add=-5, loose=loose)(3) == pytest.approx(25 / 8)
         assert gaussian.bounded_policy(times=-1, loose=loose)(3) == pytest.approx(36 / 8)
     for m in (ss.Log(sigma=1), ss.Root(k=2, sigma=1), ss.Root(k=1, sigma=2, a=1)):
-        with pytest.raises(
-            ss.ParameterError, match=r"value \(also the changed one\) must be finite and >= 0, got -0.5"
-        ):
+        with refused(ss.ParameterError, "value (also the changed one)", code="value"):
             m.bounded_policy(add=-3.5, loose=True)(3)
 
 
@@ -513,31 +512,33 @@ def test_bounded_texts_and_round_trip():
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "subject", "code"),
     [
-        (lambda: ss.Log(sigma=1).bounded_policy(add=1, times=2), "give add or times, not both"),
-        (lambda: ss.Log(sigma=1).bounded_policy(add=math.nan), "add must be a finite number, got nan"),
-        (lambda: ss.Log(sigma=1).bounded_policy(add="1"), "add must be a finite number, got '1' of type str"),
-        (lambda: ss.Log(sigma=1).bounded_policy(loose=True), "loose bounds exist for a given add or times only"),
-        (lambda: ss.Log(sigma=1).bounded_policy(pure=True), "Log has no PRDP policy"),
+        (lambda: ss.Log(sigma=1).bounded_policy(add=1, times=2), "add", "conflict"),
+        (lambda: ss.Log(sigma=1).bounded_policy(add=math.nan), "add", "value"),
+        (lambda: ss.Log(sigma=1).bounded_policy(add="1"), "add", "type"),
+        (lambda: ss.Log(sigma=1).bounded_policy(loose=True), "loose", "missing"),
+        (lambda: ss.Log(sigma=1).bounded_policy(pure=True), "pure", "unsupported"),
         (
             lambda: ss.Log(sigma=1).bounded_policy(add=-5)(3),
-            r"value \(also the changed one\) must be finite and >= 0, got -2",
+            "value (also the changed one)",
+            "value",
         ),
         (
             lambda: ss.Log(sigma=1).bounded_policy(add=-5, loose=True)(3),
-            r"value \(also the changed one\) must be .* got -2",
+            "value (also the changed one)",
+            "value",
         ),
-        (lambda: ss.Log(sigma=1).bounded_policy(add=1, loose="yes"), "loose must be True or False, got 'yes'"),
-        (lambda: ss.BoundedPolicy.from_dict({}), "description must have the entries"),
-        (lambda: ss.BoundedPolicy("policy"), "policy must be a Policy such as"),
-        (lambda: ss.Log(sigma=1).bounded_policy(times=-1, loose=True)(3), "times must be >= 0"),
-        (lambda: ss.Log(sigma=1).bounded_policy()(3), "other is missing"),
-        (lambda: ss.Log(sigma=1).bounded_policy(add=1)(3, 4), "other must not be given"),
+        (lambda: ss.Log(sigma=1).bounded_policy(add=1, loose="yes"), "loose", "type"),
+        (lambda: ss.BoundedPolicy.from_dict({}), "description", "value"),
+        (lambda: ss.BoundedPolicy("policy"), "policy", "type"),
+        (lambda: ss.Log(sigma=1).bounded_policy(times=-1, loose=True)(3), "times", "value"),
+        (lambda: ss.Log(sigma=1).bounded_policy()(3), "other", "missing"),
+        (lambda: ss.Log(sigma=1).bounded_policy(add=1)(3, 4), "other", "conflict"),
     ],
 )
-def test_bounded_bad_input(make, words):
-    with pytest.raises((ValueError, TypeError), match=words):
+def test_bounded_bad_input(make, subject, code):
+    with refused(ss.SlowscaleError, subject, code=code):
         make()
 
 

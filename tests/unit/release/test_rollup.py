@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 import slowscale as ss
-from slowscale.mechanisms.power_sums import root_cumulants
 from slowscale.mechanisms.sum_intervals import sum_ends, sum_half_steps, sum_variances
+from slowscale.mechanisms.transforms import root_cumulants
 from slowscale.noise.sums import sum_half_widths
 from slowscale.release.numbers import group_sums, number_column, whole_units
 

@@ -5,6 +5,7 @@ import math
 from fractions import Fraction
 
 import pytest
+from helpers.errors import refused
 
 from slowscale.core.errors import SlowscaleError
 from slowscale.sampling.samplers import Envelope, _shares, _where_dropped, build_envelope
@@ -152,7 +153,7 @@ def test_a_tiny_mass_gets_the_smallest_share():
 
 @pytest.mark.parametrize("masses", [*itertools.permutations((-1.0, 1.0, 3.0)), (-1e-30, 0.0, 1.0), (-0.5, 1e-300, 1.0)])
 def test_shares_of_impossible_masses_are_refused(masses):
-    with pytest.raises(SlowscaleError, match="no envelope can be built"):
+    with refused(SlowscaleError, code="internal"):
         _shares(masses)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 from helpers.bitsources import Crafted, Recorded, Stuck
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.mechanisms.drawing import AdditiveTask, TransformationTask
@@ -174,5 +175,5 @@ def test_draws_on_a_rounding_boundary_reach_tier_two_and_are_decided(boundary, m
 def test_a_source_without_randomness_is_refused_not_waited_for():
     """A uniform all of whose bits are 0 stays possibly 0, and its logarithm unbounded."""
     for count in (1, 50):
-        with pytest.raises(ss.SlowscaleError, match="does not appear to be random"):
+        with refused(ss.SlowscaleError, "the source of random bits", code="not-random"):
             ss.GeneralizedGaussian(sigma=1, p=1).release(np.zeros(count, np.int64), bits=Stuck(0))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from slowscale.accounting.sizes import RecordSize, assumed_count
 from slowscale.mechanisms.transformation import TransformationMechanism
-from slowscale.policy.transforming import TransformationPolicy
+from slowscale.policy.families import TransformationPolicy
 from slowscale.policy.tree import Tabulated, contains
 from slowscale.publish import ColumnLabel, Publication
 from slowscale.release import Release

@@ -27,7 +27,7 @@ from slowscale.core.parameters import tables
 from slowscale.mechanisms import ArsinhNormal, Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.calibration import LEVEL
-from slowscale.noise.usual_curves import ARSINH_SHAPES as SLIDER_SHAPES
+from slowscale.noise.stored_curves import ARSINH_SHAPES as SLIDER_SHAPES
 from slowscale.workbench import charts, forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import Draft, Place, cells_of, chosen_sums, drawn_tables
