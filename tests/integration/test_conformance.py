@@ -17,9 +17,8 @@ from ibis import _
 import slowscale as ss
 from slowscale.core.errors import DataError
 from slowscale.data.losses import loss_expression
-from slowscale.data.ranks import records_below
 from slowscale.data.sources import open_table
-from slowscale.data.sums import GRAIN_BITS, GRAINS_PER_POWER, Column, exact_sums
+from slowscale.data.sums import GRAIN_BITS, GRAINS_PER_POWER, Column, exact_sums, records_below
 from slowscale.policy import ConstantPolicy
 
 TINY = ss.Gaussian(sigma=1e-9)  # so little noise that the result shows the exact sum

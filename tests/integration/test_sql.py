@@ -13,7 +13,7 @@ from helpers import engines
 from helpers.expressions import BY_RULE, OVERFLOWS, RECORDS, SAME_AS_DUCKDB, duckdb_values, fetched
 
 from slowscale.core.errors import ParameterError
-from slowscale.data.regex import compile_pattern
+from slowscale.data.dialects import compile_pattern
 from slowscale.data.rowwise import bind
 from slowscale.data.sources import open_table
 

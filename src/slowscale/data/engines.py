@@ -4,15 +4,12 @@ An engine is supported if the conformance and stability suites run on it. Every 
 and SQL Server, for instance, ignore case when they compare text, so that one record could merge two cells.
 """
 
-import itertools
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import duckdb
 import ibis
@@ -21,15 +18,22 @@ import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import pyarrow as pa
 
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.core.errors import EngineError, ParameterError
+from slowscale.data.connections import locked, query_progress
+from slowscale.data.conversion import MOST_DIGITS
 from slowscale.data.dialects import call, check_spark, forced_cast
-from slowscale.data.types import MOST_DIGITS
 
 TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
+
+
 # The dates that Python and Arrow can represent; PostgreSQL also has 'infinity' and years BC.
 FIRST_DAY, LAST_DAY = date.min, date.max
+
+
 # A text or a quoted name in SQL.
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+
+
 # DuckDB's functions that read whole files. Others, such as query('SELECT …'), may combine rows.
 FILE_FUNCTIONS = (
     "read_parquet|parquet_scan|read_csv|read_csv_auto|read_json|read_json_auto|read_ndjson|read_ndjson_auto"
@@ -381,6 +385,8 @@ class Spark(Engine):
 
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DuckDB(), PostgreSQL(), Spark())}
+
+
 PRIVATE = PrivateDuckDB()
 
 
@@ -406,19 +412,6 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
             remedy="meanwhile, export the table to Parquet",
         )
     return ENGINES[name]
-
-
-_locks: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
-_locks_lock = threading.Lock()
-
-
-@contextmanager
-def locked(backend: Any) -> Iterator[None]:
-    """Hold the lock of a connection: DuckDB hangs if two threads use one connection at the same time."""
-    with _locks_lock:
-        lock = _locks.setdefault(backend, threading.RLock())
-    with lock:
-        yield
 
 
 def fetch(query: ir.Table) -> pa.Table:
@@ -453,40 +446,6 @@ def _is_binary(dtype: pa.DataType) -> bool:
 
 def _is_text(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
-
-
-@contextmanager
-def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
-    """Turn the errors of an engine into an `EngineError`.
-
-    The message of the engine may contain a confidential value once records have been read. Use `quote=False` from then
-    on: the message is then available as `__cause__` only.
-    """
-    try:
-        yield
-    except (ParameterError, ParameterTypeError, DataError, EngineError, KeyboardInterrupt, MemoryError):
-        raise
-    except ImportError as error:
-        raise EngineError(f"{what}: {first_line(error)}", remedy=f"{install_hint('postgres', 'spark')}") from error
-    except Exception as error:
-        if is_interrupt(error):
-            raise KeyboardInterrupt from error
-        why = (
-            first_line(error)
-            if quote
-            else f"{type(error).__name__}; the message of the engine is not shown, because it may quote records"
-        )
-        raise EngineError(f"{what}: {why}") from error
-
-
-def is_interrupt(error: Exception) -> bool:
-    """Return whether an error of DuckDB means Ctrl-C."""
-    return type(error).__name__ == "InterruptException" or isinstance(error.__cause__, KeyboardInterrupt)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of the message of an error, or its type if it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def grouped(
@@ -527,9 +486,7 @@ def _wanted(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Tab
     )
 
 
-_names = itertools.count()
-
-
-def fresh_name(prefix: str) -> str:
-    """Return a new table name that is unique in this process."""
-    return f"{prefix}_{next(_names)}"
+def run(query: ir.Table, label: str) -> pa.Table:
+    """Run a query with a progress bar, and return its rows."""
+    with query_progress(query.get_backend(), label):
+        return fetch(query)

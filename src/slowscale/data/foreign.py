@@ -5,20 +5,135 @@ types, so their cells are read as text, like those of a CSV file.
 """
 
 import re
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
+from xml.parsers import expat
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
-from slowscale.core.errors import DataError, EngineError, ParameterError, install_hint
-from slowscale.data.conversion import value_text
-from slowscale.data.spreadsheets import check_cells
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.data.conversion import check_names, value_text
+
+# The most cells of the rectangle of a sheet, about 3 GB in memory.
+MOST_SHEET_CELLS = 50_000_000
+
+
+BYTES_AT_ONCE = 1 << 20
+
+
+def check_cells(path: str, argument: str) -> None:
+    """Raise unless every sheet of an Excel file has its cells in order, each at one place, and is not too large."""
+    with zipfile.ZipFile(path) as parts:
+        for part in parts.infolist():
+            sheet = _Sheet()
+            try:
+                with parts.open(part) as stream:
+                    while chunk := stream.read(BYTES_AT_ONCE):
+                        sheet.parser.Parse(chunk)
+                    sheet.parser.Parse(b"", True)
+            except _NotASheetError:
+                continue
+            except expat.ExpatError:
+                if sheet.rows is None:  # a picture, or another part that is not XML
+                    continue
+                raise
+            except _MisplacedError:
+                raise DataError(
+                    f"{argument}: row {sheet.row} of {path} is in the file twice, or its cells are not in order, "
+                    "so that one record would replace another",
+                    remedy="save the file again in its program",
+                ) from None
+            if sheet.cells > MOST_SHEET_CELLS:
+                raise DataError(
+                    f"{argument}: the cells of {path} reach row {sheet.rows:,} and column {sheet.columns:,}, more "
+                    f"than {MOST_SHEET_CELLS:,} cells",
+                    remedy="delete cells that do not belong to the records, or save the records as CSV or Parquet",
+                )
+
+
+class _NotASheetError(Exception):
+    """A part of the file is not a sheet."""
+
+
+class _MisplacedError(Exception):
+    """A row or cell is not after the one before it."""
+
+
+class _Sheet:
+    """The places of the cells of a sheet, as its XML is parsed."""
+
+    def __init__(self) -> None:
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.row = self.column = self.columns = 0
+        self.rows: int | None = None  # None until the part is known to be a sheet
+        self._digits = ""
+        self._known: dict[str, int] = {}  # columns by their letters
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of the rectangle from the first cell to the last ones that hold something."""
+        return (self.rows or 0) * self.columns
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if ":" in name:
+            name = name.rpartition(":")[2]
+        if self.rows is None:
+            if name != "worksheet":
+                raise _NotASheetError
+            self.rows = 0
+        elif name == "c":
+            self._place(attributes.get("r"))
+        elif name == "v" or name == "is":  # the cell holds something
+            self.rows = self.row
+            if self.column > self.columns:
+                self.columns = self.column
+        elif name == "row":
+            before, self.row, self.column = self.row, _whole(attributes.get("r"), self.row + 1), 0
+            self._digits = str(self.row)
+            if self.row <= before:
+                raise _MisplacedError
+
+    def _place(self, stated: str | None) -> None:
+        """Take the place of a cell, such as B2; without one, it is right of the cell before it."""
+        if stated is None:
+            self.column += 1
+            return
+        letters = stated.removesuffix(self._digits)
+        column = self._known.get(letters)
+        if column is None:
+            column = self._known[letters] = _column(letters)
+        if column <= self.column:
+            raise _MisplacedError
+        self.column = column
+
+
+def _whole(text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not re.fullmatch("[1-9][0-9]{0,6}", text):
+        raise _MisplacedError
+    return int(text)
+
+
+def _column(letters: str) -> int:
+    if not re.fullmatch("[A-Z]{1,3}", letters):
+        raise _MisplacedError
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
 
 EXCEL = (".xlsx", ".xlsm")
+
+
 STATISTICS = {
     ".dta": "read_dta",
     ".sav": "read_sav",
@@ -26,15 +141,23 @@ STATISTICS = {
     ".sas7bdat": "read_sas7bdat",
     ".xpt": "read_xport",
 }
+
+
 FOREIGN_ENDINGS = (*EXCEL, *STATISTICS)
+
+
 # A date is stored as a number with a format. For each reader: the date from which the numbers count and, for each
 # pattern of a format without its width, the seconds per unit. Numbers with other formats (months, times of day…) stay
 # numbers.
 SECOND, DAY = 1.0, 86_400.0
+
+
 SAS_DATES = (
     r"(DATE|MONYY|JULIAN|[BE]8601DA|(WEEK|WORD)DAT[EX]|(YYMMDD|MMDDYY|DDMMYY)[BCDNPS]?)",
     r"(DATETIME|[BE]8601DT|DATEAMPM|MDYAMPM)",
 )
+
+
 FORMATS: dict[str, tuple[date, tuple[tuple[str, float, pa.DataType], ...]]] = {
     "read_dta": (
         date(1960, 1, 1),
@@ -50,7 +173,11 @@ FORMATS: dict[str, tuple[date, tuple[tuple[str, float, pa.DataType], ...]]] = {
         ((SAS_DATES[0], DAY, pa.date32()), (SAS_DATES[1], SECOND, pa.timestamp("us"))),
     ),
 }
+
+
 FORMATS["read_xport"] = FORMATS["read_sas7bdat"]
+
+
 STORED_AS = {
     "int8": pa.int8(),
     "int16": pa.int16(),
@@ -58,6 +185,8 @@ STORED_AS = {
     "float": pa.float32(),
     "double": pa.float64(),
 }
+
+
 FIRST_ORDINAL, LAST_ORDINAL, UNIX = date.min.toordinal(), date.max.toordinal(), date(1970, 1, 1).toordinal()
 
 
@@ -190,3 +319,125 @@ def _array(values: Any, declared: Declared) -> pa.Array:
         whole = days_since_1970 if pa.types.is_date(dtype) else microseconds
         return pa.array(whole, pa.int32() if pa.types.is_date(dtype) else pa.int64(), mask=missing).cast(dtype)
     return pa.array(np.where(missing, 0, numbers).astype(np.int64), pa.int64(), mask=missing).cast(dtype)
+
+
+class Frame(NamedTuple):
+    """A data frame as an Arrow table, with the columns of which something is left out.
+
+    Attributes
+    ----------
+    table
+        The columns that Arrow can represent.
+    unusable
+        The other columns, with their types.
+    not_text
+        The columns of text in which some value has no text, and is NULL.
+    """
+
+    table: pa.Table
+    unusable: Mapping[str, str] = {}
+    not_text: frozenset[str] = frozenset()
+
+
+def as_arrow(data: Any, argument: str) -> Frame | None:
+    """Return a pandas, polars or pyarrow frame as an Arrow table; None for other data."""
+    module = type(data).__module__.split(".")[0]
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid:  # its message may quote a record
+            raise DataError(
+                argument,
+                "has values that are not valid for their Arrow type, such as text that is not UTF-8",
+                remedy="correct them",
+            ) from None
+        read = Frame(table)
+    elif module == "pandas" and hasattr(data, "columns"):
+        read = _from_pandas(data, argument)
+    elif module == "polars" and hasattr(data, "collect_schema"):
+        read = _from_polars(data, argument)
+    else:
+        return None
+    check_names(read.table.column_names, argument)
+    return read._replace(table=read.table.replace_schema_metadata(None))
+
+
+def _from_pandas(data: Any, argument: str) -> Frame:
+    names = list(data.columns)
+    if not all(isinstance(name, str) for name in names):
+        raise ParameterTypeError(argument, "must have text as the names of its columns", remedy="rename them")
+    if len(set(names)) < len(names):
+        raise ParameterError(argument, "must have columns of different names, but some are equal", remedy="rename them")
+    arrays: dict[str, pa.Array] = {}
+    unusable: dict[str, str] = {}
+    not_text: set[str] = set()
+    for name in names:
+        column = data[name]
+        try:
+            if column.dtype == object:
+                # Arrow would infer the type of such a column from its records, so every value is read as text.
+                arrays[name] = pa.array(map(value_text, column), pa.string())
+            else:
+                arrays[name] = pa.array(column, from_pandas=True)
+        except Exception:  # its message may quote a record
+            if not _holds_text(column.dtype):
+                unusable[name] = str(column.dtype)
+                continue
+            # One value must not decide whether the column exists, so each value is read alone.
+            arrays[name], complete = _texts(column)
+            if not complete:
+                not_text.add(name)
+    return Frame(pa.table(arrays), unusable, frozenset(not_text))
+
+
+def _texts(column: Any) -> tuple[pa.Array, bool]:
+    """Return the values of a pandas column as text, NULL where a value has none, and whether every value has one."""
+    texts: list[str | None] = []
+    complete = True
+    for value in column:
+        try:
+            # Of these columns, only those of objects take empty text for a missing value.
+            text = value if isinstance(value, str) and column.dtype != object else value_text(value)
+            if text is not None:
+                text.encode()  # raises for an isolated surrogate such as "\ud800"
+        except Exception:  # str() runs code of the value's class
+            text, complete = None, False
+        texts.append(text)
+    return pa.array(texts, pa.string()), complete
+
+
+def _holds_text(dtype: Any) -> bool:
+    """Whether a dtype of pandas is read as text: objects, text, or categories of them."""
+    categories = getattr(dtype, "categories", None)
+    return (dtype if categories is None else categories.dtype).name in ("object", "string", "str")
+
+
+def _from_polars(data: Any, argument: str) -> Frame:
+    frame = data
+    if hasattr(data, "collect"):
+        try:
+            data.collect_schema()
+        except Exception as error:
+            raise ParameterTypeError(
+                argument,
+                "cannot be read: the query of the polars LazyFrame is not valid, for example because a column "
+                "does not exist",
+                remedy="correct it",
+            ) from error
+        try:
+            frame = data.collect()
+        except Exception as error:  # its message may quote a record
+            raise DataError(
+                argument,
+                "cannot be read: collecting the polars LazyFrame raises an error, for example because a value "
+                "cannot be cast",
+                remedy="correct its query, or cast with strict=False",
+            ) from error
+    arrays, unusable = {}, {}
+    for name in frame.columns:
+        try:
+            arrays[name] = frame.get_column(name).to_arrow()
+        except Exception:
+            unusable[name] = str(frame.schema[name])
+    return Frame(pa.table(arrays), unusable)

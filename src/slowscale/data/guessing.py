@@ -20,9 +20,8 @@ import pyarrow as pa
 from slowscale.core.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError
 from slowscale.core.typing import DataLike
 from slowscale.data import conversion, sources, textfiles
+from slowscale.data.connections import engine_errors, fresh_name, literal, private_duckdb, quoted
 from slowscale.data.conversion import ISO_DATE
-from slowscale.data.engines import engine_errors, fresh_name
-from slowscale.data.private import literal, private_duckdb, quoted
 from slowscale.data.textfiles import CsvFormat
 
 CONFIDENTIAL = (

@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 from slowscale.accounting import RecordPolicy
 from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import DataError, EngineError, ParameterError
+from slowscale.data.connections import engine_errors
 from slowscale.data.dialects import forced_cast
-from slowscale.data.engines import TEXT, engine_errors, engine_of, fetch
+from slowscale.data.engines import TEXT, engine_of, fetch
 from slowscale.data.keys import Keys
 from slowscale.data.losses import Losses, distribution, losses_of_records, record_losses
 from slowscale.data.sums import (

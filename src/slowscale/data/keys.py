@@ -21,9 +21,11 @@ from slowscale.core.errors import DataError, ParameterError, ParameterTypeError
 from slowscale.core.markup import html_table
 from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
 from slowscale.data import rowwise
-from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
-from slowscale.data.sources import as_arrow, open_source, open_table
-from slowscale.data.types import listed_columns
+from slowscale.data.connections import engine_errors
+from slowscale.data.conversion import listed_columns
+from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_of, fetch, grouped
+from slowscale.data.foreign import as_arrow
+from slowscale.data.sources import open_source, open_table
 
 GIVEN = "The keys were given as public."
 KEYS_SHOWN = 10  # the number of keys that a notebook shows

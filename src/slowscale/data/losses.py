@@ -21,8 +21,9 @@ from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import DataError, ParameterError
 from slowscale.core.markup import html_text
 from slowscale.data import rowwise
+from slowscale.data.connections import engine_errors
 from slowscale.data.dialects import forced_cast
-from slowscale.data.engines import engine_errors, engine_of, fetch, restricted_to_keys, with_place_in_keys
+from slowscale.data.engines import engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.data.keys import Keys
 from slowscale.data.sums import Column, Run, counted
 from slowscale.noise.arsinh import approximation

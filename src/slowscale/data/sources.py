@@ -7,9 +7,11 @@ Types come from the schema of the source or are declared; they are never inferre
 import glob
 import os
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import duckdb
@@ -20,19 +22,33 @@ import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, install_hint
 from slowscale.data import foreign, textfiles
-from slowscale.data.conversion import Source, check_types, converted, value_text
-from slowscale.data.engines import ENGINES, engine_errors, engine_of, first_line, fresh_name, locked
-from slowscale.data.private import literal, private_duckdb, quoted
+from slowscale.data.connections import engine_errors, first_line, fresh_name, literal, locked, private_duckdb, quoted
+from slowscale.data.conversion import (
+    Source,
+    Stored,
+    arrow_types,
+    check_names,
+    check_types,
+    converted,
+    is_supported,
+    parquet_types,
+    type_name,
+)
+from slowscale.data.engines import ENGINES, engine_of
+from slowscale.data.foreign import Frame, as_arrow
 from slowscale.data.textfiles import CsvFormat
-from slowscale.data.types import Stored, arrow_types, check_names, is_supported, parquet_types, type_name
 
 ALLOWED = (
     "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a "
     'Spark DataFrame, or a database address such as "postgresql://host/database#table"'
 )
+
+
 PARQUET = (".parquet", ".pq")
+
+
 NO_COLUMN = "{} has no column of a supported type; convert the columns to numbers, text or dates"
 
 
@@ -113,24 +129,6 @@ def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> S
     return _register(read, types, argument)
 
 
-class Frame(NamedTuple):
-    """A data frame as an Arrow table, with the columns of which something is left out.
-
-    Attributes
-    ----------
-    table
-        The columns that Arrow can represent.
-    unusable
-        The other columns, with their types.
-    not_text
-        The columns of text in which some value has no text, and is NULL.
-    """
-
-    table: pa.Table
-    unusable: Mapping[str, str] = {}
-    not_text: frozenset[str] = frozenset()
-
-
 def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text: bool = False) -> Source:
     connection, stored = private_duckdb(), arrow_types(read.table.schema)
     frame = read.table.select([name for name, column in stored.items() if column.dtype is not None])
@@ -143,110 +141,6 @@ def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text
     left_out = {name: column.text for name, column in stored.items() if column.dtype is None}
     unusable = {**read.unusable, **left_out, **made.unusable}
     return replace(made, unusable=unusable, not_text=read.not_text, text_numbers=text)
-
-
-def as_arrow(data: Any, argument: str) -> Frame | None:
-    """Return a pandas, polars or pyarrow frame as an Arrow table; None for other data."""
-    module = type(data).__module__.split(".")[0]
-    if isinstance(data, pa.Table | pa.RecordBatch):
-        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
-        try:
-            table.validate(full=True)
-        except pa.ArrowInvalid:  # its message may quote a record
-            raise DataError(
-                argument,
-                "has values that are not valid for their Arrow type, such as text that is not UTF-8",
-                remedy="correct them",
-            ) from None
-        read = Frame(table)
-    elif module == "pandas" and hasattr(data, "columns"):
-        read = _from_pandas(data, argument)
-    elif module == "polars" and hasattr(data, "collect_schema"):
-        read = _from_polars(data, argument)
-    else:
-        return None
-    check_names(read.table.column_names, argument)
-    return read._replace(table=read.table.replace_schema_metadata(None))
-
-
-def _from_pandas(data: Any, argument: str) -> Frame:
-    names = list(data.columns)
-    if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(argument, "must have text as the names of its columns", remedy="rename them")
-    if len(set(names)) < len(names):
-        raise ParameterError(argument, "must have columns of different names, but some are equal", remedy="rename them")
-    arrays: dict[str, pa.Array] = {}
-    unusable: dict[str, str] = {}
-    not_text: set[str] = set()
-    for name in names:
-        column = data[name]
-        try:
-            if column.dtype == object:
-                # Arrow would infer the type of such a column from its records, so every value is read as text.
-                arrays[name] = pa.array(map(value_text, column), pa.string())
-            else:
-                arrays[name] = pa.array(column, from_pandas=True)
-        except Exception:  # its message may quote a record
-            if not _holds_text(column.dtype):
-                unusable[name] = str(column.dtype)
-                continue
-            # One value must not decide whether the column exists, so each value is read alone.
-            arrays[name], complete = _texts(column)
-            if not complete:
-                not_text.add(name)
-    return Frame(pa.table(arrays), unusable, frozenset(not_text))
-
-
-def _texts(column: Any) -> tuple[pa.Array, bool]:
-    """Return the values of a pandas column as text, NULL where a value has none, and whether every value has one."""
-    texts: list[str | None] = []
-    complete = True
-    for value in column:
-        try:
-            # Of these columns, only those of objects take empty text for a missing value.
-            text = value if isinstance(value, str) and column.dtype != object else value_text(value)
-            if text is not None:
-                text.encode()  # raises for an isolated surrogate such as "\ud800"
-        except Exception:  # str() runs code of the value's class
-            text, complete = None, False
-        texts.append(text)
-    return pa.array(texts, pa.string()), complete
-
-
-def _holds_text(dtype: Any) -> bool:
-    """Whether a dtype of pandas is read as text: objects, text, or categories of them."""
-    categories = getattr(dtype, "categories", None)
-    return (dtype if categories is None else categories.dtype).name in ("object", "string", "str")
-
-
-def _from_polars(data: Any, argument: str) -> Frame:
-    frame = data
-    if hasattr(data, "collect"):
-        try:
-            data.collect_schema()
-        except Exception as error:
-            raise ParameterTypeError(
-                argument,
-                "cannot be read: the query of the polars LazyFrame is not valid, for example because a column "
-                "does not exist",
-                remedy="correct it",
-            ) from error
-        try:
-            frame = data.collect()
-        except Exception as error:  # its message may quote a record
-            raise DataError(
-                argument,
-                "cannot be read: collecting the polars LazyFrame raises an error, for example because a value "
-                "cannot be cast",
-                remedy="correct its query, or cast with strict=False",
-            ) from error
-    arrays, unusable = {}, {}
-    for name in frame.columns:
-        try:
-            arrays[name] = frame.get_column(name).to_arrow()
-        except Exception:
-            unusable[name] = str(frame.schema[name])
-    return Frame(pa.table(arrays), unusable)
 
 
 # Files
@@ -555,3 +449,95 @@ def _inspect_spark(frame: Any, table: ir.Table) -> Source:
 def _elements(sequence: Any) -> list[Any]:
     """Return the elements of a Scala sequence."""
     return [sequence.apply(i) for i in range(sequence.size())]
+
+
+Given = dict[str, Any]
+
+
+@contextmanager
+def outline(
+    data: str | Sequence[str], types: Mapping[str, str] | None = None, csv: Mapping[str, Any] | None = None
+) -> Iterator[Given]:
+    """Yield the arguments of a session on a table with the columns of the data and no records.
+
+    Only the header or the schema is read.
+
+    Parameters
+    ----------
+    data
+        The paths of files, or the address of a database table.
+    types, csv
+        As in `ss.Session`.
+    """
+    paths = [data] if isinstance(data, str) else list(data)
+    if len(paths) == 1 and "://" in paths[0]:
+        table = open_table(paths[0], types, csv)
+        yield {"data": table.filter(ibis.literal(False))}
+        return
+    files, kind = files_of_one_kind(paths, csv is not None, "data")
+    if kind == "CSV":
+        form = CsvFormat.of(csv)
+        with engine_errors("data could not be read"):
+            names = _common_header(files, form)
+        with _empty_file() as place:
+            yield {"data": place, "types": types, "csv": {**(csv or {}), "encoding": "utf-8", "header": names}}
+    elif kind == "Parquet":
+        yield {"data": _parquet_outline(paths, files), "types": types}
+    elif files[0].lower().endswith(foreign.EXCEL):
+        # Its cells are text, like those of a CSV file.
+        with foreign.foreign_errors(files[0], "data"):
+            header = foreign.excel_header(files[0], "data")
+        with _empty_file() as place:
+            yield {"data": place, "types": types, "csv": {"header": header}}
+    else:
+        yield {"data": _statistics_outline(files[0]), "types": types}
+
+
+@contextmanager
+def _empty_file() -> Iterator[str]:
+    """Yield the path of a temporary CSV file without lines."""
+    with tempfile.TemporaryDirectory(prefix="slowscale-") as folder:
+        place = os.path.join(folder, "header.csv")
+        with open(place, "xb"):
+            pass
+        yield place
+
+
+def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
+    names = textfiles.header_of(files[0], form, "data")
+    for file in files[1:]:
+        if textfiles.header_of(file, form, "data") != names:
+            raise ParameterError(
+                f"data: {files[0]} and {file}", "have different headers", remedy="give files with the same columns"
+            )
+    return names
+
+
+def _parquet_outline(paths: Sequence[str], files: Sequence[str]) -> pa.Table:
+    with engine_errors(f"data could not be read ({', '.join(paths)})"):
+        # Read by DuckDB, as in a release: for some types, such as enums, DuckDB and Arrow disagree.
+        connection, reading, stored = parquet_relation(paths, files, "data")
+        found = connection.con.execute(f"SELECT * FROM {reading} LIMIT 0").to_arrow_table()
+        schema = pa.parquet.read_schema(files[0])
+        for name, known in arrow_types(schema).items():
+            dtype = stored[name].dtype
+            if dtype is None:  # a release leaves the column out, and so does a session on the outline
+                given = schema.field(name).type if known.dtype is None else pa.null()
+            elif dtype.is_uuid():
+                given = pa.uuid()  # DuckDB returns text
+            else:
+                continue
+            found = found.set_column(found.column_names.index(name), name, pa.array([], given))
+        return found
+
+
+def _statistics_outline(file: str) -> pa.Table:
+    reader = next(reader for ending, reader in foreign.STATISTICS.items() if file.lower().endswith(ending))
+    try:
+        import pyreadstat
+    except ImportError as error:
+        raise EngineError(f"data could not be read ({file}): {error}", remedy=f"{install_hint('files')}") from error
+    with engine_errors(f"data could not be read ({file})", quote=False):
+        _, meta = getattr(pyreadstat, reader)(file, metadataonly=True)
+        declared = foreign.declared_types(reader, meta)
+        return pa.schema({name: column.dtype for name, column in declared.items()}).empty_table()

@@ -14,7 +14,7 @@ import sqlglot
 import sqlglot.expressions as sg
 
 from slowscale.core.errors import ParameterError
-from slowscale.data import functions
+from slowscale.data import values
 from slowscale.data.dialects import DIALECTS
 from slowscale.data.engines import engine_of
 from slowscale.data.translation import COMPARISON_SIGNS, Rule, Translator, constant_length
@@ -167,12 +167,12 @@ _SECTIONS: dict[str, dict[Any, Rule]] = {
             Translator.starts_with, _BOTH, "starts_with(s, 'start')", "Whether the text begins with another."
         ),
         sg.Upper: Rule(
-            lambda to, node: functions.upper(to.text(node.this)),
+            lambda to, node: values.upper(to.text(node.this)),
             _THIS,
             "upper(s), lower(s)",
             "Changes the letters a to z to A to Z, or back. Other letters stay: engines change them differently.",
         ),
-        sg.Lower: Rule(lambda to, node: functions.lower(to.text(node.this)), _THIS),
+        sg.Lower: Rule(lambda to, node: values.lower(to.text(node.this)), _THIS),
         sg.Length: Rule(lambda to, node: to.text(node.this).length(), _THIS, "length(s)", "The number of code points."),
         sg.Substring: Rule(
             Translator.substring,

@@ -11,6 +11,7 @@ The engine groups labels by their exact bytes or values and drops records withou
 same key are added here.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,27 +27,45 @@ import pyarrow as pa
 
 from slowscale.core.arrays import key_positions, to_arrow, to_numpy
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.data.connections import engine_errors
 from slowscale.data.dialects import forced_cast, is_null
-from slowscale.data.engines import Engine, engine_errors, engine_of, fetch, grouped
+from slowscale.data.engines import Engine, engine_of, fetch, grouped
 from slowscale.data.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers if some do not fit
+
+
 Run = Callable[[ir.Table], pa.Table]
+
 
 # The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
 # hundred million records by at most a tenth of a unit, and a record of up to 8·10⁹ units fits in one 64-bit number of
 # grains.
 GRAIN_BITS, MOST_FLOAT_BITS = 30, 55
+
+
 GRAINS_PER_POWER = 2**GRAIN_BITS
+
+
 # Digits after the point that are kept of a decimal without a fixed scale, and of a number in a text.
 DECIMAL_PLACES = 12
+
+
 NUMBER_TEXT = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DECIMAL_PLACES}}}0*)?|\.[0-9]{{1,{DECIMAL_PLACES}}}0*)[ \t]*$"
+
+
 BELOW_ZERO = "-.*[1-9]"
+
+
 EXACT_SUM = dt.Decimal(38, 0)
+
+
 NO_ENTITY = (
     "column {!r}, which identifies the protected entities, has missing values; fill them in, or leave the records out "
     "with a filter (where)"
 )
+
+
 # Why a record cannot be counted.
 REASONS = {
     "missing": 'missing values (choose nulls = "zero" to count them as 0)',
@@ -512,3 +531,136 @@ def uncountable_words(column: Column, seen: Collection[str]) -> str:
         reasons = [f"values that are too large to be counted in units of {column.unit} (give a larger unit)"]
     remedy = "correct these records, or leave them out with a filter (where)"
     return f"column {column.name!r} has {'; and '.join(reasons)}; {remedy}"
+
+
+# Whether a record has at least a size; None if no number of the column's type has it.
+Test = Callable[[Fraction], ir.Value | None]
+
+
+LARGEST_TEXT = 10**18  # numbers in a text have at most 18 digits before the point
+
+
+def records_below(
+    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run = fetch
+) -> tuple[list[int], int]:
+    """Return the number of records that are smaller than each size, and the number of all records. Confidential.
+
+    Parameters
+    ----------
+    table
+        The records.
+    column
+        The column with the values, whose absolute values are compared; it says how missing values are treated.
+    sizes
+        The sizes, which are positive and increase.
+    run
+        The function that runs the query, for instance with a progress bar.
+    """
+    valid, at_least = _comparison(table, column)
+    tests = [test for size in sizes if (test := at_least(size)) is not None]
+    # In a column of its own: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
+    cells = table.select(cell=ibis.cases((valid, _cell(tests, 0, len(tests)))))
+    with engine_errors("the engine could not compare the records with the grid", quote=False):
+        found = run(cells.group_by("cell").aggregate(rows=cells.count()))
+    rows = as_integers(found["rows"]).tolist()
+    per_cell = dict(zip(found["cell"].to_pylist(), rows, strict=True))
+    if per_cell.pop(None, 0):
+        raise DataError(explain_uncountable(table, column, None, run))
+    below, total = [], 0
+    for cell in range(len(sizes)):
+        total += per_cell.get(cell, 0)
+        below.append(total)
+    return below, sum(rows)
+
+
+def check_comparable(table: ir.Table, column: Column) -> None:
+    """Raise unless the column holds numbers, which can be compared with sizes."""
+    _comparison(table, column)
+
+
+def _cell(tests: Sequence[ir.Value], low: int, high: int) -> ir.Value:
+    """Return how many sizes a record reaches, if it reaches from `low` to `high` of them: a binary search."""
+    if low == high:
+        return ibis.literal(low, "int64")
+    middle = (low + high + 1) // 2
+    return ibis.ifelse(tests[middle - 1], _cell(tests, middle, high), _cell(tests, low, middle - 1))
+
+
+def _comparison(table: ir.Table, column: Column) -> tuple[ir.Value, Test]:
+    """Return whether the number of a record can be compared, and the test whether it has at least a size."""
+    dtype = table[column.name].type()
+    if dtype.is_floating():
+        return _float_comparison(*finite_floats(table, column))
+    number = counted(table, column)
+    if dtype.is_string():
+        return number.valid.notnull(), _text_test([limb for limb, _ in number.limbs])
+    if dtype.is_decimal():
+        return number.value.notnull(), _decimal_test(number.limbs[0][0], number.grain)
+    return number.value.notnull(), _whole_test(number.value)
+
+
+def _float_comparison(value: ir.Value, valid: ir.Value) -> tuple[ir.Value, Test]:
+    size_of = value.abs()
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        try:
+            bound = float(size)
+        except OverflowError:
+            return None
+        return size_of >= _float(bound)
+
+    return valid, at_least
+
+
+def _float(number: float) -> ir.Value:
+    """Return a float from its text: DuckDB reads a number without an exponent as a decimal, and then rounds twice."""
+    return forced_cast(ibis.literal(repr(number)), dt.float64)
+
+
+def _whole_test(value: ir.Value) -> Test:
+    dtype = value.type()
+    unsigned, most = dtype.is_unsigned_integer(), dtype.bounds.upper
+    kind = "uint64" if unsigned else "int64"
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        bound = math.ceil(size)
+        # The smallest integer has no positive counterpart: −x <= −bound is written as x < −(bound − 1).
+        below = None if unsigned or bound - 1 > most else value < ibis.literal(1 - bound, "int64")
+        above = None if bound > most else value >= ibis.literal(bound, kind)
+        return above if below is None else below if above is None else above | below
+
+    return at_least
+
+
+def _decimal_test(value: ir.Value, grain: Fraction) -> Test:
+    digits = len(str(grain.denominator)) - 1
+
+    def literal(grains: int) -> ir.Value:
+        return forced_cast(ibis.literal(_written(grains, digits)), dt.Decimal(38, digits))
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        bound = math.ceil(size / grain)
+        return None if bound >= 10**38 else (value >= literal(bound)) | (value <= literal(-bound))
+
+    return at_least
+
+
+def _written(grains: int, digits: int) -> str:
+    """Write a whole number of grains as a decimal with this number of digits after the point."""
+    whole, after = divmod(abs(grains), 10**digits)
+    return f"{'-' * (grains < 0)}{whole}{f'.{after:0{digits}}' * (digits > 0)}"
+
+
+def _text_test(limbs: Sequence[ir.Value]) -> Test:
+    """Return the test for text, of which the limbs are the numbers before and after the point, with the sign."""
+    whole, rest = (ibis.coalesce(limb, ibis.literal(0).cast(limb.type())).abs() for limb in limbs)
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        first, after = divmod(math.ceil(size * 10**DECIMAL_PLACES), 10**DECIMAL_PLACES)
+        if first >= LARGEST_TEXT:
+            return None
+        start = ibis.literal(first, "int64")
+        part = forced_cast(ibis.literal(_written(after, DECIMAL_PLACES)), dt.Decimal(18, DECIMAL_PLACES))
+        return (whole > start) | ((whole == start) & (rest >= part))
+
+    return at_least

@@ -20,10 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.data.connections import (
+    engine_errors,
+    fresh_name,
+    is_interrupt,
+    literal,
+    private_duckdb,
+    query_progress,
+    quoted,
+)
 from slowscale.data.conversion import ISO_DATE, Source, converted
-from slowscale.data.engines import engine_errors, fresh_name, is_interrupt
-from slowscale.data.private import literal, private_duckdb, quoted
-from slowscale.data.progress import query_progress
 
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}

@@ -15,9 +15,9 @@ import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
 import sqlglot.expressions as sg
 
-from slowscale.data import functions, regex, values
+from slowscale.data import dialects, values
+from slowscale.data.conversion import MOST_DIGITS, listed_columns
 from slowscale.data.dialects import Dialect, is_null
-from slowscale.data.types import MOST_DIGITS, listed_columns
 from slowscale.data.values import RefusedError, kind_of
 
 MANY_ROWS = {
@@ -252,13 +252,13 @@ class Translator:
         new = self.literal_text(node.args["replacement"], "replacement", empty=True)
         return self.text(node.this).replace(old, new)
 
-    def pattern(self, node: Any) -> regex.Pattern:
+    def pattern(self, node: Any) -> dialects.Pattern:
         """Return a regular expression of the common subset."""
         text = self.literal_text(node, "pattern")
         try:
-            return regex.compile_pattern(text)
-        except regex.PatternError as error:
-            raise RefusedError(f"has the pattern {text!r}, which {error}; allowed are {regex.SYNTAX}") from None
+            return dialects.compile_pattern(text)
+        except dialects.PatternError as error:
+            raise RefusedError(f"has the pattern {text!r}, which {error}; allowed are {dialects.SYNTAX}") from None
 
     def regexp_replace(self, node: sg.RegexpReplace) -> Any:
         """Replace the first match of a pattern, or every match."""
@@ -286,7 +286,7 @@ class Translator:
         """Compare a text with a LIKE or ILIKE pattern."""
         text, pattern = self.text(node.this), self.literal_text(node.expression, "pattern", empty=True)
         if isinstance(node, sg.ILike):
-            text, pattern = functions.lower(text), functions.ascii_lower(pattern)
+            text, pattern = values.lower(text), values.ascii_lower(pattern)
         matches = self.dialect.like(text, pattern)
         return ~matches if node.args.get("negate") else matches
 
@@ -322,18 +322,18 @@ class Translator:
         """Return the parts of a format for strptime or strftime."""
         text = self.literal_text(node, "format")
         try:
-            return functions.parse_format(text)
+            return values.parse_format(text)
         except ValueError as error:
-            allowed = ", ".join([*functions.DIRECTIVES, "%%"])
+            allowed = ", ".join([*values.DIRECTIVES, "%%"])
             raise RefusedError(f"has the format {text!r} with {str(error)!r}: allowed are {allowed}") from None
 
     def strptime(self, text: Any, layout: Any) -> Any:
         """Read a timestamp from a text in a given format."""
         tokens = self.format(layout)
-        parts = [functions.DIRECTIVES[token][0] for token in tokens if token in functions.DIRECTIVES]
+        parts = [values.DIRECTIVES[token][0] for token in tokens if token in values.DIRECTIVES]
         if "year" not in parts or len(set(parts)) < len(parts):
             raise RefusedError(f"has the format {_shown(layout)}: it must have a year, and each part at most once")
-        return functions.strptime(self.dialect, self.text(text), tokens)
+        return values.strptime(self.dialect, self.text(text), tokens)
 
     def anonymous(self, node: sg.Anonymous) -> Any:
         """Translate `try_strptime`, the only allowed function that the parser does not know."""
@@ -343,19 +343,19 @@ class Translator:
 
     def strftime(self, node: sg.TimeToStr) -> Any:
         """Write a date or timestamp as text in a given format."""
-        return functions.strftime(self.dialect, self.time(node.this), self.format(node.args["format"]))
+        return values.strftime(self.dialect, self.time(node.this), self.format(node.args["format"]))
 
     def date_trunc(self, node: sg.TimestampTrunc) -> Any:
         """Return the first day of the period that a date is in."""
         unit = str(node.args["unit"].name).lower()
-        if unit not in functions.UNITS:
-            raise RefusedError(f"truncates to {unit!r}: allowed are {', '.join(functions.UNITS)}")
-        return functions.date_trunc(self.dialect, self.time(node.this), unit)
+        if unit not in values.UNITS:
+            raise RefusedError(f"truncates to {unit!r}: allowed are {', '.join(values.UNITS)}")
+        return values.date_trunc(self.dialect, self.time(node.this), unit)
 
     def date_part(self, unit: str, node: Any) -> Any:
         """Return the year, quarter, month or day of a date."""
         if unit == "quarter":
-            return functions.quarter(self.dialect, self.time(node))
+            return values.quarter(self.dialect, self.time(node))
         if unit not in ("year", "month", "day"):
             raise RefusedError(f"extracts {unit!r}: allowed are year, quarter, month and day")
         return self.dialect.part(self.time(node), unit)
@@ -374,16 +374,16 @@ class Translator:
         if to.is_integer():
             if not values.is_common_integer(to):
                 raise RefusedError(f"has try_cast to {to}, which not every engine has: use smallint, integer or bigint")
-            return functions.read_integer(dialect, text, to)
+            return values.read_integer(dialect, text, to)
         if to.is_float64():
-            return functions.read_float(dialect, text)
+            return values.read_float(dialect, text)
         if to.is_date() or (to.is_timestamp() and to.timezone is None):
-            return functions.read_time(dialect, text, "date" if to.is_date() else "timestamp")
+            return values.read_time(dialect, text, "date" if to.is_date() else "timestamp")
         if not to.is_decimal():
             raise RefusedError(f"has try_cast to {to}: allowed are integers, double, decimal(p, s), date and timestamp")
         if to.precision is None or not to.precision < MOST_DIGITS:
             raise RefusedError(f"has try_cast to {to}: give a decimal fewer than {MOST_DIGITS} digits")
-        return functions.read_decimal(dialect, text, to)
+        return values.read_decimal(dialect, text, to)
 
 
 def _dtype(node: Any) -> dt.DataType:

@@ -237,7 +237,7 @@ def open_session(
 @contextmanager
 def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
     """Open a session on a table that has the columns of the data and no records, with a copy of the account."""
-    from slowscale.data.outlines import outline
+    from slowscale.data.sources import outline
     from slowscale.sampling import KnownBits
 
     with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():

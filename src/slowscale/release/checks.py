@@ -11,9 +11,8 @@ from slowscale.accounting import Accountant
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
-from slowscale.data.conversion import Source
-from slowscale.data.records import EngineTable, Records
-from slowscale.data.types import delimiter_hint, listed_columns
+from slowscale.data.conversion import Source, delimiter_hint, listed_columns
+from slowscale.data.rowwise import EngineTable, Records
 from slowscale.policy import Policy
 from slowscale.release.request import Request, Sums
 

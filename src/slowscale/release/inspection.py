@@ -15,7 +15,7 @@ import numpy as np
 
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
-from slowscale.data import progress
+from slowscale.data import engines
 from slowscale.data.inspecting import Confidential, Look, NearMiss, look, losses_and_duplicates
 from slowscale.data.keys import Keys
 from slowscale.data.losses import FOR_THE_CURATOR, Losses
@@ -272,7 +272,7 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
     """
 
     def run(asked: Any) -> Any:
-        return progress.run(asked, "Looking at the records")
+        return engines.run(asked, "Looking at the records")
 
     seen = look(query.table, list(query.columns.values()), query.keys, protect, run)
     # Where every record has a public key, the engine need not look them up again, except to tell cells apart.

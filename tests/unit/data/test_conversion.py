@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import slowscale as ss
+from slowscale.data.connections import private_duckdb
 from slowscale.data.conversion import INTEGERS, Source, check_types, converted, value_text
-from slowscale.data.private import private_duckdb
 from slowscale.data.sources import open_source
 
 

@@ -23,6 +23,7 @@ from slowscale import Keys
 from slowscale.data import engines as engines_module
 from slowscale.data import keys as keys_module
 from slowscale.data import sources
+from slowscale.data.connections import engine_errors, first_line, private_duckdb
 from slowscale.data.dialects import call
 from slowscale.data.engines import (
     BOOLEAN,
@@ -33,13 +34,10 @@ from slowscale.data.engines import (
     WHOLE,
     Engine,
     _same_family,
-    engine_errors,
     engine_of,
     fetch,
-    first_line,
     restricted_to_keys,
 )
-from slowscale.data.private import private_duckdb
 from slowscale.data.sources import open_table
 from slowscale.data.sums import Column, exact_sums
 

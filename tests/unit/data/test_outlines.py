@@ -8,7 +8,7 @@ import pyreadstat
 import pytest
 
 import slowscale as ss
-from slowscale.data.outlines import outline
+from slowscale.data.sources import outline
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 
 from slowscale.core.errors import DataError
-from slowscale.data.ranks import records_below
 from slowscale.data.sources import open_source, open_table
-from slowscale.data.sums import Column
+from slowscale.data.sums import Column, records_below
 
 SIZES = [Fraction(size) for size in ("1/10", 3, 128, 2**63, 2**64 - 1, 2**64, 10**38 - 1, 10**38, 10**39)]
 # By type: a value, its size, and the number 3.

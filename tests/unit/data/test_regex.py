@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slowscale.data.regex import END, PatternError, compile_pattern, escaped
+from slowscale.data.dialects import END, PatternError, compile_pattern, escaped
 
 
 @pytest.mark.parametrize(

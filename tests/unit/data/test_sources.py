@@ -20,10 +20,10 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.data import private, sources
-from slowscale.data.engines import ENGINES, PrivateDuckDB, engine_errors, engine_of
-from slowscale.data.outlines import outline
-from slowscale.data.sources import open_source, open_table
+from slowscale.data import connections, sources
+from slowscale.data.connections import engine_errors
+from slowscale.data.engines import ENGINES, PrivateDuckDB, engine_of
+from slowscale.data.sources import open_source, open_table, outline
 
 TINY = ss.Gaussian(sigma=1e-9)  # so little noise that the result shows the exact sum
 ROWS = {"county": ["01001", "48001", "01003"], "emp": [1, 2, 3]}
@@ -469,15 +469,15 @@ def test_temporary_files_are_removed_by_the_process_that_made_them(tmp_path):
     folder = tmp_path / "spilled"
     folder.mkdir()
     (folder / "records").touch()
-    private._remove(str(folder), os.getpid() + 1)
+    connections._remove(str(folder), os.getpid() + 1)
     assert (folder / "records").exists()
-    private._remove(str(folder), os.getpid())
+    connections._remove(str(folder), os.getpid())
     assert not folder.exists()
-    private._remove(str(folder), os.getpid())  # removed already, which is no error
+    connections._remove(str(folder), os.getpid())  # removed already, which is no error
 
 
 def test_the_private_duckdb_is_marked():
-    assert private.private_duckdb().is_private is True
+    assert connections.private_duckdb().is_private is True
     assert isinstance(engine_of(open_table(pa.table({"x": [1]}))), PrivateDuckDB)
 
 

@@ -13,9 +13,8 @@ import pyarrow.parquet
 import pytest
 
 import slowscale as ss
-from slowscale.data import types
-from slowscale.data.outlines import outline
-from slowscale.data.sources import open_source
+from slowscale.data import conversion
+from slowscale.data.sources import open_source, outline
 from slowscale.data.sums import Column, exact_sums
 
 WHOLE = {f"{sign}int{bits}": getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -139,8 +138,8 @@ def test_types_that_arrow_does_not_write_are_left_out(tmp_path):
 
 
 def test_a_column_that_duckdb_reads_as_another_type_is_left_out(written, monkeypatch):
-    monkeypatch.setitem(types._PHYSICAL, "INT64", dt.int32)
-    monkeypatch.setitem(types._ARROW, pa.int64(), dt.float64)
+    monkeypatch.setitem(conversion._PHYSICAL, "INT64", dt.int32)
+    monkeypatch.setitem(conversion._ARROW, pa.int64(), dt.float64)
     assert open_source(written(pa.array(["a"]))).unusable == {"emp": "int64"}
     with pytest.raises(ss.ParameterError, match="has no column of a supported type"):
         open_source(written(pa.array([1, 2])))
