@@ -68,8 +68,6 @@ def literal(text: str) -> str:
 
 
 _locks: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
-
-
 _locks_lock = threading.Lock()
 
 

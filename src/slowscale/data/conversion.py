@@ -23,8 +23,6 @@ from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.data.connections import engine_errors, fresh_name, literal, quoted
 
 MOST_DIGITS = 38  # the most digits of a decimal
-
-
 ZONED = dt.Timestamp(timezone="UTC")
 
 
@@ -129,8 +127,6 @@ _PHYSICAL: dict[str, dt.DataType] = {
     "BYTE_ARRAY": dt.binary,
     "FIXED_LEN_BYTE_ARRAY": dt.binary,
 }
-
-
 _LOGICAL: dict[str, dt.DataType] = {
     "String": dt.string,
     "Enum": dt.string,
@@ -191,20 +187,10 @@ def listed_columns(columns: Sequence[str]) -> str:
 
 
 EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
-
-
 ISO_DATE = "%Y-%m-%d"
-
-
 WHOLE_TEXT = r"[+-]?[0-9]+(\.0*)?"
-
-
 FLOAT_TEXT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-
-
 TIMESTAMP_TEXT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
-
-
 TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 

@@ -14,35 +14,48 @@ import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
 
-from slowscale.core.errors import ParameterError
+from slowscale.core.errors import NOT_GIVEN, ParameterError, Shown
 
 SYNTAX = (
     "characters, classes such as [a-z], ., \\d, \\s, \\w, \\t and \\n, each with one of the repeats *, +, ?, {m}, {m,} "
     "and {m,n}, and ^ and $ at the ends"
 )
-
-
 MOST_REPEATS = 255  # PostgreSQL's limit
-
-
 # The anchor for the end of a text on each engine; $ would also match before a final line break.
 END = {"duckdb": r"\z", "pyspark": r"\z", "postgres": r"\Z"}
-
-
 _SHORT = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \t\n\f\r"}
-
-
 _CONTROL = {"t": "\t", "n": "\n"}
-
-
 _SPECIAL = set("\\^$.|?*+()[]{}")
-
-
 _REPEAT = re.compile(r"\*|\+|\?|\{(\d{1,3})(,(\d{1,3})?)?\}")
 
 
-class PatternError(ValueError):
-    """Raised for a pattern that is not in the common subset; the message completes "the pattern …, which"."""
+class RefusedError(ParameterError):
+    """An expression that is not allowed; `rowwise.bind` adds the argument that has it."""
+
+    def __init__(self, code: str, problem: str, remedy: str, given: object = NOT_GIVEN) -> None:
+        super().__init__("", problem, code=code, given=given, remedy=remedy)
+
+    def about(self, argument: str) -> ParameterError:
+        """Return the error about an argument."""
+        given = NOT_GIVEN if self.given is None else Shown(self.given)
+        return ParameterError(argument, self.problem, code=self.code, given=given, remedy=self.remedy)
+
+
+def many_rows(found: str) -> RefusedError:
+    """Return the refusal of an expression that uses other rows."""
+    remedy = "the policy would not hold otherwise: compute it beforehand, and store it as a column"
+    return RefusedError("many-rows", "must use one record at a time", remedy, Shown(found))
+
+
+def nondeterministic() -> RefusedError:
+    """Return the refusal of an expression whose result may differ when it is computed again."""
+    found = "a random number, the clock, a user-defined function or another one that the record does not determine"
+    remedy = "store its result as a column first"
+    return RefusedError("nondeterministic", "must be the same each time it is computed", remedy, Shown(found))
+
+
+def _refused_pattern(text: str, why: str) -> RefusedError:
+    return RefusedError("pattern", f"has the pattern {text!r}, which {why}", f"allowed are {SYNTAX}")
 
 
 @dataclass(frozen=True)
@@ -59,9 +72,9 @@ class Pattern:
 
 
 def compile_pattern(text: str) -> Pattern:
-    """Parse a pattern, or raise `PatternError`."""
+    """Parse a pattern, or raise `RefusedError`."""
     if "\0" in text:
-        raise PatternError("has a NUL character")
+        raise _refused_pattern(text, "has a NUL character")
     branches: list[tuple[str, ...]] = []
     pieces: list[str] = []
     shortest: list[int] = []
@@ -95,19 +108,21 @@ def _piece(text: str, at: int) -> tuple[str, int, int]:
     repeat = _REPEAT.match(text, at)
     if repeat is None:
         return atom, 1, at
-    spelled, fewest = _repeat(repeat)
+    spelled, fewest = _repeat(text, repeat)
     if text[repeat.end() : repeat.end() + 1] in ("*", "+", "?", "{"):
-        raise PatternError(f"has {text[repeat.end()]!r} after a repeat")
+        raise _refused_pattern(text, f"has {text[repeat.end()]!r} after a repeat")
     return atom + spelled, fewest, repeat.end()
 
 
-def _repeat(found: re.Match[str]) -> tuple[str, int]:
+def _repeat(text: str, found: re.Match[str]) -> tuple[str, int]:
     if found[1] is None:
         return found[0], int(found[0] == "+")
     low = int(found[1])
     high = low if found[2] is None else int(found[3]) if found[3] else None
     if max(low, high or 0) > MOST_REPEATS or (high is not None and high < max(low, 1)):
-        raise PatternError(f"has the repeat {found[0]!r}; the bounds must be in order and at most {MOST_REPEATS}")
+        raise _refused_pattern(
+            text, f"has the repeat {found[0]!r}; the bounds must be in order and at most {MOST_REPEATS}"
+        )
     return found[0], low
 
 
@@ -121,7 +136,7 @@ def _atom(text: str, at: int) -> tuple[str, int]:
         members, at = _escape(text, at)
         return (f"[{members}]" if len(members) > 2 else members), at
     if char in _SPECIAL:
-        raise PatternError(f"has {char!r}, which must be written \\{char} to stand for itself")
+        raise _refused_pattern(text, f"has {char!r}, which must be written \\{char} to stand for itself")
     return escaped(char), at + 1
 
 
@@ -133,7 +148,7 @@ def _escape(text: str, at: int) -> tuple[str, int]:
     if char in _CONTROL:
         return _CONTROL[char], at + 2
     if not char or char.isalnum() or not char.isascii():
-        raise PatternError(f"has {text[at : at + 2]!r}, which does not mean the same on every engine")
+        raise _refused_pattern(text, f"has {text[at : at + 2]!r}, which does not mean the same on every engine")
     return escaped(char), at + 2
 
 
@@ -144,11 +159,11 @@ def _class(text: str, at: int) -> tuple[str, int]:
     while True:
         char = text[at : at + 1]
         if not char:
-            raise PatternError("has a [ without a closing ]")
+            raise _refused_pattern(text, "has a [ without a closing ]")
         if char == "]":
             break
         if char in "[-&~" and not (char == "-" and (not members or text[at + 1 : at + 2] == "]")):
-            raise PatternError(f"has {char!r} in a class, which must be written \\{char} to stand for itself")
+            raise _refused_pattern(text, f"has {char!r} in a class, which must be written \\{char} to stand for itself")
         if char == "\\":
             member, at = _escape(text, at)
         else:
@@ -156,11 +171,11 @@ def _class(text: str, at: int) -> tuple[str, int]:
         if text[at : at + 1] == "-" and text[at + 1 : at + 2] not in ("]", ""):
             last = text[at + 1]
             if not (char.isalnum() and last.isalnum() and char.isascii() and last.isascii() and char <= last):
-                raise PatternError("has a range that is not between two ASCII letters or digits in order")
+                raise _refused_pattern(text, "has a range that is not between two ASCII letters or digits in order")
             member, at = f"{char}-{last}", at + 2
         members.append(member)
     if not members:
-        raise PatternError("has an empty class")
+        raise _refused_pattern(text, "has an empty class")
     return f"[{'^' if negated else ''}{''.join(members)}]", at + 1
 
 

@@ -24,16 +24,10 @@ from slowscale.data.conversion import MOST_DIGITS
 from slowscale.data.dialects import call, check_spark, forced_cast
 
 TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
-
-
 # The dates that Python and Arrow can represent; PostgreSQL also has 'infinity' and years BC.
 FIRST_DAY, LAST_DAY = date.min, date.max
-
-
 # A text or a quoted name in SQL.
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
-
-
 # DuckDB's functions that read whole files. Others, such as query('SELECT …'), may combine rows.
 FILE_FUNCTIONS = (
     "read_parquet|parquet_scan|read_csv|read_csv_auto|read_json|read_json_auto|read_ndjson|read_ndjson_auto"
@@ -385,8 +379,6 @@ class Spark(Engine):
 
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DuckDB(), PostgreSQL(), Spark())}
-
-
 PRIVATE = PrivateDuckDB()
 
 

@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
 from slowscale.data.conversion import check_names, value_text
 
 # The most cells of the rectangle of a sheet, about 3 GB in memory.
 MOST_SHEET_CELLS = 50_000_000
-
-
 BYTES_AT_ONCE = 1 << 20
 
 
@@ -44,16 +43,15 @@ def check_cells(path: str, argument: str) -> None:
                     continue
                 raise
             except _MisplacedError:
-                raise DataError(
-                    f"{argument}: row {sheet.row} of {path} is in the file twice, or its cells are not in order, "
-                    "so that one record would replace another",
-                    remedy="save the file again in its program",
-                ) from None
+                raise DataError("misplaced-row", argument=Name(argument), row=sheet.row, file=Name(path)) from None
             if sheet.cells > MOST_SHEET_CELLS:
                 raise DataError(
-                    f"{argument}: the cells of {path} reach row {sheet.rows:,} and column {sheet.columns:,}, more "
-                    f"than {MOST_SHEET_CELLS:,} cells",
-                    remedy="delete cells that do not belong to the records, or save the records as CSV or Parquet",
+                    "sheet-size",
+                    argument=Name(argument),
+                    file=Name(path),
+                    row=sheet.rows or 0,
+                    width=sheet.columns,
+                    most=MOST_SHEET_CELLS,
                 )
 
 
@@ -132,8 +130,6 @@ def _column(letters: str) -> int:
 
 
 EXCEL = (".xlsx", ".xlsm")
-
-
 STATISTICS = {
     ".dta": "read_dta",
     ".sav": "read_sav",
@@ -141,23 +137,15 @@ STATISTICS = {
     ".sas7bdat": "read_sas7bdat",
     ".xpt": "read_xport",
 }
-
-
 FOREIGN_ENDINGS = (*EXCEL, *STATISTICS)
-
-
 # A date is stored as a number with a format. For each reader: the date from which the numbers count and, for each
 # pattern of a format without its width, the seconds per unit. Numbers with other formats (months, times of day…) stay
 # numbers.
 SECOND, DAY = 1.0, 86_400.0
-
-
 SAS_DATES = (
     r"(DATE|MONYY|JULIAN|[BE]8601DA|(WEEK|WORD)DAT[EX]|(YYMMDD|MMDDYY|DDMMYY)[BCDNPS]?)",
     r"(DATETIME|[BE]8601DT|DATEAMPM|MDYAMPM)",
 )
-
-
 FORMATS: dict[str, tuple[date, tuple[tuple[str, float, pa.DataType], ...]]] = {
     "read_dta": (
         date(1960, 1, 1),
@@ -173,11 +161,7 @@ FORMATS: dict[str, tuple[date, tuple[tuple[str, float, pa.DataType], ...]]] = {
         ((SAS_DATES[0], DAY, pa.date32()), (SAS_DATES[1], SECOND, pa.timestamp("us"))),
     ),
 }
-
-
 FORMATS["read_xport"] = FORMATS["read_sas7bdat"]
-
-
 STORED_AS = {
     "int8": pa.int8(),
     "int16": pa.int16(),
@@ -185,8 +169,6 @@ STORED_AS = {
     "float": pa.float32(),
     "double": pa.float64(),
 }
-
-
 FIRST_ORDINAL, LAST_ORDINAL, UNIX = date.min.toordinal(), date.max.toordinal(), date(1970, 1, 1).toordinal()
 
 
@@ -267,9 +249,7 @@ def _read_excel(path: str, argument: str) -> pa.Table:
     names, rows = _excel_rows(path, argument)
     for number, row in enumerate(rows, 2):
         if any(cell != "" for cell in row[len(names) :]):
-            raise DataError(
-                f"{argument}: row {number} of {path} has more cells than the header", remedy="correct the row"
-            )
+            raise DataError("too-many-cells", argument=Name(argument), row=number, file=Name(path))
     columns = list(zip(*rows, strict=True))[: len(names)] if rows else [()] * len(names)
     texts = [pa.array(map(value_text, column), pa.string()) for column in columns]
     return pa.table(dict(zip(names, texts, strict=True)))
@@ -347,11 +327,7 @@ def as_arrow(data: Any, argument: str) -> Frame | None:
         try:
             table.validate(full=True)
         except pa.ArrowInvalid:  # its message may quote a record
-            raise DataError(
-                argument,
-                "has values that are not valid for their Arrow type, such as text that is not UTF-8",
-                remedy="correct them",
-            ) from None
+            raise DataError("invalid", argument=Name(argument)) from None
         read = Frame(table)
     elif module == "pandas" and hasattr(data, "columns"):
         read = _from_pandas(data, argument)
@@ -427,13 +403,8 @@ def _from_polars(data: Any, argument: str) -> Frame:
             ) from error
         try:
             frame = data.collect()
-        except Exception as error:  # its message may quote a record
-            raise DataError(
-                argument,
-                "cannot be read: collecting the polars LazyFrame raises an error, for example because a value "
-                "cannot be cast",
-                remedy="correct its query, or cast with strict=False",
-            ) from error
+        except Exception:  # its message may quote a record
+            raise DataError("collect", argument=Name(argument)) from None
     arrays, unusable = {}, {}
     for name in frame.columns:
         try:

@@ -17,6 +17,7 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError
 from slowscale.core.typing import DataLike
 from slowscale.data import conversion, sources, textfiles
@@ -170,9 +171,8 @@ def _encoding(files: Sequence[str]) -> tuple[str, str | None]:
     """Return the encoding of files, and a note if it is uncertain."""
     encodings = {_file_encoding(file) for file in files}
     if len(encodings) > 1:
-        raise DataError(
-            "data", allowed=f"files in one encoding, got {', '.join(sorted(encodings))}", remedy="convert them to one"
-        )
+        one, other, *_ = map(Name, sorted(encodings))
+        raise DataError("encodings", argument=Name("data"), one=one, other=other)
     (encoding,) = encodings
     if encoding in ("utf-8", "utf-16"):
         return encoding, None

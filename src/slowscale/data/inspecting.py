@@ -6,7 +6,7 @@ records, and the hashes by which copies are counted. On engines that cannot hash
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import and_
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from slowscale.accounting import RecordPolicy
 from slowscale.core.arrays import to_numpy
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError
 from slowscale.data.connections import engine_errors
 from slowscale.data.dialects import forced_cast
@@ -28,7 +29,6 @@ from slowscale.data.keys import Keys
 from slowscale.data.losses import Losses, distribution, losses_of_records, record_losses
 from slowscale.data.sums import (
     EXACT_SUM,
-    NO_ENTITY,
     Column,
     Run,
     accumulated,
@@ -36,7 +36,7 @@ from slowscale.data.sums import (
     as_integers,
     counted,
     raw_number,
-    uncountable_words,
+    uncountable,
 )
 
 # How many of the most frequent labels outside the keys are compared with the keys.
@@ -120,7 +120,7 @@ class Look:
     near
         The labels outside the keys that resemble a key, the most frequent first.
     refusals
-        What a release would refuse because of the records, in its own words.
+        The errors that a release would raise because of the records.
     """
 
     records: int
@@ -129,7 +129,7 @@ class Look:
     rows: Any
     columns: tuple[Values, ...]
     near: tuple[NearMiss, ...]
-    refusals: tuple[str, ...]
+    refusals: tuple[DataError, ...]
 
     def __repr__(self) -> str:
         return "<a look at the records: confidential>"
@@ -145,7 +145,7 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
     size = len(keys) if keys is not None else 1
     values, refusals = [], []
     if protect is not None and (rows - _whole(found, "owned"))[inside].any():
-        refusals.append(NO_ENTITY.format(protect))
+        refusals.append(DataError("no-entity", column=Name(protect)))
     for i, column in enumerate(columns):
         number, place = divmod(i, STATES_PER_NUMBER)
         state = (_whole(found, f"states{number}") >> (STATE_BITS * place)) & (2**STATE_BITS - 1)
@@ -171,12 +171,13 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
                 sums=accumulated(sums[inside], at[inside], size).astype(float),
             )
         )
-        seen = [
-            *["missing"] * bool(column.nulls == "error" and missing[inside].any()),
-            *["negative"] * bool(column.negatives == "error" and negative[inside].any()),
-        ]
-        if seen or lost[inside].any():
-            refusals.append(_refusal(column, seen, bool(lost[inside].any())))
+        codes = {
+            "nulls": column.nulls == "error" and missing[inside].any(),
+            "negatives": column.negatives == "error" and negative[inside].any(),
+            "uncountable": lost[inside].any(),
+        }
+        if any(codes.values()):
+            refusals.append(uncountable(column, *(code for code, found_any in codes.items() if found_any)))
     near = () if keys is None else tuple(_near_misses(table, keys, found, labelled & ~inside, rows))
     return Look(
         records=int(rows.sum()),
@@ -252,18 +253,6 @@ def _numbers(found: pa.Table, name: str) -> Any:
     if pa.types.is_floating(found[name].type):
         return to_numpy(pc.fill_null(found[name], 0.0)).astype(float)
     return as_integers(found[name])
-
-
-def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
-    words = uncountable_words(column, seen)
-    if seen and others:
-        return f"{words}. It also has values that are not numbers, are infinite, or are too large"
-    if others:
-        return (
-            f"column {column.name!r} has values that are not numbers, are infinite, or are too large to be counted in "
-            f"units of {column.unit}; correct these records, or leave them out with a filter (where)"
-        )
-    return words
 
 
 def losses_and_duplicates(

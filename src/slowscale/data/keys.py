@@ -225,11 +225,7 @@ class Keys:
         }
         taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
         if not taken.num_rows:
-            raise DataError(
-                "keys",
-                "must not be empty, but no record has a label in every key column",
-                remedy="check by and the types",
-            )
+            raise DataError("no-labels")
         return Keys(taken, TAKEN)
 
     @property

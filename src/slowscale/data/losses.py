@@ -243,9 +243,7 @@ def distribution(found: pa.Table) -> Losses:
 
 def _distribution(counts: "_Counts", protect: str | None) -> Losses:
     if not counts.records:
-        raise DataError(
-            "no record", "is part of the release, so there are no losses", remedy="check the keys and the filter"
-        )
+        raise DataError("no-records")
     ranks = [rank for rank in RANKS if rank <= counts.records]
     return Losses(
         counts.records,

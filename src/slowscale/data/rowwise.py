@@ -24,17 +24,12 @@ from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.parameters import lazy
 from slowscale.data import sql
 from slowscale.data.conversion import Source
-from slowscale.data.values import RefusedError, iso_literal
+from slowscale.data.dialects import RefusedError, nondeterministic
+from slowscale.data.values import iso_literal
 
 LONGEST = 2000  # characters of a normal form; a longer one is replaced by its hash
-
-
 WORD = re.compile(r"\w+")
-
-
 CACHED = "ibis_cached_"  # the prefix of the tables in which Ibis caches the result of a query
-
-
 Meanings = Mapping[str, str]  # normal forms by folded name; a column that is not named is stored
 
 
@@ -119,38 +114,21 @@ class _Tree:
         return f"{_named(folded(node.name))} of {self.of(table)}"
 
 
-REASON = "it would let one record change what another contributes, and the policy would no longer hold"
-
-
-NONDETERMINISTIC = (
-    "a function whose result is not determined by the record, such as a random number, the clock or a user-defined "
-    "function"
-)
-
-
 NONDETERMINISTIC_OPERATIONS = (
     ops.Impure, ops.RowID, ops.Sample, ops.Arbitrary, ops.ElementWiseVectorizedUDF, ops.ReductionVectorizedUDF,
     ops.AnalyticVectorizedUDF,
 )  # fmt: skip
-
-
 # Tables of records: stored tables, and operations that return one row for each record that they keep.
 STORED = (ops.DatabaseTable, ops.InMemoryTable)
-
-
 KEEPS_ROWS = (
     *STORED, ops.Project, ops.Filter, ops.Sort, ops.DropColumns, ops.DropNull, ops.FillNull, ops.SelfReference,
     ops.AliasedRelation,
 )  # fmt: skip
-
-
 # Other tables: a row depends on several records, or one record gives several rows.
 COMBINES_ROWS = (
     ops.Aggregate, ops.Distinct, ops.JoinChain, ops.JoinLink, ops.JoinReference, ops.Limit, ops.Set,
     ops.TableUnnest, ops.Unnest, ops.Reduction, ops.Analytic, ops.WindowFunction, ops.WindowBoundary, ops.Subquery,
 )  # fmt: skip
-
-
 # Operations on one row that are deterministic, although their result depends on the engine.
 ONE_ROW = (
     ops.Field, ops.Literal, ops.Alias, ops.And, ops.Or, ops.Not, ops.Xor, ops.IsNull, ops.NotNull, ops.StringLength,
@@ -257,7 +235,7 @@ def bind(table: ir.Table, expression: str, argument: str) -> ir.Value:
     try:
         return sql.parse(table, expression, argument)
     except RefusedError as refusal:
-        raise ParameterError(_refusal(argument, str(refusal), refusal.kind)) from None
+        raise refusal.about(argument) from None
     except IbisError as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ParameterError(argument, f"is not an expression on the table's columns: {why}") from error
@@ -280,7 +258,7 @@ def check_source(table: ir.Table) -> bool:
                 remedy="use Ibis expressions, or store the result as a table first",
             )
         if _is_nondeterministic(node) and not _is_ours(node):
-            raise ParameterError(_refusal("data", "", "nondeterministic"))
+            raise nondeterministic().about("data")
         if not isinstance(node, (*KEEPS_ROWS, *COMBINES_ROWS, *ONE_ROW)) and not _is_ours(node):
             raise ParameterError(
                 f"data uses {type(node).__name__}, which is not known to use one record at a time",
@@ -354,14 +332,6 @@ def _plain(node: Any) -> dict[str, str]:
     return below
 
 
-def _refusal(argument: str, what: str, kind: str | None) -> str:
-    if kind == "many rows":
-        return f"{argument} must use one record at a time, got {what}: {REASON}"
-    if kind == "nondeterministic":
-        return f"{argument} must be the same each time it is computed, got {NONDETERMINISTIC}"
-    return f"{argument} {what}"
-
-
 def _nodes(root: Any, source: Any) -> list[Any]:
     """Return the operations of an expression, down to its source table."""
     found: list[Any] = []
@@ -377,17 +347,11 @@ def _nodes(root: Any, source: Any) -> list[Any]:
 
 
 RECORD_PROTECTED = "one record (one row of the table): whether it is there, and what it holds"
-
-
 ENTITY_PROTECTED = (
     "one {0}: whether its records are there, and what they hold. In the policy a column stands for the total of one "
     "{0} in a cell, and the losses add over cells"
 )
-
-
 EngineTable = ir.Table  # a table of an engine, or a query on it
-
-
 ROWS_COMBINED = "; the table is itself a query that combines rows, and a record is a row of its result"
 
 

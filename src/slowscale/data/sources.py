@@ -44,11 +44,7 @@ ALLOWED = (
     "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a "
     'Spark DataFrame, or a database address such as "postgresql://host/database#table"'
 )
-
-
 PARQUET = (".parquet", ".pq")
-
-
 NO_COLUMN = "{} has no column of a supported type; convert the columns to numbers, text or dates"
 
 
@@ -377,8 +373,6 @@ CONNECT = {
     "postgresql": _connect_postgres,
     "postgres": _connect_postgres,
 }
-
-
 # Spark
 
 # The operators of a DataFrame that keep the rows of one stored table.

@@ -278,7 +278,9 @@ def parse(table: ir.Table, text: str, argument: str) -> ir.Value:
     try:
         tree = sqlglot.parse_one(text, read="duckdb")
     except sqlglot.errors.SqlglotError as error:
-        raise ParameterError(argument, allowed=f"a SQL expression, got {text!r}: {_problem(error)}") from None
+        raise ParameterError(
+            argument, code="syntax", allowed="a SQL expression", given=text, remedy=_problem(error)
+        ) from None
     dialect = DIALECTS[engine_of(table).name]
     dialect.prepare(table)
     return Translator(table, dialect, _RULES).value(tree)

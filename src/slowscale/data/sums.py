@@ -12,7 +12,7 @@ same key are added here.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.arrays import key_positions, to_arrow, to_numpy
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.data.connections import engine_errors
 from slowscale.data.dialects import forced_cast, is_null
@@ -33,49 +34,17 @@ from slowscale.data.engines import Engine, engine_of, fetch, grouped
 from slowscale.data.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers if some do not fit
-
-
 Run = Callable[[ir.Table], pa.Table]
-
-
 # The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
 # hundred million records by at most a tenth of a unit, and a record of up to 8·10⁹ units fits in one 64-bit number of
 # grains.
 GRAIN_BITS, MOST_FLOAT_BITS = 30, 55
-
-
 GRAINS_PER_POWER = 2**GRAIN_BITS
-
-
 # Digits after the point that are kept of a decimal without a fixed scale, and of a number in a text.
 DECIMAL_PLACES = 12
-
-
 NUMBER_TEXT = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DECIMAL_PLACES}}}0*)?|\.[0-9]{{1,{DECIMAL_PLACES}}}0*)[ \t]*$"
-
-
 BELOW_ZERO = "-.*[1-9]"
-
-
 EXACT_SUM = dt.Decimal(38, 0)
-
-
-NO_ENTITY = (
-    "column {!r}, which identifies the protected entities, has missing values; fill them in, or leave the records out "
-    "with a filter (where)"
-)
-
-
-# Why a record cannot be counted.
-REASONS = {
-    "missing": 'missing values (choose nulls = "zero" to count them as 0)',
-    "unreadable": "values that are not numbers",
-    "nan": "values that are NaN",
-    "infinite": "infinite values",
-    "digits": "values that are too large to be counted exactly (derive a column that converts them to floats)",
-    "negative": 'negative values, which a transformation mechanism does not allow (choose negatives = "zero" to count '
-    "them as 0, or choose an additive mechanism)",
-}
 
 
 @dataclass(frozen=True)
@@ -343,17 +312,14 @@ def _exact_sums(
     size = len(keys) if keys is not None else 1
     rows = accumulated(as_integers(found["rows"]), at, size)
     if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
-        raise DataError(NO_ENTITY.format(protect))
+        raise DataError("no-entity", column=Name(protect))
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
         if (accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
-            raise DataError(explain_uncountable(table, column, keys, run))
+            raise explain_uncountable(table, column, keys, run)
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
-                raise DataError(
-                    f"the sum of column {column.name!r} has more digits than the engine can represent",
-                    remedy="derive a column that rounds it",
-                )
+                raise DataError("precision", column=Name(column.name))
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
         sums[column.name] = _join_limbs(limbs, at, size, number)
     return ExactSums(rows, sums)
@@ -506,10 +472,10 @@ def narrowed(numbers: Integers) -> Integers:
     return numbers.astype(np.int64) if fits else numbers
 
 
-def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
-    """Return the reason why records of a column could not be counted, but not which records or how many."""
+def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> DataError:
+    """Return the reasons why records of a column could not be counted, but not which records or how many."""
     value, missing = raw_number(table, column)
-    facts = {"missing": missing} if column.nulls == "error" else {}
+    facts = {"nulls": missing} if column.nulls == "error" else {}
     facts["unreadable"] = is_null(value) & ~missing
     if value.type().is_floating():
         is_infinite = value.abs() > ibis.literal(np.finfo(float).max, "float64")
@@ -517,26 +483,20 @@ def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run:
     elif (fits := _fits_38_digits(engine_of(table), value)) is not None:
         facts["digits"] = ~fits
     if column.negatives == "error":
-        facts["negative"] = value < 0
+        facts["negatives"] = value < 0
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
     found, _ = _by_key(table, measures, keys, run, "the engine could not check the table")
-    seen = {name for name in facts if any(found[name].to_pylist())}
-    return uncountable_words(column, seen)
+    seen = [name for name in facts if any(found[name].to_pylist())]
+    return uncountable(column, *(seen or ["too-large"]))
 
 
-def uncountable_words(column: Column, seen: Collection[str]) -> str:
-    """Return why records of a column cannot be counted; `seen` has names of `REASONS`."""
-    reasons = [text for name, text in REASONS.items() if name in seen]
-    if not reasons:
-        reasons = [f"values that are too large to be counted in units of {column.unit} (give a larger unit)"]
-    remedy = "correct these records, or leave them out with a filter (where)"
-    return f"column {column.name!r} has {'; and '.join(reasons)}; {remedy}"
+def uncountable(column: Column, *codes: str) -> DataError:
+    """Return the error for a column whose records cannot be counted, for all these reasons."""
+    return DataError(*codes, column=Name(column.name), unit=Name(column.unit))
 
 
 # Whether a record has at least a size; None if no number of the column's type has it.
 Test = Callable[[Fraction], ir.Value | None]
-
-
 LARGEST_TEXT = 10**18  # numbers in a text have at most 18 digits before the point
 
 
@@ -565,7 +525,7 @@ def records_below(
     rows = as_integers(found["rows"]).tolist()
     per_cell = dict(zip(found["cell"].to_pylist(), rows, strict=True))
     if per_cell.pop(None, 0):
-        raise DataError(explain_uncountable(table, column, None, run))
+        raise explain_uncountable(table, column, None, run)
     below, total = [], 0
     for cell in range(len(sizes)):
         total += per_cell.get(cell, 0)

@@ -19,6 +19,7 @@ import ibis.expr.datatypes as dt
 import numpy as np
 import pyarrow as pa
 
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
 from slowscale.data.connections import (
     engine_errors,
@@ -148,11 +149,7 @@ def _check_records(connection: Any, raw: str, names: Sequence[str], argument: st
     """Raise if a field contains a line break, because misplaced quotes have joined several lines into one record."""
     broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
     if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
-        raise DataError(
-            argument,
-            "has a quote in the middle of a field, which joins a record with the next line",
-            remedy='correct it, or give csv = {quote: ""} if quotes are ordinary characters',
-        )
+        raise DataError("inner-quote", argument=Name(argument))
 
 
 def _read_csv_sql(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
@@ -177,11 +174,9 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         connection.con.execute(sql)
     except duckdb.InvalidInputException as error:
         line = re.search(r"CSV Error on Line: (\d+)", str(error))
-        where = f"line {line[1]}" if line else "a line"
-        raise DataError(
-            f"{argument}: {where} of {file} must have as many fields as the header",
-            remedy="correct the line, or declare the format of the file: csv = {delimiter: …, quote: …}",
-        ) from None
+        if line is None:
+            raise DataError("format", argument=Name(argument), file=Name(file)) from None
+        raise DataError("field-count", argument=Name(argument), line=int(line[1]), file=Name(file)) from None
     except (duckdb.Error, RuntimeError) as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
@@ -273,11 +268,7 @@ def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
 
 
 def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
-    return DataError(
-        f"{argument}: {file}",
-        f"is not encoded in {form.encoding}",
-        remedy='declare its encoding, such as csv = {encoding: "latin-1"}',
-    )
+    return DataError("encoding", argument=Name(argument), file=Name(file), encoding=Name(form.encoding))
 
 
 def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: str) -> None:
@@ -300,23 +291,15 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
             parity = np.cumsum(new == quote)[breaks] + inside
             odd = np.flatnonzero(parity % 2)
             if odd.size:
-                raise DataError(
-                    f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line",
-                    remedy=(
-                        'a record must be one line: correct it, or give csv = {quote: ""} if quotes are ordinary '
-                        "characters"
-                    ),
-                )
+                raise DataError("open-quote", argument=Name(argument), line=line + int(odd[0]), file=Name(file))
             inside = (inside + int((new == quote).sum())) % 2
         before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]
         ends |= set(np.unique(before == ord("\r")).tolist())
         returns = np.flatnonzero(data == ord("\r"))
         alone = returns[(returns + 1 < data.size)]
         if (data[alone + 1] != ord("\n")).any() or len(ends) > 1:
-            raise DataError(
-                f"{argument}: {file}", "must have line ends of one kind, but has several", remedy="convert them"
-            )
+            raise DataError("line-ends", argument=Name(argument), file=Name(file))
         line += breaks.size
         last = bytes(chunk[-1:])
     if inside:
-        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed", remedy="correct it")
+        raise DataError("last-quote", argument=Name(argument), file=Name(file))

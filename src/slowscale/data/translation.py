@@ -15,10 +15,18 @@ import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
 import sqlglot.expressions as sg
 
-from slowscale.data import dialects, values
+from slowscale.data import values
 from slowscale.data.conversion import MOST_DIGITS, listed_columns
-from slowscale.data.dialects import Dialect, is_null
-from slowscale.data.values import RefusedError, kind_of
+from slowscale.data.dialects import (
+    Dialect,
+    Pattern,
+    RefusedError,
+    compile_pattern,
+    is_null,
+    many_rows,
+    nondeterministic,
+)
+from slowscale.data.values import kind_of
 
 MANY_ROWS = {
     "a subquery": (sg.Select, sg.Subquery, sg.Exists, sg.SetOperation),
@@ -55,6 +63,10 @@ def _shown(node: Any) -> str:
     return repr(node.sql(dialect="duckdb"))
 
 
+def _unknown_syntax(node: Any) -> RefusedError:
+    return RefusedError("syntax", f"uses {_shown(node)}, which is not allowed in SQL text", "docs/sql.md lists what is")
+
+
 class Translator:
     """Translates the nodes of parsed SQL text into Ibis values on the columns of a table.
 
@@ -80,14 +92,14 @@ class Translator:
         if rule is None:
             for words, kinds in MANY_ROWS.items():
                 if isinstance(node, kinds):
-                    raise RefusedError(words, "many rows")
+                    raise many_rows(words)
             if isinstance(node, NONDETERMINISTIC_NODES):
-                raise RefusedError("", "nondeterministic")
+                raise nondeterministic()
         elif {name for name, part in node.args.items() if part not in (None, False, [], "")} <= rule.understood:
             return rule.translate(self, node)
         if isinstance(node, sg.In) and node.args.get("query") is not None:
-            raise RefusedError("a subquery", "many rows")
-        raise RefusedError(f"uses {_shown(node)}, which is not allowed in SQL text; docs/sql.md lists what is")
+            raise many_rows("a subquery")
+        raise _unknown_syntax(node)
 
     def of_kind(self, node: Any, *allowed: str) -> Any:
         """Return the value of a node that must be of one of the given kinds; NULL is of every kind."""
@@ -97,7 +109,9 @@ class Translator:
             return ibis.null({"text": "string", "number": "int64"}.get(allowed[0], allowed[0]))
         if kind not in allowed:
             raise RefusedError(
-                f"uses {_shown(node)}, which is {value.type()}, where a {' or '.join(allowed)} is needed: cast it"
+                "wrong-type",
+                f"uses {_shown(node)}, which is {value.type()}, where a {' or '.join(allowed)} is needed",
+                "cast it",
             )
         return value
 
@@ -112,13 +126,15 @@ class Translator:
     def literal_text(self, node: Any, what: str, empty: bool = False) -> str:
         """Return the text of a node that must be a text in quotes; `what` names its role in the error."""
         if not isinstance(node, sg.Literal) or not node.is_string or not (node.this or empty) or "\0" in node.this:
-            raise RefusedError(f"has {_shown(node) if node else 'no text'} as the {what}: write a text in quotes")
+            raise RefusedError(
+                "constant", f"has {_shown(node) if node else 'no text'} as the {what}", "write a text in quotes"
+            )
         return str(node.this)
 
     def to_common_type(self, nodes: Sequence[Any], compared: bool) -> list[Any]:
         """Return values as values of one type, because they are compared or one of them is chosen."""
         if compared and any(isinstance(node, sg.Null) for node in nodes):
-            raise RefusedError("compares with NULL, which is never true: use IS NULL")
+            raise RefusedError("null", "compares with NULL, which is never true", "use IS NULL")
         found = _exact_constants(nodes, [self.value(node) for node in nodes])
         return values.to_common_type(found, compared)
 
@@ -132,11 +148,13 @@ class Translator:
         """Return a column; without quotes, its name is matched without case."""
         name = node.name
         if node.table:
-            raise RefusedError(f"names {node.sql()!r}: write the name of the column without a table")
+            raise RefusedError("qualified", f"names {node.sql()!r}", "write the name of the column without a table")
         matches = [column for column in self.table.columns if column.lower() == name.lower()]
         if name not in self.table.columns:
             if len(matches) != 1 or node.this.quoted:
-                raise RefusedError(f"names {name!r}, which is not a column; {listed_columns(self.table.columns)}")
+                raise RefusedError(
+                    "unknown-column", f"names {name!r}, which is not a column", listed_columns(self.table.columns)
+                )
             name = matches[0]
         value = self.table[name]
         if value.type().is_timestamp() and value.type().timezone is not None:
@@ -147,7 +165,9 @@ class Translator:
         """Return a text or number literal."""
         if node.is_string:
             if "\0" in node.this:
-                raise RefusedError("has a text with a NUL character, which not every engine can hold: remove it")
+                raise RefusedError(
+                    "nul", "has a text with a NUL character, which not every engine can hold", "remove it"
+                )
             return ibis.literal(node.this)
         return _number(node.this, negative=False)
 
@@ -173,7 +193,9 @@ class Translator:
         if isinstance(other, sg.Null):
             return is_null(subject)
         if not isinstance(other, sg.Boolean) or not subject.type().is_boolean():
-            raise RefusedError(f"uses {_shown(node)}: IS must be followed by NULL or, for booleans, by TRUE or FALSE")
+            raise RefusedError(
+                "is", f"uses {_shown(node)}", "IS must be followed by NULL or, for booleans, by TRUE or FALSE"
+            )
         return subject.fill_null(not other.this) == ibis.literal(bool(other.this))
 
     def case(self, node: sg.Case) -> Any:
@@ -252,29 +274,31 @@ class Translator:
         new = self.literal_text(node.args["replacement"], "replacement", empty=True)
         return self.text(node.this).replace(old, new)
 
-    def pattern(self, node: Any) -> dialects.Pattern:
+    def pattern(self, node: Any) -> Pattern:
         """Return a regular expression of the common subset."""
-        text = self.literal_text(node, "pattern")
-        try:
-            return dialects.compile_pattern(text)
-        except dialects.PatternError as error:
-            raise RefusedError(f"has the pattern {text!r}, which {error}; allowed are {dialects.SYNTAX}") from None
+        return compile_pattern(self.literal_text(node, "pattern"))
 
     def regexp_replace(self, node: sg.RegexpReplace) -> Any:
         """Replace the first match of a pattern, or every match."""
         pattern = self.pattern(node.expression)
         if len(pattern.branches) > 1 or pattern.matches_empty:
             raise RefusedError(
-                f"has the pattern {node.expression.this!r}, for which engines find different matches: it must not "
-                "contain | and must match at least one character; replace one alternative after the other"
+                "pattern-matches",
+                f"has the pattern {node.expression.this!r}, for which engines find different "
+                "matches: it must not contain | and must match at least one character",
+                "replace one alternative after the other",
             )
         flag = node.args.get("modifiers")
         if flag is not None and self.literal_text(flag, "flag") != "g":
-            raise RefusedError(f"has the flag {_shown(flag)}: only 'g' is allowed, which replaces every match")
+            raise RefusedError(
+                "flag", f"has the flag {_shown(flag)}", "only 'g' is allowed, which replaces every match"
+            )
         new = self.literal_text(node.args["replacement"], "replacement", empty=True)
         if "\\" in new:
             raise RefusedError(
-                "has a backslash in the replacement: references to groups are not allowed; remove the backslash"
+                "backslash",
+                "has a backslash in the replacement, where references to groups are not allowed",
+                "remove the backslash",
             )
         return self.dialect.regexp_replace(self.text(node.this), pattern, new, every=flag is not None)
 
@@ -310,7 +334,7 @@ class Translator:
         """Pad a text to a length."""
         length, fill = constant_length(node.expression, 0), self.literal_text(node.args.get("fill_pattern"), "fill")
         if length > LONGEST_PADDING:
-            raise RefusedError(f"pads to {length} characters: the most is {LONGEST_PADDING}")
+            raise RefusedError("too-long", f"pads to {length} characters", f"the most is {LONGEST_PADDING}")
         return self.dialect.pad(self.text(node.this), length, fill, bool(node.args.get("is_left")))
 
     def concat(self, node: sg.Concat) -> Any:
@@ -320,25 +344,22 @@ class Translator:
     # Dates and times.
     def format(self, node: Any) -> list[str]:
         """Return the parts of a format for strptime or strftime."""
-        text = self.literal_text(node, "format")
-        try:
-            return values.parse_format(text)
-        except ValueError as error:
-            allowed = ", ".join([*values.DIRECTIVES, "%%"])
-            raise RefusedError(f"has the format {text!r} with {str(error)!r}: allowed are {allowed}") from None
+        return values.parse_format(self.literal_text(node, "format"))
 
     def strptime(self, text: Any, layout: Any) -> Any:
         """Read a timestamp from a text in a given format."""
         tokens = self.format(layout)
         parts = [values.DIRECTIVES[token][0] for token in tokens if token in values.DIRECTIVES]
         if "year" not in parts or len(set(parts)) < len(parts):
-            raise RefusedError(f"has the format {_shown(layout)}: it must have a year, and each part at most once")
+            raise RefusedError(
+                "format-parts", f"has the format {_shown(layout)}", "it must have a year, and each part at most once"
+            )
         return values.strptime(self.dialect, self.text(text), tokens)
 
     def anonymous(self, node: sg.Anonymous) -> Any:
         """Translate `try_strptime`, the only allowed function that the parser does not know."""
         if str(node.this).lower() != "try_strptime" or len(node.expressions) != 2:
-            raise RefusedError(f"uses {_shown(node)}, which is not allowed in SQL text; docs/sql.md lists what is")
+            raise _unknown_syntax(node)
         return self.strptime(*node.expressions)
 
     def strftime(self, node: sg.TimeToStr) -> Any:
@@ -349,7 +370,7 @@ class Translator:
         """Return the first day of the period that a date is in."""
         unit = str(node.args["unit"].name).lower()
         if unit not in values.UNITS:
-            raise RefusedError(f"truncates to {unit!r}: allowed are {', '.join(values.UNITS)}")
+            raise RefusedError("unit", f"truncates to {unit!r}", f"allowed are {', '.join(values.UNITS)}")
         return values.date_trunc(self.dialect, self.time(node.this), unit)
 
     def date_part(self, unit: str, node: Any) -> Any:
@@ -357,7 +378,7 @@ class Translator:
         if unit == "quarter":
             return values.quarter(self.dialect, self.time(node))
         if unit not in ("year", "month", "day"):
-            raise RefusedError(f"extracts {unit!r}: allowed are year, quarter, month and day")
+            raise RefusedError("unit", f"extracts {unit!r}", "allowed are year, quarter, month and day")
         return self.dialect.part(self.time(node), unit)
 
     # Casts.
@@ -373,16 +394,20 @@ class Translator:
         text, to, dialect = self.text(node.this), _dtype(node.to), self.dialect
         if to.is_integer():
             if not values.is_common_integer(to):
-                raise RefusedError(f"has try_cast to {to}, which not every engine has: use smallint, integer or bigint")
+                raise RefusedError(
+                    "integer-type", f"has try_cast to {to}, which not every engine has", values.COMMON_INTEGERS
+                )
             return values.read_integer(dialect, text, to)
         if to.is_float64():
             return values.read_float(dialect, text)
         if to.is_date() or (to.is_timestamp() and to.timezone is None):
             return values.read_time(dialect, text, "date" if to.is_date() else "timestamp")
         if not to.is_decimal():
-            raise RefusedError(f"has try_cast to {to}: allowed are integers, double, decimal(p, s), date and timestamp")
+            raise RefusedError(
+                "cast", f"has try_cast to {to}", "allowed are integers, double, decimal(p, s), date and timestamp"
+            )
         if to.precision is None or not to.precision < MOST_DIGITS:
-            raise RefusedError(f"has try_cast to {to}: give a decimal fewer than {MOST_DIGITS} digits")
+            raise RefusedError("digits", f"has try_cast to {to}", f"give a decimal fewer than {MOST_DIGITS} digits")
         return values.read_decimal(dialect, text, to)
 
 
@@ -399,7 +424,9 @@ def _number(text: str, negative: bool) -> Any:
     number = -int(text) if negative else int(text)
     if not -(2**63) <= number < 2**63:
         raise RefusedError(
-            f"has the integer {number}, which does not fit in 64 bits: write it as a float, such as {number}.0"
+            "out-of-range",
+            f"has the integer {number}, which does not fit in 64 bits",
+            f"write it as a float, such as {number}.0",
         )
     return ibis.literal(number, "int64")
 
@@ -430,5 +457,5 @@ def constant_length(node: Any, least: int) -> int:
     """Return a position or length, which must be a constant."""
     if not isinstance(node, sg.Literal) or node.is_string or not node.is_int or int(node.this) < least:
         shown = "nothing" if node is None else node.sql()
-        raise RefusedError(f"uses the position or length {shown!r}: give a whole number >= {least}")
+        raise RefusedError("position", f"uses the position or length {shown!r}", f"give a whole number >= {least}")
     return int(node.this)

@@ -18,41 +18,19 @@ import ibis.expr.operations as ops
 import ibis.expr.types as ir
 
 from slowscale.data.conversion import MOST_DIGITS
-from slowscale.data.dialects import Dialect, escaped, forced_cast
+from slowscale.data.dialects import Dialect, RefusedError, escaped, forced_cast
 
 PARSED_DIGITS = 38  # the most digits before the point, and the most after it
-
-
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 UNITS = ("year", "quarter", "month", "week", "day")
-
-
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
-
-
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
-
-
 _DAY_31 = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
-
-
 _DAY_30 = "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
-
-
 _DAY_28 = "02-(?:0[1-9]|1[0-9]|2[0-8])"
-
-
 DATE_PATTERN = f"(?:{_YEAR}-(?:{_DAY_31}|{_DAY_30}|{_DAY_28})|{_LEAP_YEAR}-02-29)"
-
-
 TIME_PATTERN = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
-
-
 TIMESTAMP_PATTERN = f"{DATE_PATTERN}(?:[ T]{TIME_PATTERN})?"
-
-
 # The directives of strptime and strftime: the part of a time, its pattern, and its meaning for the documentation.
 DIRECTIVES = {
     "%Y": ("year", "[0-9]{4}", "year, 4 digits"),
@@ -64,8 +42,6 @@ DIRECTIVES = {
     "%M": ("minute", "[0-9]{1,2}", "minute, 1 or 2 digits"),
     "%S": ("second", "[0-9]{1,2}", "second, 1 or 2 digits"),
 }
-
-
 _DEFAULTS = {"month": "01", "day": "01", "hour": "00", "minute": "00", "second": "00"}
 
 
@@ -157,11 +133,12 @@ def _trimmed_if_matching(dialect: Dialect, text: ir.Value, spelled: str) -> ir.V
 
 
 def parse_format(text: str) -> list[str]:
-    """Split a format into directives and single characters; raise `ValueError` for an unknown directive."""
+    """Split a format into directives and single characters."""
     tokens = re.findall(r"(?s)%.?|[^%]", text)
-    unknown = next((token for token in tokens if token[0] == "%" and token != "%%" and token not in DIRECTIVES), None)
-    if unknown is not None:
-        raise ValueError(unknown)
+    unknown = [token for token in tokens if token[0] == "%" and token != "%%" and token not in DIRECTIVES]
+    if unknown:
+        allowed = ", ".join([*DIRECTIVES, "%%"])
+        raise RefusedError("format", f"has the format {text!r} with {unknown[0]!r}", f"allowed are {allowed}")
     return ["%" if token == "%%" else token for token in tokens]
 
 
@@ -243,20 +220,10 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-
 VALUE_KINDS = {"text", "number", "boolean", "date", "timestamp"}
-
-
+COMMON_INTEGERS = "use smallint, integer or bigint"
+ALLOWED_CASTS = "docs/sql.md lists the casts that are allowed"
 ROUNDINGS = {"round": nearest, "floor": floor, "ceil": ceil}
-
-
-class RefusedError(Exception):
-    """Raised for an expression that is not allowed; `kind` is the row-by-row rule that it breaks, if any."""
-
-    def __init__(self, words: str, kind: str | None = None) -> None:
-        super().__init__(words)
-        self.kind = kind
 
 
 def kind_of(value: ir.Value) -> str:
@@ -295,8 +262,9 @@ def time_literal(text: str, stamped: bool) -> ir.Value:
     if found is None or (isinstance(found, datetime) and not stamped):
         wanted, example = ("timestamp", "'2022-01-31 12:00:00'") if stamped else ("date", "'2022-01-31'")
         raise RefusedError(
-            f"uses {text!r} as a {wanted}, which may depend on the clock or on the engine: write an ISO literal such "
-            f"as {example}"
+            "clock",
+            f"uses {text!r} as a {wanted}, which may depend on the clock or on the engine",
+            f"write an ISO literal such as {example}",
         )
     return ibis.literal(found, "timestamp" if stamped else "date")
 
@@ -305,7 +273,9 @@ def decimal_literal(number: Decimal) -> ir.Value:
     """Return a decimal literal whose type has exactly its digits; without a type, engines would round it."""
     whole, scale = len(str(abs(int(number)))), max(0, -int(number.as_tuple().exponent))
     if whole + scale > MOST_DIGITS:
-        raise RefusedError(f"has the number {number}, which has more than {MOST_DIGITS} digits: write a shorter one")
+        raise RefusedError(
+            "digits", f"has the number {number}, which has more than {MOST_DIGITS} digits", "write a shorter one"
+        )
     return ibis.literal(number, dt.Decimal(whole + scale, scale))
 
 
@@ -321,10 +291,14 @@ def to_common_type(values: Sequence[ir.Value], compared: bool) -> list[ir.Value]
         values = [value.cast("timestamp") if kind_of(value) == "date" else value for value in values]
         kinds.discard("date")
     if len(kinds) > 1:
-        raise RefusedError(f"mixes values of type {' and '.join(sorted(kinds))}: cast them to one type")
+        raise RefusedError(
+            "mixed-types", f"mixes values of type {' and '.join(sorted(kinds))}", "cast them to one type"
+        )
     if not kinds <= VALUE_KINDS:
         raise RefusedError(
-            f"uses values of type {', '.join(kinds)}, which not every engine has: cast them to another type"
+            "unsupported",
+            f"uses values of type {', '.join(kinds)}, which not every engine has",
+            "cast them to another type",
         )
     if kinds != {"number"}:
         return list(values)
@@ -335,7 +309,7 @@ def to_common_type(values: Sequence[ir.Value], compared: bool) -> list[ir.Value]
 def _as_time(value: ir.Value, stamped: bool) -> ir.Value:
     literal = value.op()
     if not isinstance(literal, ops.Literal):
-        raise RefusedError("uses text as a date or timestamp: convert it with try_cast or strptime")
+        raise RefusedError("text-as-time", "uses text as a date or timestamp", "convert it with try_cast or strptime")
     return time_literal(literal.value, stamped)
 
 
@@ -384,7 +358,9 @@ def compare(dialect: Dialect, left: ir.Value, right: ir.Value, sign: str) -> ir.
 def extreme(values: Sequence[ir.Value], largest: bool) -> ir.Value:
     """Return the largest or smallest of numbers or dates, ignoring NULLs."""
     if any(kind_of(value) in ("text", "boolean") for value in values):
-        raise RefusedError("takes the largest or smallest of texts, which engines order differently: use case and <")
+        raise RefusedError(
+            "text-order", "takes the largest or smallest of texts, which engines order differently", "use case and <"
+        )
     return ibis.greatest(*values) if largest else ibis.least(*values)
 
 
@@ -433,7 +409,9 @@ def remainder(dialect: Dialect, left: ir.Value, right: ir.Value) -> ir.Value:
 def _check_integers(left: ir.Value, right: ir.Value) -> None:
     if not is_integer(left, right):
         raise RefusedError(
-            f"uses // or % on {left.type()} and {right.type()}, but they need integers: use floor(x / y) for others"
+            "not-integers",
+            f"uses // or % on {left.type()} and {right.type()}, but they need integers",
+            "use floor(x / y) for others",
         )
 
 
@@ -466,11 +444,11 @@ def cast(value: ir.Value, to: dt.DataType) -> ir.Value:
     if was == to or (kind == "text" and to.is_string()):
         return value
     if to.is_integer() and not is_common_integer(to):
-        raise RefusedError(f"casts to {to}, which not every engine has: use smallint, integer or bigint")
+        raise RefusedError("integer-type", f"casts to {to}, which not every engine has", COMMON_INTEGERS)
     if kind == "null":
         return ibis.null(to)
     if kind == "text":
-        raise RefusedError(f"casts text to {to}, which engines do differently: use try_cast")
+        raise RefusedError("cast", f"casts text to {to}, which engines do differently", "use try_cast")
     if kind in ("date", "timestamp"):
         return _cast_time(value, to)
     if kind == "boolean" and to.is_integer():
@@ -480,8 +458,10 @@ def cast(value: ir.Value, to: dt.DataType) -> ir.Value:
     if kind == "number" and to.is_float64():
         return as_float(value)
     if kind == "number" and to.is_integer():
-        raise RefusedError(f"casts {was} to {to}, which engines round differently: use round(x), floor(x) or ceil(x)")
-    raise RefusedError(f"casts {was} to {to}, which differs by engine: docs/sql.md lists the casts that are allowed")
+        raise RefusedError(
+            "cast", f"casts {was} to {to}, which engines round differently", "use round(x), floor(x) or ceil(x)"
+        )
+    raise RefusedError("cast", f"casts {was} to {to}, which differs by engine", ALLOWED_CASTS)
 
 
 def _cast_time(value: ir.Value, to: dt.DataType) -> ir.Value:
@@ -489,7 +469,7 @@ def _cast_time(value: ir.Value, to: dt.DataType) -> ir.Value:
         return value.cast("date")
     if to.is_timestamp() and to.timezone is None:
         return value.cast("timestamp")
-    raise RefusedError(f"casts {value.type()} to {to}, which engines do differently: use strftime")
+    raise RefusedError("cast", f"casts {value.type()} to {to}, which engines do differently", "use strftime")
 
 
 def _cast_integer(value: ir.Value, to: dt.DataType) -> ir.Value:
@@ -500,6 +480,4 @@ def _cast_integer(value: ir.Value, to: dt.DataType) -> ir.Value:
     sized = to.is_decimal() and to.scale is not None and to.precision <= MOST_DIGITS
     if sized and to.precision - to.scale >= 19:
         return value.cast(to)
-    raise RefusedError(
-        f"casts {value.type()} to {to}, which differs by engine: docs/sql.md lists the casts that are allowed"
-    )
+    raise RefusedError("cast", f"casts {value.type()} to {to}, which differs by engine", ALLOWED_CASTS)

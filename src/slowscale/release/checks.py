@@ -10,6 +10,7 @@ from typing import Any
 from slowscale.accounting import Accountant
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import ANY, COUNT, folded
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
 from slowscale.data.conversion import Source, delimiter_hint, listed_columns
 from slowscale.data.rowwise import EngineTable, Records
@@ -113,18 +114,10 @@ def check_readable(
         return
     used = {*columns, *records.used_columns(derive or {}, where)}
     for name in sorted(not_text & used):
-        raise DataError(
-            f"column {name!r}",
-            "has values that cannot be read as text, such as half of a surrogate pair",
-            remedy="correct them",
-        )
+        raise DataError("not-text", column=Name(name))
     for name, dtype in unreadable.items():
         if name in used:
-            raise DataError(
-                f"column {name!r}",
-                f"has values that are not {dtype}, its declared type",
-                remedy="correct them, or declare the column as string and derive a column from it",
-            )
+            raise DataError("declared-type", column=Name(name), dtype=Name(dtype))
 
 
 def warn_if_empty(rows: Any, where: object, level: int) -> None:

@@ -297,7 +297,7 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
         near_misses=seen.near,
         losses=losses,
         errors=tuple(_expected_errors(query, seen)),
-        refusals=refusals + seen.refusals,
+        refusals=(*refusals, *map(str, seen.refusals)),
     )
 
 

@@ -98,7 +98,7 @@ def test_a_deferred_ledger_is_created_by_its_first_charge(path):
         session.sum({"y": TEN})
     with pytest.raises(ss.CapError, match="or raise the cap in the plan"):
         session.sum({"x": ss.Gaussian(sigma=1)})
-    assert deferred.attempt(CHARGE, ss.DataError("no")) is None
+    assert deferred.attempt(CHARGE, ss.DataError("no-records")) is None
     assert not path.exists()
     assert session.ledger is None
     session.sum({"x": TEN})
@@ -220,7 +220,7 @@ def test_the_history_is_what_is_in_the_file(path):
         history = ledger.history()
         history[0]["caps"] = history[-1]["kind"] = None
         assert ledger.history() == list(map(json.loads, before))
-        ledger.attempt({"policy": None}, ss.DataError("no"))
+        ledger.attempt({"policy": None}, ss.DataError("no-records"))
         assert ledger.verify() == []
     assert payloads(path)[:-1] == before
 
@@ -230,7 +230,7 @@ def test_the_file_format_is_fixed(path):
     with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms") as ledger:
         ledger.charge(Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": CHARGE.policy.to_dict()}))
         ledger.set_cap("x", 10 * TEN.policy, "a tenth year")
-        ledger.attempt({"where": "x > 5"}, ss.DataError("no"))
+        ledger.attempt({"where": "x > 5"}, ss.DataError("no-records"))
     created, charged, raised, attempted = (json.loads(text) for text in payloads(path))
     assert all(text == json.dumps(json.loads(text), sort_keys=True) for text in payloads(path))
     times = [entry.pop("time") for entry in (created, charged, raised, attempted)]

@@ -458,7 +458,7 @@ def test_what_could_not_be_written_is_not_in_force(path):
     for write in (
         lambda: ledger.charge(asked()),
         lambda: ledger.set_cap("x", 9 * ss.Gaussian(sigma=10).policy, "more"),
-        lambda: ledger.attempt({"policy": None}, ss.DataError("no")),
+        lambda: ledger.attempt({"policy": None}, ss.DataError("no-records")),
     ):
         with pytest.raises(ss.LedgerError, match="could not be written: disk is full"):
             write()

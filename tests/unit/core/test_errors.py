@@ -19,7 +19,7 @@ def test_paths_survive_copies(kind):
     for again in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert (type(again), str(again), again.path) == (kind, "unit must be > 0", ("sums", "emp", 0))
     assert kind("no place").path == pickle.loads(pickle.dumps(kind("no place"))).path == ()
-    assert ss.DataError("no place").path == ()
+    assert ss.DataError("no-records").path == ()
 
 
 def test_places_are_put_before_a_path():
@@ -27,7 +27,7 @@ def test_places_are_put_before_a_path():
         raise ParameterError("wrong", path=("unit",))
     assert caught.value.path == ("tables", "cells", "sums", "emp", "unit")
     with pytest.raises(ss.DataError) as other, located("tables"):
-        raise ss.DataError("wrong")
+        raise ss.DataError("no-records")
     assert other.value.path == ()
 
 

@@ -315,7 +315,7 @@ def test_errors_of_an_engine_are_quoted_only_before_records_are_read():
     assert str(silent.value) == (
         "the query failed: RuntimeError; the message of the engine is not shown, because it may quote records"
     )
-    for ours in (ss.ParameterError("p"), ss.DataError("d"), KeyboardInterrupt(), MemoryError()):
+    for ours in (ss.ParameterError("p"), ss.DataError("no-records"), KeyboardInterrupt(), MemoryError()):
         with pytest.raises(type(ours)) as same, engine_errors("the query failed", quote=False):
             raise ours
         assert same.value is ours
