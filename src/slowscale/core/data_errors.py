@@ -80,6 +80,17 @@ SENTENCES: dict[str, Sentence] = {
         "has values that are not valid for their Arrow type, such as text that is not UTF-8",
         "correct them",
     ),
+    "mixed-types": Sentence(
+        "{argument}: column {column!r}",
+        "must have values of one Python type, but has several",
+        "convert them, or give an array with a dtype",
+    ),
+    "python-values": Sentence(
+        "{argument}: column {column!r}",
+        "has values that do not fit in its type, such as an integer of more than 64 bits",
+        "correct them, or give an array with a dtype",
+    ),
+    "query": Sentence("{argument}", "cannot be read: the query of the DuckDB relation fails", "correct the query"),
     "collect": Sentence(
         "{argument}",
         "cannot be read: collecting the polars LazyFrame raises an error, for example because a value cannot be cast",

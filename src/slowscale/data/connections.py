@@ -81,7 +81,7 @@ def locked(backend: Any) -> Iterator[None]:
 
 
 @contextmanager
-def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
+def engine_errors(subject: str, problem: str = "could not be read", quote: bool = True) -> Iterator[None]:
     """Turn the errors of an engine into an `EngineError`.
 
     The message of the engine may contain a confidential value once records have been read. Use `quote=False` from then
@@ -92,7 +92,9 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
     except (ParameterError, ParameterTypeError, DataError, EngineError, KeyboardInterrupt, MemoryError):
         raise
     except ImportError as error:
-        raise EngineError(f"{what}: {first_line(error)}", remedy=f"{install_hint('postgres', 'spark')}") from error
+        raise EngineError(
+            subject, f"{problem}: {first_line(error)}", code="not-installed", remedy=install_hint("postgres", "spark")
+        ) from error
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
@@ -101,7 +103,7 @@ def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
             if quote
             else f"{type(error).__name__}; the message of the engine is not shown, because it may quote records"
         )
-        raise EngineError(f"{what}: {why}") from error
+        raise EngineError(subject, f"{problem}: {why}") from error
 
 
 def is_interrupt(error: Exception) -> bool:

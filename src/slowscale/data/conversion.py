@@ -69,6 +69,16 @@ def _plain(dtype: dt.DataType) -> dt.DataType:
     return dt.string if dtype.is_string() else dtype.copy(nullable=True)
 
 
+def no_column(argument: str) -> ParameterError:
+    """Return the error for a table whose columns are all of other types."""
+    return ParameterError(
+        argument,
+        "has no column of a supported type",
+        code="unsupported",
+        remedy="convert the columns to numbers, text or dates",
+    )
+
+
 def check_names(names: Iterable[str], argument: str) -> None:
     """Raise unless columns have names that differ in more than case, because DuckDB renames columns otherwise."""
     listed = list(names)
@@ -76,6 +86,7 @@ def check_names(names: Iterable[str], argument: str) -> None:
         raise ParameterError(
             argument,
             "must have columns of different names, but some are equal or differ in case only",
+            code="duplicate",
             remedy="rename them",
         )
 
@@ -175,15 +186,9 @@ def _parquet_type(column: Any) -> dt.DataType | None:
             return _LOGICAL.get(other)
 
 
-def delimiter_hint(columns: Sequence[str]) -> str:
-    """Return the remedy for a CSV file that seems to have another delimiter: its only column has one in its name."""
-    marks = [mark for mark in (";", "\t", "|") if len(columns) == 1 and mark in columns[0]]
-    return f"; if {marks[0]!r} separates the fields, give csv = {{delimiter: {marks[0]!r}}}" if marks else ""
-
-
 def listed_columns(columns: Sequence[str]) -> str:
     """Return the columns of a table in words."""
-    return f"the columns are {', '.join(columns)}{delimiter_hint(columns)}"
+    return f"the columns are {', '.join(columns)}"
 
 
 EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
@@ -292,7 +297,7 @@ def converted(
     """
     from ibis.backends.sql.datatypes import DuckDBType
 
-    with engine_errors(f"{argument} could not be read"):
+    with engine_errors(argument):
         described = connection.con.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     have = {row[0]: row[1] for row in described}
     unknown = [name for name in types if name not in have]
@@ -300,7 +305,8 @@ def converted(
         raise ParameterError(
             "types",
             f"names {', '.join(unknown)}, which {argument} does not have",
-            remedy=f"{listed_columns(list(have))}",
+            code="unknown-column",
+            remedy=listed_columns(list(have)),
         )
     columns, unusable = {}, {}
     for name, sql_type in have.items():
@@ -311,12 +317,10 @@ def converted(
         else:
             unusable[name] = text
     if not columns:
-        raise ParameterError(
-            argument, "has no column of a supported type", remedy="convert the columns to numbers, text or dates"
-        )
+        raise no_column(argument)
     kept = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in columns.items())
     place = fresh_name("records")
-    with engine_errors(f"{argument} could not be read", quote=False):
+    with engine_errors(argument, quote=False):
         kind = "TABLE" if store else "VIEW"
         connection.con.execute(f"CREATE {kind} {place} AS SELECT {kept} FROM {relation}")
         unreadable = _unreadable(connection, relation, columns, types)
@@ -357,6 +361,7 @@ def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, 
     raise ParameterError(
         f"types[{name!r}]",
         f"is {dtype}, but the column holds {sql_type}, which cannot be converted to it exactly",
+        code="cast",
         remedy="declare another type, or leave it out",
     )
 

@@ -312,8 +312,9 @@ def check_spark(backend: Any) -> None:
     for name, needed in {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}.items():
         if str(settings.get(name)).lower() != needed.lower():
             raise ParameterError(
-                f"the Spark session has {name}={settings.get(name)}, but expressions mean the same as on other "
-                f"engines only with {needed}",
+                "the Spark session",
+                f"has {name}={settings.get(name)}, but must have {needed}, or expressions mean something else",
+                code="setting",
                 remedy=f'call spark.conf.set("{name}", "{needed}")',
             )
 

@@ -18,7 +18,7 @@ import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import pyarrow as pa
 
-from slowscale.core.errors import EngineError, ParameterError
+from slowscale.core.errors import EngineError, ParameterError, Shown
 from slowscale.data.connections import locked, query_progress
 from slowscale.data.conversion import MOST_DIGITS
 from slowscale.data.dialects import call, check_spark, forced_cast
@@ -183,6 +183,7 @@ class DuckDB(Engine):
                 "data",
                 f"is on a DuckDB connection with macros that replace built-in functions ({names}), so sums could "
                 "be wrong",
+                code="macros",
                 remedy="drop the macros, or give the address duckdb://file#table, which ignores them",
             )
 
@@ -223,6 +224,7 @@ class DuckDB(Engine):
                         "data",
                         f"is a DuckDB view of {file}, whose columns {', '.join(name for (name,) in wide)} are "
                         f"decimals of more than {MOST_DIGITS} digits, which DuckDB reads as wrong floats",
+                        code="precision",
                         remedy="give the path of the file instead of the view, or convert the columns",
                     )
 
@@ -367,6 +369,7 @@ class Spark(Engine):
                 "data",
                 "is on Spark Connect, which is not supported: sums are known to be exact and stable on a classic "
                 "Spark session only",
+                code="unsupported",
                 remedy="open one with SparkSession.builder.master(...), or export the table to Parquet",
             )
         check_spark(backend)
@@ -389,7 +392,8 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
     except ibis.common.exceptions.IbisError as error:
         raise ParameterError(
             "data",
-            allowed="an Ibis table of one connected engine, got one with none or several",
+            allowed="an Ibis table of one connected engine",
+            given=Shown("one with none or several"),
             remedy="use one connection",
         ) from error
     name = str(backend.name)
@@ -400,8 +404,9 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
         raise ParameterError(
             "data",
             f"is on the engine {name!r}, which is not supported: sums are known to be exact and stable on {titles}"
-            " only. To add an engine, run tests/integration on it (CONTRIBUTING.md)",
-            remedy="meanwhile, export the table to Parquet",
+            " only",
+            code="unsupported",
+            remedy="export the table to Parquet, or add the engine (CONTRIBUTING.md)",
         )
     return ENGINES[name]
 
@@ -415,7 +420,9 @@ def fetch(query: ir.Table) -> pa.Table:
     for column in expected:
         if not _same_family(found[column.name].type, column.type):
             raise EngineError(
-                f"{engine.title} returned {found[column.name].type} where {column.type} was expected",
+                engine.title,
+                f"returned {found[column.name].type} where {column.type} was expected",
+                code="internal",
                 remedy="report this",
             )
     return pa.table([found[column.name].cast(column.type) for column in expected], expected)

@@ -9,16 +9,18 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.core.data_errors import Name
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, Shown, install_hint
+from slowscale.data.connections import quoted
 from slowscale.data.conversion import check_names, value_text
 
 # The most cells of the rectangle of a sheet, about 3 GB in memory.
@@ -169,6 +171,16 @@ STORED_AS = {
     "float": pa.float32(),
     "double": pa.float64(),
 }
+# The types of columns that are given as lists of Python values. The scale of a Decimal would depend on the records.
+PYTHON_TYPES = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    date: pa.date32(),
+    datetime: pa.timestamp("us"),
+}
+WIDE_INTEGERS = ("HUGEINT", "UHUGEINT")
 FIRST_ORDINAL, LAST_ORDINAL, UNIX = date.min.toordinal(), date.max.toordinal(), date(1970, 1, 1).toordinal()
 
 
@@ -204,13 +216,15 @@ def foreign_errors(path: str, argument: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise EngineError(
-            f"{argument} could not be read ({path}): {error}", remedy=f"{install_hint('files')}"
+            argument, f"could not be read ({path}): {error}", code="not-installed", remedy=install_hint("files")
         ) from error
     except (ParameterError, DataError, MemoryError):
         raise
     except Exception as error:
         raise EngineError(
-            f"{argument} could not be read ({path}): {type(error).__name__}",
+            argument,
+            f"could not be read ({path}): {type(error).__name__}",
+            code="unreadable",
             remedy="save the file again in its program",
         ) from error
 
@@ -230,7 +244,8 @@ def _excel_rows(path: str, argument: str, most: int | None = None) -> tuple[list
         # If a sheet were chosen by its position, moving sheets would change what is published.
         raise ParameterError(
             argument,
-            allowed=f"an Excel file with one sheet, but {path} has {len(book.sheet_names)}",
+            allowed="an Excel file with one sheet",
+            given=Shown(f"{path} with {len(book.sheet_names)}"),
             remedy="keep only the sheet with the records",
         )
     # The first row must not depend on the records.
@@ -240,7 +255,10 @@ def _excel_rows(path: str, argument: str, most: int | None = None) -> tuple[list
         names.pop()  # the width of a sheet is that of its widest row
     if not names or not all(names) or len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
-            f"{argument}: the first row of {path} must have a different name for every column", remedy="correct it"
+            f"{argument}: the first row of {path}",
+            "must have a different name for every column",
+            code="header",
+            remedy="correct it",
         )
     return names, rows[1:]
 
@@ -320,7 +338,7 @@ class Frame(NamedTuple):
 
 
 def as_arrow(data: Any, argument: str) -> Frame | None:
-    """Return a pandas, polars or pyarrow frame as an Arrow table; None for other data."""
+    """Return a frame, a DuckDB relation or a mapping of columns as an Arrow table; None for other data."""
     module = type(data).__module__.split(".")[0]
     if isinstance(data, pa.Table | pa.RecordBatch):
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
@@ -329,6 +347,10 @@ def as_arrow(data: Any, argument: str) -> Frame | None:
         except pa.ArrowInvalid:  # its message may quote a record
             raise DataError("invalid", argument=Name(argument)) from None
         read = Frame(table)
+    elif isinstance(data, duckdb.DuckDBPyRelation):
+        read = _from_relation(data, argument)
+    elif isinstance(data, Mapping):
+        read = _from_columns(data, argument)
     elif module == "pandas" and hasattr(data, "columns"):
         read = _from_pandas(data, argument)
     elif module == "polars" and hasattr(data, "collect_schema"):
@@ -339,12 +361,65 @@ def as_arrow(data: Any, argument: str) -> Frame | None:
     return read._replace(table=read.table.replace_schema_metadata(None))
 
 
+def _from_relation(data: duckdb.DuckDBPyRelation, argument: str) -> Frame:
+    """Return the rows of a DuckDB relation. Integers of 128 bits become decimals: Arrow would make them floats."""
+    columns = [
+        f"CAST({quoted(name)} AS DECIMAL(38, 0)) AS {quoted(name)}" if str(dtype) in WIDE_INTEGERS else quoted(name)
+        for name, dtype in zip(data.columns, data.types, strict=True)
+    ]
+    try:
+        return Frame(data.project(", ".join(columns)).to_arrow_table())
+    except duckdb.Error:  # its message may quote a record
+        raise DataError("query", argument=Name(argument)) from None
+
+
+def _from_columns(data: Mapping[Any, Any], argument: str) -> Frame:
+    """Return a mapping of columns. All values of a list must have the same Python type, which is that of the column."""
+    arrays: dict[str, pa.Array] = {}
+    unusable: dict[str, str] = {}
+    for name, values in data.items():
+        if not isinstance(name, str):
+            raise ParameterTypeError(argument, "must have text as the names of its columns", code="column-names")
+        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+            raise ParameterTypeError(
+                f"{argument}[{name!r}]", allowed="a list or an array of values", given=type(values)
+            )
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            arrays[name] = values
+            continue
+        if getattr(values, "dtype", object) != object:
+            try:
+                arrays[name] = pa.array(values, from_pandas=True)
+            except Exception:  # its message may quote a record
+                unusable[name] = str(values.dtype)
+            continue
+        items = list(values)
+        kinds = {type(item) for item in items} - {type(None)}
+        if len(kinds) > 1:
+            raise DataError("mixed-types", argument=Name(argument), column=Name(name))
+        kind = kinds.pop() if kinds else type(None)
+        if kind not in PYTHON_TYPES:
+            unusable[name] = kind.__name__
+            continue
+        try:
+            arrays[name] = pa.array(items, PYTHON_TYPES[kind])
+        except (pa.ArrowException, OverflowError, ValueError):  # its message may quote a record
+            raise DataError("python-values", argument=Name(argument), column=Name(name)) from None
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise ParameterError(argument, "must have columns of the same length", code="mismatch", remedy="complete them")
+    return Frame(pa.table(arrays), unusable)
+
+
 def _from_pandas(data: Any, argument: str) -> Frame:
     names = list(data.columns)
     if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(argument, "must have text as the names of its columns", remedy="rename them")
+        raise ParameterTypeError(
+            argument, "must have text as the names of its columns", code="column-names", remedy="rename them"
+        )
     if len(set(names)) < len(names):
-        raise ParameterError(argument, "must have columns of different names, but some are equal", remedy="rename them")
+        raise ParameterError(
+            argument, "must have columns of different names, but some are equal", code="duplicate", remedy="rename them"
+        )
     arrays: dict[str, pa.Array] = {}
     unusable: dict[str, str] = {}
     not_text: set[str] = set()
@@ -399,6 +474,7 @@ def _from_polars(data: Any, argument: str) -> Frame:
                 argument,
                 "cannot be read: the query of the polars LazyFrame is not valid, for example because a column "
                 "does not exist",
+                code="query",
                 remedy="correct it",
             ) from error
         try:

@@ -137,7 +137,7 @@ class Look:
 
 def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect: str | None, run: Run = fetch) -> Look:
     """Look at the records of a table, in one scan."""
-    what = "the engine could not look at the table"
+    what = "could not check the records"
     found, at = all_groups(table, _measures(table, columns, protect), keys, run, what, _states(table, columns))
     inside, labelled, rows = at >= 0, np.ones(len(at), bool), _whole(found, "rows")
     for i in range(len(keys.columns) if keys is not None else 0):
@@ -274,7 +274,7 @@ def losses_and_duplicates(
     if names is not None and protect is None and engine.hashes_rows and records <= MOST_HASHES:
         try:
             query = losses_of_records(table, policy, columns, keys, engine.row_identity(table, names))
-            with engine_errors("the engine could not look at the rows", quote=False):
+            with engine_errors("the engine", "could not look at the rows", quote=False):
                 found = run(query)
         except (EngineError, ParameterError):
             pass  # one of the two cannot be computed
@@ -293,7 +293,7 @@ def _count_duplicates(table: ir.Table, names: Sequence[str], records: int, run: 
     engine = engine_of(table)
     identity = table.select(**engine.row_identity(table, names))
     try:
-        with engine_errors("the engine could not compare the rows", quote=False):
+        with engine_errors("the engine", "could not compare the rows", quote=False):
             if engine.hashes_rows and records <= MOST_HASHES:
                 return _copies(to_numpy(run(identity)["c0"]))
             different = identity.distinct()

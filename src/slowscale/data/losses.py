@@ -22,6 +22,7 @@ from slowscale.core.errors import DataError, ParameterError
 from slowscale.core.markup import html_text
 from slowscale.data import rowwise
 from slowscale.data.connections import engine_errors
+from slowscale.data.conversion import listed_columns
 from slowscale.data.dialects import forced_cast
 from slowscale.data.engines import engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.data.keys import Keys
@@ -215,7 +216,7 @@ def _by_owner(cells: ir.Table) -> ir.Table:
 
 def _counted_losses(losses: ir.Table, protect: str | None, run: Run | None) -> Losses:
     """Return the distribution of losses, which the engine counts in classes."""
-    with engine_errors("the engine could not compute the losses", quote=False):
+    with engine_errors("the engine", "could not compute the losses", quote=False):
         counts = _Counts.of((run or fetch)(_in_classes(losses)))
     return _distribution(counts, protect)
 
@@ -340,7 +341,10 @@ def loss_expression(policy: RecordPolicy, table: ir.Table) -> ir.Value:
     missing = [name for name in policy.columns if name not in table.columns]
     if missing:
         raise ParameterError(
-            "table", f"must have the columns {', '.join(missing)}", remedy=f"it has {', '.join(table.columns)}"
+            "table",
+            f"must have the columns {', '.join(missing)}",
+            code="unknown-column",
+            remedy=listed_columns(table.columns),
         )
     return _loss(policy, {name: table[name].cast("float64") for name in policy.columns})
 
@@ -367,6 +371,7 @@ def expression(policy: Policy, influence: Any) -> ir.Value:
         raise ParameterError(
             "the engine",
             "cannot evaluate a policy with a user-given function",
+            code="unsupported",
             remedy="call the policy on the values in Python",
         )
     return _engine_expression(formula, influence)

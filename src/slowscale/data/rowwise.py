@@ -20,7 +20,7 @@ from ibis.common.exceptions import IbisError
 from sqlglot import TokenType
 
 from slowscale.accounting.record import folded
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.parameters import lazy
 from slowscale.data import sql
 from slowscale.data.conversion import Source
@@ -160,14 +160,22 @@ def derive(table: ir.Table, columns: Mapping[str, Any] | None, argument: str = "
         raise ParameterTypeError(argument, allowed="a mapping of new columns to expressions", given=columns)
     for name, expression in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError(argument, "must have non-empty texts as names of the new columns", given=name)
+            raise ParameterTypeError(
+                argument, "must have non-empty texts as names of the new columns", code="column-names", given=name
+            )
         # Some engines and the ledger take such names for one.
         taken = next((column for column in table.columns if folded(column) == folded(name)), None)
-        if taken is not None or name != name.strip():
-            problem = (
-                f"there is a column {taken!r} already" if taken is not None else f"{name!r} has surrounding blanks"
+        if taken is not None:
+            raise ParameterError(
+                f"{argument}[{name!r}]",
+                f"would replace the column {taken!r}",
+                code="exists",
+                remedy="choose another name",
             )
-            raise ParameterError(f"{argument}: {problem}", remedy="choose another name")
+        if name != name.strip():
+            raise ParameterError(
+                f"{argument}[{name!r}]", "has surrounding whitespace", code="blanks", remedy="remove it"
+            )
         table = table.mutate(**{name: bind(table, expression, f"{argument}[{name!r}]")})
     return table
 
@@ -179,7 +187,7 @@ def keep(table: ir.Table, condition: str | None, argument: str = "where") -> ir.
     bound = bind(table, condition, argument)
     if not isinstance(bound, ir.BooleanValue):
         raise ParameterTypeError(
-            argument, allowed="a boolean for each record", given=bound.type(), remedy="write a comparison"
+            argument, allowed="a boolean for each record", given=Shown(bound.type()), remedy="write a comparison"
         )
     return table.filter(bound)
 
@@ -238,10 +246,15 @@ def bind(table: ir.Table, expression: str, argument: str) -> ir.Value:
         raise refusal.about(argument) from None
     except IbisError as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ParameterError(argument, f"is not an expression on the table's columns: {why}") from error
+        raise ParameterError(
+            argument, f"is not an expression on the table's columns: {why}", code="expression"
+        ) from error
     except RecursionError:
         raise ParameterError(
-            argument, "is nested too deeply", remedy="derive a part of it as a column, and use that column in it"
+            argument,
+            "is nested too deeply",
+            code="nesting",
+            remedy="derive a part of it as a column, and use that column in it",
         ) from None
 
 
@@ -252,16 +265,17 @@ def check_source(table: ir.Table) -> bool:
         if isinstance(node, ops.SQLQueryResult | ops.SQLStringView):
             raise ParameterError(
                 "data",
-                allowed=(
-                    "a table whose rows are known to be records, got the result of a SQL query, which cannot be checked"
-                ),
+                allowed="a table whose rows are known to be records",
+                given=Shown("the result of a SQL query, which cannot be checked"),
                 remedy="use Ibis expressions, or store the result as a table first",
             )
         if _is_nondeterministic(node) and not _is_ours(node):
             raise nondeterministic().about("data")
         if not isinstance(node, (*KEEPS_ROWS, *COMBINES_ROWS, *ONE_ROW)) and not _is_ours(node):
             raise ParameterError(
-                f"data uses {type(node).__name__}, which is not known to use one record at a time",
+                "data",
+                f"uses {type(node).__name__}, which is not known to use one record at a time",
+                code="unsupported",
                 remedy="leave it out, or store the result as a table first",
             )
     return any(isinstance(node, COMBINES_ROWS) for node in nodes)

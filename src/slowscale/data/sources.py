@@ -22,7 +22,7 @@ import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Shown, install_hint
 from slowscale.data import foreign, textfiles
 from slowscale.data.connections import engine_errors, first_line, fresh_name, literal, locked, private_duckdb, quoted
 from slowscale.data.conversion import (
@@ -33,6 +33,7 @@ from slowscale.data.conversion import (
     check_types,
     converted,
     is_supported,
+    no_column,
     parquet_types,
     type_name,
 )
@@ -41,11 +42,10 @@ from slowscale.data.foreign import Frame, as_arrow
 from slowscale.data.textfiles import CsvFormat
 
 ALLOWED = (
-    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a "
-    'Spark DataFrame, or a database address such as "postgresql://host/database#table"'
+    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, a dict of columns, "
+    'a DuckDB relation, an Ibis table, a Spark DataFrame, or a database address such as "postgresql://host/database#table"'
 )
 PARQUET = (".parquet", ".pq")
-NO_COLUMN = "{} has no column of a supported type; convert the columns to numbers, text or dates"
 
 
 def open_table(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> ir.Table:
@@ -76,15 +76,17 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
         if any(re.match(r"\w+:/|.*\bpassw", path) and not os.path.exists(path) for path in paths):
             _refuse_types_and_csv(declared, csv)
             if len(paths) > 1:
-                raise ParameterError(argument, allowed="one database address or paths of files, got several addresses")
+                raise ParameterError(
+                    argument, allowed="one database address, or paths of files", given=Shown("several addresses")
+                )
             return _open_address(paths[0], argument)
         return _open_files(paths, declared, form, csv is not None, argument)
     if csv is not None:
-        raise ParameterError("csv", allowed="given for CSV files only", remedy="leave it out")
+        raise ParameterError("csv", allowed="given for CSV files only", remedy="leave it out", code="conflict")
     if isinstance(data, ir.Table):
         _refuse_types_and_csv(declared, csv)
         engine, backend = engine_of(data), data.get_backend()
-        with locked(backend), engine_errors("the settings of the engine could not be read"):
+        with locked(backend), engine_errors("the settings of the engine", "could not be read"):
             engine.check(backend)
             if engine.name == "pyspark":
                 frame = backend._session.sql(backend.compile(data))
@@ -102,7 +104,9 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
 def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
     if types or csv is not None:
         raise ParameterError(
-            "types and csv must be given for files and frames only, because a database table declares its types itself",
+            "types" if types else "csv",
+            "must be given for files and frames only, because a database table declares its types itself",
+            code="conflict",
             remedy="cast its columns in derive",
         )
 
@@ -111,7 +115,7 @@ def _usable(table: ir.Table, argument: str) -> Source:
     """Return a table of a database without the columns whose type is not supported."""
     unusable = {name: type_name(dtype) for name, dtype in table.schema().items() if not is_supported(dtype)}
     if len(unusable) == len(table.columns):
-        raise ParameterError(NO_COLUMN.format(argument))
+        raise no_column(argument)
     return Source(table.drop(*unusable) if unusable else table, unusable=unusable)
 
 
@@ -121,7 +125,7 @@ def _usable(table: ir.Table, argument: str) -> Source:
 def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> Source:
     read = as_arrow(data, argument)
     if read is None:
-        raise ParameterTypeError(argument, allowed=f"{ALLOWED}", given=type(data))
+        raise ParameterTypeError(argument, allowed=ALLOWED, given=type(data))
     return _register(read, types, argument)
 
 
@@ -129,9 +133,9 @@ def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text
     connection, stored = private_duckdb(), arrow_types(read.table.schema)
     frame = read.table.select([name for name, column in stored.items() if column.dtype is not None])
     if not frame.num_columns:
-        raise ParameterError(NO_COLUMN.format(argument))
+        raise no_column(argument)
     name = fresh_name("frame")
-    with engine_errors(f"{argument} could not be read"):
+    with engine_errors(argument):
         connection.con.register(name, frame)
         made = converted(connection, name, types, argument, stored=stored)
     left_out = {name: column.text for name, column in stored.items() if column.dtype is None}
@@ -151,7 +155,7 @@ def _open_files(
     if kind != "Parquet":
         frame, text = foreign.read_foreign(files[0], argument)
         return _register(Frame(frame), types, argument, text)
-    with engine_errors(f"{argument} could not be read ({', '.join(paths)})"):
+    with engine_errors(argument, f"could not be read ({', '.join(paths)})"):
         connection, reading, stored = parquet_relation(paths, files, argument)
         return converted(connection, reading, types, argument, stored=stored)
 
@@ -163,7 +167,9 @@ def parquet_relation(paths: Sequence[str], files: Sequence[str], argument: str) 
     stored |= dict.fromkeys(hive, Stored("string", dt.string))
     check_names(stored, argument)
     listed = ", ".join(literal(glob.escape(file)) for file in files)
-    reading = f"read_parquet([{listed}], hive_partitioning = {bool(hive)}, hive_types_autocast = false)"
+    reading = (
+        f"read_parquet([{listed}], hive_partitioning = {bool(hive)}, hive_types_autocast = false, union_by_name = true)"
+    )
     return connection, f"(SELECT {', '.join(map(quoted, stored))} FROM {reading})", stored
 
 
@@ -173,11 +179,20 @@ def files_of_one_kind(paths: Sequence[str], has_form: bool, argument: str) -> tu
     kinds = {file_kind(file, argument) for file in files}
     if len(kinds) > 1:
         raise ParameterError(
-            argument, allowed=f"files of one kind, got {' and '.join(sorted(kinds))}", remedy="convert them to one kind"
+            argument,
+            allowed="files of one kind",
+            given=Shown(" and ".join(sorted(kinds))),
+            remedy="convert them to one kind",
         )
     (kind,) = kinds
     if has_form and kind != "CSV":
-        raise ParameterError("csv", allowed=f"given for CSV files only, got {kind} files", remedy="leave it out")
+        raise ParameterError(
+            "csv",
+            allowed="given for CSV files only",
+            given=Shown(f"{kind} files"),
+            remedy="leave it out",
+            code="conflict",
+        )
     if kind not in ("CSV", "Parquet") and len(files) > 1:
         raise ParameterError(argument, allowed=f"one {kind} file", given=len(files), remedy="combine them into one")
     return files, kind
@@ -194,7 +209,9 @@ def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
                 found.append([part.partition("=")[0] for part in parts if "=" in part])
     if found and any(names != found[0] for names in found):
         raise ParameterError(
-            "data: all folders of a partitioned table must have the same levels, such as state=TX",
+            "data",
+            "must have the same levels, such as state=TX, in all folders of a partitioned table",
+            code="mismatch",
             remedy="move the files",
         )
     return found[0] if found else []
@@ -204,10 +221,11 @@ def _common_types(files: Sequence[str], argument: str) -> dict[str, Stored]:
     """Return the types of Parquet files, or raise if they differ: those of the first would be applied to the others."""
     first = parquet_types(files[0], argument)
     for file in files[1:]:
-        if list(parquet_types(file, argument).items()) != list(first.items()):
+        if parquet_types(file, argument) != first:
             raise ParameterError(
                 f"{files[0]} and {file}",
                 "must have the same columns, of the same types, but differ",
+                code="mismatch",
                 remedy="convert one of them",
             )
     return first
@@ -229,13 +247,15 @@ def matching_files(path: str, argument: str) -> list[str]:
         )
         if not found:
             raise ParameterError(
-                f"{argument}: the folder {path} has no Parquet files",
+                f"{argument}: the folder {path}",
+                "has no Parquet files",
+                code="missing",
                 remedy="for files of another kind, give their paths",
             )
         return found
     found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
     if not found:
-        raise ParameterError(f"{argument}: no file matches {path}", remedy="check the path")
+        raise ParameterError(argument, f"matches no file: {path}", code="missing", remedy="check the path")
     return found
 
 
@@ -250,7 +270,7 @@ def file_kind(path: str, argument: str) -> str:
         return "Excel" if lowered.endswith(foreign.EXCEL) else "Stata, SPSS or SAS"
     endings = ", ".join((*PARQUET, *textfiles.TEXT_ENDINGS, *foreign.FOREIGN_ENDINGS))
     raise ParameterError(
-        argument, allowed=f"a file that ends in {endings} (text files also in .gz or .zst)", given=path
+        argument, allowed=f"a file that ends in {endings} (text files also in .gz or .zst)", given=Shown(path)
     )
 
 
@@ -302,12 +322,17 @@ def address_scheme(text: str, argument: str) -> str:
     scheme = text.partition("://")[0].lower()
     if scheme == "sqlite":
         raise ParameterError(
-            argument, "is a SQLite file, which is not a supported source", remedy="export the table to Parquet or CSV"
+            argument,
+            "is a SQLite file, which is not a supported source",
+            code="unsupported",
+            remedy="export the table to Parquet or CSV",
         )
     if scheme not in CONNECT:
         got = f"{scheme}://" if re.fullmatch(r"\w+", scheme) else "another scheme"
         raise ParameterError(
-            argument, allowed="a local file, or an address that starts with postgresql:// or duckdb://", given=got
+            argument,
+            allowed="a local file, or an address that starts with postgresql:// or duckdb://",
+            given=Shown(got),
         )
     return scheme
 
@@ -321,13 +346,19 @@ def _open_address(text: str, argument: str) -> Source:
     address = Address.of(place)
     schema, _, table = name.rpartition(".")
     if scheme == "duckdb" and not os.path.isfile(address.place):
-        raise ParameterError(f"{argument}: the file {address.place}", "does not exist", remedy="check the path")
+        raise ParameterError(
+            f"{argument}: the file {address.place}", "does not exist", code="missing", remedy="check the path"
+        )
     try:
         connection, database = CONNECT[scheme](address, schema)
     except ImportError:
-        raise EngineError(f"{argument} could not be reached ({address}): {install_hint('postgres')}") from None
+        raise EngineError(
+            argument, f"could not be reached ({address})", code="not-installed", remedy=install_hint("postgres")
+        ) from None
     except Exception as error:
-        raise EngineError(f"{argument} could not be reached ({address}): {address.explain(error)}") from None
+        raise EngineError(
+            argument, f"could not be reached ({address}): {address.explain(error)}", code="unreachable"
+        ) from None
     try:
         found = connection.table(table, database=database)
     except Exception as error:
@@ -335,14 +366,18 @@ def _open_address(text: str, argument: str) -> Source:
             raise
         if isinstance(error, duckdb.PermissionException):
             raise ParameterError(
-                f"{argument}: {name} in {address} is a view that reads other files, which is not allowed",
+                f"{argument}: {name} in {address}",
+                "is a view that reads other files, which is not allowed",
+                code="unsupported",
                 remedy="give the paths of these files instead, or store the view as a table",
             ) from None
         raise EngineError(
-            f"{argument}: the table {name} in {address} does not exist or cannot be read",
+            f"{argument}: the table {name} in {address}",
+            "does not exist or cannot be read",
+            code="unreadable",
             remedy="check its name and access, and the types of its columns",
         ) from None
-    with engine_errors(f"{argument} could not be read", quote=False):
+    with engine_errors(argument, quote=False):
         engine_of(found).check(connection)
         return replace(_usable(found, argument), view=engine_of(found).is_view(connection, found.op()))
 
@@ -384,8 +419,8 @@ ROW_BY_ROW = {
 
 def _open_spark(frame: Any) -> Source:
     if not hasattr(frame, "createOrReplaceTempView"):
-        raise ParameterTypeError("data", allowed=f"{ALLOWED}", given=type(frame))
-    with engine_errors("the Spark DataFrame could not be read"):
+        raise ParameterTypeError("data", allowed=ALLOWED, given=type(frame))
+    with engine_errors("the Spark DataFrame", "could not be read"):
         connection = ibis.pyspark.connect(frame.sparkSession)
         ENGINES["pyspark"].check(connection)
         unusable = _unusable_spark(frame)
@@ -431,7 +466,9 @@ def _inspect_spark(frame: Any, table: ir.Table) -> Source:
     if not plan.deterministic() or "Sample" in names:
         raise ParameterError(
             "data",
-            allowed="the same each time it is computed, got a random or sampled Spark DataFrame",
+            "must be the same each time it is computed",
+            code="nondeterministic",
+            given=Shown("a random or sampled Spark DataFrame"),
             remedy="store it as a table first",
         )
     combines = not names <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
@@ -471,7 +508,7 @@ def outline(
     files, kind = files_of_one_kind(paths, csv is not None, "data")
     if kind == "CSV":
         form = CsvFormat.of(csv)
-        with engine_errors("data could not be read"):
+        with engine_errors("data"):
             names = _common_header(files, form)
         with _empty_file() as place:
             yield {"data": place, "types": types, "csv": {**(csv or {}), "encoding": "utf-8", "header": names}}
@@ -500,15 +537,12 @@ def _empty_file() -> Iterator[str]:
 def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
     names = textfiles.header_of(files[0], form, "data")
     for file in files[1:]:
-        if textfiles.header_of(file, form, "data") != names:
-            raise ParameterError(
-                f"data: {files[0]} and {file}", "have different headers", remedy="give files with the same columns"
-            )
+        textfiles.check_same_header(names, textfiles.header_of(file, form, "data"), files[0], file, "data")
     return names
 
 
 def _parquet_outline(paths: Sequence[str], files: Sequence[str]) -> pa.Table:
-    with engine_errors(f"data could not be read ({', '.join(paths)})"):
+    with engine_errors("data", f"could not be read ({', '.join(paths)})"):
         # Read by DuckDB, as in a release: for some types, such as enums, DuckDB and Arrow disagree.
         connection, reading, stored = parquet_relation(paths, files, "data")
         found = connection.con.execute(f"SELECT * FROM {reading} LIMIT 0").to_arrow_table()
@@ -530,8 +564,10 @@ def _statistics_outline(file: str) -> pa.Table:
     try:
         import pyreadstat
     except ImportError as error:
-        raise EngineError(f"data could not be read ({file}): {error}", remedy=f"{install_hint('files')}") from error
-    with engine_errors(f"data could not be read ({file})", quote=False):
+        raise EngineError(
+            "data", f"could not be read ({file}): {error}", code="not-installed", remedy=install_hint("files")
+        ) from error
+    with engine_errors("data", f"could not be read ({file})", quote=False):
         _, meta = getattr(pyreadstat, reader)(file, metadataonly=True)
         declared = foreign.declared_types(reader, meta)
         return pa.schema({name: column.dtype for name, column in declared.items()}).empty_table()

@@ -27,8 +27,9 @@ import pyarrow as pa
 
 from slowscale.core.arrays import key_positions, to_arrow, to_numpy
 from slowscale.core.data_errors import Name
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, Shown
 from slowscale.data.connections import engine_errors
+from slowscale.data.conversion import listed_columns
 from slowscale.data.dialects import forced_cast, is_null
 from slowscale.data.engines import Engine, engine_of, fetch, grouped
 from slowscale.data.keys import Keys, label_kind
@@ -187,7 +188,11 @@ def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
     hint = "declare its type in types, or convert it in derive" if dtype.is_string() else "choose another column"
     found = dtype.raw_type if dtype.is_unknown() else dtype
     raise ParameterTypeError(
-        f"column {column.name!r}", f"must hold numbers to be {column.use}", given=found, remedy=f"{hint}"
+        f"column {column.name!r}",
+        f"must hold numbers to be {column.use}",
+        code="not-numbers",
+        given=Shown(found),
+        remedy=hint,
     )
 
 
@@ -245,7 +250,8 @@ def _unit_exponent(column: Column) -> int:
     exponent -= Fraction(2) ** exponent > unit
     if not -900 < exponent < 900:
         raise ParameterError(
-            f"unit of the float column {column.name!r} must be between 2⁻⁹⁰⁰ and 2⁹⁰⁰",
+            f"unit of the float column {column.name!r}",
+            allowed="between 2⁻⁹⁰⁰ and 2⁹⁰⁰",
             given=unit,
             remedy="choose one near 1",
         )
@@ -308,7 +314,7 @@ def _exact_sums(
         measures[f"valid{i}"] = number.valid.count()
         for j, (limb, _) in enumerate(number.limbs):
             measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
-    found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
+    found, at = _by_key(table, measures, keys, run, "could not sum the table")
     size = len(keys) if keys is not None else 1
     rows = accumulated(as_integers(found["rows"]), at, size)
     if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
@@ -341,19 +347,25 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
     for name, kind in keys.kinds.items():
         if name not in table.columns:
             raise ParameterError(
-                "by", f"names {name!r}, which is not a column", remedy=f"the columns are {', '.join(table.columns)}"
+                "by",
+                f"names {name!r}, which is not a column",
+                code="unknown-column",
+                remedy=listed_columns(table.columns),
             )
         have = label_kind(table[name].type())
         if have is None:
             raise ParameterTypeError(
                 f"by: column {name!r}",
-                f"must hold text, whole numbers, booleans or dates, got {table[name].type()}"
-                f"{_label_hint(name, table[name].type())}",
+                "must hold text, whole numbers, booleans or dates",
+                code="label-type",
+                given=Shown(table[name].type()),
+                remedy=_label_hint(name, table[name].type()),
             )
         if have != kind:
             raise ParameterTypeError(
                 f"by: column {name!r}",
                 f"holds {have}, but the keys hold {kind}",
+                code="mismatch",
                 remedy="give keys of the column's type, or declare the column's type (types=)",
             )
 
@@ -362,13 +374,13 @@ def _label_hint(name: str, dtype: dt.DataType) -> str:
     """Return what to do with a column whose type cannot hold labels."""
     quoted = name.replace('"', '""')
     if dtype.is_timestamp():
-        return f"""; derive the column day as 'cast("{quoted}" as date)', and use day as the key column"""
+        return f"""derive the column day as 'cast("{quoted}" as date)', and use day as the key column"""
     if dtype.is_floating() or dtype.is_decimal():
         return (
-            f"""; if it holds whole numbers, derive the column code as 'cast(round("{quoted}") as bigint)', and """
+            f"""if it holds whole numbers, derive the column code as 'cast(round("{quoted}") as bigint)', and """
             "use code as the key column"
         )
-    return "; use another key column, or derive one from it"
+    return "use another key column, or derive one from it"
 
 
 def _by_key(
@@ -393,7 +405,7 @@ def all_groups(
     Records are grouped by their labels, and by further values.
     """
     query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
-    with engine_errors(what, quote=False):
+    with engine_errors("the engine", what, quote=False):
         found = run(query)
     if keys is None:
         return found, np.zeros(found.num_rows, np.int64)
@@ -485,7 +497,7 @@ def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run:
     if column.negatives == "error":
         facts["negatives"] = value < 0
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
-    found, _ = _by_key(table, measures, keys, run, "the engine could not check the table")
+    found, _ = _by_key(table, measures, keys, run, "could not check the table")
     seen = [name for name in facts if any(found[name].to_pylist())]
     return uncountable(column, *(seen or ["too-large"]))
 
@@ -520,7 +532,7 @@ def records_below(
     tests = [test for size in sizes if (test := at_least(size)) is not None]
     # In a column of its own: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
     cells = table.select(cell=ibis.cases((valid, _cell(tests, 0, len(tests)))))
-    with engine_errors("the engine could not compare the records with the grid", quote=False):
+    with engine_errors("the engine", "could not compare the records with the grid", quote=False):
         found = run(cells.group_by("cell").aggregate(rows=cells.count()))
     rows = as_integers(found["rows"]).tolist()
     per_cell = dict(zip(found["cell"].to_pylist(), rows, strict=True))

@@ -7,6 +7,7 @@ inferred only when a plan is written (`guess_types`), where a person reads them.
 
 import codecs
 import csv
+import json
 import os
 import re
 import tempfile
@@ -35,6 +36,7 @@ from slowscale.data.conversion import ISO_DATE, Source, converted
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
 READ_BYTES = 1 << 23
+DELIMITERS = (",", ";", "\t", "|")  # the ones that are proposed
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class CsvFormat:
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and not _is_one_character(self.delimiter):
-            raise ParameterError("csv delimiter must be one character such as ',' or ';'", given=self.delimiter)
+            raise ParameterError("csv delimiter", allowed="one character such as ',' or ';'", given=self.delimiter)
         if self.quote != "" and not _is_one_character(self.quote):
             raise ParameterError("csv quote", allowed="one character, or empty for none", given=self.quote)
         if self.decimal not in (".", ","):
@@ -94,7 +96,9 @@ class CsvFormat:
             raise ParameterTypeError("csv", allowed='a mapping such as {"delimiter": ";"}', given=given)
         for name in given:
             if name not in known:
-                raise ParameterError("csv", f"must have only the settings {', '.join(known)}", given=name)
+                raise ParameterError(
+                    "csv", f"must have only the settings {', '.join(known)}", code="unknown-name", given=name
+                )
         return CsvFormat(**given)
 
     def separator(self, path: str) -> str:
@@ -125,16 +129,12 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
         for file in files:
             plain = _checked_copy(file, form, connection.folder, stack, argument)
             header = header_of(file, form, argument)
-            if names and header != names:
-                raise ParameterError(
-                    f"{argument}: {files[0]} and {file} have different headers",
-                    remedy="give files with the same columns",
-                )
+            check_same_header(names or header, header, files[0], file, argument)
             sql = _read_csv_sql(plain, header, form, form.separator(file))
             with query_progress(connection, f"Reading {os.path.basename(file)}"):
-                create = f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
+                create = f"INSERT INTO {raw} BY NAME {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
                 _load(connection, create, file, argument)
-            names = header
+            names = names or header
     _check_records(connection, raw, names, argument)
     # Only declared types can have a decimal comma.
     text_numbers = form.decimal == "."
@@ -180,7 +180,7 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
     except (duckdb.Error, RuntimeError) as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        raise EngineError(f"{argument} could not be read ({file}): {type(error).__name__}") from error
+        raise EngineError(argument, f"could not be read ({file}): {type(error).__name__}", code="unreadable") from error
 
 
 def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
@@ -192,17 +192,40 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
             text = first_line_of(stream, form, file, argument)
         options: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
         names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
+        others = [mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]]
+        if others and form.delimiter is None:
+            raise ParameterError(
+                f"{argument}: the header of {file}",
+                "has one field, so the file seems to have another delimiter",
+                code="delimiter",
+                remedy=f'give csv={{"delimiter": {json.dumps(others[0])}}}, or declare the one that you mean',
+            )
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
-            f"{argument}: the first line of {file} must name every column",
-            remedy="if the file has no header, give the names: csv = {header: [...]}",
+            f"{argument}: the first line of {file}",
+            "must name every column",
+            code="header",
+            remedy='if the file has no header, give the names: csv={"header": [...]}',
         )
     if len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
-            f"{argument}: the header of {file} must have different names, but some are equal or differ in case only",
+            f"{argument}: the header of {file}",
+            "must have different names, but some are equal or differ in case only",
+            code="duplicate",
             remedy="rename them",
         )
     return names
+
+
+def check_same_header(names: Sequence[str], other: Sequence[str], file: str, other_file: str, argument: str) -> None:
+    """Raise unless two files have the same columns, in any order."""
+    if sorted(names) != sorted(other):
+        raise ParameterError(
+            f"{argument}: {file} and {other_file}",
+            "have different headers",
+            code="mismatch",
+            remedy="give files with the same columns",
+        )
 
 
 def opened(file: str) -> Any:
@@ -235,7 +258,7 @@ def first_line_of(stream: BinaryIO, form: CsvFormat, file: str, argument: str) -
 
 def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
     """Check that every line is one record, and return the path of the file, or of a copy in UTF-8."""
-    with engine_errors(f"{argument} could not be read ({file})"), opened(file) as stream:
+    with engine_errors(argument, f"could not be read ({file})"), opened(file) as stream:
         if form.is_utf8:
             _check_lines(chunks_of(stream), form, file, argument)
             return file
