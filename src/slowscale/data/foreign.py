@@ -387,7 +387,7 @@ def _from_columns(data: Mapping[Any, Any], argument: str) -> Frame:
         if isinstance(values, pa.Array | pa.ChunkedArray):
             arrays[name] = values
             continue
-        if getattr(values, "dtype", object) != object:
+        if str(getattr(values, "dtype", "object")).lower() != "object":  # pandas and polars
             try:
                 arrays[name] = pa.array(values, from_pandas=True)
             except Exception:  # its message may quote a record
