@@ -248,7 +248,8 @@ def key_in_words(key: Mapping[str, Any]) -> str:
 def outside_in_words(label: OutsideLabel) -> str:
     """Return a label that no key has as text."""
     records = "1 record has" if label.records == 1 else f"{label.records:,} records have"
-    return f"{records} {key_in_words(label.labels)}"
+    shown = (f"{name} = {repr(one) if isinstance(one, str) else one}" for name, one in label.labels.items())
+    return f"{records} {', '.join(shown)}"
 
 
 def near_in_words(miss: NearMiss) -> str:
