@@ -14,6 +14,7 @@ import slowscale as ss
 from slowscale.accounting import Account, Charge, DeferredLedger, Loss, Spent
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
 from slowscale.accounting.explanation import explain
+from slowscale.core.data_errors import Name
 
 TEN = ss.Gaussian(sigma=10)
 CHARGE = Charge(ss.RecordPolicy((("x", TEN.policy),)))
@@ -47,8 +48,8 @@ def test_every_accountant_takes_the_same_calls(accountant):
     for refuse in (accountant.check, accountant.charge, accountant.account.charge):
         with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
             refuse(CHARGE)
-    accountant.attempt(CHARGE, ss.DataError("column 'x' has missing values"))
-    accountant.attempt({"policy": None}, ss.DataError("column 'x' has missing values"))
+    accountant.attempt(CHARGE, ss.DataError("nulls", column=Name("x")))
+    accountant.attempt({"policy": None}, ss.DataError("nulls", column=Name("x")))
     accountant.check_dataset("farms")
     copied = accountant.account
     copied.charge(Charge(ss.RecordPolicy((("y", TEN.policy),))))

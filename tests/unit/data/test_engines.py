@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from helpers import engines
+from helpers.errors import refused
 from ibis import _
 
 import slowscale as ss
@@ -127,7 +128,7 @@ def test_the_private_duckdb_loads_no_extensions_by_itself():
 def test_every_connection_has_its_engine():
     assert engine_of(opened("private", {"x": [1]})) is PRIVATE
     assert engine_of(opened("duckdb", {"x": [1]})) is ENGINES["duckdb"]
-    with pytest.raises(ss.ParameterError, match="must be an Ibis table of one connected engine, got one with none or"):
+    with refused(ss.ParameterError, "data", code="value"):
         engine_of(ibis.table({"x": "int64"}, name="t"))
 
 
@@ -298,14 +299,14 @@ def test_a_result_of_another_type_is_an_error(monkeypatch):
     assert fetch(table).equals(pa.table({"k": ["a"], "x": [1]}))
     wrong = pa.table({"k": ["a"], "x": [1.0]})
     monkeypatch.setattr(type(PRIVATE), "run", lambda self, backend, query: wrong)
-    with pytest.raises(ss.EngineError, match="DuckDB returned double where int64 was expected; report this"):
+    with refused(ss.EngineError, "DuckDB", code="internal"):
         fetch(table)
 
 
 def test_errors_of_an_engine_are_quoted_only_before_records_are_read():
     error = RuntimeError("  a value\nmore of it ")
     with (
-        pytest.raises(ss.EngineError, match=r"^the query failed: a value$") as quoted,
+        refused(ss.EngineError, "the query failed", code="engine") as quoted,
         engine_errors("the query failed"),
     ):
         raise error
@@ -328,7 +329,7 @@ def test_a_missing_driver_names_its_extra(monkeypatch):
         raise ImportError("Failed to import the postgres backend")
 
     monkeypatch.setitem(sources.CONNECT, "postgresql", connect)
-    with pytest.raises(ss.EngineError, match=r"could not be reached .* run pip install '\.\[postgres\]'"):
+    with refused(ss.EngineError, "data", code="not-installed"):
         ss.Session("postgresql://host/database#table")
 
 
@@ -343,7 +344,7 @@ def test_keys_taken_from_the_data_quote_no_records(monkeypatch):
         raise RuntimeError("a confidential label")
 
     monkeypatch.setattr(keys_module, "fetch", fail)
-    with pytest.raises(ss.EngineError, match="the keys could not be taken from the data: RuntimeError") as caught:
+    with refused(ss.EngineError, "the keys", code="engine") as caught:
         Keys.from_data(pa.table({"k": ["a"]}), "k", declared_public=True)
     assert "confidential" not in str(caught.value)
 
@@ -365,5 +366,5 @@ def test_ctrl_c_in_a_query_is_an_interrupt(connection, quote):
 
 
 def test_other_errors_are_no_interrupts():
-    with pytest.raises(ss.EngineError, match="the query failed: disk"), engine_errors("the query failed"):
+    with refused(ss.EngineError, "the query failed", code="engine"), engine_errors("the query failed"):
         raise RuntimeError("disk")
