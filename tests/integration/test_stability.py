@@ -108,7 +108,7 @@ def arrow(kind, rows):
     return pa.table(dict(zip(("label", "x", "f", "d"), arrays, strict=True)))
 
 
-# Input paths: the ways in which records are read. Each takes the kind of label and the rows, and returns data for a session.
+# The ways in which records are read. Each takes the kind of label and the rows, and returns data for a session.
 
 
 def as_parquet(kind, rows, folder):

@@ -306,22 +306,24 @@ def test_a_result_of_another_type_is_an_error(monkeypatch):
 def test_errors_of_an_engine_are_quoted_only_before_records_are_read():
     error = RuntimeError("  a value\nmore of it ")
     with (
-        refused(ss.EngineError, "the query failed", code="engine") as quoted,
-        engine_errors("the query failed"),
+        refused(ss.EngineError, "the query", code="engine") as quoted,
+        engine_errors("the query", "failed"),
     ):
         raise error
     assert quoted.value.__cause__ is error
-    with pytest.raises(ss.EngineError) as silent, engine_errors("the query failed", quote=False):
+    assert str(quoted.value) == "the query failed: a value"
+    with pytest.raises(ss.EngineError) as silent, engine_errors("the query", "failed", quote=False):
         raise error
     assert str(silent.value) == (
         "the query failed: RuntimeError; the message of the engine is not shown, because it may quote records"
     )
     for ours in (ss.ParameterError("p"), ss.DataError("no-records"), KeyboardInterrupt(), MemoryError()):
-        with pytest.raises(type(ours)) as same, engine_errors("the query failed", quote=False):
+        with pytest.raises(type(ours)) as same, engine_errors("the query", "failed", quote=False):
             raise ours
         assert same.value is ours
-    with pytest.raises(ss.EngineError, match=r"no psycopg; run pip install '\.\[postgres,spark\]'"), engine_errors("x"):
+    with refused(ss.EngineError, "x", code="not-installed") as missing, engine_errors("x"):
         raise ImportError("no psycopg")
+    assert "pip install '.[postgres,spark]'" in missing.value.remedy
 
 
 def test_a_missing_driver_names_its_extra(monkeypatch):
@@ -366,5 +368,5 @@ def test_ctrl_c_in_a_query_is_an_interrupt(connection, quote):
 
 
 def test_other_errors_are_no_interrupts():
-    with refused(ss.EngineError, "the query failed", code="engine"), engine_errors("the query failed"):
+    with refused(ss.EngineError, "the query", code="engine"), engine_errors("the query"):
         raise RuntimeError("disk")

@@ -255,7 +255,7 @@ def test_a_float_of_more_than_55_bits_is_too_large(engine, sign, unit):
         ([math.inf], "infinite values"),
         ([-math.inf], "infinite values"),
         ([math.nan], "values that are NaN"),
-        ([math.inf, math.nan], "values that are NaN; and infinite values"),
+        ([math.inf, math.nan], "values that are NaN, and has infinite values"),
         ([1.7976931348623157e308], "values that are too large to be counted in units of 1 (give a larger unit)"),
     ],
 )

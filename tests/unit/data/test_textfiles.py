@@ -243,11 +243,10 @@ def test_mistakes_in_a_header(write, text, code):
 
 def test_files_of_one_table_have_one_header(write):
     write("a,b\n1,2\n", "1.csv")
-    path = write("b,a\n1,2\n", "2.csv")
-    with pytest.raises(ss.ParameterError) as caught:
+    path = write("b,c\n1,2\n", "2.csv")
+    with refused(ss.ParameterError, f"data: {path.parent / '1.csv'} and {path}", code="mismatch"):
         ss.Session(path.parent / "*.csv")
-    assert f"data: {path.parent / '1.csv'} and {path} have different headers" in str(caught.value)
-    path.write_text("a,b\n3,4\n")
+    path.write_text("b,a\n4,3\n")
     assert sorted(row["a"] for row in read(path.parent / "*.csv")) == ["1", "3"]
 
 
@@ -308,10 +307,9 @@ def test_only_single_ascii_characters_separate_fields():
 
 
 def test_files_after_the_one_with_another_header_are_not_named(write):
-    paths = [write(f"{header}\n1,2\n", name) for header, name in (("a,b", "1.csv"), ("b,a", "2.csv"), ("a,b", "3.csv"))]
-    with pytest.raises(ss.ParameterError) as caught:
+    paths = [write(f"{header}\n1,2\n", name) for header, name in (("a,b", "1.csv"), ("b,c", "2.csv"), ("a,b", "3.csv"))]
+    with refused(ss.ParameterError, f"data: {paths[0]} and {paths[1]}", code="mismatch"):
         ss.Session(paths)
-    assert f"data: {paths[0]} and {paths[1]} have different headers" in str(caught.value)
 
 
 @pytest.mark.parametrize("rest", [b"\xff\n", b"x" * 5000 + b"\xff\n", b"x\n" * 3000 + b"\xff"])

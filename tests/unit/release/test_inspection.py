@@ -214,8 +214,8 @@ def test_more_columns_than_one_number_holds():
 
 def _queries(monkeypatch, session, query):
     asked = []
-    run = inspection.progress.run
-    monkeypatch.setattr(inspection.progress, "run", lambda query, label: asked.append(query) or run(query, label))
+    run = inspection.engines.run
+    monkeypatch.setattr(inspection.engines, "run", lambda query, label: asked.append(query) or run(query, label))
     return session.inspect(query), len(asked)
 
 
@@ -251,7 +251,9 @@ def test_labels_outside_the_keys_are_listed():
     rows += [(None, 9, None), ("TX", 2, date(2021, 1, 1)), ("IA", 2, date(2020, 1, 1))]
     table = pa.table(dict(zip(("state", "n", "day"), map(list, zip(*rows, strict=True)), strict=True)) | {"x": [1] * 9})
     noise = {"x": ss.Gaussian(sigma=1)}
-    for data in (table, ibis.duckdb.connect().create_table("t", table)):
+    connection = ibis.duckdb.connect()
+    connection.con.register("t", table)
+    for data in (table, connection.table("t")):
         found = ss.Session(data).inspect(ss.Sums(noise, ss.Keys.from_frame({"state": ["TX", "IA"], "n": [1, 2]})))
         assert [(one.labels, one.records) for one in found.outside_labels] == [
             ({"state": "tx "}, 2),
