@@ -1,8 +1,12 @@
-"""Declared types: how each value of a column becomes a value of the type that was declared for it.
+"""The types of columns: which ones are read, and how a value becomes one of the type that was declared for its column.
 
-Each value is converted by a rule that does not depend on other records. A value that does not follow the rule becomes
-NULL, and the column is reported as unreadable. As a label, such a value matches no key; in a column that is summed,
-filtered on or derived from, it is an error.
+A column of another type is left out. An engine may read a type that it does not have as another one: DuckDB reads
+Parquet decimals of more than 38 digits as floats, with wrong values. Therefore the types of files and frames are
+taken from their schema, and the engine must read a column with the same type.
+
+A declared type converts each value by a rule that does not depend on other records. A value that does not follow the
+rule becomes NULL, and the column is reported as unreadable. As a label, such a value matches no key; in a column that
+is summed, filtered on or derived from, it is an error.
 """
 
 import json
@@ -157,7 +161,7 @@ def parquet_types(file: str, argument: str) -> dict[str, Stored]:
     place = 0
     for column in schema:
         count = _leaves(column.type)
-        # A column of its own has one leaf, whose path is its name; the leaves of nested columns have longer paths.
+        # A plain column has one leaf, whose path is its name; the leaves of nested columns have longer paths.
         plain = count == 1 and leaves[place].path == column.name
         found[column.name] = Stored(str(column.type), _parquet_type(leaves[place]) if plain else None)
         place += count
@@ -376,13 +380,9 @@ def _is_numeric_cast(sql_type: str, dtype: dt.DataType) -> bool:
     if sql_type not in INTEGERS and not sql_type.startswith("DECIMAL"):
         return False
     if dtype.is_decimal():
-        return bool(dtype.scale >= _scale(sql_type))
+        scale = sql_type.rstrip(")").rpartition(",")[2] if sql_type.startswith("DECIMAL") else 0
+        return bool(dtype.scale >= int(scale))
     return bool(dtype.is_floating() or (dtype.is_integer() and sql_type in INTEGERS))
-
-
-def _scale(sql_type: str) -> int:
-    """Return the number of digits after the point of a type such as DECIMAL(18,2) or BIGINT."""
-    return int(sql_type.rstrip(")").rpartition(",")[2]) if sql_type.startswith("DECIMAL") else 0
 
 
 def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str:

@@ -2,6 +2,11 @@
 
 `DIALECTS` has one object per supported engine, whose methods take and return Ibis values. `Dialect` implements what
 most engines have in common, and a subclass overrides what its engine does differently.
+
+Regular expressions have a common subset: RE2 (DuckDB), Java (Spark) and PostgreSQL disagree on groups, alternatives,
+lazy repeats, `.`, `$`, `\\d` and `\\w`. A `Pattern` is a sequence of single characters or classes, each with an
+optional greedy repeat. For these, the longest match (PostgreSQL) is the first match of a backtracking search (the
+others). Abbreviations are expanded (`\\d` to `[0-9]`) before the pattern is passed to an engine.
 """
 
 import re

@@ -433,18 +433,16 @@ def _same_family(got: pa.DataType, expected: pa.DataType) -> bool:
     whole = [pa.types.is_integer(dtype) or pa.types.is_decimal(dtype) for dtype in (got, expected)]
     if any(whole):
         return all(whole)
-    for test in (_is_binary, _is_text, pa.types.is_floating):
-        if test(got) or test(expected):
-            return test(got) and test(expected)
+    families = (
+        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        (pa.types.is_floating,),
+    )
+    for tests in families:
+        found = [any(test(dtype) for test in tests) for dtype in (got, expected)]
+        if any(found):
+            return all(found)
     return bool(got == expected)
-
-
-def _is_binary(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype))
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
 
 
 def grouped(

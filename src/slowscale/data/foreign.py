@@ -1,7 +1,12 @@
-"""Files of other programs: Excel, Stata, SPSS and SAS, read into Arrow.
+"""Data frames, and files of Excel, Stata, SPSS and SAS, read into Arrow.
 
-The type of a column is the one that the file declares; it is never inferred from the records. Excel files declare no
-types, so their cells are read as text, like those of a CSV file.
+The type of a column is the one that the frame or the file declares; it is never inferred from the records. A list of
+Python values must have one type. Excel files declare no types, so their cells are read as text, like those of a CSV
+file.
+
+The reader of Excel files puts every cell at the place that the cell states. If two rows state the same place, one
+record replaces another, and a single cell far away makes the reader allocate all cells before it. Therefore rows and
+cells must be in order, and the rectangle that holds them must not be too large.
 """
 
 import re

@@ -397,9 +397,11 @@ def _guess_frame(data: Any, csv: Any) -> Guess:
     for name, values in objects.items():
         items = [None if value is None or value != value else value for value in values]
         kinds = {type(item) for item in items} - {type(None)}
-        texts = pa.table({name: pa.array([None if item is None else _str(item) for item in items], pa.string())})
+        # Arrow does not accept isolated surrogates: they become question marks.
+        texts = [None if item is None else str(item).encode("utf-8", "replace").decode() for item in items]
+        frame = pa.table({name: pa.array(texts, pa.string())})
         connection, place = private_duckdb(), fresh_name("objects")
-        connection.con.register(place, texts)
+        connection.con.register(place, frame)
         found = _from_text(connection.table(place), Settings(ISO_DATE, "."))[0]
         proposed = "int64" if kinds == {int} else found[name]
         if proposed == "string" and kinds != {str}:
@@ -410,8 +412,3 @@ def _guess_frame(data: Any, csv: Any) -> Guess:
             types[name] = proposed
             notes |= found.notes if proposed == found[name] else {}
     return Guess(types, None, notes)
-
-
-def _str(value: Any) -> str:
-    """Return a value as text that Arrow accepts: an isolated surrogate becomes a question mark."""
-    return str(value).encode("utf-8", "replace").decode()

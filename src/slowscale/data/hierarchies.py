@@ -63,7 +63,9 @@ class Hierarchy:
                     given=name,
                 )
         if all(_is_digits(level) for level in self.levels.values()):
-            _check_digits(self.levels)
+            for name, number in self.levels.items():
+                if number < 1:  # type: ignore[operator]
+                    raise ParameterError(f"levels[{name!r}]", allowed="a number of digits >= 1", given=number)
             object.__setattr__(self, "levels", {name: int(level) for name, level in self.levels.items()})  # type: ignore[arg-type]
         else:
             object.__setattr__(self, "levels", _composed(self.column, self.levels))
@@ -190,12 +192,6 @@ def _is_digits(level: object) -> bool:
     return isinstance(level, int | np.integer) and not isinstance(level, bool)
 
 
-def _check_digits(levels: Mapping[str, Any]) -> None:
-    for name, number in levels.items():
-        if number < 1:
-            raise ParameterError(f"levels[{name!r}]", allowed="a number of digits >= 1", given=number)
-
-
 def _check_lengths(column: str, labels: list[Any]) -> None:
     """Raise if whole numbers have different lengths: leading zeros may be missing, and the first digits be wrong."""
     lengths = {len(str(label)): label for label in labels if isinstance(label, int) and not isinstance(label, bool)}
@@ -266,34 +262,26 @@ def _composed(column: str, levels: Mapping[str, Any]) -> dict[str, dict[Any, Any
             composed = dict(level)
         else:
             labels = next(iter(found.values()))
-            composed = (
-                {label: level[label] for label in labels}
-                if all(_has(level, label) for label in labels)
-                else _through(column, below, name, level)
-            )
-            _check_nested(below, name, composed)
+            lower, parents = below
+            if all(_has(level, label) for label in labels):
+                composed = {label: level[label] for label in labels}
+            else:
+                missing = sorted({parent for parent in parents.values() if not _has(level, parent)}, key=repr)
+                if missing:
+                    raise ParameterError(
+                        f"levels[{name!r}]",
+                        f"must map every label of {column} or of {lower}, but {_some(missing)} of {lower} is missing",
+                        code="missing",
+                        remedy="add it",
+                    )
+                composed = {label: level[parent] for label, parent in parents.items()}
+            above: dict[Any, Any] = {}
+            for label, parent in parents.items():
+                if above.setdefault(parent, composed[label]) != composed[label]:
+                    raise _two_parents(lower, parent, name, above[parent], composed[label])
         found[name] = composed
         below = (name, composed)
     return found
-
-
-def _through(column: str, below: tuple[str, dict[Any, Any]], name: str, level: Mapping[Any, Any]) -> dict[Any, Any]:
-    missing = sorted({parent for parent in below[1].values() if not _has(level, parent)}, key=repr)
-    if missing:
-        raise ParameterError(
-            f"levels[{name!r}]",
-            f"must map every label of {column} or of {below[0]}, but {_some(missing)} of {below[0]} is missing",
-            code="missing",
-            remedy="add it",
-        )
-    return {label: level[parent] for label, parent in below[1].items()}
-
-
-def _check_nested(below: tuple[str, dict[Any, Any]], name: str, composed: Mapping[Any, Any]) -> None:
-    parents: dict[Any, Any] = {}
-    for label, lower in below[1].items():
-        if parents.setdefault(lower, composed[label]) != composed[label]:
-            raise _two_parents(below[0], lower, name, parents[lower], composed[label])
 
 
 def _two_parents(column: str, label: Any, level: str, one: Any, other: Any, where: str = "") -> ParameterError:

@@ -95,15 +95,12 @@ class Losses:
         things = "records" if self.protects is None else f"different values of {self.protects}"
         lines = [FOR_THE_CURATOR, f"losses of {self.records:,} {things}"]
         lines += [f"  {share:>8.1%} of them lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
-        lines += [f"  the {_ordinal(rank)} loss is {loss:.4g}" for rank, loss in self.largest.items()]
+        for rank, loss in self.largest.items():
+            lines.append(f"  the {'largest' if rank == 1 else f'{rank:,}th largest'} loss is {loss:.4g}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return html_text(repr(self))
-
-
-def _ordinal(rank: int) -> str:
-    return "largest" if rank == 1 else f"{rank:,}th largest"
 
 
 def record_losses(
@@ -183,7 +180,11 @@ def _summed_losses(records: ir.Table, tables: Sequence[TableOfSet]) -> ir.Table:
 
 def _values(table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column]) -> dict[str, ir.Value]:
     """Return the values that are counted for the records of a table, by column."""
-    return {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+    return {
+        name: counted(table, columns[name]).value.cast("float64")  # a float is truncated to the grain of its sum
+        for name in policy.columns
+        if name in columns
+    }
 
 
 def _entity_losses(
@@ -229,7 +230,7 @@ def losses_of_records(
     further: Mapping[str, ir.Value],
 ) -> ir.Table:
     """Return the query for the loss of every record, its class, and further values; NULL outside the keys."""
-    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+    values = _values(table, policy, columns)
     rows = table.select(**further, loss=_loss(policy, values))
     if keys is not None:
         rows = with_place_in_keys(table, keys.table, keys.kinds, {**further, "loss": _loss(policy, values)})
@@ -357,11 +358,6 @@ def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
     for parallel in policy.parallel:
         loss = loss + ibis.greatest(*(_loss(part, values) for _, part in parallel.parts))
     return forced_cast(loss, dt.float64)  # on some engines literals are decimals
-
-
-def _counted_value(table: ir.Table, column: Column) -> ir.Value:
-    """Return the value that is counted for a record: a float is truncated to the grain of its sum."""
-    return counted(table, column).value.cast("float64")
 
 
 def expression(policy: Policy, influence: Any) -> ir.Value:

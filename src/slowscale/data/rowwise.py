@@ -1,10 +1,17 @@
-"""Filters and derived columns, which must be computed row by row, and checks of the table that they are on.
+"""Filters and derived columns, which must be computed row by row, and the table of records that they are on.
 
-A policy bounds the loss by what one record contributes to a sum. A filter or a derived column that uses other rows (an
-aggregate, a window, a subquery, a join) would let one record change what another contributes, and with a random one the
-contribution would not be a function of the record: the policy would no longer hold. Expressions are therefore SQL text
-with the syntax that is known to use its own row. Anything else is refused; a table that is itself a query over several
-rows is reported.
+A policy bounds the loss by the contribution of one record to a sum. A filter or a derived column that uses other rows
+(an aggregate, a window, a subquery, a join) would let one record change the contribution of another, and with a
+random one the contribution would not be a function of the record: the policy would no longer hold. Expressions are
+therefore SQL text in a syntax that uses one row. Anything else is refused; a table that is a query over several rows
+is reported.
+
+The losses of several releases add up column by column, if a column is the same in all of them. Therefore the account
+keeps a normal form of each charged column that is not stored. Two columns with equal normal forms have equal values.
+Two spellings of one expression may have different normal forms: the account then refuses the second one. SQL text
+loses its comments, its line breaks and its case outside of quotes, and names of other computed columns are replaced
+by their definitions. For a column that an Ibis table computes, the normal form is the tree of its operations, whose
+capital letters no SQL text in normal form has outside of quotes.
 """
 
 import hashlib

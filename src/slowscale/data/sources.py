@@ -1,7 +1,8 @@
 """Sources: data in any supported form becomes one Ibis table, on the engine where the data already is.
 
 Files and frames are read by a private DuckDB in this process; a database table or a Spark DataFrame stays where it is.
-Types come from the schema of the source or are declared; they are never inferred from the records.
+Types come from the schema of the source or are declared; they are never inferred from the records. An outline has the
+columns of the data without its records, for checking a request before any record is read.
 """
 
 import glob
@@ -98,7 +99,10 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
     if type(data).__module__.startswith("pyspark.sql"):
         _refuse_types_and_csv(declared, csv)
         return _open_spark(data)
-    return _open_frame(data, declared, argument)
+    read = as_arrow(data, argument)
+    if read is None:
+        raise ParameterTypeError(argument, allowed=ALLOWED, given=type(data))
+    return _register(read, declared, argument)
 
 
 def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
@@ -120,13 +124,6 @@ def _usable(table: ir.Table, argument: str) -> Source:
 
 
 # Frames
-
-
-def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> Source:
-    read = as_arrow(data, argument)
-    if read is None:
-        raise ParameterTypeError(argument, allowed=ALLOWED, given=type(data))
-    return _register(read, types, argument)
 
 
 def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text: bool = False) -> Source:

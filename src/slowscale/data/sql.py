@@ -530,7 +530,7 @@ class _Translator:
     @_time_rule(sg.StrToTime, parts="this format", usage="strptime(s, '%d/%m/%Y')")
     def strtotime(self, node: Any) -> Any:
         """Reads a timestamp from text in a format; also `try_strptime`. Text in another format becomes NULL, whereas
-        DuckDB's own strptime fails. Blanks around the text are ignored. See below for formats.
+        DuckDB's own strptime fails. Surrounding spaces are ignored. See below for formats.
         """
         return self.strptime(node.this, node.args["format"])
 

@@ -1,4 +1,4 @@
-"""Exact sums by public key, in one scan.
+"""Exact sums and ranks by public key, each in one scan.
 
 Floating-point sums depend on the order of the records, so a record could change a sum by more than its own value, and
 two engines would disagree. Therefore the value of every record is converted to a whole number of grains, and the whole
@@ -9,6 +9,11 @@ agree. Rounding to the unit happens once, after the noise is added.
 
 The engine groups labels by their exact bytes or values and drops records without a label. Groups that belong to the
 same key are added here.
+
+Ranks count the records that are smaller than each of several public sizes, in one scan. The size of a record is the
+absolute value of its number. The engine finds its cell by a binary search, so it counts in exactly one cell, whatever
+the other records are. Integers and decimals are compared exactly, with the size rounded up to their grain; floats are
+compared with the nearest float. Comparisons do not round, so all engines agree.
 """
 
 import math
@@ -305,7 +310,7 @@ def _exact_sums(
     null_if_uncountable: bool,
 ) -> ExactSums:
     kinds = keys.kinds if keys is not None else {}
-    table = _with_labels(table, kinds)
+    table = table.filter([table[name].notnull() for name in kinds]) if kinds else table  # with all labels
     numbers = [counted(table, column, null_if_uncountable) for column in columns]
     measures = {"rows": table.count()}
     if protect is not None:
@@ -335,11 +340,6 @@ def _sum(engine: Engine, limb: ir.Value) -> ir.Value:
     if limb.type().is_decimal():
         return forced_cast(limb.sum(), dt.Decimal(38, limb.type().scale))
     return forced_cast(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()
-
-
-def _with_labels(table: ir.Table, kinds: Mapping[str, str]) -> ir.Table:
-    """Return the records that have a label in every key column."""
-    return table.filter([table[name].notnull() for name in kinds]) if kinds else table
 
 
 def check_labels(table: ir.Table, keys: Keys) -> None:
@@ -530,7 +530,7 @@ def records_below(
     """
     valid, at_least = _comparison(table, column)
     tests = [test for size in sizes if (test := at_least(size)) is not None]
-    # In a column of its own: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
+    # In a separate column: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
     cells = table.select(cell=ibis.cases((valid, _cell(tests, 0, len(tests)))))
     with engine_errors("the engine", "could not compare the records with the grid", quote=False):
         found = run(cells.group_by("cell").aggregate(rows=cells.count()))

@@ -7,6 +7,7 @@ inferred only when a plan is written (`guess_types`), where a person reads them.
 
 import codecs
 import csv
+import itertools
 import json
 import os
 import re
@@ -135,7 +136,10 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
                 create = f"INSERT INTO {raw} BY NAME {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
                 _load(connection, create, file, argument)
             names = names or header
-    _check_records(connection, raw, names, argument)
+    # Misplaced quotes may have joined several lines into one record.
+    broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
+    if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
+        raise DataError("inner-quote", argument=Name(argument))
     # Only declared types can have a decimal comma.
     text_numbers = form.decimal == "."
     if not types:
@@ -143,13 +147,6 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
     made = converted(connection, raw, types, argument, form.dates, form.decimal, store=True)
     connection.con.execute(f"DROP TABLE {raw}")
     return replace(made, text_numbers=text_numbers)
-
-
-def _check_records(connection: Any, raw: str, names: Sequence[str], argument: str) -> None:
-    """Raise if a field contains a line break, because misplaced quotes have joined several lines into one record."""
-    broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
-    if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
-        raise DataError("inner-quote", argument=Name(argument))
 
 
 def _read_csv_sql(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
@@ -266,14 +263,15 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
         decode = codecs.getincrementaldecoder(form.encoding)()
 
         def transcoded() -> Iterator[bytes]:
-            try:
-                for chunk in chunks_of(stream):
-                    yield decode.decode(chunk).encode()
-                yield decode.decode(b"", final=True).encode()
-            except UnicodeError:
-                raise _wrong_encoding(file, form, argument) from None
+            for chunk in itertools.chain(chunks_of(stream), [b""]):
+                try:
+                    text = decode.decode(chunk, final=not chunk).encode()
+                except UnicodeError:
+                    raise _wrong_encoding(file, form, argument) from None
+                copy.write(text)
+                yield text
 
-        _check_lines(_copied(transcoded(), copy), form, file, argument)
+        _check_lines(transcoded(), form, file, argument)
         copy.flush()
         return str(copy.name)
 
@@ -281,12 +279,6 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
 def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of a stream in chunks."""
     while chunk := stream.read(READ_BYTES):
-        yield chunk
-
-
-def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
-    for chunk in chunks:
-        copy.write(chunk)
         yield chunk
 
 

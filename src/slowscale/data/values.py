@@ -1,7 +1,8 @@
-"""Arithmetic, comparisons and casts with one meaning on every engine.
+"""Arithmetic, comparisons, casts and functions with one meaning on every engine.
 
-Integers have 64 bits, and an overflow is an error. Numbers without an exact common type are computed as floats. An
-operation that engines define differently is refused, with an error that says what to write instead.
+Integers have 64 bits, and an overflow is an error. Numbers without an exact common type are computed as floats. Text is
+cast only if all engines read its spelling in the same way; other text becomes NULL, so that one invalid record cannot
+stop a release. An operation that engines define differently is refused, with an error that says what to write instead.
 """
 
 import operator
@@ -127,7 +128,7 @@ def read_time(dialect: Dialect, text: ir.Value, dtype: str) -> ir.Value:
 
 
 def _trimmed_if_matching(dialect: Dialect, text: ir.Value, spelled: str) -> ir.Value:
-    """Return a text without surrounding blanks if a pattern matches the whole of it, else NULL."""
+    """Return a text without surrounding spaces if a pattern matches the whole of it, else NULL."""
     trimmed = dialect.trim(text, " ", "BOTH")
     return null_unless(dialect.matches_all(trimmed, spelled), trimmed)
 
