@@ -5,7 +5,7 @@ Run as `python docs/sql_page.py`. The tables are generated from the rules in slo
 
 from pathlib import Path
 
-from slowscale.data import functions, regex, sql
+from slowscale.data import dialects, sql, values
 
 INTRODUCTION = """<!-- Written by `python docs/sql_page.py` from the rules in slowscale.data.sql. -->
 # SQL text
@@ -25,7 +25,7 @@ READING = rf"""
 
 | type | accepted text |
 |---|---|
-| integers | an optional sign and up to {functions.PARSED_DIGITS} digits: `42`, `-007`. Not `4.0`, `1e3` or `1_000`. |
+| integers | an optional sign and up to {values.PARSED_DIGITS} digits: `42`, `-007`. Not `4.0`, `1e3` or `1_000`. |
 | double | an integer, then optionally a point with digits and an exponent of up to 2 digits: `-2.5e3`. Not `.5`. |
 | decimal(p, s) | a double without an exponent. More than s digits after the point are rounded, halves away from 0. |
 | date | `YYYY-MM-DD`, years 0001 to 9999, a day that exists. |
@@ -43,7 +43,7 @@ repetition, back references and flags other than 'g' are refused, because engine
 | `.` | any character except a line break |
 | `\d`, `\w`, `\s` | `[0-9]`, `[A-Za-z0-9_]`, and a blank, tab or line break |
 | `\t`, `\n` | a tab, a line break |
-| `*`, `+`, `?`, `{{m}}`, `{{m,}}`, `{{m,n}}` | repeats of the preceding character, at most {regex.MOST_REPEATS} |
+| `*`, `+`, `?`, `{{m}}`, `{{m,}}`, `{{m,n}}` | repeats of the preceding character, at most {dialects.MOST_REPEATS} |
 | `^`, `$` | the start and the end of the whole text; allowed at the ends of the pattern only |
 
 The pattern of `regexp_replace` must match at least one character. In `regexp_matches`, several patterns can be joined
@@ -91,7 +91,7 @@ def page() -> str:
         last = section
         lines.append(f"| `{escaped(usage)}` | {escaped(meaning)} |")
     lines.append(READING)
-    lines += [f"| `{directive}` | {meaning} |" for directive, (_, _, meaning) in functions.DIRECTIVES.items()]
+    lines += [f"| `{directive}` | {meaning} |" for directive, (_, _, meaning) in values.DIRECTIVES.items()]
     lines += ["| `%%` | the character % |", ENGINES]
     return "\n".join(lines)
 

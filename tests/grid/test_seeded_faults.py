@@ -19,6 +19,8 @@ from grid.checks import check_pair, check_run
 from grid.records import NEIGHBOURS, base
 from slowscale.accounting import Account
 from slowscale.accounting.sizes import RecordSize
+from slowscale.core.data_errors import Name
+from slowscale.core.errors import DataError
 from slowscale.data import sums as sums_module
 from slowscale.data.sums import ExactSums
 from slowscale.mechanisms import drawing
@@ -198,7 +200,8 @@ def error_that_quotes_a_value(patch):
     real = sums_module.explain_uncountable
 
     def quoted(table, column, keys, run):
-        return f"{real(table, column, keys, run)}, such as {table[column.name].min().execute()}"
+        error = real(table, column, keys, run)
+        return DataError(*error.codes, **(error.facts | {"column": Name(table[column.name].min().execute())}))
 
     patch.setattr(sums_module, "explain_uncountable", quoted)
 

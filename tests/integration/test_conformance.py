@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from helpers import engines
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from helpers.tight import StandIn
 from ibis import _
 
 import slowscale as ss
 from slowscale.core.errors import DataError
 from slowscale.data.losses import loss_expression
-from slowscale.data.ranks import records_below
 from slowscale.data.sources import open_table
-from slowscale.data.sums import GRAIN_BITS, GRAINS_PER_POWER, Column, exact_sums
+from slowscale.data.sums import GRAIN_BITS, GRAINS_PER_POWER, Column, exact_sums, records_below
 from slowscale.policy import ConstantPolicy
 
 TINY = ss.Gaussian(sigma=1e-9)  # so little noise that the result shows the exact sum
@@ -204,7 +204,7 @@ def test_row_by_row_expressions_mean_the_same(engine, records):
 
 def test_missing_values(engine, records):
     session = ss.Session(records, bits=Recorded(2))
-    with pytest.raises(DataError, match=r"column 'gap' has missing values .*nulls = \"zero\""):
+    with refused(DataError, "column 'gap'", code="nulls"):
         session.sum({"gap": ss.Gaussian(sigma=1)}, keys=KEYS)
     release = session.sum({"gap": ss.Gaussian(sigma=1e-9)}, nulls="zero")
     assert release.table["gap"].to_pylist() == [sum(value or 0 for value in RECORDS_TABLE["gap"].to_pylist())]
@@ -213,22 +213,22 @@ def test_missing_values(engine, records):
 def test_negative_values(engine, records):
     session = ss.Session(records, bits=Recorded(2))
     for name in ("small", "pay", "single"):
-        with pytest.raises(DataError, match=f"column '{name}' has negative values"):
+        with refused(DataError, f"column '{name}'", code="negatives"):
             session.sum({name: ss.Root(k=2, sigma=1)}, keys=KEYS)
     release = session.sum({"small": ss.Root(k=1, sigma=1e-9)}, negatives="zero")
     assert release.table["small"].to_pylist() == [sum(max(value, 0) for value in RECORDS_TABLE["small"].to_pylist())]
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(math.nan, "NaN"), (math.inf, "infinite"), (-math.inf, "infinite"), (1e17, "too large")]
+    ("value", "code"), [(math.nan, "nan"), (math.inf, "infinite"), (-math.inf, "infinite"), (1e17, "too-large")]
 )
-def test_floats_that_cannot_be_counted(engine, value, words):
+def test_floats_that_cannot_be_counted(engine, value, code):
     data = engines.load(engine, pa.table({"k": ["a", "b", "c"], "x": [1.5, value, 2.25]}))
     session = ss.Session(data, bits=Recorded(3))
-    with pytest.raises(DataError, match=f"column 'x' has .*{words}"):
+    with refused(DataError, "column 'x'", code=code):
         session.sum({"x": ss.Gaussian(sigma=1)}, keys=ss.Keys.cross({"k": ["a", "b"]}))
     # It is not a missing value that may be counted as 0.
-    with pytest.raises(DataError, match=f"column 'x' has (values (that are )?)?{words}"):
+    with refused(DataError, "column 'x'", code=code):
         session.sum({"x": ss.Gaussian(sigma=1)}, keys=ss.Keys.cross({"k": ["a", "b"]}), nulls="zero")
     # A record without a public key is left out, whatever its values are.
     release = session.sum({"x": ss.Gaussian(sigma=1e-9)}, keys=ss.Keys.cross({"k": ["a", "c"]}), unit="0.25")
@@ -429,7 +429,7 @@ def test_ranks_of_odd_numbers(engine):
     sizes = [Fraction(size) for size in (1, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**63, 2**64)]
     below, rows = records_below(records, Column("g", Fraction(1), "zero"), sizes)
     assert below == [sum(abs(value) < size for value in [*ODD_WHOLES, 0, 0, 0]) for size in sizes]
-    with pytest.raises(DataError, match="missing values"):
+    with refused(DataError, code="nulls"):
         records_below(records, Column("g", Fraction(1)), sizes)
 
 

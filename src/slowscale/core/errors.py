@@ -19,10 +19,12 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from inspect import signature
 from numbers import Number
 from typing import Any
 
+from slowscale.core.data_errors import SENTENCES, Name
 from slowscale.core.numbers import format_number
 
 Place = tuple[str | int, ...]
@@ -155,9 +157,43 @@ class CalibrationError(ParameterError):
 
 
 class DataError(SlowscaleError, ValueError):
-    """Data that cannot be released as it is. The error names the column and the problem, and quotes no record."""
+    """Records that cannot be released as they are.
+
+    The error names the column or the file and the problem. It cannot quote a record: its sentences are constants (see
+    `slowscale.core.data_errors`), filled with names that are known without the records and with whole numbers.
+
+    Parameters
+    ----------
+    codes
+        What is wrong: one code or, for a column with several problems, all of them. The first is the `code`.
+    path
+        The place of the column in the request.
+    facts
+        The names and whole numbers of the sentence, such as column=Name("emp") or line=12.
+
+    >>> print(DataError("nulls", "nan", column=Name("emp")))  # doctest: +ELLIPSIS
+    column 'emp' has missing values (choose nulls = "zero" to count them as 0), and has values that are NaN; correct ...
+    >>> DataError("nulls", column="Ada Lovelace")
+    Traceback (most recent call last):
+    TypeError: a DataError takes names and whole numbers only, got str as column
+    """
 
     code = "data"
+
+    def __init__(self, *codes: str, path: Place = (), **facts: Name | int) -> None:
+        for name, fact in facts.items():
+            if type(fact) not in (Name, int):  # exactly these: a value of a record is neither by accident
+                raise TypeError(f"a DataError takes names and whole numbers only, got {type(fact).__name__} as {name}")
+        sentences = [SENTENCES[code] for code in codes]
+        problem = ", and ".join(sentence.problem for sentence in sentences)
+        subject, problem, remedy = (
+            part.format(**facts) for part in (sentences[0].subject, problem, sentences[0].remedy)
+        )
+        super().__init__(subject, problem, code=codes[0], path=path, remedy=remedy)
+        self.codes, self.facts = codes, facts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(DataError, *self.codes, path=self.path, **self.facts), (), self.__dict__
 
 
 class EngineError(SlowscaleError, RuntimeError):

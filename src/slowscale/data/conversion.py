@@ -1,25 +1,199 @@
-"""Declared types: how each value of a column becomes a value of the type that was declared for it.
+"""The types of columns: which ones are read, and how a value becomes one of the type that was declared for its column.
 
-Each value is converted by a rule that does not depend on other records. A value that does not follow the rule becomes
-NULL, and the column is reported as unreadable. As a label, such a value matches no key; in a column that is summed,
-filtered on or derived from, it is an error.
+A column of another type is left out. An engine may read a type that it does not have as another one: DuckDB reads
+Parquet decimals of more than 38 digits as floats, with wrong values. Therefore the types of files and frames are
+taken from their schema, and the engine must read a column with the same type.
+
+A declared type converts each value by a rule that does not depend on other records. A value that does not follow the
+rule becomes NULL, and the column is reported as unreadable. As a label, such a value matches no key; in a column that
+is summed, filtered on or derived from, it is an error.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import ibis
 import ibis.expr.datatypes as dt
 import ibis.expr.types as ir
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.data.engines import engine_errors, fresh_name
-from slowscale.data.private import literal, quoted
-from slowscale.data.types import Stored, is_read_as, is_supported, listed_columns
+from slowscale.data.connections import engine_errors, fresh_name, literal, quoted
+
+MOST_DIGITS = 38  # the most digits of a decimal
+ZONED = dt.Timestamp(timezone="UTC")
+
+
+class Stored(NamedTuple):
+    """The type of a column in the schema of a file or frame: its text there, and the Ibis type, None if unsupported."""
+
+    text: str
+    dtype: dt.DataType | None
+
+
+def type_name(dtype: dt.DataType) -> str:
+    """Return the name of a type, as the engine calls it where Ibis does not know it."""
+    raw: Any = getattr(dtype, "raw_type", None)
+    return str(raw.sql("duckdb")) if hasattr(raw, "sql") else str(dtype)
+
+
+def is_supported(dtype: dt.DataType) -> bool:
+    """Return whether columns of an Ibis type are read."""
+    if dtype.is_decimal():
+        # PostgreSQL's numeric without a precision is checked value by value.
+        return dtype.precision is None or (dtype.precision <= MOST_DIGITS and dtype.scale is not None)
+    return bool(
+        dtype.is_integer()
+        or dtype.is_floating()
+        or dtype.is_string()
+        or dtype.is_boolean()
+        or dtype.is_date()
+        or dtype.is_timestamp()
+        or dtype.is_time()
+        or dtype.is_uuid()
+        or dtype.is_binary()
+    )
+
+
+def is_read_as(stored: dt.DataType | None, found: dt.DataType) -> bool:
+    """Return whether the type in a schema is supported, and the type with which the engine reads it is the same."""
+    return stored is not None and is_supported(stored) and _plain(stored) == _plain(found)
+
+
+def _plain(dtype: dt.DataType) -> dt.DataType:
+    """Return a type without the details that a schema and an engine may state differently: no value depends on them."""
+    if dtype.is_timestamp():
+        return ZONED if dtype.timezone else dt.timestamp
+    return dt.string if dtype.is_string() else dtype.copy(nullable=True)
+
+
+def no_column(argument: str) -> ParameterError:
+    """Return the error for a table whose columns are all of other types."""
+    return ParameterError(
+        argument,
+        "has no column of a supported type",
+        code="unsupported",
+        remedy="convert the columns to numbers, text or dates",
+    )
+
+
+def check_names(names: Iterable[str], argument: str) -> None:
+    """Raise unless columns have names that differ in more than case, because DuckDB renames columns otherwise."""
+    listed = list(names)
+    if len({name.casefold() for name in listed}) < len(listed):
+        raise ParameterError(
+            argument,
+            "must have columns of different names, but some are equal or differ in case only",
+            code="duplicate",
+            remedy="rename them",
+        )
+
+
+# Arrow
+
+_ARROW: dict[pa.DataType, dt.DataType] = {
+    **{getattr(pa, name)(): dt.dtype(name) for name in ("int8", "int16", "int32", "int64")},
+    **{getattr(pa, f"u{name}")(): dt.dtype(f"u{name}") for name in ("int8", "int16", "int32", "int64")},
+    **{pa.float32(): dt.float32, pa.float64(): dt.float64, pa.bool_(): dt.boolean, pa.uuid(): dt.uuid},
+    **dict.fromkeys((pa.string(), pa.large_string(), pa.string_view()), dt.string),
+    **dict.fromkeys((pa.binary(), pa.large_binary(), pa.binary_view()), dt.binary),
+    **dict.fromkeys((pa.date32(), pa.date64()), dt.date),
+}
+
+
+def arrow_types(schema: pa.Schema) -> dict[str, Stored]:
+    """Return the types of the columns of an Arrow table."""
+    return {field.name: Stored(str(field.type), _arrow_type(field.type)) for field in schema}
+
+
+def _arrow_type(dtype: pa.DataType) -> dt.DataType | None:
+    if pa.types.is_dictionary(dtype):
+        return _arrow_type(dtype.value_type)
+    # DuckDB does not read the decimals of 256 bits, however many digits they have.
+    if pa.types.is_decimal(dtype) and not pa.types.is_decimal256(dtype):
+        return _decimal(dtype.precision, dtype.scale)
+    if pa.types.is_timestamp(dtype):
+        return ZONED if dtype.tz else dt.timestamp
+    if pa.types.is_time(dtype):
+        return dt.time
+    return dt.binary if pa.types.is_fixed_size_binary(dtype) else _ARROW.get(dtype)
+
+
+def _decimal(precision: int, scale: int) -> dt.DataType | None:
+    return dt.Decimal(precision, scale) if 0 <= scale <= precision <= MOST_DIGITS else None
+
+
+# Parquet
+
+# The types of columns by the physical type, for columns without a logical type, and by the logical type.
+_PHYSICAL: dict[str, dt.DataType] = {
+    "BOOLEAN": dt.boolean,
+    "INT32": dt.int32,
+    "INT64": dt.int64,
+    "INT96": dt.timestamp,
+    "FLOAT": dt.float32,
+    "DOUBLE": dt.float64,
+    "BYTE_ARRAY": dt.binary,
+    "FIXED_LEN_BYTE_ARRAY": dt.binary,
+}
+_LOGICAL: dict[str, dt.DataType] = {
+    "String": dt.string,
+    "Enum": dt.string,
+    "Date": dt.date,
+    "Time": dt.time,
+    "UUID": dt.uuid,
+    "Float16": dt.float32,
+}
+
+
+def parquet_types(file: str, argument: str) -> dict[str, Stored]:
+    """Return the types of the columns of a Parquet file, from its own schema."""
+    found: dict[str, Stored] = {}
+    with pa.parquet.ParquetFile(file) as opened:
+        schema, leaves = opened.schema_arrow, opened.schema
+    check_names(schema.names, argument)
+    place = 0
+    for column in schema:
+        count = _leaves(column.type)
+        # A plain column has one leaf, whose path is its name; the leaves of nested columns have longer paths.
+        plain = count == 1 and leaves[place].path == column.name
+        found[column.name] = Stored(str(column.type), _parquet_type(leaves[place]) if plain else None)
+        place += count
+    return found
+
+
+def _leaves(dtype: pa.DataType) -> int:
+    """Return how many columns of a Parquet file hold the values of an Arrow type."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _leaves(dtype.storage_type)
+    return sum(_leaves(dtype.field(i).type) for i in range(dtype.num_fields)) or 1
+
+
+def _parquet_type(column: Any) -> dt.DataType | None:
+    logical: Mapping[str, Any] = json.loads(column.logical_type.to_json())
+    match logical["Type"]:
+        case "None":
+            return _PHYSICAL.get(column.physical_type)
+        case "Int":
+            return dt.dtype(f"{'' if logical['isSigned'] else 'u'}int{logical['bitWidth']}")
+        case "Decimal":
+            return _decimal(logical["precision"], logical["scale"])
+        case "Timestamp":
+            return ZONED if logical["isAdjustedToUTC"] else dt.timestamp
+        case other:
+            return _LOGICAL.get(other)
+
+
+def listed_columns(columns: Sequence[str]) -> str:
+    """Return the columns of a table in words."""
+    return f"the columns are {', '.join(columns)}"
+
 
 EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
 ISO_DATE = "%Y-%m-%d"
@@ -127,7 +301,7 @@ def converted(
     """
     from ibis.backends.sql.datatypes import DuckDBType
 
-    with engine_errors(f"{argument} could not be read"):
+    with engine_errors(argument):
         described = connection.con.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     have = {row[0]: row[1] for row in described}
     unknown = [name for name in types if name not in have]
@@ -135,7 +309,8 @@ def converted(
         raise ParameterError(
             "types",
             f"names {', '.join(unknown)}, which {argument} does not have",
-            remedy=f"{listed_columns(list(have))}",
+            code="unknown-column",
+            remedy=listed_columns(list(have)),
         )
     columns, unusable = {}, {}
     for name, sql_type in have.items():
@@ -146,12 +321,10 @@ def converted(
         else:
             unusable[name] = text
     if not columns:
-        raise ParameterError(
-            argument, "has no column of a supported type", remedy="convert the columns to numbers, text or dates"
-        )
+        raise no_column(argument)
     kept = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in columns.items())
     place = fresh_name("records")
-    with engine_errors(f"{argument} could not be read", quote=False):
+    with engine_errors(argument, quote=False):
         kind = "TABLE" if store else "VIEW"
         connection.con.execute(f"CREATE {kind} {place} AS SELECT {kept} FROM {relation}")
         unreadable = _unreadable(connection, relation, columns, types)
@@ -192,6 +365,7 @@ def expression(name: str, sql_type: str, dtype: dt.DataType | None, dates: str, 
     raise ParameterError(
         f"types[{name!r}]",
         f"is {dtype}, but the column holds {sql_type}, which cannot be converted to it exactly",
+        code="cast",
         remedy="declare another type, or leave it out",
     )
 
@@ -206,13 +380,9 @@ def _is_numeric_cast(sql_type: str, dtype: dt.DataType) -> bool:
     if sql_type not in INTEGERS and not sql_type.startswith("DECIMAL"):
         return False
     if dtype.is_decimal():
-        return bool(dtype.scale >= _scale(sql_type))
+        scale = sql_type.rstrip(")").rpartition(",")[2] if sql_type.startswith("DECIMAL") else 0
+        return bool(dtype.scale >= int(scale))
     return bool(dtype.is_floating() or (dtype.is_integer() and sql_type in INTEGERS))
-
-
-def _scale(sql_type: str) -> int:
-    """Return the number of digits after the point of a type such as DECIMAL(18,2) or BIGINT."""
-    return int(sql_type.rstrip(")").rpartition(",")[2]) if sql_type.startswith("DECIMAL") else 0
 
 
 def _from_text(column: str, dtype: dt.DataType, dates: str, decimal: str) -> str:

@@ -4,15 +4,12 @@ An engine is supported if the conformance and stability suites run on it. Every 
 and SQL Server, for instance, ignore case when they compare text, so that one record could merge two cells.
 """
 
-import itertools
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import duckdb
 import ibis
@@ -21,9 +18,10 @@ import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import pyarrow as pa
 
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.core.errors import EngineError, ParameterError, Shown
+from slowscale.data.connections import locked, query_progress
+from slowscale.data.conversion import MOST_DIGITS
 from slowscale.data.dialects import call, check_spark, forced_cast
-from slowscale.data.types import MOST_DIGITS
 
 TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
 # The dates that Python and Arrow can represent; PostgreSQL also has 'infinity' and years BC.
@@ -185,6 +183,7 @@ class DuckDB(Engine):
                 "data",
                 f"is on a DuckDB connection with macros that replace built-in functions ({names}), so sums could "
                 "be wrong",
+                code="macros",
                 remedy="drop the macros, or give the address duckdb://file#table, which ignores them",
             )
 
@@ -225,6 +224,7 @@ class DuckDB(Engine):
                         "data",
                         f"is a DuckDB view of {file}, whose columns {', '.join(name for (name,) in wide)} are "
                         f"decimals of more than {MOST_DIGITS} digits, which DuckDB reads as wrong floats",
+                        code="precision",
                         remedy="give the path of the file instead of the view, or convert the columns",
                     )
 
@@ -369,6 +369,7 @@ class Spark(Engine):
                 "data",
                 "is on Spark Connect, which is not supported: sums are known to be exact and stable on a classic "
                 "Spark session only",
+                code="unsupported",
                 remedy="open one with SparkSession.builder.master(...), or export the table to Parquet",
             )
         check_spark(backend)
@@ -391,7 +392,8 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
     except ibis.common.exceptions.IbisError as error:
         raise ParameterError(
             "data",
-            allowed="an Ibis table of one connected engine, got one with none or several",
+            allowed="an Ibis table of one connected engine",
+            given=Shown("one with none or several"),
             remedy="use one connection",
         ) from error
     name = str(backend.name)
@@ -402,23 +404,11 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
         raise ParameterError(
             "data",
             f"is on the engine {name!r}, which is not supported: sums are known to be exact and stable on {titles}"
-            " only. To add an engine, run tests/integration on it (CONTRIBUTING.md)",
-            remedy="meanwhile, export the table to Parquet",
+            " only",
+            code="unsupported",
+            remedy="export the table to Parquet, or add the engine (CONTRIBUTING.md)",
         )
     return ENGINES[name]
-
-
-_locks: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
-_locks_lock = threading.Lock()
-
-
-@contextmanager
-def locked(backend: Any) -> Iterator[None]:
-    """Hold the lock of a connection: DuckDB hangs if two threads use one connection at the same time."""
-    with _locks_lock:
-        lock = _locks.setdefault(backend, threading.RLock())
-    with lock:
-        yield
 
 
 def fetch(query: ir.Table) -> pa.Table:
@@ -430,7 +420,9 @@ def fetch(query: ir.Table) -> pa.Table:
     for column in expected:
         if not _same_family(found[column.name].type, column.type):
             raise EngineError(
-                f"{engine.title} returned {found[column.name].type} where {column.type} was expected",
+                engine.title,
+                f"returned {found[column.name].type} where {column.type} was expected",
+                code="internal",
                 remedy="report this",
             )
     return pa.table([found[column.name].cast(column.type) for column in expected], expected)
@@ -441,52 +433,16 @@ def _same_family(got: pa.DataType, expected: pa.DataType) -> bool:
     whole = [pa.types.is_integer(dtype) or pa.types.is_decimal(dtype) for dtype in (got, expected)]
     if any(whole):
         return all(whole)
-    for test in (_is_binary, _is_text, pa.types.is_floating):
-        if test(got) or test(expected):
-            return test(got) and test(expected)
+    families = (
+        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        (pa.types.is_floating,),
+    )
+    for tests in families:
+        found = [any(test(dtype) for test in tests) for dtype in (got, expected)]
+        if any(found):
+            return all(found)
     return bool(got == expected)
-
-
-def _is_binary(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype))
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
-
-
-@contextmanager
-def engine_errors(what: str, quote: bool = True) -> Iterator[None]:
-    """Turn the errors of an engine into an `EngineError`.
-
-    The message of the engine may contain a confidential value once records have been read. Use `quote=False` from then
-    on: the message is then available as `__cause__` only.
-    """
-    try:
-        yield
-    except (ParameterError, ParameterTypeError, DataError, EngineError, KeyboardInterrupt, MemoryError):
-        raise
-    except ImportError as error:
-        raise EngineError(f"{what}: {first_line(error)}", remedy=f"{install_hint('postgres', 'spark')}") from error
-    except Exception as error:
-        if is_interrupt(error):
-            raise KeyboardInterrupt from error
-        why = (
-            first_line(error)
-            if quote
-            else f"{type(error).__name__}; the message of the engine is not shown, because it may quote records"
-        )
-        raise EngineError(f"{what}: {why}") from error
-
-
-def is_interrupt(error: Exception) -> bool:
-    """Return whether an error of DuckDB means Ctrl-C."""
-    return type(error).__name__ == "InterruptException" or isinstance(error.__cause__, KeyboardInterrupt)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of the message of an error, or its type if it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def grouped(
@@ -527,9 +483,7 @@ def _wanted(table: ir.Table, keys: pa.Table, kinds: Mapping[str, str]) -> ir.Tab
     )
 
 
-_names = itertools.count()
-
-
-def fresh_name(prefix: str) -> str:
-    """Return a new table name that is unique in this process."""
-    return f"{prefix}_{next(_names)}"
+def run(query: ir.Table, label: str) -> pa.Table:
+    """Run a query with a progress bar, and return its rows."""
+    with query_progress(query.get_backend(), label):
+        return fetch(query)

@@ -1,22 +1,140 @@
-"""Files of other programs: Excel, Stata, SPSS and SAS, read into Arrow.
+"""Data frames, and files of Excel, Stata, SPSS and SAS, read into Arrow.
 
-The type of a column is the one that the file declares; it is never inferred from the records. Excel files declare no
-types, so their cells are read as text, like those of a CSV file.
+The type of a column is the one that the frame or the file declares; it is never inferred from the records. A list of
+Python values must have one type. Excel files declare no types, so their cells are read as text, like those of a CSV
+file.
+
+The reader of Excel files puts every cell at the place that the cell states. If two rows state the same place, one
+record replaces another, and a single cell far away makes the reader allocate all cells before it. Therefore rows and
+cells must be in order, and the rectangle that holds them must not be too large.
 """
 
 import re
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
-from typing import Any
+from datetime import date, datetime
+from typing import Any, NamedTuple
+from xml.parsers import expat
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
-from slowscale.core.errors import DataError, EngineError, ParameterError, install_hint
-from slowscale.data.conversion import value_text
-from slowscale.data.spreadsheets import check_cells
+from slowscale.core.data_errors import Name
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, Shown, install_hint
+from slowscale.data.connections import quoted
+from slowscale.data.conversion import check_names, value_text
+
+# The most cells of the rectangle of a sheet, about 3 GB in memory.
+MOST_SHEET_CELLS = 50_000_000
+BYTES_AT_ONCE = 1 << 20
+
+
+def check_cells(path: str, argument: str) -> None:
+    """Raise unless every sheet of an Excel file has its cells in order, each at one place, and is not too large."""
+    with zipfile.ZipFile(path) as parts:
+        for part in parts.infolist():
+            sheet = _Sheet()
+            try:
+                with parts.open(part) as stream:
+                    while chunk := stream.read(BYTES_AT_ONCE):
+                        sheet.parser.Parse(chunk)
+                    sheet.parser.Parse(b"", True)
+            except _NotASheetError:
+                continue
+            except expat.ExpatError:
+                if sheet.rows is None:  # a picture, or another part that is not XML
+                    continue
+                raise
+            except _MisplacedError:
+                raise DataError("misplaced-row", argument=Name(argument), row=sheet.row, file=Name(path)) from None
+            if sheet.cells > MOST_SHEET_CELLS:
+                raise DataError(
+                    "sheet-size",
+                    argument=Name(argument),
+                    file=Name(path),
+                    row=sheet.rows or 0,
+                    width=sheet.columns,
+                    most=MOST_SHEET_CELLS,
+                )
+
+
+class _NotASheetError(Exception):
+    """A part of the file is not a sheet."""
+
+
+class _MisplacedError(Exception):
+    """A row or cell is not after the one before it."""
+
+
+class _Sheet:
+    """The places of the cells of a sheet, as its XML is parsed."""
+
+    def __init__(self) -> None:
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.row = self.column = self.columns = 0
+        self.rows: int | None = None  # None until the part is known to be a sheet
+        self._digits = ""
+        self._known: dict[str, int] = {}  # columns by their letters
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of the rectangle from the first cell to the last ones that hold something."""
+        return (self.rows or 0) * self.columns
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if ":" in name:
+            name = name.rpartition(":")[2]
+        if self.rows is None:
+            if name != "worksheet":
+                raise _NotASheetError
+            self.rows = 0
+        elif name == "c":
+            self._place(attributes.get("r"))
+        elif name == "v" or name == "is":  # the cell holds something
+            self.rows = self.row
+            if self.column > self.columns:
+                self.columns = self.column
+        elif name == "row":
+            before, self.row, self.column = self.row, _whole(attributes.get("r"), self.row + 1), 0
+            self._digits = str(self.row)
+            if self.row <= before:
+                raise _MisplacedError
+
+    def _place(self, stated: str | None) -> None:
+        """Take the place of a cell, such as B2; without one, it is right of the cell before it."""
+        if stated is None:
+            self.column += 1
+            return
+        letters = stated.removesuffix(self._digits)
+        column = self._known.get(letters)
+        if column is None:
+            column = self._known[letters] = _column(letters)
+        if column <= self.column:
+            raise _MisplacedError
+        self.column = column
+
+
+def _whole(text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not re.fullmatch("[1-9][0-9]{0,6}", text):
+        raise _MisplacedError
+    return int(text)
+
+
+def _column(letters: str) -> int:
+    if not re.fullmatch("[A-Z]{1,3}", letters):
+        raise _MisplacedError
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
 
 EXCEL = (".xlsx", ".xlsm")
 STATISTICS = {
@@ -58,6 +176,16 @@ STORED_AS = {
     "float": pa.float32(),
     "double": pa.float64(),
 }
+# The types of columns that are given as lists of Python values. The scale of a Decimal would depend on the records.
+PYTHON_TYPES = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    date: pa.date32(),
+    datetime: pa.timestamp("us"),
+}
+WIDE_INTEGERS = ("HUGEINT", "UHUGEINT")
 FIRST_ORDINAL, LAST_ORDINAL, UNIX = date.min.toordinal(), date.max.toordinal(), date(1970, 1, 1).toordinal()
 
 
@@ -93,13 +221,15 @@ def foreign_errors(path: str, argument: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise EngineError(
-            f"{argument} could not be read ({path}): {error}", remedy=f"{install_hint('files')}"
+            argument, f"could not be read ({path}): {error}", code="not-installed", remedy=install_hint("files")
         ) from error
     except (ParameterError, DataError, MemoryError):
         raise
     except Exception as error:
         raise EngineError(
-            f"{argument} could not be read ({path}): {type(error).__name__}",
+            argument,
+            f"could not be read ({path}): {type(error).__name__}",
+            code="unreadable",
             remedy="save the file again in its program",
         ) from error
 
@@ -119,7 +249,8 @@ def _excel_rows(path: str, argument: str, most: int | None = None) -> tuple[list
         # If a sheet were chosen by its position, moving sheets would change what is published.
         raise ParameterError(
             argument,
-            allowed=f"an Excel file with one sheet, but {path} has {len(book.sheet_names)}",
+            allowed="an Excel file with one sheet",
+            given=Shown(f"{path} with {len(book.sheet_names)}"),
             remedy="keep only the sheet with the records",
         )
     # The first row must not depend on the records.
@@ -129,7 +260,10 @@ def _excel_rows(path: str, argument: str, most: int | None = None) -> tuple[list
         names.pop()  # the width of a sheet is that of its widest row
     if not names or not all(names) or len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
-            f"{argument}: the first row of {path} must have a different name for every column", remedy="correct it"
+            f"{argument}: the first row of {path}",
+            "must have a different name for every column",
+            code="header",
+            remedy="correct it",
         )
     return names, rows[1:]
 
@@ -138,9 +272,7 @@ def _read_excel(path: str, argument: str) -> pa.Table:
     names, rows = _excel_rows(path, argument)
     for number, row in enumerate(rows, 2):
         if any(cell != "" for cell in row[len(names) :]):
-            raise DataError(
-                f"{argument}: row {number} of {path} has more cells than the header", remedy="correct the row"
-            )
+            raise DataError("too-many-cells", argument=Name(argument), row=number, file=Name(path))
     columns = list(zip(*rows, strict=True))[: len(names)] if rows else [()] * len(names)
     texts = [pa.array(map(value_text, column), pa.string()) for column in columns]
     return pa.table(dict(zip(names, texts, strict=True)))
@@ -190,3 +322,174 @@ def _array(values: Any, declared: Declared) -> pa.Array:
         whole = days_since_1970 if pa.types.is_date(dtype) else microseconds
         return pa.array(whole, pa.int32() if pa.types.is_date(dtype) else pa.int64(), mask=missing).cast(dtype)
     return pa.array(np.where(missing, 0, numbers).astype(np.int64), pa.int64(), mask=missing).cast(dtype)
+
+
+class Frame(NamedTuple):
+    """A data frame as an Arrow table, with the columns of which something is left out.
+
+    Attributes
+    ----------
+    table
+        The columns that Arrow can represent.
+    unusable
+        The other columns, with their types.
+    not_text
+        The columns of text in which some value has no text, and is NULL.
+    """
+
+    table: pa.Table
+    unusable: Mapping[str, str] = {}
+    not_text: frozenset[str] = frozenset()
+
+
+def as_arrow(data: Any, argument: str) -> Frame | None:
+    """Return a frame, a DuckDB relation or a mapping of columns as an Arrow table; None for other data."""
+    module = type(data).__module__.split(".")[0]
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid:  # its message may quote a record
+            raise DataError("invalid", argument=Name(argument)) from None
+        read = Frame(table)
+    elif isinstance(data, duckdb.DuckDBPyRelation):
+        read = _from_relation(data, argument)
+    elif isinstance(data, Mapping):
+        read = _from_columns(data, argument)
+    elif module == "pandas" and hasattr(data, "columns"):
+        read = _from_pandas(data, argument)
+    elif module == "polars" and hasattr(data, "collect_schema"):
+        read = _from_polars(data, argument)
+    else:
+        return None
+    check_names(read.table.column_names, argument)
+    return read._replace(table=read.table.replace_schema_metadata(None))
+
+
+def _from_relation(data: duckdb.DuckDBPyRelation, argument: str) -> Frame:
+    """Return the rows of a DuckDB relation. Integers of 128 bits become decimals: Arrow would make them floats."""
+    columns = [
+        f"CAST({quoted(name)} AS DECIMAL(38, 0)) AS {quoted(name)}" if str(dtype) in WIDE_INTEGERS else quoted(name)
+        for name, dtype in zip(data.columns, data.types, strict=True)
+    ]
+    try:
+        return Frame(data.project(", ".join(columns)).to_arrow_table())
+    except duckdb.Error:  # its message may quote a record
+        raise DataError("query", argument=Name(argument)) from None
+
+
+def _from_columns(data: Mapping[Any, Any], argument: str) -> Frame:
+    """Return a mapping of columns. All values of a list must have the same Python type, which is that of the column."""
+    arrays: dict[str, pa.Array] = {}
+    unusable: dict[str, str] = {}
+    for name, values in data.items():
+        if not isinstance(name, str):
+            raise ParameterTypeError(argument, "must have text as the names of its columns", code="column-names")
+        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+            raise ParameterTypeError(
+                f"{argument}[{name!r}]", allowed="a list or an array of values", given=type(values)
+            )
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            arrays[name] = values
+            continue
+        if str(getattr(values, "dtype", "object")).lower() != "object":  # pandas and polars
+            try:
+                arrays[name] = pa.array(values, from_pandas=True)
+            except Exception:  # its message may quote a record
+                unusable[name] = str(values.dtype)
+            continue
+        items = list(values)
+        kinds = {type(item) for item in items} - {type(None)}
+        if len(kinds) > 1:
+            raise DataError("mixed-types", argument=Name(argument), column=Name(name))
+        kind = kinds.pop() if kinds else type(None)
+        if kind not in PYTHON_TYPES:
+            unusable[name] = kind.__name__
+            continue
+        try:
+            arrays[name] = pa.array(items, PYTHON_TYPES[kind])
+        except (pa.ArrowException, OverflowError, ValueError):  # its message may quote a record
+            raise DataError("python-values", argument=Name(argument), column=Name(name)) from None
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise ParameterError(argument, "must have columns of the same length", code="mismatch", remedy="complete them")
+    return Frame(pa.table(arrays), unusable)
+
+
+def _from_pandas(data: Any, argument: str) -> Frame:
+    names = list(data.columns)
+    if not all(isinstance(name, str) for name in names):
+        raise ParameterTypeError(
+            argument, "must have text as the names of its columns", code="column-names", remedy="rename them"
+        )
+    if len(set(names)) < len(names):
+        raise ParameterError(
+            argument, "must have columns of different names, but some are equal", code="duplicate", remedy="rename them"
+        )
+    arrays: dict[str, pa.Array] = {}
+    unusable: dict[str, str] = {}
+    not_text: set[str] = set()
+    for name in names:
+        column = data[name]
+        try:
+            if column.dtype == object:
+                # Arrow would infer the type of such a column from its records, so every value is read as text.
+                arrays[name] = pa.array(map(value_text, column), pa.string())
+            else:
+                arrays[name] = pa.array(column, from_pandas=True)
+        except Exception:  # its message may quote a record
+            if not _holds_text(column.dtype):
+                unusable[name] = str(column.dtype)
+                continue
+            # One value must not decide whether the column exists, so each value is read alone.
+            arrays[name], complete = _texts(column)
+            if not complete:
+                not_text.add(name)
+    return Frame(pa.table(arrays), unusable, frozenset(not_text))
+
+
+def _texts(column: Any) -> tuple[pa.Array, bool]:
+    """Return the values of a pandas column as text, NULL where a value has none, and whether every value has one."""
+    texts: list[str | None] = []
+    complete = True
+    for value in column:
+        try:
+            # Of these columns, only those of objects take empty text for a missing value.
+            text = value if isinstance(value, str) and column.dtype != object else value_text(value)
+            if text is not None:
+                text.encode()  # raises for an isolated surrogate such as "\ud800"
+        except Exception:  # str() runs code of the value's class
+            text, complete = None, False
+        texts.append(text)
+    return pa.array(texts, pa.string()), complete
+
+
+def _holds_text(dtype: Any) -> bool:
+    """Whether a dtype of pandas is read as text: objects, text, or categories of them."""
+    categories = getattr(dtype, "categories", None)
+    return (dtype if categories is None else categories.dtype).name in ("object", "string", "str")
+
+
+def _from_polars(data: Any, argument: str) -> Frame:
+    frame = data
+    if hasattr(data, "collect"):
+        try:
+            data.collect_schema()
+        except Exception as error:
+            raise ParameterTypeError(
+                argument,
+                "cannot be read: the query of the polars LazyFrame is not valid, for example because a column "
+                "does not exist",
+                code="query",
+                remedy="correct it",
+            ) from error
+        try:
+            frame = data.collect()
+        except Exception:  # its message may quote a record
+            raise DataError("collect", argument=Name(argument)) from None
+    arrays, unusable = {}, {}
+    for name in frame.columns:
+        try:
+            arrays[name] = frame.get_column(name).to_arrow()
+        except Exception:
+            unusable[name] = str(frame.schema[name])
+    return Frame(pa.table(arrays), unusable)

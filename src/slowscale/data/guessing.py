@@ -17,19 +17,18 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
-from slowscale.core.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError
+from slowscale.core.data_errors import Name
+from slowscale.core.errors import ConfidentialWarning, DataError, ParameterError, ParameterTypeError, Shown
 from slowscale.core.typing import DataLike
 from slowscale.data import conversion, sources, textfiles
+from slowscale.data.connections import engine_errors, fresh_name, literal, private_duckdb, quoted
 from slowscale.data.conversion import ISO_DATE
-from slowscale.data.engines import engine_errors, fresh_name
-from slowscale.data.private import literal, private_duckdb, quoted
-from slowscale.data.textfiles import CsvFormat
+from slowscale.data.textfiles import DELIMITERS, CsvFormat
 
 CONFIDENTIAL = (
     "the proposed types were inferred from the records, which are confidential: read them before you use them, and do "
     "not share what they reveal about the records"
 )
-DELIMITERS = (",", ";", "\t", "|")
 # The date formats that are tried, each with a pattern that its dates match.
 DATES = {
     ISO_DATE: "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}",
@@ -114,7 +113,7 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
         paths = [os.fsdecode(item) for item in data]
         if any("://" in path for path in paths):
             raise ParameterError(
-                "data", allowed="files or a frame, got a database table, whose types are declared already"
+                "data", allowed="files or a frame", given=Shown("a database table, whose types are declared already")
             )
         files = [file for path in paths for file in sources.matching_files(path, "data")]
         if {sources.file_kind(file, "data") for file in files} == {"CSV"}:
@@ -126,7 +125,8 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
     if isinstance(data, ir.Table) or type(data).__module__.startswith("pyspark"):
         raise ParameterTypeError(
             "data",
-            allowed="files or a frame, got a database table or a Spark DataFrame, whose types are declared already",
+            allowed="files or a frame",
+            given=Shown("a database table or a Spark DataFrame, whose types are declared already"),
         )
     return _guess_frame(data, csv)
 
@@ -171,9 +171,8 @@ def _encoding(files: Sequence[str]) -> tuple[str, str | None]:
     """Return the encoding of files, and a note if it is uncertain."""
     encodings = {_file_encoding(file) for file in files}
     if len(encodings) > 1:
-        raise DataError(
-            "data", allowed=f"files in one encoding, got {', '.join(sorted(encodings))}", remedy="convert them to one"
-        )
+        one, other, *_ = map(Name, sorted(encodings))
+        raise DataError("encodings", argument=Name("data"), one=one, other=other)
     (encoding,) = encodings
     if encoding in ("utf-8", "utf-16"):
         return encoding, None
@@ -185,7 +184,7 @@ def _encoding(files: Sequence[str]) -> tuple[str, str | None]:
 
 def _file_encoding(file: str) -> str:
     is_utf8, decoder, high = True, codecs.getincrementaldecoder("utf-8")(), set[int]()
-    with engine_errors(f"data could not be read ({file})"), textfiles.opened(file) as stream:
+    with engine_errors("data", f"could not be read ({file})"), textfiles.opened(file) as stream:
         for number, chunk in enumerate(textfiles.chunks_of(stream)):
             if number == 0 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return "utf-16"
@@ -215,7 +214,7 @@ def _parsed(files: Sequence[str], form: CsvFormat, given: Mapping[str, Any]) -> 
 
 def _delimiters(file: str, form: CsvFormat) -> list[str]:
     """Return the delimiters that a file may have, the most frequent in its first line first."""
-    with engine_errors(f"data could not be read ({file})"), textfiles.opened(file) as stream:
+    with engine_errors("data", f"could not be read ({file})"), textfiles.opened(file) as stream:
         first = textfiles.first_line_of(stream, form, file, "data")
     counts = {mark: len(next(csv_module.reader([first.strip("\r\n")], delimiter=mark), ())) for mark in DELIMITERS}
     found = sorted((mark for mark in DELIMITERS if counts[mark] > 1), key=lambda mark: -counts[mark])
@@ -293,7 +292,7 @@ def _summarize(table: ir.Table, name: str) -> Summary:
     present = f"FROM {quoted(table.get_name())} WHERE {text} <> ''"
     distinct = f"SELECT {quoted(name)}, count(*) AS {records} {present} GROUP BY 1"
     query = f"SELECT {', '.join(measures.values())} FROM ({distinct})"
-    with engine_errors("data could not be read", quote=False):
+    with engine_errors("data", quote=False):
         found = table.get_backend().con.execute(query).fetchone()
     return Summary({way: number or 0 for way, number in zip(measures, found, strict=True)})
 
@@ -378,7 +377,7 @@ def _from_stored(table: ir.Table) -> Guess:
             f"AND {quoted(name)} = trunc({quoted(name)}) AND abs({quoted(name)}) <= 9007199254740992), false)"
             for name in floats
         ]
-        with engine_errors("data could not be read", quote=False):
+        with engine_errors("data", quote=False):
             query = f"SELECT {', '.join(tests)} FROM {quoted(table.get_name())}"
             found = table.get_backend().con.execute(query).fetchone()
         types = {name: "int64" for name, whole in zip(floats, found, strict=True) if whole}
@@ -398,9 +397,11 @@ def _guess_frame(data: Any, csv: Any) -> Guess:
     for name, values in objects.items():
         items = [None if value is None or value != value else value for value in values]
         kinds = {type(item) for item in items} - {type(None)}
-        texts = pa.table({name: pa.array([None if item is None else _str(item) for item in items], pa.string())})
+        # Arrow does not accept isolated surrogates: they become question marks.
+        texts = [None if item is None else str(item).encode("utf-8", "replace").decode() for item in items]
+        frame = pa.table({name: pa.array(texts, pa.string())})
         connection, place = private_duckdb(), fresh_name("objects")
-        connection.con.register(place, texts)
+        connection.con.register(place, frame)
         found = _from_text(connection.table(place), Settings(ISO_DATE, "."))[0]
         proposed = "int64" if kinds == {int} else found[name]
         if proposed == "string" and kinds != {str}:
@@ -411,8 +412,3 @@ def _guess_frame(data: Any, csv: Any) -> Guess:
             types[name] = proposed
             notes |= found.notes if proposed == found[name] else {}
     return Guess(types, None, notes)
-
-
-def _str(value: Any) -> str:
-    """Return a value as text that Arrow accepts: an isolated surrogate becomes a question mark."""
-    return str(value).encode("utf-8", "replace").decode()

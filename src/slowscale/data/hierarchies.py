@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slowscale.core.arrays import from_list
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.typing import Label, PathLike
 from slowscale.data.engines import DATE
 from slowscale.data.keys import Keys, label_kind
@@ -57,10 +57,15 @@ class Hierarchy:
         for name in self.levels:
             if not isinstance(name, str) or not name or name == self.column:
                 raise ParameterError(
-                    "levels", f"must have non-empty texts other than the column {self.column!r} as names", given=name
+                    "levels",
+                    f"must have non-empty texts other than the column {self.column!r} as names",
+                    code="level-name",
+                    given=name,
                 )
         if all(_is_digits(level) for level in self.levels.values()):
-            _check_digits(self.levels)
+            for name, number in self.levels.items():
+                if number < 1:  # type: ignore[operator]
+                    raise ParameterError(f"levels[{name!r}]", allowed="a number of digits >= 1", given=number)
             object.__setattr__(self, "levels", {name: int(level) for name, level in self.levels.items()})  # type: ignore[arg-type]
         else:
             object.__setattr__(self, "levels", _composed(self.column, self.levels))
@@ -115,7 +120,7 @@ class Hierarchy:
             found[name] = {}
             for label, parent in zip(labels, table[name].to_pylist(), strict=True):
                 if found[name].setdefault(label, parent) != parent:
-                    raise _two_parents(column, label, name, found[name][label], parent, f"{os.fspath(path)} ")
+                    raise _two_parents(column, label, name, found[name][label], parent, f"in {os.fspath(path)} ")
         return Hierarchy(column, found)
 
     def __repr__(self) -> str:
@@ -154,7 +159,7 @@ class Hierarchy:
     def labels(self, level: str, labels: Iterable[Label]) -> list[Any]:
         """Return the label of a level to which each label of the column belongs."""
         if level not in self.levels:
-            raise ParameterError("level", allowed=f"one of {', '.join(self.levels)}", given=level)
+            raise ParameterError("level", allowed=tuple(self.levels), given=level)
         wanted, known = list(labels), self.levels[level]
         if isinstance(known, int):
             _check_lengths(self.column, wanted)
@@ -162,8 +167,9 @@ class Hierarchy:
         missing = [label for label in wanted if not _has(known, label)]
         if missing:
             raise ParameterError(
-                f"hierarchy: {len(missing)} of {len(wanted)} labels of {self.column} have no {level}, such as "
-                f"{_some(missing)}",
+                f"hierarchy of {self.column}",
+                f"has no {level} for {len(missing)} of {len(wanted)} labels, such as {_some(missing)}",
+                code="missing",
                 remedy="add them to the level, with labels of the same type as in the table",
             )
         return [known[label] for label in wanted]
@@ -186,20 +192,16 @@ def _is_digits(level: object) -> bool:
     return isinstance(level, int | np.integer) and not isinstance(level, bool)
 
 
-def _check_digits(levels: Mapping[str, Any]) -> None:
-    for name, number in levels.items():
-        if number < 1:
-            raise ParameterError(f"levels[{name!r}]", allowed="a number of digits >= 1", given=number)
-
-
 def _check_lengths(column: str, labels: list[Any]) -> None:
     """Raise if whole numbers have different lengths: leading zeros may be missing, and the first digits be wrong."""
     lengths = {len(str(label)): label for label in labels if isinstance(label, int) and not isinstance(label, bool)}
     if len(lengths) > 1:
         short, long = lengths[min(lengths)], lengths[max(lengths)]
         raise ParameterError(
-            f"hierarchy: whole numbers must all have the same number of digits, but {column} has {short} and "
-            f"{long}, so that leading zeros may be missing",
+            f"hierarchy of {column}",
+            f"needs whole numbers with the same number of digits, but there are {short} and {long}, so that leading "
+            "zeros may be missing",
+            code="leading-zeros",
             remedy=f"declare {column} as text, in the data and in the keys",
         )
 
@@ -234,7 +236,10 @@ def _first_digits(column: str, label: Any, level: str, number: int) -> Any:
     text = str(label)
     if isinstance(label, bool) or not isinstance(label, str | int) or text.startswith("-") or len(text) < number:
         raise ParameterError(
-            f"hierarchy: a label of {column} must have at least {number} digits for the level {level}", given=label
+            f"hierarchy of {column}",
+            f"needs labels of at least {number} digits for the level {level}",
+            code="too-short",
+            given=label,
         )
     return type(label)(text[:number])
 
@@ -257,37 +262,33 @@ def _composed(column: str, levels: Mapping[str, Any]) -> dict[str, dict[Any, Any
             composed = dict(level)
         else:
             labels = next(iter(found.values()))
-            composed = (
-                {label: level[label] for label in labels}
-                if all(_has(level, label) for label in labels)
-                else _through(column, below, name, level)
-            )
-            _check_nested(below, name, composed)
+            lower, parents = below
+            if all(_has(level, label) for label in labels):
+                composed = {label: level[label] for label in labels}
+            else:
+                missing = sorted({parent for parent in parents.values() if not _has(level, parent)}, key=repr)
+                if missing:
+                    raise ParameterError(
+                        f"levels[{name!r}]",
+                        f"must map every label of {column} or of {lower}, but {_some(missing)} of {lower} is missing",
+                        code="missing",
+                        remedy="add it",
+                    )
+                composed = {label: level[parent] for label, parent in parents.items()}
+            above: dict[Any, Any] = {}
+            for label, parent in parents.items():
+                if above.setdefault(parent, composed[label]) != composed[label]:
+                    raise _two_parents(lower, parent, name, above[parent], composed[label])
         found[name] = composed
         below = (name, composed)
     return found
 
 
-def _through(column: str, below: tuple[str, dict[Any, Any]], name: str, level: Mapping[Any, Any]) -> dict[Any, Any]:
-    missing = sorted({parent for parent in below[1].values() if not _has(level, parent)}, key=repr)
-    if missing:
-        raise ParameterError(
-            f"levels[{name!r}]",
-            f"must map every label of {column} or of {below[0]}, but {_some(missing)} of {below[0]} is missing",
-        )
-    return {label: level[parent] for label, parent in below[1].items()}
-
-
-def _check_nested(below: tuple[str, dict[Any, Any]], name: str, composed: Mapping[Any, Any]) -> None:
-    parents: dict[Any, Any] = {}
-    for label, lower in below[1].items():
-        if parents.setdefault(lower, composed[label]) != composed[label]:
-            raise _two_parents(below[0], lower, name, parents[lower], composed[label])
-
-
 def _two_parents(column: str, label: Any, level: str, one: Any, other: Any, where: str = "") -> ParameterError:
     return ParameterError(
-        f"hierarchy: {where}{column} {label!r} belongs to two labels of {level}, {one!r} and {other!r}",
+        f"hierarchy of {column}",
+        f"has {where}a label {label!r} that belongs to two labels of {level}, {one!r} and {other!r}",
+        code="two-parents",
         remedy="each label must belong to one (use two hierarchies for levels that do not contain each other)",
     )
 
@@ -297,13 +298,13 @@ def _check_labels(name: str, what: str, labels: Iterable[Any]) -> None:
     allowed = "text, whole numbers, booleans or dates, of one type and none missing"
     if len(kinds) > 1:
         got = " and ".join(sorted(kind.__name__ for kind in kinds))
-        raise ParameterTypeError(f"levels[{name!r}]: the {what} must be {allowed}", given=got)
+        raise ParameterTypeError(f"levels[{name!r}]: the {what}", allowed=allowed, given=Shown(got))
     try:
         kind = label_kind(from_list(list(labels)).type)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
         kind = None
     if kind is None:
-        raise ParameterTypeError(f"levels[{name!r}]: the {what} must be {allowed}", given=kinds.pop().__name__)
+        raise ParameterTypeError(f"levels[{name!r}]: the {what}", allowed=allowed, given=kinds.pop())
 
 
 def _some(labels: list[Any]) -> str:

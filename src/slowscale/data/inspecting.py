@@ -1,4 +1,4 @@
-"""A look at the records before a release: missing values, labels outside the keys, duplicates. CONFIDENTIAL.
+"""The data check before a release: missing values, labels outside the keys, duplicates. CONFIDENTIAL.
 
 One query groups the records by their labels, as a release does, but keeps the groups that are not public keys, and
 separates the records whose values are missing, negative or cannot be counted. A second query computes the losses of the
@@ -19,15 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slowscale.accounting import RecordPolicy
-from slowscale.core.arrays import to_numpy
+from slowscale.core.arrays import to_arrow, to_numpy
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError
+from slowscale.data.connections import engine_errors
 from slowscale.data.dialects import forced_cast
-from slowscale.data.engines import TEXT, engine_errors, engine_of, fetch
-from slowscale.data.keys import Keys
+from slowscale.data.engines import TEXT, engine_of, fetch
+from slowscale.data.keys import ARROW_TYPES, Keys
 from slowscale.data.losses import Losses, distribution, losses_of_records, record_losses
 from slowscale.data.sums import (
     EXACT_SUM,
-    NO_ENTITY,
     Column,
     Run,
     accumulated,
@@ -35,15 +36,15 @@ from slowscale.data.sums import (
     as_integers,
     counted,
     raw_number,
-    uncountable_words,
+    uncountable,
 )
 
-# How many of the most frequent labels outside the keys are compared with the keys.
-MOST_LABELS = 50_000
+# How many of the most frequent labels outside the keys are listed, and compared with the keys.
+LISTED_LABELS, MOST_LABELS = 20, 50_000
 # Up to this number of rows, their hashes and losses are fetched (400 MB) and counted here. The engine would take three
 # times as long to count the hashes.
 MOST_HASHES = 20_000_000
-# What is the matter with a value, as three bits of the number by which the records are grouped.
+# The status of a value, as three bits of the number by which the records are grouped.
 FINE, MISSING, NEGATIVE, UNCOUNTABLE, NEGATIVE_UNCOUNTABLE = range(5)
 STATE_BITS, STATES_PER_NUMBER = 3, 20
 # Shorter labels are not compared letter by letter: IA and GA are two states, not a misspelling.
@@ -52,7 +53,7 @@ TEXTS_AT_ONCE = 2_000  # texts that are compared with all public labels at a tim
 
 
 class Confidential:
-    """A part of a look at the records, whose text says that it is confidential."""
+    """A part of a data check, whose text says that it is confidential."""
 
     def __repr__(self) -> str:
         shown = [f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr]  # type: ignore[arg-type]
@@ -78,8 +79,24 @@ class NearMiss(Confidential):
 
 
 @dataclass(frozen=True, repr=False)
+class OutsideLabel(Confidential):
+    """A label, or a combination of labels, that records have and that no public key has. CONFIDENTIAL.
+
+    Attributes
+    ----------
+    labels
+        The label by key column; for a combination, all key columns.
+    records
+        The number of records that have it.
+    """
+
+    labels: Mapping[str, Any]
+    records: int
+
+
+@dataclass(frozen=True, repr=False)
 class Values(Confidential):
-    """What a look at a summed column found. CONFIDENTIAL.
+    """The data check of a summed column. CONFIDENTIAL.
 
     Attributes
     ----------
@@ -105,8 +122,8 @@ class Values(Confidential):
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a look at the records found. CONFIDENTIAL.
+class DataCheck:
+    """The findings of a data check. CONFIDENTIAL.
 
     Attributes
     ----------
@@ -116,10 +133,12 @@ class Look:
         The number of records by key.
     columns
         The summed columns.
+    outside_labels
+        The most frequent labels of each key column that no key has, then the most frequent combinations.
     near
         The labels outside the keys that resemble a key, the most frequent first.
     refusals
-        What a release would refuse because of the records, in its own words.
+        The errors that a release would raise because of the records.
     """
 
     records: int
@@ -127,16 +146,19 @@ class Look:
     unlabelled: int
     rows: Any
     columns: tuple[Values, ...]
+    outside_labels: tuple[OutsideLabel, ...]
     near: tuple[NearMiss, ...]
-    refusals: tuple[str, ...]
+    refusals: tuple[DataError, ...]
 
     def __repr__(self) -> str:
-        return "<a look at the records: confidential>"
+        return "<data check: confidential>"
 
 
-def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect: str | None, run: Run = fetch) -> Look:
-    """Look at the records of a table, in one scan."""
-    what = "the engine could not look at the table"
+def check_data(
+    table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect: str | None, run: Run = fetch
+) -> DataCheck:
+    """Check the records of a table, in one scan."""
+    what = "could not check the records"
     found, at = all_groups(table, _measures(table, columns, protect), keys, run, what, _states(table, columns))
     inside, labelled, rows = at >= 0, np.ones(len(at), bool), _whole(found, "rows")
     for i in range(len(keys.columns) if keys is not None else 0):
@@ -144,7 +166,7 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
     size = len(keys) if keys is not None else 1
     values, refusals = [], []
     if protect is not None and (rows - _whole(found, "owned"))[inside].any():
-        refusals.append(NO_ENTITY.format(protect))
+        refusals.append(DataError("no-entity", column=Name(protect)))
     for i, column in enumerate(columns):
         number, place = divmod(i, STATES_PER_NUMBER)
         state = (_whole(found, f"states{number}") >> (STATE_BITS * place)) & (2**STATE_BITS - 1)
@@ -170,26 +192,28 @@ def look(table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect:
                 sums=accumulated(sums[inside], at[inside], size).astype(float),
             )
         )
-        seen = [
-            *["missing"] * bool(column.nulls == "error" and missing[inside].any()),
-            *["negative"] * bool(column.negatives == "error" and negative[inside].any()),
-        ]
-        if seen or lost[inside].any():
-            refusals.append(_refusal(column, seen, bool(lost[inside].any())))
-    near = () if keys is None else tuple(_near_misses(table, keys, found, labelled & ~inside, rows))
-    return Look(
+        codes = {
+            "nulls": column.nulls == "error" and missing[inside].any(),
+            "negatives": column.negatives == "error" and negative[inside].any(),
+            "uncountable": lost[inside].any(),
+        }
+        if any(codes.values()):
+            refusals.append(uncountable(column, *(code for code, found_any in codes.items() if found_any)))
+    outside_labels, near = _outside_labels(table, keys, found, labelled & ~inside, rows)
+    return DataCheck(
         records=int(rows.sum()),
         outside=int(rows[labelled & ~inside].sum()),
         unlabelled=int(rows[~labelled].sum()),
         rows=accumulated(rows[inside], at[inside], size),
         columns=tuple(values),
-        near=near,
+        outside_labels=tuple(outside_labels),
+        near=tuple(near),
         refusals=tuple(refusals),
     )
 
 
 def _measures(table: ir.Table, columns: Sequence[Column], protect: str | None) -> dict[str, ir.Value]:
-    """Return what is measured in each group."""
+    """Return the measures of each group."""
     measures = {"rows": table.count()}
     if protect is not None:
         measures["owned"] = table[protect].count()
@@ -216,7 +240,7 @@ def _value(table: ir.Table, column: Column) -> ir.Value:
 
 
 def _states(table: ir.Table, columns: Sequence[Column]) -> dict[str, ir.Value]:
-    """Return what is the matter with the values of each record, as numbers: 0 if nothing is."""
+    """Return the status of the values of each record, as numbers: 0 if all are fine."""
     states: dict[str, ir.Value] = {}
     for start in range(0, len(columns), STATES_PER_NUMBER):
         fine, number = [], ibis.literal(0, "int64")
@@ -253,18 +277,6 @@ def _numbers(found: pa.Table, name: str) -> Any:
     return as_integers(found[name])
 
 
-def _refusal(column: Column, seen: Collection[str], others: bool) -> str:
-    words = uncountable_words(column, seen)
-    if seen and others:
-        return f"{words}. It also has values that are not numbers, are infinite, or are too large"
-    if others:
-        return (
-            f"column {column.name!r} has values that are not numbers, are infinite, or are too large to be counted in "
-            f"units of {column.unit}; correct these records, or leave them out with a filter (where)"
-        )
-    return words
-
-
 def losses_and_duplicates(
     table: ir.Table,
     policy: RecordPolicy,
@@ -284,7 +296,7 @@ def losses_and_duplicates(
     if names is not None and protect is None and engine.hashes_rows and records <= MOST_HASHES:
         try:
             query = losses_of_records(table, policy, columns, keys, engine.row_identity(table, names))
-            with engine_errors("the engine could not look at the rows", quote=False):
+            with engine_errors("the engine", "could not check the rows", quote=False):
                 found = run(query)
         except (EngineError, ParameterError):
             pass  # one of the two cannot be computed
@@ -303,7 +315,7 @@ def _count_duplicates(table: ir.Table, names: Sequence[str], records: int, run: 
     engine = engine_of(table)
     identity = table.select(**engine.row_identity(table, names))
     try:
-        with engine_errors("the engine could not compare the rows", quote=False):
+        with engine_errors("the engine", "could not compare the rows", quote=False):
             if engine.hashes_rows and records <= MOST_HASHES:
                 return _copies(to_numpy(run(identity)["c0"]))
             different = identity.distinct()
@@ -319,31 +331,44 @@ def _copies(hashes: Any) -> int:
     return int(np.count_nonzero(hashes[1:] == hashes[:-1]))
 
 
-def _near_misses(table: ir.Table, keys: Keys, found: pa.Table, outside: Any, rows: Any) -> Iterator[NearMiss]:
-    """Yield the labels of records outside the keys that resemble a key, the most frequent first."""
-    misses = []
-    engine = engine_of(table)
-    for i, (name, kind) in enumerate(keys.kinds.items()):
-        if kind != TEXT or not outside.any():
-            continue
-        labels = engine.key_label(found[f"by{i}"].filter(pa.array(outside)), kind).to_pylist()
-        counts: dict[str, int] = {}
-        for label, count in zip(labels, rows[outside].tolist(), strict=True):
-            if label is not None:
-                counts[label] = counts.get(label, 0) + count
-        public = keys.table[name].unique().to_pylist()
-        for label in set(public) & counts.keys():
-            del counts[label]
-        often = sorted(counts, key=lambda label: -counts[label])[:MOST_LABELS]
-        misses += [NearMiss(name, label, key, counts[label]) for label, key in similar(often, public)]
-    return iter(sorted(misses, key=lambda miss: (-miss.records, miss.column, miss.label)))
+def _outside_labels(
+    table: ir.Table, keys: Keys | None, found: pa.Table, outside: Any, rows: Any
+) -> tuple[list[OutsideLabel], list[NearMiss]]:
+    """Return the most frequent labels of records outside the keys, and those that resemble a key."""
+    if keys is None or not outside.any():
+        return [], []
+    engine, listed, near = engine_of(table), [], []
+    labels = [
+        engine.key_label(found[f"by{i}"].filter(pa.array(outside)), kind).cast(ARROW_TYPES[kind])
+        for i, kind in enumerate(keys.kinds.values())
+    ]
+    # Bytes that are not UTF-8 have no label.
+    groups = pa.table([*labels, to_arrow(rows[outside])], [*map(str, range(len(labels))), "records"]).drop_null()
+
+    def frequent(columns: list[str], groups: pa.Table, most: int) -> list[tuple[Any, ...]]:
+        order = [("records_sum", "descending"), *((name, "ascending") for name in columns)]
+        counts = groups.group_by(columns).aggregate([("records", "sum")]).sort_by(order).slice(0, most)
+        return list(zip(*(counts[name].to_pylist() for name in [*columns, "records_sum"]), strict=True))
+
+    for place, (name, kind) in enumerate(keys.kinds.items()):
+        public = keys.table[name].unique()
+        unknown = groups.filter(pc.invert(pc.is_in(groups[str(place)], public)))
+        counts = frequent([str(place)], unknown, MOST_LABELS if kind == TEXT else LISTED_LABELS)
+        listed += [OutsideLabel({name: label}, records) for label, records in counts[:LISTED_LABELS]]
+        if kind == TEXT:
+            numbers = dict(counts)
+            near += [NearMiss(name, label, key, numbers[label]) for label, key in similar(numbers, public.to_pylist())]
+    if len(labels) > 1:
+        counts = frequent(groups.column_names[:-1], groups, LISTED_LABELS)
+        listed += [OutsideLabel(dict(zip(keys.columns, one, strict=True)), records) for *one, records in counts]
+    return listed, sorted(near, key=lambda miss: (-miss.records, miss.column, miss.label))
 
 
-def similar(labels: Sequence[str], public: Sequence[str]) -> Iterator[tuple[str, str]]:
+def similar(labels: Collection[str], public: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each label that resembles a public one, with that one.
 
-    Two labels resemble each other if they differ in case, blanks, punctuation or leading zeros only; or, if they have
-    letters, in one letter: another one, one more, one less, or two that changed places.
+    Two labels resemble each other if they differ in case, whitespace, punctuation or leading zeros only; or, if they
+    have letters, in one letter: another one, one more, one less, or two that changed places.
 
     >>> list(similar(["TEXSA", "texas ", "1001", "Nevada"], ["TEXAS", "IOWA", "01001"]))
     [('TEXSA', 'TEXAS'), ('texas ', 'TEXAS'), ('1001', '01001')]
@@ -367,7 +392,7 @@ def similar(labels: Sequence[str], public: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _folded(label: str) -> str:
-    """Return a label without what often differs: case, blanks, punctuation and leading zeros."""
+    """Return a label without its case, whitespace, punctuation and leading zeros, which often differ."""
     text = re.sub(r"[\W_]+", "", label.casefold())
     return text.lstrip("0") or text
 

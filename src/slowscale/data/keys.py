@@ -17,15 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slowscale.core.arrays import first_rows, from_list, to_arrow
-from slowscale.core.errors import DataError, ParameterError, ParameterTypeError
+from slowscale.core.errors import DataError, ParameterError, ParameterTypeError, Shown
 from slowscale.core.markup import html_table
 from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
 from slowscale.data import rowwise
-from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_errors, engine_of, fetch, grouped
-from slowscale.data.sources import as_arrow, open_source, open_table
-from slowscale.data.types import listed_columns
+from slowscale.data.connections import engine_errors
+from slowscale.data.conversion import listed_columns
+from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_of, fetch, grouped
+from slowscale.data.foreign import as_arrow
+from slowscale.data.sources import open_source, open_table
 
 GIVEN = "The keys were given as public."
+MADE_BY = "made by Keys.from_frame, .cross, .from_file or .from_data, not directly"
 KEYS_SHOWN = 10  # the number of keys that a notebook shows
 TAKEN = "The keys were taken from the data, on the curator's word that they are public."
 
@@ -69,22 +72,18 @@ class Keys:
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, pa.Table):
-            raise ParameterTypeError(
-                "Keys",
-                allowed=(
-                    "made by Keys.from_frame, .cross, .from_file or .from_data, not directly from "
-                    f"{type(self.table).__name__}"
-                ),
-            )
+            raise ParameterTypeError("Keys", allowed=MADE_BY, given=type(self.table))
         if self.assumption not in (GIVEN, TAKEN):
-            raise ParameterError(
-                "Keys", allowed="made by Keys.from_frame, .cross, .from_file or .from_data, not directly"
-            )
+            raise ParameterError("Keys", allowed=MADE_BY, given=self.assumption)
         if not self.table.num_columns:
-            raise ParameterError("keys", "must have at least one column, got a table without columns")
+            raise ParameterError("keys", "must have at least one column", code="empty", remedy="name the key columns")
         if len(set(self.table.column_names)) < self.table.num_columns:
             raise ParameterError(
-                "keys", f"must have columns of different names, got {', '.join(self.table.column_names)}"
+                "keys",
+                "must have columns of different names",
+                code="duplicate",
+                given=Shown(", ".join(self.table.column_names)),
+                remedy="rename them",
             )
         object.__setattr__(self, "table", _normalized(self.table))
 
@@ -95,7 +94,9 @@ class Keys:
             columns = {_check_name(name): _label_array(name, values) for name, values in frame.items()}
             if len({len(column) for column in columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-                raise ParameterError("keys", "must have columns of the same length", given=lengths)
+                raise ParameterError(
+                    "keys", "must have columns of the same length", code="mismatch", given=Shown(lengths)
+                )
             return Keys(pa.table(columns))
         read = as_arrow(frame, "keys")
         if read is None:
@@ -108,6 +109,7 @@ class Keys:
             raise ParameterTypeError(
                 f"keys {names}",
                 "must hold text, whole numbers, booleans or dates, and one type per column",
+                code="label-type",
                 remedy="convert them",
             )
         return Keys(read.table)
@@ -162,10 +164,11 @@ class Keys:
             if name in source.unreadable:
                 raise ParameterError(
                     f"keys {name}",
-                    allowed=f"{source.unreadable[name]}, but {path} has other labels",
+                    f"is declared as {source.unreadable[name]}, but {path} has other labels",
+                    code="declared-type",
                     remedy="correct the file, or the declared type",
                 )
-        with engine_errors(f"keys could not be read ({os.fspath(path)})"):
+        with engine_errors("keys", f"could not be read ({os.fspath(path)})"):
             return Keys(fetch(source.table.select(*chosen)))
 
     @staticmethod
@@ -209,12 +212,12 @@ class Keys:
         if not isinstance(data, ir.Table) and isinstance(getattr(data, "table", None), ir.Table):  # a session
             data = data.table  # type: ignore[union-attr]
         if by is None:
-            raise ParameterTypeError("by", "must name the key columns, got None")
+            raise ParameterTypeError("by", allowed="the names of the key columns", given=None)
         table = rowwise.derive(open_table(data, types, csv), derive)
         names = _check_columns(table.columns, by, "by")
         kinds = {name: _check_kind(name, table[name].type()) for name in names}
         labelled = table.filter([table[name].notnull() for name in names])
-        with engine_errors("the keys could not be taken from the data", quote=False):
+        with engine_errors("the keys", "could not be taken from the data", quote=False):
             found = fetch(grouped(labelled, kinds, {"records": labelled.count()}))
         engine = engine_of(table)
         labels = {
@@ -223,11 +226,7 @@ class Keys:
         }
         taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
         if not taken.num_rows:
-            raise DataError(
-                "keys",
-                "must not be empty, but no record has a label in every key column",
-                remedy="check by and the types",
-            )
+            raise DataError("no-labels")
         return Keys(taken, TAKEN)
 
     @property
@@ -267,8 +266,9 @@ class Keys:
         shared = set(self.columns) & set(other.columns)
         if shared:
             raise ParameterError(
-                "keys that",
-                f"are crossed must have different columns, but both have {', '.join(shared)}",
+                "keys",
+                f"that are crossed must have different columns, but both have {', '.join(sorted(shared))}",
+                code="duplicate",
                 remedy="use project to remove them from one side",
             )
         left = to_arrow(np.repeat(np.arange(len(self)), len(other)))
@@ -314,7 +314,7 @@ class Keys:
             except Exception as error:
                 names = ", ".join(self.columns)
                 raise ParameterTypeError(
-                    "condition", allowed=f"a function of {names}, got an error: {error}"
+                    "condition", f"must be a function of {names}, but raised an error: {error}", code="callback"
                 ) from error
         return Keys(self.table.filter(kept), self.assumption)
 
@@ -328,12 +328,17 @@ class Keys:
         """Return the table of the other keys, with its columns in the order of these keys."""
         if set(self.columns) != set(other.columns):
             raise ParameterError(
-                "keys", f"must have the same columns, got {', '.join(self.columns)} and {', '.join(other.columns)}"
+                "keys",
+                "must have the same columns",
+                code="mismatch",
+                given=Shown(f"{', '.join(self.columns)} and {', '.join(other.columns)}"),
             )
         for name in self.columns:
             if self.kinds[name] != other.kinds[name]:
                 raise ParameterTypeError(
-                    f"keys {name}", allowed=f"of one type, got {self.kinds[name]} and {other.kinds[name]}"
+                    f"keys {name}",
+                    allowed="of one type",
+                    given=Shown(f"{self.kinds[name]} and {other.kinds[name]}"),
                 )
         return other.table.select(self.columns)
 
@@ -350,7 +355,9 @@ def _check_mapping(factor: Any) -> Mapping[str, Any]:
 
 def _check_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise ParameterTypeError("a key column", "must have a non-empty text as its name", given=name)
+        raise ParameterTypeError(
+            "a key column", "must have a non-empty text as its name", code="column-names", given=name
+        )
     return name
 
 
@@ -364,7 +371,8 @@ def _label_array(name: str, values: Any) -> pa.Array:
         if any(issubclass(kind, float | np.floating) for kind in kinds):
             raise ParameterTypeError(
                 f"keys {name}",
-                allowed=f"{allowed}, got floats, which cannot be labels",
+                allowed=allowed,
+                given=Shown("floats, which cannot be labels"),
                 remedy=(
                     "write whole numbers without a decimal point, and use text for other labels (a missing label "
                     "turns whole numbers of pandas into floats: remove it, or use Int64)"
@@ -372,12 +380,12 @@ def _label_array(name: str, values: Any) -> pa.Array:
             )
         if len(kinds) > 1:
             got = " and ".join(sorted(kind.__name__ for kind in kinds))
-            raise ParameterTypeError(f"keys {name}", allowed="labels of one type", given=got)
+            raise ParameterTypeError(f"keys {name}", allowed="labels of one type", given=Shown(got))
         return from_list(items) if isinstance(items, list) else pa.array(items)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         if isinstance(error, ParameterTypeError):
             raise
-        raise ParameterTypeError(f"keys {name}", allowed=f"{allowed}: {error}") from None
+        raise ParameterTypeError(f"keys {name}", allowed=allowed, remedy=f"Arrow says: {error}") from None
 
 
 def _labels_of_kind(name: str, values: list[Any], kind: str) -> pa.Array:
@@ -397,12 +405,14 @@ def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argu
     if not all(isinstance(name, str) for name in names):
         raise ParameterTypeError(argument, allowed="the names of columns, as text", given=wanted)
     if not names:
-        raise ParameterError(argument, "must name at least one column")
+        raise ParameterError(argument, "must name at least one column", code="empty")
     for name in names:
         if name not in have:
-            raise ParameterError(argument, f"names {name!r}, which is not a column", remedy=f"{listed_columns(have)}")
+            raise ParameterError(
+                argument, f"names {name!r}, which is not a column", code="unknown-column", remedy=listed_columns(have)
+            )
         if names.count(name) > 1:
-            raise ParameterError(argument, f"must name each column once, got {name!r} twice")
+            raise ParameterError(argument, f"must name each column once, but names {name!r} twice", code="duplicate")
     return names
 
 
@@ -410,31 +420,36 @@ def _check_kind(name: str, dtype: Any) -> str:
     kind = label_kind(dtype)
     if kind is None:
         why = (
-            "; convert the labels to whole numbers or text (in pandas, a missing label turns whole numbers into "
+            "convert the labels to whole numbers or text (in pandas, a missing label turns whole numbers into "
             "floats: fill it in, or use Int64)"
             if str(dtype) in ("double", "float64")
-            else "; every label is missing: give the labels"
+            else "every label is missing: give the labels"
             if str(dtype) == "null"
-            else "; convert the labels to text"
+            else "convert the labels to text"
         )
-        raise ParameterTypeError(f"keys {name}", allowed=f"text, whole numbers, booleans or dates, got {dtype}{why}")
+        raise ParameterTypeError(
+            f"keys {name}", allowed="text, whole numbers, booleans or dates", given=Shown(dtype), remedy=why
+        )
     return kind
 
 
 def _normalized(table: pa.Table) -> pa.Table:
     """Return keys in the Arrow type of their kind; raise for missing labels, duplicates and an empty table."""
     if not table.num_rows:
-        raise ParameterError("keys", "must not be empty", remedy="give at least one row")
+        raise ParameterError("keys", "must not be empty", code="empty", remedy="give at least one row")
     columns = {}
     for field in table.schema:
         kind = _check_kind(field.name, field.type)
         try:
             columns[field.name] = table[field.name].cast(ARROW_TYPES[kind]).combine_chunks()
         except pa.ArrowInvalid as error:
-            raise ParameterError(f"keys {field.name}: {error}") from None
+            raise ParameterError(f"keys {field.name}", f"cannot be converted: {error}", code="cast") from None
         if columns[field.name].null_count:
             raise ParameterError(
-                f"keys {field.name}", "must not have missing labels", remedy="remove those rows, or give them a label"
+                f"keys {field.name}",
+                "must not have missing labels",
+                code="nulls",
+                remedy="remove those rows, or give them a label",
             )
     checked = pa.table(columns)
     first = first_rows(checked.columns)
@@ -442,7 +457,9 @@ def _normalized(table: pa.Table) -> pa.Table:
         again = np.setdiff1d(np.arange(len(checked)), first)[:1]
         raise ParameterError(
             "keys",
-            allowed=f"distinct, but {checked.take(again).to_pylist()[0]} occurs more than once",
+            "must be distinct, but one occurs more than once",
+            code="duplicate",
+            given=checked.take(again).to_pylist()[0],
             remedy="remove it",
         )
     return checked

@@ -21,8 +21,10 @@ from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import DataError, ParameterError
 from slowscale.core.markup import html_text
 from slowscale.data import rowwise
+from slowscale.data.connections import engine_errors
+from slowscale.data.conversion import listed_columns
 from slowscale.data.dialects import forced_cast
-from slowscale.data.engines import engine_errors, engine_of, fetch, restricted_to_keys, with_place_in_keys
+from slowscale.data.engines import engine_of, fetch, restricted_to_keys, with_place_in_keys
 from slowscale.data.keys import Keys
 from slowscale.data.sums import Column, Run, counted
 from slowscale.noise.arsinh_normal import approximation
@@ -93,15 +95,12 @@ class Losses:
         things = "records" if self.protects is None else f"different values of {self.protects}"
         lines = [FOR_THE_CURATOR, f"losses of {self.records:,} {things}"]
         lines += [f"  {share:>8.1%} of them lose at most {loss:.4g}" for share, loss in self.quantiles.items()]
-        lines += [f"  the {_ordinal(rank)} loss is {loss:.4g}" for rank, loss in self.largest.items()]
+        for rank, loss in self.largest.items():
+            lines.append(f"  the {'largest' if rank == 1 else f'{rank:,}th largest'} loss is {loss:.4g}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return html_text(repr(self))
-
-
-def _ordinal(rank: int) -> str:
-    return "largest" if rank == 1 else f"{rank:,}th largest"
 
 
 def record_losses(
@@ -181,7 +180,11 @@ def _summed_losses(records: ir.Table, tables: Sequence[TableOfSet]) -> ir.Table:
 
 def _values(table: ir.Table, policy: RecordPolicy, columns: Mapping[str, Column]) -> dict[str, ir.Value]:
     """Return the values that are counted for the records of a table, by column."""
-    return {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+    return {
+        name: counted(table, columns[name]).value.cast("float64")  # a float is truncated to the grain of its sum
+        for name in policy.columns
+        if name in columns
+    }
 
 
 def _entity_losses(
@@ -214,7 +217,7 @@ def _by_owner(cells: ir.Table) -> ir.Table:
 
 def _counted_losses(losses: ir.Table, protect: str | None, run: Run | None) -> Losses:
     """Return the distribution of losses, which the engine counts in classes."""
-    with engine_errors("the engine could not compute the losses", quote=False):
+    with engine_errors("the engine", "could not compute the losses", quote=False):
         counts = _Counts.of((run or fetch)(_in_classes(losses)))
     return _distribution(counts, protect)
 
@@ -227,7 +230,7 @@ def losses_of_records(
     further: Mapping[str, ir.Value],
 ) -> ir.Table:
     """Return the query for the loss of every record, its class, and further values; NULL outside the keys."""
-    values = {name: _counted_value(table, columns[name]) for name in policy.columns if name in columns}
+    values = _values(table, policy, columns)
     rows = table.select(**further, loss=_loss(policy, values))
     if keys is not None:
         rows = with_place_in_keys(table, keys.table, keys.kinds, {**further, "loss": _loss(policy, values)})
@@ -242,9 +245,7 @@ def distribution(found: pa.Table) -> Losses:
 
 def _distribution(counts: "_Counts", protect: str | None) -> Losses:
     if not counts.records:
-        raise DataError(
-            "no record", "is part of the release, so there are no losses", remedy="check the keys and the filter"
-        )
+        raise DataError("no-records")
     ranks = [rank for rank in RANKS if rank <= counts.records]
     return Losses(
         counts.records,
@@ -341,7 +342,10 @@ def loss_expression(policy: RecordPolicy, table: ir.Table) -> ir.Value:
     missing = [name for name in policy.columns if name not in table.columns]
     if missing:
         raise ParameterError(
-            "table", f"must have the columns {', '.join(missing)}", remedy=f"it has {', '.join(table.columns)}"
+            "table",
+            f"must have the columns {', '.join(missing)}",
+            code="unknown-column",
+            remedy=listed_columns(table.columns),
         )
     return _loss(policy, {name: table[name].cast("float64") for name in policy.columns})
 
@@ -356,11 +360,6 @@ def _loss(policy: RecordPolicy, values: Mapping[str, ir.Value]) -> ir.Value:
     return forced_cast(loss, dt.float64)  # on some engines literals are decimals
 
 
-def _counted_value(table: ir.Table, column: Column) -> ir.Value:
-    """Return the value that is counted for a record: a float is truncated to the grain of its sum."""
-    return counted(table, column).value.cast("float64")
-
-
 def expression(policy: Policy, influence: Any) -> ir.Value:
     """Return a policy at an influence as an expression that the engine evaluates."""
     formula = policy.formula()
@@ -368,6 +367,7 @@ def expression(policy: Policy, influence: Any) -> ir.Value:
         raise ParameterError(
             "the engine",
             "cannot evaluate a policy with a user-given function",
+            code="unsupported",
             remedy="call the policy on the values in Python",
         )
     return _engine_expression(formula, influence)

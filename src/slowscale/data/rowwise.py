@@ -1,36 +1,130 @@
-"""Filters and derived columns, which must be computed row by row, and checks of the table that they are on.
+"""Filters and derived columns, which must be computed row by row, and the table of records that they are on.
 
-A policy bounds the loss by what one record contributes to a sum. A filter or a derived column that uses other rows (an
-aggregate, a window, a subquery, a join) would let one record change what another contributes, and with a random one the
-contribution would not be a function of the record: the policy would no longer hold. Expressions are therefore SQL text
-with the syntax that is known to use its own row. Anything else is refused; a table that is itself a query over several
-rows is reported.
+A policy bounds the loss by the contribution of one record to a sum. A filter or a derived column that uses other rows
+(an aggregate, a window, a subquery, a join) would let one record change the contribution of another, and with a
+random one the contribution would not be a function of the record: the policy would no longer hold. Expressions are
+therefore SQL text in a syntax that uses one row. Anything else is refused; a table that is a query over several rows
+is reported.
+
+The losses of several releases add up column by column, if a column is the same in all of them. Therefore the account
+keeps a normal form of each charged column that is not stored. Two columns with equal normal forms have equal values.
+Two spellings of one expression may have different normal forms: the account then refuses the second one. SQL text
+loses its comments, its line breaks and its case outside of quotes, and names of other computed columns are replaced
+by their definitions. For a column that an Ibis table computes, the normal form is the tree of its operations, whose
+capital letters no SQL text in normal form has outside of quotes.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
+import sqlglot
 from ibis.common.exceptions import IbisError
+from sqlglot import TokenType
 
 from slowscale.accounting.record import folded
-from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.data import functions, sql
-from slowscale.data.meanings import CACHED, Meanings, sql_form
-from slowscale.data.values import RefusedError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
+from slowscale.core.parameters import lazy
+from slowscale.data import sql
+from slowscale.data.conversion import Source
+from slowscale.data.dialects import RefusedError, nondeterministic
+from slowscale.data.values import iso_literal
 
-REASON = "it would let one record change what another contributes, and the policy would no longer hold"
-NONDETERMINISTIC = (
-    "a function whose result is not determined by the record, such as a random number, the clock or a user-defined "
-    "function"
-)
+LONGEST = 2000  # characters of a normal form; a longer one is replaced by its hash
+WORD = re.compile(r"\w+")
+CACHED = "ibis_cached_"  # the prefix of the tables in which Ibis caches the result of a query
+Meanings = Mapping[str, str]  # normal forms by folded name; a column that is not named is stored
+
+
+def sql_form(text: str, known: Meanings) -> str:
+    """Return the normal form of SQL text."""
+    words = []
+    for token in _tokens(text):
+        word = text[token.start : token.end + 1]
+        quoted = token.token_type is TokenType.IDENTIFIER
+        if quoted or WORD.fullmatch(word):
+            name = folded(token.text if quoted else word)
+            word = f"( {known[name]} )" if name in known else _named(name) if quoted else name
+        words.append(word)
+    return _shortened(" ".join(words))
+
+
+def computed_columns(table: ir.Table) -> dict[str, str]:
+    """Return the columns of a table that are not columns of a stored table with the same name."""
+    tree = _Tree()
+    forms = {folded(name): tree.of(table[name].op()) for name in table.columns}
+    return {name: form for name, form in forms.items() if form != _named(name)}
+
+
+def _named(name: str) -> str:
+    """Return the name of a column with quotes, unless it means the same without."""
+    return name if [token.token_type for token in _tokens(name)] == [TokenType.VAR] else f'"{name}"'
+
+
+def _tokens(text: str) -> list[Any]:
+    """Return the tokens of SQL text; none if there is a quote that is not closed, which no expression has."""
+    try:
+        return sqlglot.tokenize(text, read="duckdb")
+    except sqlglot.errors.SqlglotError:
+        return []
+
+
+def _shortened(form: str) -> str:
+    return form if len(form) <= LONGEST else f"sha256:{hashlib.sha256(form.encode()).hexdigest()}"
+
+
+class _Tree:
+    """The operations of an expression as text, down to the columns of stored tables."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Any, str] = {}
+
+    def of(self, node: Any) -> str:
+        """Return an operation, or one of its arguments, as text."""
+        if isinstance(node, ops.Node):
+            if node not in self.seen:
+                self.seen[node] = _shortened(self._operation(node))
+            return self.seen[node]
+        if isinstance(node, Mapping):
+            return f"{{{', '.join(f'{name}: {self.of(one)}' for name, one in node.items())}}}"
+        if isinstance(node, tuple | list):
+            return f"[{', '.join(map(self.of, node))}]"
+        return repr(node)
+
+    def _operation(self, node: Any) -> str:
+        if isinstance(node, ops.Alias):
+            return self.of(node.arg)
+        if isinstance(node, ops.Field):
+            return self._column(node)
+        if isinstance(node, ops.InMemoryTable):
+            return "records"  # never their content
+        if isinstance(node, ops.DatabaseTable):
+            return f"table {node.name!r}"
+        return f"{type(node).__name__}({', '.join(map(self.of, node.__args__))})"
+
+    def _column(self, node: Any) -> str:
+        """Return a column of a table as text: as it is computed there, or its name if it is stored."""
+        table = node.rel
+        if isinstance(table, ops.DatabaseTable | ops.InMemoryTable):
+            name = _named(folded(node.name))
+            return f"{name} of a cached query" if CACHED in table.name else name
+        if isinstance(table, ops.Project):
+            return self.of(table.values[node.name])
+        if isinstance(
+            table, ops.Filter | ops.Sort | ops.DropColumns | ops.DropNull | ops.SelfReference | ops.AliasedRelation
+        ):
+            return self.of(ops.Field(table.parent, node.name))
+        return f"{_named(folded(node.name))} of {self.of(table)}"
+
 
 NONDETERMINISTIC_OPERATIONS = (
     ops.Impure, ops.RowID, ops.Sample, ops.Arbitrary, ops.ElementWiseVectorizedUDF, ops.ReductionVectorizedUDF,
     ops.AnalyticVectorizedUDF,
 )  # fmt: skip
-
 # Tables of records: stored tables, and operations that return one row for each record that they keep.
 STORED = (ops.DatabaseTable, ops.InMemoryTable)
 KEEPS_ROWS = (
@@ -73,14 +167,22 @@ def derive(table: ir.Table, columns: Mapping[str, Any] | None, argument: str = "
         raise ParameterTypeError(argument, allowed="a mapping of new columns to expressions", given=columns)
     for name, expression in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError(argument, "must have non-empty texts as names of the new columns", given=name)
+            raise ParameterTypeError(
+                argument, "must have non-empty texts as names of the new columns", code="column-names", given=name
+            )
         # Some engines and the ledger take such names for one.
         taken = next((column for column in table.columns if folded(column) == folded(name)), None)
-        if taken is not None or name != name.strip():
-            problem = (
-                f"there is a column {taken!r} already" if taken is not None else f"{name!r} has surrounding blanks"
+        if taken is not None:
+            raise ParameterError(
+                f"{argument}[{name!r}]",
+                f"would replace the column {taken!r}",
+                code="exists",
+                remedy="choose another name",
             )
-            raise ParameterError(f"{argument}: {problem}", remedy="choose another name")
+        if name != name.strip():
+            raise ParameterError(
+                f"{argument}[{name!r}]", "has surrounding whitespace", code="blanks", remedy="remove it"
+            )
         table = table.mutate(**{name: bind(table, expression, f"{argument}[{name!r}]")})
     return table
 
@@ -92,7 +194,7 @@ def keep(table: ir.Table, condition: str | None, argument: str = "where") -> ir.
     bound = bind(table, condition, argument)
     if not isinstance(bound, ir.BooleanValue):
         raise ParameterTypeError(
-            argument, allowed="a boolean for each record", given=bound.type(), remedy="write a comparison"
+            argument, allowed="a boolean for each record", given=Shown(bound.type()), remedy="write a comparison"
         )
     return table.filter(bound)
 
@@ -148,13 +250,18 @@ def bind(table: ir.Table, expression: str, argument: str) -> ir.Value:
     try:
         return sql.parse(table, expression, argument)
     except RefusedError as refusal:
-        raise ParameterError(_refusal(argument, str(refusal), refusal.kind)) from None
+        raise refusal.about(argument) from None
     except IbisError as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ParameterError(argument, f"is not an expression on the table's columns: {why}") from error
+        raise ParameterError(
+            argument, f"is not an expression on the table's columns: {why}", code="expression"
+        ) from error
     except RecursionError:
         raise ParameterError(
-            argument, "is nested too deeply", remedy="derive a part of it as a column, and use that column in it"
+            argument,
+            "is nested too deeply",
+            code="nesting",
+            remedy="derive a part of it as a column, and use that column in it",
         ) from None
 
 
@@ -165,16 +272,17 @@ def check_source(table: ir.Table) -> bool:
         if isinstance(node, ops.SQLQueryResult | ops.SQLStringView):
             raise ParameterError(
                 "data",
-                allowed=(
-                    "a table whose rows are known to be records, got the result of a SQL query, which cannot be checked"
-                ),
+                allowed="a table whose rows are known to be records",
+                given=Shown("the result of a SQL query, which cannot be checked"),
                 remedy="use Ibis expressions, or store the result as a table first",
             )
         if _is_nondeterministic(node) and not _is_ours(node):
-            raise ParameterError(_refusal("data", "", "nondeterministic"))
+            raise nondeterministic().about("data")
         if not isinstance(node, (*KEEPS_ROWS, *COMBINES_ROWS, *ONE_ROW)) and not _is_ours(node):
             raise ParameterError(
-                f"data uses {type(node).__name__}, which is not known to use one record at a time",
+                "data",
+                f"uses {type(node).__name__}, which is not known to use one record at a time",
+                code="unsupported",
                 remedy="leave it out, or store the result as a table first",
             )
     return any(isinstance(node, COMBINES_ROWS) for node in nodes)
@@ -208,7 +316,7 @@ def _reads_the_clock(node: Any) -> bool:
 
 
 def _is_iso(node: Any) -> bool:
-    return isinstance(node, ops.Literal) and functions.iso_literal(str(node.value)) is not None
+    return isinstance(node, ops.Literal) and iso_literal(str(node.value)) is not None
 
 
 def filters(table: ir.Table) -> bool:
@@ -245,14 +353,6 @@ def _plain(node: Any) -> dict[str, str]:
     return below
 
 
-def _refusal(argument: str, what: str, kind: str | None) -> str:
-    if kind == "many rows":
-        return f"{argument} must use one record at a time, got {what}: {REASON}"
-    if kind == "nondeterministic":
-        return f"{argument} must be the same each time it is computed, got {NONDETERMINISTIC}"
-    return f"{argument} {what}"
-
-
 def _nodes(root: Any, source: Any) -> list[Any]:
     """Return the operations of an expression, down to its source table."""
     found: list[Any] = []
@@ -265,3 +365,82 @@ def _nodes(root: Any, source: Any) -> list[Any]:
         found.append(node)
         todo.extend(node.__children__)
     return found
+
+
+RECORD_PROTECTED = "one record (one row of the table): whether it is there, and what it holds"
+ENTITY_PROTECTED = (
+    "one {0}: whether its records are there, and what they hold. In the policy a column stands for the total of one "
+    "{0} in a cell, and the losses add over cells"
+)
+EngineTable = ir.Table  # a table of an engine, or a query on it
+ROWS_COMBINED = "; the table is itself a query that combines rows, and a record is a row of its result"
+
+
+@dataclass(frozen=True)
+class Records:
+    """An opened table of records.
+
+    Attributes
+    ----------
+    source
+        The table, with what is known about how it was read.
+    protect
+        The column that tells which records belong to one entity, or None if single records are protected.
+    combines_rows
+        Whether the table is a query or a view that may combine rows of stored tables.
+    filtered
+        Whether the table may leave out stored rows, so that a change of value may move a record in or out.
+    """
+
+    source: Source
+    protect: str | None
+    combines_rows: bool
+    filtered: bool
+
+    @staticmethod
+    def of(source: Source, protect: str | None) -> "Records":
+        """Return the records of a source; raise if it is not known that its rows are records."""
+        combines_rows = check_source(source.table) or source.view
+        # A view may filter: what it does is not known.
+        filtered = source.filtered or combines_rows or filters(source.table)
+        return Records(source, protect, combines_rows, filtered)
+
+    @property
+    def table(self) -> ir.Table:
+        """The table."""
+        return self.source.table
+
+    @property
+    def protected(self) -> str:
+        """What a release protects, in words."""
+        protected = RECORD_PROTECTED if self.protect is None else ENTITY_PROTECTED.format(self.protect)
+        return protected + ROWS_COMBINED * self.combines_rows
+
+    @property
+    def stored_names(self) -> set[str]:
+        """The names of all columns of the stored tables, folded to one spelling."""
+        return {folded(name) for table in self.table.op().find(ops.PhysicalTable) for name in table.schema.names}
+
+    def is_stored(self, name: str) -> bool:
+        """Whether a column is, unchanged and under the same name, a column of a stored table."""
+        if self.combines_rows:
+            return False
+        if self.source.stored is not None:
+            return name in self.source.stored
+        return folded(plain_columns(self.table).get(name, "")) == folded(name)
+
+    @lazy
+    def computed(self) -> Meanings:
+        """The normal forms of the table's columns that are not stored, by folded name."""
+        stored = self.source.stored
+        hidden = [] if stored is None else [name for name in self.table.columns if name not in stored]
+        return {**computed_columns(self.table), **{folded(name): "computed by Spark" for name in hidden}}
+
+    def used_columns(self, derived: Mapping[str, str], where: str | None) -> set[str]:
+        """Return the columns of the table, and of those derived from it, that the expressions read."""
+        used: set[str] = set()
+        table = self.table
+        for name, expression in derived.items():
+            used |= used_columns(table, expression)
+            table = derive(table, {name: expression})
+        return used if where is None else used | used_columns(table, where)

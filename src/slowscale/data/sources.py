@@ -1,15 +1,18 @@
 """Sources: data in any supported form becomes one Ibis table, on the engine where the data already is.
 
 Files and frames are read by a private DuckDB in this process; a database table or a Spark DataFrame stays where it is.
-Types come from the schema of the source or are declared; they are never inferred from the records.
+Types come from the schema of the source or are declared; they are never inferred from the records. An outline has the
+columns of the data without its records, for checking a request before any record is read.
 """
 
 import glob
 import os
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import duckdb
@@ -20,20 +23,30 @@ import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Shown, install_hint
 from slowscale.data import foreign, textfiles
-from slowscale.data.conversion import Source, check_types, converted, value_text
-from slowscale.data.engines import ENGINES, engine_errors, engine_of, first_line, fresh_name, locked
-from slowscale.data.private import literal, private_duckdb, quoted
+from slowscale.data.connections import engine_errors, first_line, fresh_name, literal, locked, private_duckdb, quoted
+from slowscale.data.conversion import (
+    Source,
+    Stored,
+    arrow_types,
+    check_names,
+    check_types,
+    converted,
+    is_supported,
+    no_column,
+    parquet_types,
+    type_name,
+)
+from slowscale.data.engines import ENGINES, engine_of
+from slowscale.data.foreign import Frame, as_arrow
 from slowscale.data.textfiles import CsvFormat
-from slowscale.data.types import Stored, arrow_types, check_names, is_supported, parquet_types, type_name
 
 ALLOWED = (
-    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, an Ibis table, a "
-    'Spark DataFrame, or a database address such as "postgresql://host/database#table"'
+    "a path of Parquet, CSV, Excel, Stata, SPSS or SAS files, a pandas, polars or pyarrow table, a dict of columns, "
+    'a DuckDB relation, an Ibis table, a Spark DataFrame, or a database address such as "postgresql://host/database#table"'
 )
 PARQUET = (".parquet", ".pq")
-NO_COLUMN = "{} has no column of a supported type; convert the columns to numbers, text or dates"
 
 
 def open_table(data: Any, types: Mapping[str, str] | None = None, csv: Any = None, argument: str = "data") -> ir.Table:
@@ -64,15 +77,17 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
         if any(re.match(r"\w+:/|.*\bpassw", path) and not os.path.exists(path) for path in paths):
             _refuse_types_and_csv(declared, csv)
             if len(paths) > 1:
-                raise ParameterError(argument, allowed="one database address or paths of files, got several addresses")
+                raise ParameterError(
+                    argument, allowed="one database address, or paths of files", given=Shown("several addresses")
+                )
             return _open_address(paths[0], argument)
         return _open_files(paths, declared, form, csv is not None, argument)
     if csv is not None:
-        raise ParameterError("csv", allowed="given for CSV files only", remedy="leave it out")
+        raise ParameterError("csv", allowed="given for CSV files only", remedy="leave it out", code="conflict")
     if isinstance(data, ir.Table):
         _refuse_types_and_csv(declared, csv)
         engine, backend = engine_of(data), data.get_backend()
-        with locked(backend), engine_errors("the settings of the engine could not be read"):
+        with locked(backend), engine_errors("the settings of the engine", "could not be read"):
             engine.check(backend)
             if engine.name == "pyspark":
                 frame = backend._session.sql(backend.compile(data))
@@ -84,13 +99,18 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
     if type(data).__module__.startswith("pyspark.sql"):
         _refuse_types_and_csv(declared, csv)
         return _open_spark(data)
-    return _open_frame(data, declared, argument)
+    read = as_arrow(data, argument)
+    if read is None:
+        raise ParameterTypeError(argument, allowed=ALLOWED, given=type(data))
+    return _register(read, declared, argument)
 
 
 def _refuse_types_and_csv(types: Mapping[str, Any], csv: Any) -> None:
     if types or csv is not None:
         raise ParameterError(
-            "types and csv must be given for files and frames only, because a database table declares its types itself",
+            "types" if types else "csv",
+            "must be given for files and frames only, because a database table declares its types itself",
+            code="conflict",
             remedy="cast its columns in derive",
         )
 
@@ -99,154 +119,25 @@ def _usable(table: ir.Table, argument: str) -> Source:
     """Return a table of a database without the columns whose type is not supported."""
     unusable = {name: type_name(dtype) for name, dtype in table.schema().items() if not is_supported(dtype)}
     if len(unusable) == len(table.columns):
-        raise ParameterError(NO_COLUMN.format(argument))
+        raise no_column(argument)
     return Source(table.drop(*unusable) if unusable else table, unusable=unusable)
 
 
 # Frames
 
 
-def _open_frame(data: Any, types: Mapping[str, dt.DataType], argument: str) -> Source:
-    read = as_arrow(data, argument)
-    if read is None:
-        raise ParameterTypeError(argument, allowed=f"{ALLOWED}", given=type(data))
-    return _register(read, types, argument)
-
-
-class Frame(NamedTuple):
-    """A data frame as an Arrow table, with the columns of which something is left out.
-
-    Attributes
-    ----------
-    table
-        The columns that Arrow can represent.
-    unusable
-        The other columns, with their types.
-    not_text
-        The columns of text in which some value has no text, and is NULL.
-    """
-
-    table: pa.Table
-    unusable: Mapping[str, str] = {}
-    not_text: frozenset[str] = frozenset()
-
-
 def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text: bool = False) -> Source:
     connection, stored = private_duckdb(), arrow_types(read.table.schema)
     frame = read.table.select([name for name, column in stored.items() if column.dtype is not None])
     if not frame.num_columns:
-        raise ParameterError(NO_COLUMN.format(argument))
+        raise no_column(argument)
     name = fresh_name("frame")
-    with engine_errors(f"{argument} could not be read"):
+    with engine_errors(argument):
         connection.con.register(name, frame)
         made = converted(connection, name, types, argument, stored=stored)
     left_out = {name: column.text for name, column in stored.items() if column.dtype is None}
     unusable = {**read.unusable, **left_out, **made.unusable}
     return replace(made, unusable=unusable, not_text=read.not_text, text_numbers=text)
-
-
-def as_arrow(data: Any, argument: str) -> Frame | None:
-    """Return a pandas, polars or pyarrow frame as an Arrow table; None for other data."""
-    module = type(data).__module__.split(".")[0]
-    if isinstance(data, pa.Table | pa.RecordBatch):
-        table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
-        try:
-            table.validate(full=True)
-        except pa.ArrowInvalid:  # its message may quote a record
-            raise DataError(
-                argument,
-                "has values that are not valid for their Arrow type, such as text that is not UTF-8",
-                remedy="correct them",
-            ) from None
-        read = Frame(table)
-    elif module == "pandas" and hasattr(data, "columns"):
-        read = _from_pandas(data, argument)
-    elif module == "polars" and hasattr(data, "collect_schema"):
-        read = _from_polars(data, argument)
-    else:
-        return None
-    check_names(read.table.column_names, argument)
-    return read._replace(table=read.table.replace_schema_metadata(None))
-
-
-def _from_pandas(data: Any, argument: str) -> Frame:
-    names = list(data.columns)
-    if not all(isinstance(name, str) for name in names):
-        raise ParameterTypeError(argument, "must have text as the names of its columns", remedy="rename them")
-    if len(set(names)) < len(names):
-        raise ParameterError(argument, "must have columns of different names, but some are equal", remedy="rename them")
-    arrays: dict[str, pa.Array] = {}
-    unusable: dict[str, str] = {}
-    not_text: set[str] = set()
-    for name in names:
-        column = data[name]
-        try:
-            if column.dtype == object:
-                # Arrow would infer the type of such a column from its records, so every value is read as text.
-                arrays[name] = pa.array(map(value_text, column), pa.string())
-            else:
-                arrays[name] = pa.array(column, from_pandas=True)
-        except Exception:  # its message may quote a record
-            if not _holds_text(column.dtype):
-                unusable[name] = str(column.dtype)
-                continue
-            # One value must not decide whether the column exists, so each value is read alone.
-            arrays[name], complete = _texts(column)
-            if not complete:
-                not_text.add(name)
-    return Frame(pa.table(arrays), unusable, frozenset(not_text))
-
-
-def _texts(column: Any) -> tuple[pa.Array, bool]:
-    """Return the values of a pandas column as text, NULL where a value has none, and whether every value has one."""
-    texts: list[str | None] = []
-    complete = True
-    for value in column:
-        try:
-            # Of these columns, only those of objects take empty text for a missing value.
-            text = value if isinstance(value, str) and column.dtype != object else value_text(value)
-            if text is not None:
-                text.encode()  # raises for an isolated surrogate such as "\ud800"
-        except Exception:  # str() runs code of the value's class
-            text, complete = None, False
-        texts.append(text)
-    return pa.array(texts, pa.string()), complete
-
-
-def _holds_text(dtype: Any) -> bool:
-    """Whether a dtype of pandas is read as text: objects, text, or categories of them."""
-    categories = getattr(dtype, "categories", None)
-    return (dtype if categories is None else categories.dtype).name in ("object", "string", "str")
-
-
-def _from_polars(data: Any, argument: str) -> Frame:
-    frame = data
-    if hasattr(data, "collect"):
-        try:
-            data.collect_schema()
-        except Exception as error:
-            raise ParameterTypeError(
-                argument,
-                "cannot be read: the query of the polars LazyFrame is not valid, for example because a column "
-                "does not exist",
-                remedy="correct it",
-            ) from error
-        try:
-            frame = data.collect()
-        except Exception as error:  # its message may quote a record
-            raise DataError(
-                argument,
-                "cannot be read: collecting the polars LazyFrame raises an error, for example because a value "
-                "cannot be cast",
-                remedy="correct its query, or cast with strict=False",
-            ) from error
-    arrays, unusable = {}, {}
-    for name in frame.columns:
-        try:
-            arrays[name] = frame.get_column(name).to_arrow()
-        except Exception:
-            unusable[name] = str(frame.schema[name])
-    return Frame(pa.table(arrays), unusable)
 
 
 # Files
@@ -261,7 +152,7 @@ def _open_files(
     if kind != "Parquet":
         frame, text = foreign.read_foreign(files[0], argument)
         return _register(Frame(frame), types, argument, text)
-    with engine_errors(f"{argument} could not be read ({', '.join(paths)})"):
+    with engine_errors(argument, f"could not be read ({', '.join(paths)})"):
         connection, reading, stored = parquet_relation(paths, files, argument)
         return converted(connection, reading, types, argument, stored=stored)
 
@@ -273,7 +164,9 @@ def parquet_relation(paths: Sequence[str], files: Sequence[str], argument: str) 
     stored |= dict.fromkeys(hive, Stored("string", dt.string))
     check_names(stored, argument)
     listed = ", ".join(literal(glob.escape(file)) for file in files)
-    reading = f"read_parquet([{listed}], hive_partitioning = {bool(hive)}, hive_types_autocast = false)"
+    reading = (
+        f"read_parquet([{listed}], hive_partitioning = {bool(hive)}, hive_types_autocast = false, union_by_name = true)"
+    )
     return connection, f"(SELECT {', '.join(map(quoted, stored))} FROM {reading})", stored
 
 
@@ -283,11 +176,20 @@ def files_of_one_kind(paths: Sequence[str], has_form: bool, argument: str) -> tu
     kinds = {file_kind(file, argument) for file in files}
     if len(kinds) > 1:
         raise ParameterError(
-            argument, allowed=f"files of one kind, got {' and '.join(sorted(kinds))}", remedy="convert them to one kind"
+            argument,
+            allowed="files of one kind",
+            given=Shown(" and ".join(sorted(kinds))),
+            remedy="convert them to one kind",
         )
     (kind,) = kinds
     if has_form and kind != "CSV":
-        raise ParameterError("csv", allowed=f"given for CSV files only, got {kind} files", remedy="leave it out")
+        raise ParameterError(
+            "csv",
+            allowed="given for CSV files only",
+            given=Shown(f"{kind} files"),
+            remedy="leave it out",
+            code="conflict",
+        )
     if kind not in ("CSV", "Parquet") and len(files) > 1:
         raise ParameterError(argument, allowed=f"one {kind} file", given=len(files), remedy="combine them into one")
     return files, kind
@@ -304,7 +206,9 @@ def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
                 found.append([part.partition("=")[0] for part in parts if "=" in part])
     if found and any(names != found[0] for names in found):
         raise ParameterError(
-            "data: all folders of a partitioned table must have the same levels, such as state=TX",
+            "data",
+            "must have the same levels, such as state=TX, in all folders of a partitioned table",
+            code="mismatch",
             remedy="move the files",
         )
     return found[0] if found else []
@@ -314,10 +218,11 @@ def _common_types(files: Sequence[str], argument: str) -> dict[str, Stored]:
     """Return the types of Parquet files, or raise if they differ: those of the first would be applied to the others."""
     first = parquet_types(files[0], argument)
     for file in files[1:]:
-        if list(parquet_types(file, argument).items()) != list(first.items()):
+        if parquet_types(file, argument) != first:
             raise ParameterError(
                 f"{files[0]} and {file}",
                 "must have the same columns, of the same types, but differ",
+                code="mismatch",
                 remedy="convert one of them",
             )
     return first
@@ -339,13 +244,15 @@ def matching_files(path: str, argument: str) -> list[str]:
         )
         if not found:
             raise ParameterError(
-                f"{argument}: the folder {path} has no Parquet files",
+                f"{argument}: the folder {path}",
+                "has no Parquet files",
+                code="missing",
                 remedy="for files of another kind, give their paths",
             )
         return found
     found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
     if not found:
-        raise ParameterError(f"{argument}: no file matches {path}", remedy="check the path")
+        raise ParameterError(argument, f"matches no file: {path}", code="missing", remedy="check the path")
     return found
 
 
@@ -360,7 +267,7 @@ def file_kind(path: str, argument: str) -> str:
         return "Excel" if lowered.endswith(foreign.EXCEL) else "Stata, SPSS or SAS"
     endings = ", ".join((*PARQUET, *textfiles.TEXT_ENDINGS, *foreign.FOREIGN_ENDINGS))
     raise ParameterError(
-        argument, allowed=f"a file that ends in {endings} (text files also in .gz or .zst)", given=path
+        argument, allowed=f"a file that ends in {endings} (text files also in .gz or .zst)", given=Shown(path)
     )
 
 
@@ -412,12 +319,17 @@ def address_scheme(text: str, argument: str) -> str:
     scheme = text.partition("://")[0].lower()
     if scheme == "sqlite":
         raise ParameterError(
-            argument, "is a SQLite file, which is not a supported source", remedy="export the table to Parquet or CSV"
+            argument,
+            "is a SQLite file, which is not a supported source",
+            code="unsupported",
+            remedy="export the table to Parquet or CSV",
         )
     if scheme not in CONNECT:
         got = f"{scheme}://" if re.fullmatch(r"\w+", scheme) else "another scheme"
         raise ParameterError(
-            argument, allowed="a local file, or an address that starts with postgresql:// or duckdb://", given=got
+            argument,
+            allowed="a local file, or an address that starts with postgresql:// or duckdb://",
+            given=Shown(got),
         )
     return scheme
 
@@ -431,13 +343,19 @@ def _open_address(text: str, argument: str) -> Source:
     address = Address.of(place)
     schema, _, table = name.rpartition(".")
     if scheme == "duckdb" and not os.path.isfile(address.place):
-        raise ParameterError(f"{argument}: the file {address.place}", "does not exist", remedy="check the path")
+        raise ParameterError(
+            f"{argument}: the file {address.place}", "does not exist", code="missing", remedy="check the path"
+        )
     try:
         connection, database = CONNECT[scheme](address, schema)
     except ImportError:
-        raise EngineError(f"{argument} could not be reached ({address}): {install_hint('postgres')}") from None
+        raise EngineError(
+            argument, f"could not be reached ({address})", code="not-installed", remedy=install_hint("postgres")
+        ) from None
     except Exception as error:
-        raise EngineError(f"{argument} could not be reached ({address}): {address.explain(error)}") from None
+        raise EngineError(
+            argument, f"could not be reached ({address}): {address.explain(error)}", code="unreachable"
+        ) from None
     try:
         found = connection.table(table, database=database)
     except Exception as error:
@@ -445,14 +363,18 @@ def _open_address(text: str, argument: str) -> Source:
             raise
         if isinstance(error, duckdb.PermissionException):
             raise ParameterError(
-                f"{argument}: {name} in {address} is a view that reads other files, which is not allowed",
+                f"{argument}: {name} in {address}",
+                "is a view that reads other files, which is not allowed",
+                code="unsupported",
                 remedy="give the paths of these files instead, or store the view as a table",
             ) from None
         raise EngineError(
-            f"{argument}: the table {name} in {address} does not exist or cannot be read",
+            f"{argument}: the table {name} in {address}",
+            "does not exist or cannot be read",
+            code="unreadable",
             remedy="check its name and access, and the types of its columns",
         ) from None
-    with engine_errors(f"{argument} could not be read", quote=False):
+    with engine_errors(argument, quote=False):
         engine_of(found).check(connection)
         return replace(_usable(found, argument), view=engine_of(found).is_view(connection, found.op()))
 
@@ -483,8 +405,6 @@ CONNECT = {
     "postgresql": _connect_postgres,
     "postgres": _connect_postgres,
 }
-
-
 # Spark
 
 # The operators of a DataFrame that keep the rows of one stored table.
@@ -496,8 +416,8 @@ ROW_BY_ROW = {
 
 def _open_spark(frame: Any) -> Source:
     if not hasattr(frame, "createOrReplaceTempView"):
-        raise ParameterTypeError("data", allowed=f"{ALLOWED}", given=type(frame))
-    with engine_errors("the Spark DataFrame could not be read"):
+        raise ParameterTypeError("data", allowed=ALLOWED, given=type(frame))
+    with engine_errors("the Spark DataFrame", "could not be read"):
         connection = ibis.pyspark.connect(frame.sparkSession)
         ENGINES["pyspark"].check(connection)
         unusable = _unusable_spark(frame)
@@ -543,7 +463,9 @@ def _inspect_spark(frame: Any, table: ir.Table) -> Source:
     if not plan.deterministic() or "Sample" in names:
         raise ParameterError(
             "data",
-            allowed="the same each time it is computed, got a random or sampled Spark DataFrame",
+            "must be the same each time it is computed",
+            code="nondeterministic",
+            given=Shown("a random or sampled Spark DataFrame"),
             remedy="store it as a table first",
         )
     combines = not names <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
@@ -555,3 +477,94 @@ def _inspect_spark(frame: Any, table: ir.Table) -> Source:
 def _elements(sequence: Any) -> list[Any]:
     """Return the elements of a Scala sequence."""
     return [sequence.apply(i) for i in range(sequence.size())]
+
+
+Given = dict[str, Any]
+
+
+@contextmanager
+def outline(
+    data: str | Sequence[str], types: Mapping[str, str] | None = None, csv: Mapping[str, Any] | None = None
+) -> Iterator[Given]:
+    """Yield the arguments of a session on a table with the columns of the data and no records.
+
+    Only the header or the schema is read.
+
+    Parameters
+    ----------
+    data
+        The paths of files, or the address of a database table.
+    types, csv
+        As in `ss.Session`.
+    """
+    paths = [data] if isinstance(data, str) else list(data)
+    if len(paths) == 1 and "://" in paths[0]:
+        table = open_table(paths[0], types, csv)
+        yield {"data": table.filter(ibis.literal(False))}
+        return
+    files, kind = files_of_one_kind(paths, csv is not None, "data")
+    if kind == "CSV":
+        form = CsvFormat.of(csv)
+        with engine_errors("data"):
+            names = _common_header(files, form)
+        with _empty_file() as place:
+            yield {"data": place, "types": types, "csv": {**(csv or {}), "encoding": "utf-8", "header": names}}
+    elif kind == "Parquet":
+        yield {"data": _parquet_outline(paths, files), "types": types}
+    elif files[0].lower().endswith(foreign.EXCEL):
+        # Its cells are text, like those of a CSV file.
+        with foreign.foreign_errors(files[0], "data"):
+            header = foreign.excel_header(files[0], "data")
+        with _empty_file() as place:
+            yield {"data": place, "types": types, "csv": {"header": header}}
+    else:
+        yield {"data": _statistics_outline(files[0]), "types": types}
+
+
+@contextmanager
+def _empty_file() -> Iterator[str]:
+    """Yield the path of a temporary CSV file without lines."""
+    with tempfile.TemporaryDirectory(prefix="slowscale-") as folder:
+        place = os.path.join(folder, "header.csv")
+        with open(place, "xb"):
+            pass
+        yield place
+
+
+def _common_header(files: Sequence[str], form: CsvFormat) -> tuple[str, ...]:
+    names = textfiles.header_of(files[0], form, "data")
+    for file in files[1:]:
+        textfiles.check_same_header(names, textfiles.header_of(file, form, "data"), files[0], file, "data")
+    return names
+
+
+def _parquet_outline(paths: Sequence[str], files: Sequence[str]) -> pa.Table:
+    with engine_errors("data", f"could not be read ({', '.join(paths)})"):
+        # Read by DuckDB, as in a release: for some types, such as enums, DuckDB and Arrow disagree.
+        connection, reading, stored = parquet_relation(paths, files, "data")
+        found = connection.con.execute(f"SELECT * FROM {reading} LIMIT 0").to_arrow_table()
+        schema = pa.parquet.read_schema(files[0])
+        for name, known in arrow_types(schema).items():
+            dtype = stored[name].dtype
+            if dtype is None:  # a release leaves the column out, and so does a session on the outline
+                given = schema.field(name).type if known.dtype is None else pa.null()
+            elif dtype.is_uuid():
+                given = pa.uuid()  # DuckDB returns text
+            else:
+                continue
+            found = found.set_column(found.column_names.index(name), name, pa.array([], given))
+        return found
+
+
+def _statistics_outline(file: str) -> pa.Table:
+    reader = next(reader for ending, reader in foreign.STATISTICS.items() if file.lower().endswith(ending))
+    try:
+        import pyreadstat
+    except ImportError as error:
+        raise EngineError(
+            "data", f"could not be read ({file}): {error}", code="not-installed", remedy=install_hint("files")
+        ) from error
+    with engine_errors("data", f"could not be read ({file})", quote=False):
+        _, meta = getattr(pyreadstat, reader)(file, metadataonly=True)
+        declared = foreign.declared_types(reader, meta)
+        return pa.schema({name: column.dtype for name, column in declared.items()}).empty_table()

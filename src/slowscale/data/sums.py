@@ -1,4 +1,4 @@
-"""Exact sums by public key, in one scan.
+"""Exact sums and ranks by public key, each in one scan.
 
 Floating-point sums depend on the order of the records, so a record could change a sum by more than its own value, and
 two engines would disagree. Therefore the value of every record is converted to a whole number of grains, and the whole
@@ -9,9 +9,15 @@ agree. Rounding to the unit happens once, after the noise is added.
 
 The engine groups labels by their exact bytes or values and drops records without a label. Groups that belong to the
 same key are added here.
+
+Ranks count the records that are smaller than each of several public sizes, in one scan. The size of a record is the
+absolute value of its number. The engine finds its cell by a binary search, so it counts in exactly one cell, whatever
+the other records are. Integers and decimals are compared exactly, with the size rounded up to their grain; floats are
+compared with the nearest float. Comparisons do not round, so all engines agree.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -25,14 +31,16 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.arrays import key_positions, to_arrow, to_numpy
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.core.data_errors import Name
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, Shown
+from slowscale.data.connections import engine_errors
+from slowscale.data.conversion import listed_columns
 from slowscale.data.dialects import forced_cast, is_null
-from slowscale.data.engines import Engine, engine_errors, engine_of, fetch, grouped
+from slowscale.data.engines import Engine, engine_of, fetch, grouped
 from slowscale.data.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers if some do not fit
 Run = Callable[[ir.Table], pa.Table]
-
 # The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
 # hundred million records by at most a tenth of a unit, and a record of up to 8·10⁹ units fits in one 64-bit number of
 # grains.
@@ -43,20 +51,6 @@ DECIMAL_PLACES = 12
 NUMBER_TEXT = rf"^[ \t]*[+-]?([0-9]{{1,18}}(\.[0-9]{{0,{DECIMAL_PLACES}}}0*)?|\.[0-9]{{1,{DECIMAL_PLACES}}}0*)[ \t]*$"
 BELOW_ZERO = "-.*[1-9]"
 EXACT_SUM = dt.Decimal(38, 0)
-NO_ENTITY = (
-    "column {!r}, which identifies the protected entities, has missing values; fill them in, or leave the records out "
-    "with a filter (where)"
-)
-# Why a record cannot be counted.
-REASONS = {
-    "missing": 'missing values (choose nulls = "zero" to count them as 0)',
-    "unreadable": "values that are not numbers",
-    "nan": "values that are NaN",
-    "infinite": "infinite values",
-    "digits": "values that are too large to be counted exactly (derive a column that converts them to floats)",
-    "negative": 'negative values, which a transformation mechanism does not allow (choose negatives = "zero" to count '
-    "them as 0, or choose an additive mechanism)",
-}
 
 
 @dataclass(frozen=True)
@@ -199,7 +193,11 @@ def raw_number(table: ir.Table, column: Column) -> tuple[ir.Value, ir.Value]:
     hint = "declare its type in types, or convert it in derive" if dtype.is_string() else "choose another column"
     found = dtype.raw_type if dtype.is_unknown() else dtype
     raise ParameterTypeError(
-        f"column {column.name!r}", f"must hold numbers to be {column.use}", given=found, remedy=f"{hint}"
+        f"column {column.name!r}",
+        f"must hold numbers to be {column.use}",
+        code="not-numbers",
+        given=Shown(found),
+        remedy=hint,
     )
 
 
@@ -257,7 +255,8 @@ def _unit_exponent(column: Column) -> int:
     exponent -= Fraction(2) ** exponent > unit
     if not -900 < exponent < 900:
         raise ParameterError(
-            f"unit of the float column {column.name!r} must be between 2⁻⁹⁰⁰ and 2⁹⁰⁰",
+            f"unit of the float column {column.name!r}",
+            allowed="between 2⁻⁹⁰⁰ and 2⁹⁰⁰",
             given=unit,
             remedy="choose one near 1",
         )
@@ -311,7 +310,7 @@ def _exact_sums(
     null_if_uncountable: bool,
 ) -> ExactSums:
     kinds = keys.kinds if keys is not None else {}
-    table = _with_labels(table, kinds)
+    table = table.filter([table[name].notnull() for name in kinds]) if kinds else table  # with all labels
     numbers = [counted(table, column, null_if_uncountable) for column in columns]
     measures = {"rows": table.count()}
     if protect is not None:
@@ -320,21 +319,18 @@ def _exact_sums(
         measures[f"valid{i}"] = number.valid.count()
         for j, (limb, _) in enumerate(number.limbs):
             measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
-    found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
+    found, at = _by_key(table, measures, keys, run, "could not sum the table")
     size = len(keys) if keys is not None else 1
     rows = accumulated(as_integers(found["rows"]), at, size)
     if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
-        raise DataError(NO_ENTITY.format(protect))
+        raise DataError("no-entity", column=Name(protect))
     sums = {}
     for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
         if (accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
-            raise DataError(explain_uncountable(table, column, keys, run))
+            raise explain_uncountable(table, column, keys, run)
         for j in range(len(number.limbs)):
             if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
-                raise DataError(
-                    f"the sum of column {column.name!r} has more digits than the engine can represent",
-                    remedy="derive a column that rounds it",
-                )
+                raise DataError("precision", column=Name(column.name))
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
         sums[column.name] = _join_limbs(limbs, at, size, number)
     return ExactSums(rows, sums)
@@ -346,29 +342,30 @@ def _sum(engine: Engine, limb: ir.Value) -> ir.Value:
     return forced_cast(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()
 
 
-def _with_labels(table: ir.Table, kinds: Mapping[str, str]) -> ir.Table:
-    """Return the records that have a label in every key column."""
-    return table.filter([table[name].notnull() for name in kinds]) if kinds else table
-
-
 def check_labels(table: ir.Table, keys: Keys) -> None:
     """Raise unless the table has the key columns, with labels of the same type as the keys."""
     for name, kind in keys.kinds.items():
         if name not in table.columns:
             raise ParameterError(
-                "by", f"names {name!r}, which is not a column", remedy=f"the columns are {', '.join(table.columns)}"
+                "by",
+                f"names {name!r}, which is not a column",
+                code="unknown-column",
+                remedy=listed_columns(table.columns),
             )
         have = label_kind(table[name].type())
         if have is None:
             raise ParameterTypeError(
                 f"by: column {name!r}",
-                f"must hold text, whole numbers, booleans or dates, got {table[name].type()}"
-                f"{_label_hint(name, table[name].type())}",
+                "must hold text, whole numbers, booleans or dates",
+                code="label-type",
+                given=Shown(table[name].type()),
+                remedy=_label_hint(name, table[name].type()),
             )
         if have != kind:
             raise ParameterTypeError(
                 f"by: column {name!r}",
                 f"holds {have}, but the keys hold {kind}",
+                code="mismatch",
                 remedy="give keys of the column's type, or declare the column's type (types=)",
             )
 
@@ -377,13 +374,13 @@ def _label_hint(name: str, dtype: dt.DataType) -> str:
     """Return what to do with a column whose type cannot hold labels."""
     quoted = name.replace('"', '""')
     if dtype.is_timestamp():
-        return f"""; derive the column day as 'cast("{quoted}" as date)', and use day as the key column"""
+        return f"""derive the column day as 'cast("{quoted}" as date)', and use day as the key column"""
     if dtype.is_floating() or dtype.is_decimal():
         return (
-            f"""; if it holds whole numbers, derive the column code as 'cast(round("{quoted}") as bigint)', and """
+            f"""if it holds whole numbers, derive the column code as 'cast(round("{quoted}") as bigint)', and """
             "use code as the key column"
         )
-    return "; use another key column, or derive one from it"
+    return "use another key column, or derive one from it"
 
 
 def _by_key(
@@ -408,7 +405,7 @@ def all_groups(
     Records are grouped by their labels, and by further values.
     """
     query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
-    with engine_errors(what, quote=False):
+    with engine_errors("the engine", what, quote=False):
         found = run(query)
     if keys is None:
         return found, np.zeros(found.num_rows, np.int64)
@@ -487,10 +484,10 @@ def narrowed(numbers: Integers) -> Integers:
     return numbers.astype(np.int64) if fits else numbers
 
 
-def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> str:
-    """Return the reason why records of a column could not be counted, but not which records or how many."""
+def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run: Run) -> DataError:
+    """Return the reasons why records of a column could not be counted, but not which records or how many."""
     value, missing = raw_number(table, column)
-    facts = {"missing": missing} if column.nulls == "error" else {}
+    facts = {"nulls": missing} if column.nulls == "error" else {}
     facts["unreadable"] = is_null(value) & ~missing
     if value.type().is_floating():
         is_infinite = value.abs() > ibis.literal(np.finfo(float).max, "float64")
@@ -498,17 +495,144 @@ def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run:
     elif (fits := _fits_38_digits(engine_of(table), value)) is not None:
         facts["digits"] = ~fits
     if column.negatives == "error":
-        facts["negative"] = value < 0
+        facts["negatives"] = value < 0
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
-    found, _ = _by_key(table, measures, keys, run, "the engine could not check the table")
-    seen = {name for name in facts if any(found[name].to_pylist())}
-    return uncountable_words(column, seen)
+    found, _ = _by_key(table, measures, keys, run, "could not check the table")
+    seen = [name for name in facts if any(found[name].to_pylist())]
+    return uncountable(column, *(seen or ["too-large"]))
 
 
-def uncountable_words(column: Column, seen: Collection[str]) -> str:
-    """Return why records of a column cannot be counted; `seen` has names of `REASONS`."""
-    reasons = [text for name, text in REASONS.items() if name in seen]
-    if not reasons:
-        reasons = [f"values that are too large to be counted in units of {column.unit} (give a larger unit)"]
-    remedy = "correct these records, or leave them out with a filter (where)"
-    return f"column {column.name!r} has {'; and '.join(reasons)}; {remedy}"
+def uncountable(column: Column, *codes: str) -> DataError:
+    """Return the error for a column whose records cannot be counted, for all these reasons."""
+    return DataError(*codes, column=Name(column.name), unit=Name(column.unit))
+
+
+# Whether a record has at least a size; None if no number of the column's type has it.
+Test = Callable[[Fraction], ir.Value | None]
+LARGEST_TEXT = 10**18  # numbers in a text have at most 18 digits before the point
+
+
+def records_below(
+    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run = fetch
+) -> tuple[list[int], int]:
+    """Return the number of records that are smaller than each size, and the number of all records. Confidential.
+
+    Parameters
+    ----------
+    table
+        The records.
+    column
+        The column with the values, whose absolute values are compared; it says how missing values are treated.
+    sizes
+        The sizes, which are positive and increase.
+    run
+        The function that runs the query, for instance with a progress bar.
+    """
+    valid, at_least = _comparison(table, column)
+    tests = [test for size in sizes if (test := at_least(size)) is not None]
+    # In a separate column: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
+    cells = table.select(cell=ibis.cases((valid, _cell(tests, 0, len(tests)))))
+    with engine_errors("the engine", "could not compare the records with the grid", quote=False):
+        found = run(cells.group_by("cell").aggregate(rows=cells.count()))
+    rows = as_integers(found["rows"]).tolist()
+    per_cell = dict(zip(found["cell"].to_pylist(), rows, strict=True))
+    if per_cell.pop(None, 0):
+        raise explain_uncountable(table, column, None, run)
+    below, total = [], 0
+    for cell in range(len(sizes)):
+        total += per_cell.get(cell, 0)
+        below.append(total)
+    return below, sum(rows)
+
+
+def check_comparable(table: ir.Table, column: Column) -> None:
+    """Raise unless the column holds numbers, which can be compared with sizes."""
+    _comparison(table, column)
+
+
+def _cell(tests: Sequence[ir.Value], low: int, high: int) -> ir.Value:
+    """Return how many sizes a record reaches, if it reaches from `low` to `high` of them: a binary search."""
+    if low == high:
+        return ibis.literal(low, "int64")
+    middle = (low + high + 1) // 2
+    return ibis.ifelse(tests[middle - 1], _cell(tests, middle, high), _cell(tests, low, middle - 1))
+
+
+def _comparison(table: ir.Table, column: Column) -> tuple[ir.Value, Test]:
+    """Return whether the number of a record can be compared, and the test whether it has at least a size."""
+    dtype = table[column.name].type()
+    if dtype.is_floating():
+        return _float_comparison(*finite_floats(table, column))
+    number = counted(table, column)
+    if dtype.is_string():
+        return number.valid.notnull(), _text_test([limb for limb, _ in number.limbs])
+    if dtype.is_decimal():
+        return number.value.notnull(), _decimal_test(number.limbs[0][0], number.grain)
+    return number.value.notnull(), _whole_test(number.value)
+
+
+def _float_comparison(value: ir.Value, valid: ir.Value) -> tuple[ir.Value, Test]:
+    size_of = value.abs()
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        try:
+            bound = float(size)
+        except OverflowError:
+            return None
+        return size_of >= _float(bound)
+
+    return valid, at_least
+
+
+def _float(number: float) -> ir.Value:
+    """Return a float from its text: DuckDB reads a number without an exponent as a decimal, and then rounds twice."""
+    return forced_cast(ibis.literal(repr(number)), dt.float64)
+
+
+def _whole_test(value: ir.Value) -> Test:
+    dtype = value.type()
+    unsigned, most = dtype.is_unsigned_integer(), dtype.bounds.upper
+    kind = "uint64" if unsigned else "int64"
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        bound = math.ceil(size)
+        # The smallest integer has no positive counterpart: −x <= −bound is written as x < −(bound − 1).
+        below = None if unsigned or bound - 1 > most else value < ibis.literal(1 - bound, "int64")
+        above = None if bound > most else value >= ibis.literal(bound, kind)
+        return above if below is None else below if above is None else above | below
+
+    return at_least
+
+
+def _decimal_test(value: ir.Value, grain: Fraction) -> Test:
+    digits = len(str(grain.denominator)) - 1
+
+    def literal(grains: int) -> ir.Value:
+        return forced_cast(ibis.literal(_written(grains, digits)), dt.Decimal(38, digits))
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        bound = math.ceil(size / grain)
+        return None if bound >= 10**38 else (value >= literal(bound)) | (value <= literal(-bound))
+
+    return at_least
+
+
+def _written(grains: int, digits: int) -> str:
+    """Write a whole number of grains as a decimal with this number of digits after the point."""
+    whole, after = divmod(abs(grains), 10**digits)
+    return f"{'-' * (grains < 0)}{whole}{f'.{after:0{digits}}' * (digits > 0)}"
+
+
+def _text_test(limbs: Sequence[ir.Value]) -> Test:
+    """Return the test for text, of which the limbs are the numbers before and after the point, with the sign."""
+    whole, rest = (ibis.coalesce(limb, ibis.literal(0).cast(limb.type())).abs() for limb in limbs)
+
+    def at_least(size: Fraction) -> ir.Value | None:
+        first, after = divmod(math.ceil(size * 10**DECIMAL_PLACES), 10**DECIMAL_PLACES)
+        if first >= LARGEST_TEXT:
+            return None
+        start = ibis.literal(first, "int64")
+        part = forced_cast(ibis.literal(_written(after, DECIMAL_PLACES)), dt.Decimal(18, DECIMAL_PLACES))
+        return (whole > start) | ((whole == start) & (rest >= part))
+
+    return at_least

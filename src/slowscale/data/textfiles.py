@@ -7,6 +7,8 @@ inferred only when a plan is written (`guess_types`), where a person reads them.
 
 import codecs
 import csv
+import itertools
+import json
 import os
 import re
 import tempfile
@@ -19,15 +21,23 @@ import ibis.expr.datatypes as dt
 import numpy as np
 import pyarrow as pa
 
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.data.connections import (
+    engine_errors,
+    fresh_name,
+    is_interrupt,
+    literal,
+    private_duckdb,
+    query_progress,
+    quoted,
+)
 from slowscale.data.conversion import ISO_DATE, Source, converted
-from slowscale.data.engines import engine_errors, fresh_name, is_interrupt
-from slowscale.data.private import literal, private_duckdb, quoted
-from slowscale.data.progress import query_progress
 
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 COMPRESSED = {"": None, ".gz": "gzip", ".zst": "zstd"}
 READ_BYTES = 1 << 23
+DELIMITERS = (",", ";", "\t", "|")  # the ones that are proposed
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class CsvFormat:
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and not _is_one_character(self.delimiter):
-            raise ParameterError("csv delimiter must be one character such as ',' or ';'", given=self.delimiter)
+            raise ParameterError("csv delimiter", allowed="one character such as ',' or ';'", given=self.delimiter)
         if self.quote != "" and not _is_one_character(self.quote):
             raise ParameterError("csv quote", allowed="one character, or empty for none", given=self.quote)
         if self.decimal not in (".", ","):
@@ -87,7 +97,9 @@ class CsvFormat:
             raise ParameterTypeError("csv", allowed='a mapping such as {"delimiter": ";"}', given=given)
         for name in given:
             if name not in known:
-                raise ParameterError("csv", f"must have only the settings {', '.join(known)}", given=name)
+                raise ParameterError(
+                    "csv", f"must have only the settings {', '.join(known)}", code="unknown-name", given=name
+                )
         return CsvFormat(**given)
 
     def separator(self, path: str) -> str:
@@ -118,17 +130,16 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
         for file in files:
             plain = _checked_copy(file, form, connection.folder, stack, argument)
             header = header_of(file, form, argument)
-            if names and header != names:
-                raise ParameterError(
-                    f"{argument}: {files[0]} and {file} have different headers",
-                    remedy="give files with the same columns",
-                )
+            check_same_header(names or header, header, files[0], file, argument)
             sql = _read_csv_sql(plain, header, form, form.separator(file))
             with query_progress(connection, f"Reading {os.path.basename(file)}"):
-                create = f"INSERT INTO {raw} {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
+                create = f"INSERT INTO {raw} BY NAME {sql}" if names else f"CREATE TABLE {raw} AS {sql}"
                 _load(connection, create, file, argument)
-            names = header
-    _check_records(connection, raw, names, argument)
+            names = names or header
+    # Misplaced quotes may have joined several lines into one record.
+    broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
+    if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
+        raise DataError("inner-quote", argument=Name(argument))
     # Only declared types can have a decimal comma.
     text_numbers = form.decimal == "."
     if not types:
@@ -136,17 +147,6 @@ def read_text_files(files: Sequence[str], types: Mapping[str, dt.DataType], form
     made = converted(connection, raw, types, argument, form.dates, form.decimal, store=True)
     connection.con.execute(f"DROP TABLE {raw}")
     return replace(made, text_numbers=text_numbers)
-
-
-def _check_records(connection: Any, raw: str, names: Sequence[str], argument: str) -> None:
-    """Raise if a field contains a line break, because misplaced quotes have joined several lines into one record."""
-    broken = " OR ".join(f"contains({quoted(name)}, chr(10))" for name in names)
-    if connection.con.execute(f"SELECT count(*) FROM {raw} WHERE {broken}").fetchone()[0]:
-        raise DataError(
-            argument,
-            "has a quote in the middle of a field, which joins a record with the next line",
-            remedy='correct it, or give csv = {quote: ""} if quotes are ordinary characters',
-        )
 
 
 def _read_csv_sql(file: str, names: Sequence[str], form: CsvFormat, separator: str) -> str:
@@ -171,15 +171,13 @@ def _load(connection: Any, sql: str, file: str, argument: str) -> None:
         connection.con.execute(sql)
     except duckdb.InvalidInputException as error:
         line = re.search(r"CSV Error on Line: (\d+)", str(error))
-        where = f"line {line[1]}" if line else "a line"
-        raise DataError(
-            f"{argument}: {where} of {file} must have as many fields as the header",
-            remedy="correct the line, or declare the format of the file: csv = {delimiter: …, quote: …}",
-        ) from None
+        if line is None:
+            raise DataError("format", argument=Name(argument), file=Name(file)) from None
+        raise DataError("field-count", argument=Name(argument), line=int(line[1]), file=Name(file)) from None
     except (duckdb.Error, RuntimeError) as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        raise EngineError(f"{argument} could not be read ({file}): {type(error).__name__}") from error
+        raise EngineError(argument, f"could not be read ({file}): {type(error).__name__}", code="unreadable") from error
 
 
 def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
@@ -191,17 +189,40 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
             text = first_line_of(stream, form, file, argument)
         options: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
         names = tuple(next(csv.reader([text.strip("\r\n")], delimiter=form.separator(file), **options), ()))
+        others = [mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]]
+        if others and form.delimiter is None:
+            raise ParameterError(
+                f"{argument}: the header of {file}",
+                "has one field, so the file seems to have another delimiter",
+                code="delimiter",
+                remedy=f'give csv={{"delimiter": {json.dumps(others[0])}}}, or declare the one that you mean',
+            )
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
-            f"{argument}: the first line of {file} must name every column",
-            remedy="if the file has no header, give the names: csv = {header: [...]}",
+            f"{argument}: the first line of {file}",
+            "must name every column",
+            code="header",
+            remedy='if the file has no header, give the names: csv={"header": [...]}',
         )
     if len({name.casefold() for name in names}) < len(names):
         raise ParameterError(
-            f"{argument}: the header of {file} must have different names, but some are equal or differ in case only",
+            f"{argument}: the header of {file}",
+            "must have different names, but some are equal or differ in case only",
+            code="duplicate",
             remedy="rename them",
         )
     return names
+
+
+def check_same_header(names: Sequence[str], other: Sequence[str], file: str, other_file: str, argument: str) -> None:
+    """Raise unless two files have the same columns, in any order."""
+    if sorted(names) != sorted(other):
+        raise ParameterError(
+            f"{argument}: {file} and {other_file}",
+            "have different headers",
+            code="mismatch",
+            remedy="give files with the same columns",
+        )
 
 
 def opened(file: str) -> Any:
@@ -234,7 +255,7 @@ def first_line_of(stream: BinaryIO, form: CsvFormat, file: str, argument: str) -
 
 def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, argument: str) -> str:
     """Check that every line is one record, and return the path of the file, or of a copy in UTF-8."""
-    with engine_errors(f"{argument} could not be read ({file})"), opened(file) as stream:
+    with engine_errors(argument, f"could not be read ({file})"), opened(file) as stream:
         if form.is_utf8:
             _check_lines(chunks_of(stream), form, file, argument)
             return file
@@ -242,14 +263,15 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
         decode = codecs.getincrementaldecoder(form.encoding)()
 
         def transcoded() -> Iterator[bytes]:
-            try:
-                for chunk in chunks_of(stream):
-                    yield decode.decode(chunk).encode()
-                yield decode.decode(b"", final=True).encode()
-            except UnicodeError:
-                raise _wrong_encoding(file, form, argument) from None
+            for chunk in itertools.chain(chunks_of(stream), [b""]):
+                try:
+                    text = decode.decode(chunk, final=not chunk).encode()
+                except UnicodeError:
+                    raise _wrong_encoding(file, form, argument) from None
+                copy.write(text)
+                yield text
 
-        _check_lines(_copied(transcoded(), copy), form, file, argument)
+        _check_lines(transcoded(), form, file, argument)
         copy.flush()
         return str(copy.name)
 
@@ -260,18 +282,8 @@ def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _copied(chunks: Iterator[bytes], copy: Any) -> Iterator[bytes]:
-    for chunk in chunks:
-        copy.write(chunk)
-        yield chunk
-
-
 def _wrong_encoding(file: str, form: CsvFormat, argument: str) -> DataError:
-    return DataError(
-        f"{argument}: {file}",
-        f"is not encoded in {form.encoding}",
-        remedy='declare its encoding, such as csv = {encoding: "latin-1"}',
-    )
+    return DataError("encoding", argument=Name(argument), file=Name(file), encoding=Name(form.encoding))
 
 
 def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: str) -> None:
@@ -294,23 +306,15 @@ def _check_lines(chunks: Iterator[bytes], form: CsvFormat, file: str, argument: 
             parity = np.cumsum(new == quote)[breaks] + inside
             odd = np.flatnonzero(parity % 2)
             if odd.size:
-                raise DataError(
-                    f"{argument}: line {line + int(odd[0])} of {file} has a quote that is not closed in that line",
-                    remedy=(
-                        'a record must be one line: correct it, or give csv = {quote: ""} if quotes are ordinary '
-                        "characters"
-                    ),
-                )
+                raise DataError("open-quote", argument=Name(argument), line=line + int(odd[0]), file=Name(file))
             inside = (inside + int((new == quote).sum())) % 2
         before = data[len(last) + breaks - 1] if len(last) else new[np.maximum(breaks - 1, 0)]
         ends |= set(np.unique(before == ord("\r")).tolist())
         returns = np.flatnonzero(data == ord("\r"))
         alone = returns[(returns + 1 < data.size)]
         if (data[alone + 1] != ord("\n")).any() or len(ends) > 1:
-            raise DataError(
-                f"{argument}: {file}", "must have line ends of one kind, but has several", remedy="convert them"
-            )
+            raise DataError("line-ends", argument=Name(argument), file=Name(file))
         line += breaks.size
         last = bytes(chunk[-1:])
     if inside:
-        raise DataError(f"{argument}: the last line of {file} has a quote that is not closed", remedy="correct it")
+        raise DataError("last-quote", argument=Name(argument), file=Name(file))

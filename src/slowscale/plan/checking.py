@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting import Account, Accountant, DeferredLedger
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import (
     CapError,
     CapWarning,
@@ -237,7 +238,7 @@ def open_session(
 @contextmanager
 def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
     """Open a session on a table that has the columns of the data and no records, with a copy of the account."""
-    from slowscale.data.outlines import outline
+    from slowscale.data.sources import outline
     from slowscale.sampling import KnownBits
 
     with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
@@ -260,10 +261,7 @@ def _check_headers(data: DataPlan) -> None:
             with textfiles.opened(file) as stream:
                 header = textfiles.first_line_of(stream, form, file, "data")
             if header.count(form.quote) % 2:
-                raise DataError(
-                    f"data: line 1 of {file} has a quote that is not closed in that line",
-                    remedy="write the header in one line, and use column names without line breaks",
-                )
+                raise DataError("header-quote", argument=Name("data"), file=Name(file))
 
 
 def read_cells(plan: Plan, session: "Session", records: bool = False) -> Cells:

@@ -22,13 +22,20 @@ from slowscale.core.arrays import to_arrow
 from slowscale.core.errors import ParameterError, located
 from slowscale.core.numbers import STANDARD_ERROR_DIGITS, rounded
 from slowscale.core.parameters import lazy
-from slowscale.data import progress, rowwise
+from slowscale.data import engines, rowwise
 from slowscale.data.keys import Keys
 from slowscale.data.losses import TableOfSet
-from slowscale.data.ranks import check_comparable, records_below
-from slowscale.data.records import EngineTable, Records
-from slowscale.data.rowwise import Described
-from slowscale.data.sums import Column, ExactSums, Sum, check_labels, counted, exact_sums
+from slowscale.data.rowwise import Described, EngineTable, Records
+from slowscale.data.sums import (
+    Column,
+    ExactSums,
+    Sum,
+    check_comparable,
+    check_labels,
+    counted,
+    exact_sums,
+    records_below,
+)
 from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.base import Noisy
 from slowscale.mechanisms.calibration import CLOSED
@@ -225,7 +232,7 @@ class BoundSums:
     def read(self) -> ExactSums:
         """Return the exact sums by key. CONFIDENTIAL."""
         columns = list(self.columns.values())
-        run = partial(progress.run, label="Summing the records")
+        run = partial(engines.run, label="Summing the records")
         return exact_sums(self.table, columns, self.keys, run, self.records.protect)
 
     def draw(self, name: str, sums: ExactSums, whole: Facts, bits: BitSource | None) -> ReleasedSums:
@@ -343,7 +350,7 @@ class BoundQuantiles:
 
     def read(self) -> tuple[list[int], int]:
         """Return how many records are smaller than each size of the grid, and how many there are. CONFIDENTIAL."""
-        run = partial(progress.run, label="Ranking the records")
+        run = partial(engines.run, label="Ranking the records")
         return records_below(self.table, self.column, self.ranks.table.sizes, run)
 
     def draw(self, name: str, read: tuple[list[int], int], whole: Facts, bits: BitSource | None) -> ReleasedQuantiles:

@@ -10,10 +10,10 @@ from typing import Any
 from slowscale.accounting import Accountant
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.record import ANY, COUNT, folded
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import CapWarning, ConfidentialWarning, DataError, ParameterError
-from slowscale.data.conversion import Source
-from slowscale.data.records import EngineTable, Records
-from slowscale.data.types import delimiter_hint, listed_columns
+from slowscale.data.conversion import Source, listed_columns
+from slowscale.data.rowwise import EngineTable, Records
 from slowscale.policy import Policy
 from slowscale.release.request import Request, Sums
 
@@ -65,7 +65,7 @@ def check_column(argument: str, name: str, table: EngineTable, source: Source) -
             f"has the type {source.unusable[name]}, which cannot be computed with",
             remedy="convert it before to text, a date, or numbers of at most 38 digits",
         )
-    near = [] if delimiter_hint(table.columns) else difflib.get_close_matches(name, table.columns, n=1)
+    near = difflib.get_close_matches(name, table.columns, n=1)
     suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
     raise ParameterError(f"{argument}: there", f"is no column {name!r}", remedy=f"{suggestion}")
 
@@ -114,18 +114,10 @@ def check_readable(
         return
     used = {*columns, *records.used_columns(derive or {}, where)}
     for name in sorted(not_text & used):
-        raise DataError(
-            f"column {name!r}",
-            "has values that cannot be read as text, such as half of a surrogate pair",
-            remedy="correct them",
-        )
+        raise DataError("not-text", column=Name(name))
     for name, dtype in unreadable.items():
         if name in used:
-            raise DataError(
-                f"column {name!r}",
-                f"has values that are not {dtype}, its declared type",
-                remedy="correct them, or declare the column as string and derive a column from it",
-            )
+            raise DataError("declared-type", column=Name(name), dtype=Name(dtype))
 
 
 def warn_if_empty(rows: Any, where: object, level: int) -> None:

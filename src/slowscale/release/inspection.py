@@ -15,8 +15,8 @@ import numpy as np
 
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
-from slowscale.data import progress
-from slowscale.data.inspecting import Confidential, Look, NearMiss, look, losses_and_duplicates
+from slowscale.data import engines
+from slowscale.data.inspecting import Confidential, DataCheck, NearMiss, OutsideLabel, check_data, losses_and_duplicates
 from slowscale.data.keys import Keys
 from slowscale.data.losses import FOR_THE_CURATOR, Losses
 from slowscale.data.sums import ExactSums
@@ -97,6 +97,9 @@ class Inspection:
         What was found in each summed column.
     cells, empty, empty_keys
         The number of public keys, how many of them no record has, and the first ones of these.
+    outside_labels
+        For each key column, up to 20 labels that no key has, and for several key columns up to 20 combinations, each
+        with its number of records, the most frequent first.
     near_misses
         Labels outside the keys that resemble a public label, the most frequent first.
     losses
@@ -115,6 +118,7 @@ class Inspection:
     cells: int | None
     empty: int
     empty_keys: tuple[Mapping[str, Any], ...]
+    outside_labels: tuple[OutsideLabel, ...]
     near_misses: tuple[NearMiss, ...]
     losses: Losses | None
     errors: tuple[ExpectedError, ...]
@@ -158,6 +162,9 @@ class Inspection:
             lines.append(f"{self.empty:,} of {self.cells:,} keys have no record")
             lines += [f"  {key_in_words(key)}" for key in self.empty_keys[:LISTED]]
             lines += [f"  and {self.empty - LISTED:,} more"] * (self.empty > LISTED)
+        if self.outside_labels:
+            lines.append("labels outside the keys, the most frequent first")
+            lines += [f"  {outside_in_words(label)}" for label in self.outside_labels]
         if self.near_misses:
             lines.append("labels outside the keys that resemble a key")
             lines += [f"  {near_in_words(miss)}" for miss in self.near_misses[:LISTED]]
@@ -178,6 +185,10 @@ class Inspection:
             "cells": self.cells,
             "empty": self.empty,
             "empty_keys": [{name: _plain(label) for name, label in key.items()} for key in self.empty_keys],
+            "outside_labels": [
+                {"labels": {name: _plain(label) for name, label in one.labels.items()}, "records": one.records}
+                for one in self.outside_labels
+            ],
             "near_misses": [vars(miss) for miss in self.near_misses],
             "losses": None
             if losses is None
@@ -234,6 +245,13 @@ def key_in_words(key: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {label}" for name, label in key.items())
 
 
+def outside_in_words(label: OutsideLabel) -> str:
+    """Return a label that no key has as text."""
+    records = "1 record has" if label.records == 1 else f"{label.records:,} records have"
+    shown = (f"{name} = {repr(one) if isinstance(one, str) else one}" for name, one in label.labels.items())
+    return f"{records} {', '.join(shown)}"
+
+
 def near_in_words(miss: NearMiss) -> str:
     """Return a label that resembles a key as text."""
     records = "1 record has" if miss.records == 1 else f"{miss.records:,} records have"
@@ -272,9 +290,9 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
     """
 
     def run(asked: Any) -> Any:
-        return progress.run(asked, "Looking at the records")
+        return engines.run(asked, "Looking at the records")
 
-    seen = look(query.table, list(query.columns.values()), query.keys, protect, run)
+    seen = check_data(query.table, list(query.columns.values()), query.keys, protect, run)
     # Where every record has a public key, the engine need not look them up again, except to tell cells apart.
     all_inside = seen.outside == seen.unlabelled == 0 and protect is None
     keys = None if all_inside else query.keys
@@ -294,14 +312,15 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
         cells=None if query.keys is None else len(query.keys),
         empty=empty,
         empty_keys=first,
+        outside_labels=seen.outside_labels,
         near_misses=seen.near,
         losses=losses,
         errors=tuple(_expected_errors(query, seen)),
-        refusals=refusals + seen.refusals,
+        refusals=(*refusals, *map(str, seen.refusals)),
     )
 
 
-def _empty_keys(keys: Keys | None, seen: Look) -> tuple[int, tuple[Mapping[str, Any], ...]]:
+def _empty_keys(keys: Keys | None, seen: DataCheck) -> tuple[int, tuple[Mapping[str, Any], ...]]:
     """Return the number of keys that no record has, and the first ones of them."""
     places = np.flatnonzero(seen.rows == 0)
     if keys is None or not len(places):
@@ -309,7 +328,7 @@ def _empty_keys(keys: Keys | None, seen: Look) -> tuple[int, tuple[Mapping[str, 
     return len(places), tuple(keys.table.take(places[: 10 * LISTED]).to_pylist())
 
 
-def _expected_errors(query: BoundSums, seen: Look) -> list[ExpectedError]:
+def _expected_errors(query: BoundSums, seen: DataCheck) -> list[ExpectedError]:
     """Return the relative errors to expect, by powers of ten of the true sums."""
     sums = {one.name: one.sums for one in seen.columns}
     errors = []

@@ -787,7 +787,7 @@ def _checked_hierarchies(hierarchies: Any) -> tuple[Hierarchy, ...]:
 
 def _check_derived_columns(drawn: Mapping[str, Drawn]) -> None:
     """Raise if a derived column is not the same in all drawn tables: the loss of the request adds up by name."""
-    from slowscale.data.meanings import sql_form
+    from slowscale.data.rowwise import sql_form
 
     known: dict[str, tuple[str, str, str | None]] = {}
     for name, table in drawn.items():

@@ -25,7 +25,7 @@ from slowscale.core.typing import DataLike, Scalar
 from slowscale.data.engines import engine_of
 from slowscale.data.keys import Keys
 from slowscale.data.losses import Losses, record_losses, set_losses
-from slowscale.data.records import EngineTable, Records
+from slowscale.data.rowwise import EngineTable, Records
 from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, check_accounting

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, ParameterError
 from slowscale.core.parameters import Array
 
@@ -130,23 +131,16 @@ def _attribute(
     """Return one column of a table with its cells, or raise an error if it cannot be studied."""
     dtype = table.schema.field(column).type
     if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
-        raise DataError(f"{column!r}", allowed="a column of numbers", given=dtype)
+        raise DataError("not-numbers", column=Name(column), dtype=Name(dtype))
     kept = table.filter(pc.is_valid(table[column]))
     values = kept[column].cast(pa.float64(), safe=False).to_numpy()
     if len(values) < 5 or not np.isfinite(values).all() or values.min() < 0 or not np.median(values) > 0:
-        raise DataError(
-            f"{column!r}",
-            "cannot be studied: it must have at least 5 values, all finite, none below 0, and their median must "
-            "be greater than 0, because the mechanisms are calibrated to it",
-        )
+        raise DataError("not-studied", column=Name(column))
     cells = _cells(kept, by)
     sums = np.bincount(cells, values)
     count, positive = len(sums), int((sums > 0).sum())
     if positive < 5:
-        raise DataError(
-            f"{column!r}",
-            f"has {positive} cells whose sum is greater than 0: the study compares quintiles, and needs at least 5",
-        )
+        raise DataError("few-cells", column=Name(column), cells=positive)
     by_size = np.argsort(sums, kind="stable")
     place = np.empty_like(by_size)
     place[by_size] = np.arange(count)

@@ -14,6 +14,7 @@ import slowscale as ss
 from slowscale.accounting import Account, Charge, DeferredLedger, Loss, Spent
 from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
 from slowscale.accounting.explanation import explain
+from slowscale.core.data_errors import Name
 
 TEN = ss.Gaussian(sigma=10)
 CHARGE = Charge(ss.RecordPolicy((("x", TEN.policy),)))
@@ -47,8 +48,8 @@ def test_every_accountant_takes_the_same_calls(accountant):
     for refuse in (accountant.check, accountant.charge, accountant.account.charge):
         with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
             refuse(CHARGE)
-    accountant.attempt(CHARGE, ss.DataError("column 'x' has missing values"))
-    accountant.attempt({"policy": None}, ss.DataError("column 'x' has missing values"))
+    accountant.attempt(CHARGE, ss.DataError("nulls", column=Name("x")))
+    accountant.attempt({"policy": None}, ss.DataError("nulls", column=Name("x")))
     accountant.check_dataset("farms")
     copied = accountant.account
     copied.charge(Charge(ss.RecordPolicy((("y", TEN.policy),))))
@@ -98,7 +99,7 @@ def test_a_deferred_ledger_is_created_by_its_first_charge(path):
         session.sum({"y": TEN})
     with pytest.raises(ss.CapError, match="or raise the cap in the plan"):
         session.sum({"x": ss.Gaussian(sigma=1)})
-    assert deferred.attempt(CHARGE, ss.DataError("no")) is None
+    assert deferred.attempt(CHARGE, ss.DataError("no-records")) is None
     assert not path.exists()
     assert session.ledger is None
     session.sum({"x": TEN})
@@ -220,7 +221,7 @@ def test_the_history_is_what_is_in_the_file(path):
         history = ledger.history()
         history[0]["caps"] = history[-1]["kind"] = None
         assert ledger.history() == list(map(json.loads, before))
-        ledger.attempt({"policy": None}, ss.DataError("no"))
+        ledger.attempt({"policy": None}, ss.DataError("no-records"))
         assert ledger.verify() == []
     assert payloads(path)[:-1] == before
 
@@ -230,7 +231,7 @@ def test_the_file_format_is_fixed(path):
     with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms") as ledger:
         ledger.charge(Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": CHARGE.policy.to_dict()}))
         ledger.set_cap("x", 10 * TEN.policy, "a tenth year")
-        ledger.attempt({"where": "x > 5"}, ss.DataError("no"))
+        ledger.attempt({"where": "x > 5"}, ss.DataError("no-records"))
     created, charged, raised, attempted = (json.loads(text) for text in payloads(path))
     assert all(text == json.dumps(json.loads(text), sort_keys=True) for text in payloads(path))
     times = [entry.pop("time") for entry in (created, charged, raised, attempted)]

@@ -28,6 +28,7 @@ from slowscale.accounting import Account, Charge, Loss, Spent, account, explain,
 from slowscale.accounting.chain import link_hash
 from slowscale.accounting.charge import Piece
 from slowscale.accounting.sizes import read_sizes
+from slowscale.core.data_errors import Name
 from slowscale.core.numbers import format_number
 from slowscale.policy import ConstantPolicy
 
@@ -66,7 +67,7 @@ def test_attempts_are_recorded_and_cost_nothing(path):
     ledger = ss.Ledger(path, {"x": ss.Gaussian(sigma=10).policy})
     assert "attempt" not in ledger.describe()
     facts = {"columns": {"x": {}}, "where": "x > 5", "policy": None}
-    first = ledger.attempt(facts, ss.DataError("column 'x' has missing values"))
+    first = ledger.attempt(facts, ss.DataError("nulls", column=Name("x")))
     assert first == ledger.head == {"entry": 2, "hash": first["hash"]}
     assert ledger.describe().endswith("\n1 attempt was refused or failed; see the history.")
     ledger.charge(asked())
@@ -81,7 +82,7 @@ def test_attempts_are_recorded_and_cost_nothing(path):
     entries = again.history()
     assert [entry["kind"] for entry in entries] == ["created", "attempt", "charge", "attempt"]
     assert entries[1]["facts"] == facts
-    assert entries[1]["error"] == {"type": "DataError", "message": "column 'x' has missing values"}
+    assert entries[1]["error"] == {"type": "DataError", "message": str(ss.DataError("nulls", column=Name("x")))}
     assert (entries[3]["by"], entries[3]["labels"], entries[3]["label_kind"]) == ("state", ["IA"], "text")
     assert entries[3]["error"] == {"type": "CapError", "message": str(refused.value)}
     with raw(path) as file:
@@ -458,7 +459,7 @@ def test_what_could_not_be_written_is_not_in_force(path):
     for write in (
         lambda: ledger.charge(asked()),
         lambda: ledger.set_cap("x", 9 * ss.Gaussian(sigma=10).policy, "more"),
-        lambda: ledger.attempt({"policy": None}, ss.DataError("no")),
+        lambda: ledger.attempt({"policy": None}, ss.DataError("no-records")),
     ):
         with pytest.raises(ss.LedgerError, match="could not be written: disk is full"):
             write()

@@ -5,14 +5,17 @@ import math
 import pickle
 from decimal import Decimal
 from fractions import Fraction
+from string import Formatter
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.core import errors
+from slowscale.core.data_errors import SENTENCES, Name
 from slowscale.core.errors import (
     CalibrationError,
     CapError,
@@ -170,7 +173,7 @@ def test_places_are_put_before_a_path(kind):
 
 def test_only_errors_about_parameters_get_a_place():
     with refused(ss.DataError, path=()), located("tables"):
-        raise ss.DataError("wrong")
+        raise ss.DataError("no-records")
     with located("tables"):
         pass
 
@@ -245,3 +248,49 @@ def test_an_error_about_the_columns_has_a_place(table, path):
     session = ss.Session(pd.DataFrame({"state": ["IA"], "emp": [3]}))
     with refused((ParameterError, ParameterTypeError), path=("tables", "cells", *path)):
         session.preview({"cells": table})
+
+
+# --- errors about records ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "Ada Lovelace",
+        3.5,
+        True,
+        None,
+        np.int64(3),
+        np.str_("Ada"),
+        b"Ada",
+        pa.scalar("Ada"),
+        Decimal(3),
+        type("S", (str,), {})("Ada"),
+    ],
+)
+def test_an_error_about_records_cannot_hold_a_value(fact):
+    for name in ("column", "file", "line"):
+        with pytest.raises(TypeError, match="names and whole numbers only"):
+            ss.DataError("nulls", **{name: fact})
+    with pytest.raises(KeyError):
+        ss.DataError("Ada Lovelace is missing")
+
+
+@pytest.mark.parametrize("code", SENTENCES)
+def test_errors_about_records_survive_copies(code):
+    names = {name for part in SENTENCES[code] for _, name, _, _ in Formatter().parse(part) if name}
+    facts = {name: 7 if name in ("line", "row", "width", "most", "cells") else Name(f"a {name}") for name in names}
+    error = ss.DataError(code, path=("sums", "emp"), **facts)
+    for again in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (str(again), again.code, again.path) == (str(error), code, ("sums", "emp"))
+        assert (again.subject, again.remedy, again.facts) == (error.subject, error.remedy, facts)
+        assert again.given is None
+        assert "{" not in str(again).replace("csv={", "")
+    assert all(str(fact) in str(error) for fact in facts.values())
+
+
+def test_an_error_has_all_problems_of_a_column():
+    error = ss.DataError("nulls", "negatives", column=Name("emp"))
+    assert (error.code, error.codes, error.subject) == ("nulls", ("nulls", "negatives"), "column 'emp'")
+    assert "missing values" in error.problem
+    assert "negative values" in error.problem

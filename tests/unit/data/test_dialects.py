@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import ibis
 import pytest
+from helpers.errors import refused
 
 from slowscale.core.errors import ParameterError
-from slowscale.data import functions
-from slowscale.data.dialects import DIALECTS, check_spark, is_null
-from slowscale.data.regex import compile_pattern
+from slowscale.data import values
+from slowscale.data.dialects import DIALECTS, check_spark, compile_pattern, is_null
 
 SPARK = ibis.pyspark  # loads the options that Ibis reads when it writes floats for Spark; no Spark is started
 T = ibis.table(
@@ -55,7 +55,7 @@ OPERATIONS = {
     "divide": lambda d: d.divide(T.i, T.j),
     "zone": lambda d: d.without_zone(T.z),
     "second": lambda d: d.part(T.ts, "second"),
-    "week": lambda d: functions.date_trunc(d, T.d, "week"),
+    "week": lambda d: values.date_trunc(d, T.d, "week"),
 }
 WRITTEN = {
     "postgres": {
@@ -145,5 +145,6 @@ def test_spark_sessions_with_settings_that_change_results_are_refused(ansi, zone
         if words is None:
             check()
         else:
-            with pytest.raises(ParameterError, match=f"the Spark session has {words}, but expressions mean the same"):
+            with refused(ParameterError, "the Spark session", code="setting") as caught:
                 check()
+            assert f"has {words}, but must have" in caught.value.problem

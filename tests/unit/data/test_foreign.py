@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyreadstat
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.data import foreign
@@ -65,7 +66,7 @@ def test_whole_numbers_that_come_as_floats_are_counted_exactly(path):
     release = session(path).sum({"emp": TINY, "pay": TINY}, unit={"pay": "0.25"}, nulls="zero")
     assert release.table["emp"].to_pylist() == [2**53 + 3]
     assert release.table["pay"].to_pylist() == [-1.75]
-    with pytest.raises(ss.DataError, match="column 'emp' has missing values"):
+    with refused(ss.DataError, "column 'emp'", code="nulls"):
         session(path).sum({"emp": TINY})
 
 
@@ -81,15 +82,13 @@ def test_labels(path):
         mechanism=TINY, keys=ss.Keys.cross({"day": [date(1959, 12, 31)]}), derive={"day": "cast(at as date)"}
     )
     assert day.table["count"].to_pylist() == [1]
-    with pytest.raises(
-        ss.ParameterTypeError, match="column 'code' must hold text, whole numbers, booleans or dates, got float64"
-    ):
+    with refused(ss.ParameterTypeError, "by: column 'code'", code="label-type"):
         session(path).count(mechanism=TINY, keys=ss.Keys.cross({"code": [1]}))
 
 
 def test_a_fraction_is_not_of_a_declared_integer_type(path):
     broken = session(path, types={"pay": "int64"})
-    with pytest.raises(ss.DataError, match="column 'pay' has values that are not int64"):
+    with refused(ss.DataError, "column 'pay'", code="declared-type"):
         broken.sum({"pay": TINY}, nulls="zero")
 
 
@@ -200,7 +199,7 @@ def test_an_unusual_cell_changes_no_other(book, odd):
 def test_a_row_wider_than_the_header_is_a_data_error(book, tmp_path):
     path = book(["county", "emp"], [1, 10], [2, 20, "secret"])
     ledger = ss.Ledger(tmp_path / "l")
-    with pytest.raises(ss.DataError, match=r"row 3 of .*records.xlsx has more cells than the header") as caught:
+    with refused(ss.DataError, code="too-many-cells") as caught:
         ss.Session(path, ledger)
     assert "secret" not in str(caught.value)
     assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt"]
@@ -237,8 +236,9 @@ CELLS = '<c r="A{0}" t="inlineStr"><is><t>z</t></is></c><c r="B{0}"><v>100</v></
 )
 def test_a_record_of_excel_does_not_replace_another(edited, tmp_path, more, row):
     ledger = ss.Ledger(tmp_path / "l")
-    with pytest.raises(ss.DataError, match=rf"row {row} of .*xlsx is in the file twice, or its cells are not in order"):
+    with refused(ss.DataError, code="misplaced-row") as caught:
         ss.Session(edited(more), ledger)
+    assert caught.value.facts["row"] == row
     assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt"]
 
 
@@ -246,8 +246,9 @@ def test_a_record_of_excel_does_not_replace_another(edited, tmp_path, more, row)
 def test_one_cell_far_away_does_not_end_the_process(edited, place):
     letters, row = place
     path = edited(f'<row r="{row}"><c r="{letters}{row}"><v>1</v></c></row>')
-    with pytest.raises(ss.DataError, match=rf"the cells of .* reach row {row:,} and column .*, more than 50,000,000"):
+    with refused(ss.DataError, code="sheet-size") as caught:
         ss.Session(path)
+    assert caught.value.facts["row"] == row
 
 
 def test_cells_without_a_place_and_without_a_value(edited):
@@ -259,15 +260,15 @@ def test_cells_without_a_place_and_without_a_value(edited):
 @pytest.mark.parametrize("name", ["a.xls", "a.xlsb", "a.ods"])
 def test_files_whose_cells_cannot_be_checked_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(ss.ParameterError, match=r"data must be a file that ends in .*\.xlsx, \.xlsm"):
+    with refused(ss.ParameterError, "data", code="value"):
         ss.Session(tmp_path / name)
 
 
 def test_sheets_and_headers_of_excel(book):
-    with pytest.raises(ss.ParameterError, match="has 2; keep only the sheet with the records"):
+    with refused(ss.ParameterError, "data", code="value"):
         ss.Session(book(["a"], [1], sheets=2))
     for header in ([], ["a", None, "b"], ["a", "A"]):
-        with pytest.raises(ss.ParameterError, match=r"the first row of .* must have a different name for every column"):
+        with refused(ss.ParameterError, code="header"):
             ss.Session(book(header, [1, 2, 3][: len(header)]))
     assert open_table(book(["a", "b"])).to_pyarrow().num_rows == 0
 
@@ -276,9 +277,7 @@ def test_sheets_and_headers_of_excel(book):
 def test_a_wrong_file_is_a_clear_error(tmp_path, name):
     path = tmp_path / name
     path.write_text("county,secret\n1,2\n")
-    with pytest.raises(
-        ss.EngineError, match=rf"data could not be read \(.*{name}\): \w+; save the file again"
-    ) as caught:
+    with refused(ss.EngineError, "data", code="unreadable") as caught:
         ss.Session(path)
     assert "secret" not in str(caught.value)
 
@@ -286,7 +285,7 @@ def test_a_wrong_file_is_a_clear_error(tmp_path, name):
 def test_two_files_of_another_program_are_refused(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.dta").write_bytes(b"")
-    with pytest.raises(ss.ParameterError, match="data must be one Stata, SPSS or SAS file, got 2"):
+    with refused(ss.ParameterError, "data", code="value"):
         ss.Session(tmp_path / "*.dta")
 
 
@@ -304,7 +303,7 @@ def test_only_the_days_of_python_are_dates(tmp_path, ending, form, since, per_da
 
 def test_numbers_written_as_text_are_counted_only_if_the_file_has_no_types(book, tmp_path):
     frame = pd.DataFrame({"emp": ["3", "4"]})
-    with pytest.raises(ss.ParameterTypeError, match="column 'emp' must hold numbers"):
+    with refused(ss.ParameterTypeError, "column 'emp'", code="not-numbers"):
         session(written(tmp_path, ".dta", frame)).sum({"emp": TINY})
     path = book(["emp"], ["3"], ["4"])
     assert session(path).sum({"emp": TINY}).table["emp"].to_pylist() == [7]
@@ -321,11 +320,11 @@ def test_the_first_row_of_excel_is_the_header_even_if_it_is_empty(tmp_path):
     made = openpyxl.Workbook()
     made.active["A2"], made.active["A3"] = "emp", 3
     made.save(tmp_path / "a.xlsx")
-    with pytest.raises(ss.ParameterError, match=r"the first row of .* must have a different name for every column"):
+    with refused(ss.ParameterError, code="header"):
         ss.Session(tmp_path / "a.xlsx")
     made.active["B1"] = "emp"
     made.save(tmp_path / "a.xlsx")
-    with pytest.raises(ss.ParameterError, match=r"the first row of .* must have a different name for every column"):
+    with refused(ss.ParameterError, code="header"):
         ss.Session(tmp_path / "a.xlsx")
 
 

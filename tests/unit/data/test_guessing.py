@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from helpers.errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,7 +163,7 @@ def test_a_given_format_of_dates_that_is_not_tried(tmp_path):
 def test_a_given_quote_is_kept(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text('pipe,n\n5" pipe,1\n')
-    with pytest.raises(ss.DataError, match=r"line 2 of .* has a quote that is not closed"):
+    with refused(ss.DataError, code="open-quote"):
         guess_types(path, {"quote": '"'})
     path.write_text('a,b\n"x",1\n')
     assert guess_types(path, {"quote": ""}).csv == {"quote": ""}
@@ -184,7 +185,7 @@ def test_given_settings_are_kept(tmp_path):
     guess = guessed(tmp_path, text.partition("\n")[2], csv=given)
     assert dict(guess) == {"x": "date", "y": "decimal(18, 3)"}
     assert guess.csv == given
-    with pytest.raises(ss.ParameterError, match="csv must have only the settings"):
+    with refused(ss.ParameterError, "csv", code="unknown-name"):
         guess_types(tmp_path / "data.csv", {"delimeter": ";"})
 
 
@@ -228,8 +229,10 @@ def test_the_curator_is_warned(tmp_path):
 @pytest.mark.parametrize("text", ["", "a,,b\n1,2,3\n", 'a,b\n1,"2\n"3,4\n5\n'])
 def test_files_that_no_format_can_read(tmp_path, text):
     (tmp_path / "data.csv").write_text(text)
-    with pytest.raises((ss.DataError, ss.ParameterError), match=r"data: .*data\.csv"):
+    with pytest.raises((ss.DataError, ss.ParameterError)) as caught:
         guess_types(tmp_path / "data.csv")
+    assert caught.value.code in ("header", "open-quote")
+    assert str(tmp_path / "data.csv") in caught.value.subject
 
 
 def test_other_kinds_of_data(tmp_path):
@@ -312,13 +315,13 @@ class SparkFrame:
 
 @pytest.mark.parametrize("data", [ibis.memtable({"x": [1.0]}), SparkFrame()], ids=["ibis", "spark"])
 def test_tables_of_engines_declare_their_types(data):
-    with pytest.raises(ss.ParameterTypeError, match="a database table or a Spark DataFrame, whose types are declared"):
+    with refused(ss.ParameterTypeError, "data", code="type"):
         guess_types(data)
 
 
-@pytest.mark.parametrize("data", ["postgresql://host/db#t", 3, None])
-def test_data_without_anything_to_guess(data):
-    with pytest.raises((ss.ParameterError, ss.ParameterTypeError), match="data must be"):
+@pytest.mark.parametrize(("data", "code"), [("postgresql://host/db#t", "value"), (3, "type"), (None, "type")])
+def test_data_without_anything_to_guess(data, code):
+    with refused(ss.SlowscaleError, "data", code=code):
         guess_types(data)
 
 
@@ -354,5 +357,5 @@ def test_a_failed_reading_does_not_quote_records():
 def test_files_in_two_encodings_are_refused(tmp_path):
     for name, encoding in (("a.csv", "utf-8"), ("b.csv", "latin-1")):
         (tmp_path / name).write_bytes("x\né\n".encode(encoding))
-    with pytest.raises(ss.DataError, match="data must be files in one encoding, got latin-1, utf-8; convert them"):
+    with refused(ss.DataError, "data", code="encodings"):
         guess_types([tmp_path / "a.csv", tmp_path / "b.csv"])

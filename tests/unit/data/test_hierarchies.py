@@ -6,6 +6,7 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
 
@@ -34,9 +35,9 @@ def test_digits():
     assert h.labels("sector", ["1125", "3361"]) == ["11", "33"]
     assert h.labels("subsector", [1125, 3361]) == [112, 336]
     assert repr(h) == "Hierarchy: naics → sector (2 digits) → subsector (3 digits)"
-    with pytest.raises(ss.ParameterError, match="at least 3 digits for the level subsector, got 11"):
+    with refused(ss.ParameterError, "hierarchy of naics", code="too-short"):
         h.labels("subsector", [11])
-    with pytest.raises(ss.ParameterError, match="at least 2 digits"):
+    with refused(ss.ParameterError, "hierarchy of naics", code="too-short"):
         h.labels("sector", [-11])
 
 
@@ -59,9 +60,7 @@ def test_files(tmp_path):
 def test_a_label_with_two_parents_in_a_file(tmp_path):
     path = tmp_path / "counties.csv"
     path.write_text("county,state\n01001,01\n01001,02\n", encoding="utf-8")
-    with pytest.raises(
-        ss.ParameterError, match=r"counties\.csv county '01001' belongs to two labels of state, '01' and"
-    ):
+    with refused(ss.ParameterError, "hierarchy of county", code="two-parents"):
         ss.Hierarchy.from_file("county", path, ["state"])
 
 
@@ -85,7 +84,7 @@ def test_dates_come_back_from_json():
 
 def test_whole_numbers_without_their_leading_zeros():
     h = ss.Hierarchy.digits("county", {"state": 2})
-    with pytest.raises(ss.ParameterError, match=r"county has 1003 and 11001, .* declare county as text"):
+    with refused(ss.ParameterError, "hierarchy of county", code="leading-zeros"):
         h.label_column("state", pa.array([1001, 1003, 11001]))
     assert h.labels("state", ["1125", "112"]) == ["11", "11"]
 
@@ -94,42 +93,42 @@ def test_booleans_are_not_whole_numbers():
     numbers = ss.Hierarchy("k", {"g": {0: "a", 1: "b"}})
     booleans = ss.Hierarchy("k", {"g": {False: "a", True: "b"}})
     for h, labels in ((numbers, [True, False]), (booleans, [0, 1])):
-        with pytest.raises(ss.ParameterError, match="2 of 2 labels of k have no g"):
+        with refused(ss.ParameterError, "hierarchy of k", code="missing"):
             h.labels("g", labels)
-    with pytest.raises(ss.ParameterError, match="is missing"):
+    with refused(ss.ParameterError, "levels['h']", code="missing"):
         ss.Hierarchy("k", {"g": {"x": 0, "y": 1}, "h": {False: "a", True: "b"}})
     assert numbers.labels("g", [1]) == booleans.labels("g", [True]) == ["b"]
 
 
 @pytest.mark.parametrize(
-    ("column", "levels", "message"),
+    ("column", "levels", "code"),
     [
-        ("", {"state": COUNTIES}, "column must be the name"),
-        ("county", {}, "levels must be a mapping"),
-        ("county", [], "levels must be a mapping"),
-        ("county", {"county": COUNTIES}, "other than the column 'county'"),
-        ("county", {"state": {}}, r"levels\['state'\] must be a mapping"),
-        ("county", {"state": COUNTIES, "digits": 2}, "must be two hierarchies"),
-        ("county", {"state": {"01001": "01", 2: "02"}}, "got int and str"),
-        ("county", {"state": {"01001": "01", "01003": None}}, "got NoneType and str"),
-        ("county", {"state": {"01001": float("nan")}}, "none missing, got float"),
-        ("county", {"state": {"01001": 1.5}}, "got float"),
-        ("county", {"state": COUNTIES, "region": {"01": 3}}, "'02' of state is missing"),
-        ("county", {"state": COUNTIES, "region": {"01001": 3, "01003": 4, "02013": 4}}, "state '01' belongs to two"),
-        ("naics", {"sector": 0}, "must be a number of digits >= 1"),
+        ("", {"state": COUNTIES}, "type"),
+        ("county", {}, "type"),
+        ("county", [], "type"),
+        ("county", {"county": COUNTIES}, "level-name"),
+        ("county", {"state": {}}, "type"),
+        ("county", {"state": COUNTIES, "digits": 2}, "type"),
+        ("county", {"state": {"01001": "01", 2: "02"}}, "type"),
+        ("county", {"state": {"01001": "01", "01003": None}}, "type"),
+        ("county", {"state": {"01001": float("nan")}}, "type"),
+        ("county", {"state": {"01001": 1.5}}, "type"),
+        ("county", {"state": COUNTIES, "region": {"01": 3}}, "missing"),
+        ("county", {"state": COUNTIES, "region": {"01001": 3, "01003": 4, "02013": 4}}, "two-parents"),
+        ("naics", {"sector": 0}, "value"),
     ],
 )
-def test_what_is_refused(column, levels, message):
-    with pytest.raises(ss.SlowscaleError, match=message):
+def test_what_is_refused(column, levels, code):
+    with refused(ss.SlowscaleError, code=code):
         ss.Hierarchy(column, levels)
 
 
 def test_what_is_refused_later():
     h = ss.Hierarchy("county", {"state": COUNTIES})
-    with pytest.raises(ss.ParameterError, match="level must be one of state, got 'region'"):
+    with refused(ss.ParameterError, "level", code="value"):
         h.labels("region", ["01001"])
-    with pytest.raises(ss.ParameterError, match="1 of 2 labels of county have no state, such as '99'"):
+    with refused(ss.ParameterError, "hierarchy of county", code="missing"):
         h.labels("state", ["01001", "99"])
-    with pytest.raises(ss.ParameterTypeError, match="levels must be a mapping of names to numbers"):
+    with refused(ss.ParameterTypeError, "levels", code="type"):
         ss.Hierarchy.digits("naics", {"sector": "2"})
     assert ss.Hierarchy.digits("naics", {"sector": np.int64(2)}).labels("sector", ["112"]) == ["11"]

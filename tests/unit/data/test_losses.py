@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from helpers import engines
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from helpers.tight import StandIn
 
 import slowscale as ss
@@ -116,7 +117,7 @@ def test_constants_are_numbers_of_any_size():
 
 @pytest.mark.parametrize("wrap", [lambda p: p, lambda p: 2 * (p + ConstantPolicy(1))])
 def test_functions_of_the_user_are_refused(wrap):
-    with pytest.raises(ss.ParameterError, match="the engine cannot evaluate a policy with a user-given function"):
+    with refused(ss.ParameterError, "the engine", code="unsupported"):
         losses(wrap(TransformationPolicy(np.sqrt, 1)))
 
 
@@ -227,7 +228,7 @@ def test_a_failure_does_not_quote_records(monkeypatch):
 
 
 def test_losses_of_no_records_are_an_error():
-    with pytest.raises(ss.DataError, match="no record is part of the release, so there are no losses"):
+    with refused(ss.DataError, "no record", code="no-records"):
         of_records("private", [])
 
 
@@ -269,7 +270,7 @@ def test_losses_of_releases_in_parallel_are_the_largest_of_the_parts():
 
 
 def test_a_table_without_a_column_of_the_policy_is_refused():
-    with pytest.raises(ss.ParameterError, match="table must have the columns x; it has y, z"):
+    with refused(ss.ParameterError, "table", code="unknown-column"):
         loss_expression(LINEAR, opened("private", y=[1], z=[2]))
 
 

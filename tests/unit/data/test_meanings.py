@@ -12,8 +12,7 @@ from ibis import _
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge
-from slowscale.data.meanings import LONGEST, computed_columns, sql_form
-from slowscale.data.rowwise import meanings
+from slowscale.data.rowwise import LONGEST, computed_columns, meanings, sql_form
 from slowscale.plan import check_plan, read_plan, run_plan, run_quantiles
 from slowscale.release.request import Quantiles
 

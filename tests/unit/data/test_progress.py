@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from slowscale.core import markup as bars
-from slowscale.data import progress
-from slowscale.data.private import private_duckdb
+from slowscale.data import connections
+from slowscale.data.connections import private_duckdb
 
 CODE = """
 import duckdb, slowscale as ss
@@ -40,7 +40,7 @@ def test_nothing_is_printed_without_a_terminal(tmp_path):
 
 
 def test_duckdb_would_print_its_own_bar(tmp_path):
-    silent = "import slowscale.data.progress as p; p._set = lambda *given: None"
+    silent = "import slowscale.data.connections as p; p._set = lambda *given: None"
     assert "%" in output(tmp_path, f"{silent}; connection.con.execute('SET enable_progress_bar = true')")
 
 
@@ -75,8 +75,8 @@ def test_no_bar_is_shown_without_a_terminal(monkeypatch):
 )
 def test_the_share_that_is_done(percent, share):
     backend = SimpleNamespace(name="duckdb", con=SimpleNamespace(query_progress=lambda: percent))
-    assert progress._share_done(backend)() == share
-    assert progress._share_done(SimpleNamespace(name="postgres"))() is None
+    assert connections._share_done(backend)() == share
+    assert connections._share_done(SimpleNamespace(name="postgres"))() is None
 
 
 def settings(backend):
@@ -90,7 +90,7 @@ def test_duckdb_reports_its_progress_to_a_terminal_but_does_not_print_it(monkeyp
     before = settings(backend)
     assert before == (False, True)
     monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())
-    with progress.query_progress(backend, "summing"):
+    with connections.query_progress(backend, "summing"):
         assert settings(backend) == (terminal, False)
     assert settings(backend) == before
 

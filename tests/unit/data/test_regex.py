@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slowscale.data.regex import END, PatternError, compile_pattern, escaped
+from slowscale.data.dialects import END, RefusedError, compile_pattern, escaped
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_spelling(pattern, spelled):
     ],
 )
 def test_other_patterns_are_refused(pattern, message):
-    with pytest.raises(PatternError, match=message):
+    with pytest.raises(RefusedError, match=message):
         compile_pattern(pattern)
 
 

@@ -5,6 +5,7 @@ from datetime import date, datetime
 import ibis
 import pyarrow as pa
 import pytest
+from helpers.errors import refused
 from ibis import _
 
 from slowscale import ParameterError, ParameterTypeError
@@ -85,133 +86,128 @@ def test_sql_means_what_duckdb_means(table, sql):
     assert table.select(x=bind(table, sql, "derive")).to_pyarrow()["x"].to_pylist() == truth
 
 
-MANY = "must use one record at a time"
-NONDETERMINISTIC = "must be the same each time"
-
-
 @pytest.mark.parametrize(
-    ("expression", "message"),
+    ("expression", "code"),
     [
-        ("sum(emp) > 3", f"{MANY}, got an aggregate: it would let one record change what another contributes"),
-        ("count(*) > 3", MANY),
-        ("emp > avg(emp)", MANY),
-        ("emp > (select max(emp) from records)", f"{MANY}, got a subquery"),
-        ("emp in (select 1)", f"{MANY}, got a subquery"),
-        ("exists (select 1)", f"{MANY}, got a subquery"),
-        ("row_number() over (order by emp) > 2", f"{MANY}, got a window function"),
-        ("lag(emp) over () > 2", MANY),
-        ("sum(emp) over (partition by county) > 2", MANY),
-        ("random() < 0.5", NONDETERMINISTIC),
-        ("gen_random_uuid() is null", NONDETERMINISTIC),
-        ("current_timestamp is null", NONDETERMINISTIC),
-        ("now() is null", "which is not allowed in SQL text"),
-        ("unnest([1, 2])", "which is not allowed in SQL text"),
-        ("nextval('s')", "which is not allowed in SQL text"),
-        ("my_function(emp)", "which is not allowed in SQL text; docs/sql.md lists what is"),
-        ("rowid > 3", "not a column"),
-        ("records.emp > 3", "write the name of the column without a table"),
-        ("1; drop table records", "which is not allowed in SQL text"),
-        ("emp = null", "compares with NULL, which is never true: use IS NULL"),
-        ("emp in (1, null)", "compares with NULL"),
-        ("case emp when null then true end", "compares with NULL"),
-        ("emp between symmetric 10 and 0", "which is not allowed in SQL text"),
-        ("emp in emp", "which is not allowed in SQL text"),
-        ("round(pay, 1) > 1", "which is not allowed in SQL text"),
-        ("county like 'x' escape 'y'", "which is not allowed in SQL text"),
-        ("substr(county, 0, 2) = '0'", "position or length '0'"),
-        ("substr(county, emp) = '0'", "position or length 'emp'"),
-        ("left(county, -1) = '0'", "position or length '-1'"),
-        ("cast(pay as int) > 1", "casts float64 to int32, which engines round differently"),
-        ("cast('now' as timestamp) is null", "which may depend on the clock"),
-        ("day < 'now'", "uses 'now' as a date, which may depend on the clock"),
-        ("at < 'now'", "write an ISO literal such as '2022-01-31 12:00:00'"),
-        ("at between 'epoch' and 'infinity'", "uses 'epoch' as a timestamp"),
-        ("day in ('2020-01-01', 'today')", "uses 'today' as a date"),
-        ("case day when 'now' then true end", "uses 'now'"),
-        ("coalesce(day, 'now') = day", "uses 'now'"),
-        ("greatest(day, 'now') = day", "uses 'now'"),
-        ("nullif(day, 'now') = day", "uses 'now'"),
-        ("day = '2020-1-1'", "uses '2020-1-1'"),
-        ("day < county", "uses text as a date or timestamp: convert it with try_cast or strptime"),
-        ("day < 5", "mixes values of type date and number: cast them to one type"),
-        ("emp = '5'", "mixes values of type number and text"),
-        ("open = 1", "mixes values of type boolean and number"),
-        ("county > 5", "mixes values of type number and text"),
-        ("coalesce(emp, 'x') = 'x'", "mixes values of type number and text"),
-        ("county and open", "uses 'county', which is string, where a boolean is needed"),
-        ("ln(pay) > 1", "which is not allowed in SQL text"),
-        ("exp(pay) > 1", "which is not allowed in SQL text"),
-        ("hash(county) > 1", "which is not allowed in SQL text"),
-        ("typeof(county) = 'x'", "which is not allowed in SQL text"),
-        ("pay % 2 > 1", "uses // or % on float64 and float64, but they need integers"),
-        ("pay // 2 > 1", "they need integers: use floor"),
-        ("emp > 9223372036854775808", "which does not fit in 64 bits"),
-        ("greatest(county, 'a') = 'a'", "which engines order differently"),
-        ("upper(emp) = 'A'", "uses 'emp', which is int64, where a text is needed"),
-        ("year(county) = 1", "which is string, where a date or timestamp is needed"),
-        ("cast(county as int) = 1", "casts text to int32, which engines do differently: use try_cast"),
-        ("cast(day as varchar) = '1'", "use strftime"),
-        ("cast(open as varchar) = '1'", "which differs by engine"),
-        ("cast(pay as varchar) = '1'", "which differs by engine"),
-        ("cast(pay as float) = 1", "which differs by engine"),
-        ("cast(emp as decimal(10, 2)) = 1", "which differs by engine"),
-        ("cast(at as time) is null", "engines do differently"),
-        ("try_cast(county as boolean)", "has try_cast to boolean: allowed are"),
-        ("try_cast(emp as int) = 1", "uses 'emp', which is int64, where a text is needed"),
-        ("try_cast(county as decimal(38, 2)) = 1", "give a decimal fewer than 38 digits"),
-        ("try_cast(county as timestamptz) is null", "has try_cast to timestamp"),
-        ("trim(county, emp) = '1'", "has 'emp' as the set of characters: write a text in quotes"),
-        ("trim(county, '') = '1'", "as the set of characters"),
-        ("replace(county, '', 'x') = '1'", "as the text to replace"),
-        ("replace(county, county, 'x') = '1'", "as the text to replace"),
-        ("county like county", "as the pattern: write a text in quotes"),
-        ("starts_with(county, county)", "as the start"),
-        ("split_part(county, '', 1) = '1'", "as the separator"),
-        ("split_part(county, ',', 0) = '1'", "position or length '0'"),
-        ("split_part(county, ',', -1) = '1'", "position or length '-1'"),
-        ("lpad(county, 5) = '1'", "has no text as the fill"),
-        ("lpad(county, 5, '') = '1'", "as the fill"),
-        ("lpad(county, 99999, 'x') = '1'", "the most is 10000"),
-        ("regexp_replace(county, county, '') = '1'", "as the pattern"),
-        ("regexp_replace(county, 'a', '\\\\1') = '1'", "has a backslash in the replacement"),
-        ("regexp_replace(county, 'a', 'b', 'i') = '1'", "only 'g' is allowed"),
+        ("sum(emp) > 3", "many-rows"),
+        ("count(*) > 3", "many-rows"),
+        ("emp > avg(emp)", "many-rows"),
+        ("emp > (select max(emp) from records)", "many-rows"),
+        ("emp in (select 1)", "many-rows"),
+        ("exists (select 1)", "many-rows"),
+        ("row_number() over (order by emp) > 2", "many-rows"),
+        ("lag(emp) over () > 2", "many-rows"),
+        ("sum(emp) over (partition by county) > 2", "many-rows"),
+        ("random() < 0.5", "nondeterministic"),
+        ("gen_random_uuid() is null", "nondeterministic"),
+        ("current_timestamp is null", "nondeterministic"),
+        ("now() is null", "syntax"),
+        ("unnest([1, 2])", "syntax"),
+        ("nextval('s')", "syntax"),
+        ("my_function(emp)", "syntax"),
+        ("rowid > 3", "unknown-column"),
+        ("records.emp > 3", "qualified"),
+        ("1; drop table records", "syntax"),
+        ("emp = null", "null"),
+        ("emp in (1, null)", "null"),
+        ("case emp when null then true end", "null"),
+        ("emp between symmetric 10 and 0", "syntax"),
+        ("emp in emp", "syntax"),
+        ("round(pay, 1) > 1", "syntax"),
+        ("county like 'x' escape 'y'", "syntax"),
+        ("substr(county, 0, 2) = '0'", "position"),
+        ("substr(county, emp) = '0'", "position"),
+        ("left(county, -1) = '0'", "position"),
+        ("cast(pay as int) > 1", "cast"),
+        ("cast('now' as timestamp) is null", "clock"),
+        ("day < 'now'", "clock"),
+        ("at < 'now'", "clock"),
+        ("at between 'epoch' and 'infinity'", "clock"),
+        ("day in ('2020-01-01', 'today')", "clock"),
+        ("case day when 'now' then true end", "clock"),
+        ("coalesce(day, 'now') = day", "clock"),
+        ("greatest(day, 'now') = day", "clock"),
+        ("nullif(day, 'now') = day", "clock"),
+        ("day = '2020-1-1'", "clock"),
+        ("day < county", "text-as-time"),
+        ("day < 5", "mixed-types"),
+        ("emp = '5'", "mixed-types"),
+        ("open = 1", "mixed-types"),
+        ("county > 5", "mixed-types"),
+        ("coalesce(emp, 'x') = 'x'", "mixed-types"),
+        ("county and open", "wrong-type"),
+        ("ln(pay) > 1", "syntax"),
+        ("exp(pay) > 1", "syntax"),
+        ("hash(county) > 1", "syntax"),
+        ("typeof(county) = 'x'", "syntax"),
+        ("pay % 2 > 1", "not-integers"),
+        ("pay // 2 > 1", "not-integers"),
+        ("emp > 9223372036854775808", "out-of-range"),
+        ("greatest(county, 'a') = 'a'", "text-order"),
+        ("upper(emp) = 'A'", "wrong-type"),
+        ("year(county) = 1", "wrong-type"),
+        ("cast(county as int) = 1", "cast"),
+        ("cast(day as varchar) = '1'", "cast"),
+        ("cast(open as varchar) = '1'", "cast"),
+        ("cast(pay as varchar) = '1'", "cast"),
+        ("cast(pay as float) = 1", "cast"),
+        ("cast(emp as decimal(10, 2)) = 1", "cast"),
+        ("cast(at as time) is null", "cast"),
+        ("try_cast(county as boolean)", "cast"),
+        ("try_cast(emp as int) = 1", "wrong-type"),
+        ("try_cast(county as decimal(38, 2)) = 1", "digits"),
+        ("try_cast(county as timestamptz) is null", "cast"),
+        ("trim(county, emp) = '1'", "constant"),
+        ("trim(county, '') = '1'", "constant"),
+        ("replace(county, '', 'x') = '1'", "constant"),
+        ("replace(county, county, 'x') = '1'", "constant"),
+        ("county like county", "constant"),
+        ("starts_with(county, county)", "constant"),
+        ("split_part(county, '', 1) = '1'", "constant"),
+        ("split_part(county, ',', 0) = '1'", "position"),
+        ("split_part(county, ',', -1) = '1'", "position"),
+        ("lpad(county, 5) = '1'", "constant"),
+        ("lpad(county, 5, '') = '1'", "constant"),
+        ("lpad(county, 99999, 'x') = '1'", "too-long"),
+        ("regexp_replace(county, county, '') = '1'", "constant"),
+        ("regexp_replace(county, 'a', '\\\\1') = '1'", "backslash"),
+        ("regexp_replace(county, 'a', 'b', 'i') = '1'", "flag"),
         (
             "regexp_replace(county, 'a|b', '') = '1'",
-            "it must not contain | and must match at least one character".replace("|", r"\|"),
+            "pattern-matches",
         ),
-        ("regexp_replace(county, 'a*', '') = '1'", "match at least one character"),
-        ("regexp_matches(county, 'a', 'i')", "which is not allowed in SQL text"),
-        ("strptime(county, county) is null", "as the format"),
-        ("strptime(county, '%A %Y') is null", "with '%A': allowed are %Y, %y, %m"),
-        ("strptime(county, '%d/%m') is null", "it must have a year, and each part at most once"),
-        ("strptime(county, '%Y %y') is null", "it must have a year, and each part at most once"),
-        ("strptime(county, '%Y%') is null", "with '%': allowed are"),
-        ("strftime(day, '%Z') = 'x'", "with '%Z'"),
-        ("strftime(county, '%Y') = 'x'", "where a date or timestamp is needed"),
-        ("date_trunc('hour', at) is null", "truncates to 'hour': allowed are year, quarter, month, week, day"),
-        ("extract(hour from at) = 1", "extracts 'hour': allowed are year, quarter, month and day"),
-        ("emp is true", "IS must be followed by NULL|uses IS"),
-        ("emp +", "must be a SQL expression, got"),
-        ("", "must be a SQL expression, got"),
-        ("nocol > 1", "names 'nocol', which is not a column; the columns are county, emp, Pay, open, day, at"),
-        ('"pay" > 1', "names 'pay', which is not a column"),
-        ("county + 1 > emp", "uses 'county', which is string, where a number is needed"),
+        ("regexp_replace(county, 'a*', '') = '1'", "pattern-matches"),
+        ("regexp_matches(county, 'a', 'i')", "syntax"),
+        ("strptime(county, county) is null", "constant"),
+        ("strptime(county, '%A %Y') is null", "format"),
+        ("strptime(county, '%d/%m') is null", "format-parts"),
+        ("strptime(county, '%Y %y') is null", "format-parts"),
+        ("strptime(county, '%Y%') is null", "format"),
+        ("strftime(day, '%Z') = 'x'", "format"),
+        ("strftime(county, '%Y') = 'x'", "wrong-type"),
+        ("date_trunc('hour', at) is null", "unit"),
+        ("extract(hour from at) = 1", "unit"),
+        ("emp is true", "is"),
+        ("emp +", "syntax"),
+        ("", "syntax"),
+        ("nocol > 1", "unknown-column"),
+        ('"pay" > 1', "unknown-column"),
+        ("county + 1 > emp", "wrong-type"),
     ],
 )
-def test_expressions_that_are_refused(table, expression, message):
-    with pytest.raises(ParameterError, match=message):
+def test_expressions_that_are_refused(table, expression, code):
+    with refused(ParameterError, "where", code=code):
         keep(table, expression)
-    with pytest.raises(ParameterError, match=message):
+    with refused(ParameterError, "derive['new']", code=code):
         derive(table, {"new": expression})
 
 
 @pytest.mark.parametrize("expression", [_.emp > 3, ibis.memtable({"emp": [1]}).emp > 3, lambda t: t.emp > 3, 3, None])
 def test_only_text_is_an_expression(table, expression):
-    words = r"must be SQL text such as \"emp > 0\", got \w+; to use Ibis expressions, prepare the table first"
-    with pytest.raises(ParameterTypeError, match=rf"^derive\['new'\] {words}, with table\.mutate"):
+    with refused(ParameterTypeError, "derive['new']", code="type"):
         derive(table, {"new": expression})
     if expression is not None:
-        with pytest.raises(ParameterTypeError, match=rf"^where {words}"):
+        with refused(ParameterTypeError, "where", code="type"):
             keep(table, expression)
 
 
@@ -226,23 +222,23 @@ def test_descriptions():
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("make", "error", "code"),
     [
-        (lambda t: keep(t, "emp + 1"), ParameterTypeError, "where must be a boolean for each record, got int64"),
-        (lambda t: derive(t, ["emp"]), ParameterTypeError, "derive must be a mapping"),
-        (lambda t: derive(t, {3: "emp"}), ParameterTypeError, "non-empty texts as names of the new columns, got 3"),
-        (lambda t: derive(t, {"emp": "emp + 1"}), ParameterError, "there is a column 'emp' already"),
-        (lambda t: derive(t, {"EMP": "emp + 1"}), ParameterError, "there is a column 'emp' already"),
-        (lambda t: derive(t, {" emp": "emp + 1"}), ParameterError, "there is a column 'emp' already"),
+        (lambda t: keep(t, "emp + 1"), ParameterTypeError, "type"),
+        (lambda t: derive(t, ["emp"]), ParameterTypeError, "type"),
+        (lambda t: derive(t, {3: "emp"}), ParameterTypeError, "column-names"),
+        (lambda t: derive(t, {"emp": "emp + 1"}), ParameterError, "exists"),
+        (lambda t: derive(t, {"EMP": "emp + 1"}), ParameterError, "exists"),
+        (lambda t: derive(t, {" emp": "emp + 1"}), ParameterError, "exists"),
         (
             lambda t: derive(t, {"new ": "emp + 1"}),
             ParameterError,
-            "'new ' has surrounding blanks; choose another name",
+            "blanks",
         ),
     ],
 )
-def test_mistakes_raise_clear_errors(table, make, error, message):
-    with pytest.raises(error, match=message):
+def test_mistakes_raise_clear_errors(table, make, error, code):
+    with refused(error, code=code):
         make(table)
 
 
@@ -252,8 +248,9 @@ def test_mistakes_raise_clear_errors(table, make, error, message):
      ("Emp ", ParameterError), (" new", ParameterError)],
 )  # fmt: skip
 def test_names_that_a_new_column_must_not_have(name, error):
-    with pytest.raises(error, match=r"names of the new columns|choose another name"):
+    with pytest.raises(error) as caught:
         derive(ibis.table({"emp": "int64"}, name="t"), {name: "emp"})
+    assert caught.value.code in ("column-names", "exists", "blanks")
 
 
 @pytest.mark.parametrize(
@@ -328,34 +325,34 @@ def nextval(name: str) -> int: ...
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ibis calls a deprecated function of DuckDB
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code"),
     [
-        (lambda t: t.sql("SELECT sum(emp) AS emp FROM records"), "the result of a SQL query, which cannot be checked"),
-        (lambda t: t.get_backend().sql("SELECT random() AS x"), "the result of a SQL query, which cannot be checked"),
-        (lambda t: t.alias("a").sql("SELECT * FROM a, a AS b").filter(_.emp > 1), "the result of a SQL query"),
-        (lambda t: t.limit(3), NONDETERMINISTIC),
-        (lambda t: t.filter(t.emp > 1).head(), NONDETERMINISTIC),
-        (lambda t: t.sample(0.5), NONDETERMINISTIC),
-        (lambda t: t.mutate(x=ibis.random()), NONDETERMINISTIC),
-        (lambda t: t.filter(t.at < ibis.now()), NONDETERMINISTIC),
-        (lambda t: t.filter(t.at < "now"), NONDETERMINISTIC),
-        (lambda t: t.filter(t.day.isin(["2020-01-01", "today"])), NONDETERMINISTIC),
-        (lambda t: t.filter(t.day.cases(("now", True), else_=False)), NONDETERMINISTIC),
-        (lambda t: t.mutate(x=ibis.literal("now").cast("timestamp")), NONDETERMINISTIC),
-        (lambda t: t.mutate(x=ibis.uuid()), NONDETERMINISTIC),
-        (lambda t: t.filter(t.emp > ibis.param("int64")), "data uses ScalarParameter, which is not known"),
-        (lambda t: t.mutate(x=t.county.cast("date")), NONDETERMINISTIC),
-        (lambda t: t.mutate(x=t.rowid()), NONDETERMINISTIC),
-        (lambda t: t.mutate(x=tripled(t.emp)), NONDETERMINISTIC),
-        (lambda t: t.mutate(x=nextval("s")), NONDETERMINISTIC),
-        (lambda t: t.distinct(on="county"), NONDETERMINISTIC),
-        (lambda t: t.group_by("county").agg(x=t.emp.first()), NONDETERMINISTIC),
-        (lambda t: t.mutate(x=t.county.hash()), "data uses Hash, which is not known to use one record at a time"),
-        (lambda t: ibis.range(5).unnest().name("x").as_table(), "data uses DummyTable|data uses IntegerRange"),
+        (lambda t: t.sql("SELECT sum(emp) AS emp FROM records"), "value"),
+        (lambda t: t.get_backend().sql("SELECT random() AS x"), "value"),
+        (lambda t: t.alias("a").sql("SELECT * FROM a, a AS b").filter(_.emp > 1), "value"),
+        (lambda t: t.limit(3), "nondeterministic"),
+        (lambda t: t.filter(t.emp > 1).head(), "nondeterministic"),
+        (lambda t: t.sample(0.5), "nondeterministic"),
+        (lambda t: t.mutate(x=ibis.random()), "nondeterministic"),
+        (lambda t: t.filter(t.at < ibis.now()), "nondeterministic"),
+        (lambda t: t.filter(t.at < "now"), "nondeterministic"),
+        (lambda t: t.filter(t.day.isin(["2020-01-01", "today"])), "nondeterministic"),
+        (lambda t: t.filter(t.day.cases(("now", True), else_=False)), "nondeterministic"),
+        (lambda t: t.mutate(x=ibis.literal("now").cast("timestamp")), "nondeterministic"),
+        (lambda t: t.mutate(x=ibis.uuid()), "nondeterministic"),
+        (lambda t: t.filter(t.emp > ibis.param("int64")), "unsupported"),
+        (lambda t: t.mutate(x=t.county.cast("date")), "nondeterministic"),
+        (lambda t: t.mutate(x=t.rowid()), "nondeterministic"),
+        (lambda t: t.mutate(x=tripled(t.emp)), "nondeterministic"),
+        (lambda t: t.mutate(x=nextval("s")), "nondeterministic"),
+        (lambda t: t.distinct(on="county"), "nondeterministic"),
+        (lambda t: t.group_by("county").agg(x=t.emp.first()), "nondeterministic"),
+        (lambda t: t.mutate(x=t.county.hash()), "unsupported"),
+        (lambda t: ibis.range(5).unnest().name("x").as_table(), "unsupported"),
     ],
 )
-def test_tables_that_are_refused(source, make, message):
-    with pytest.raises(ParameterError, match=message):
+def test_tables_that_are_refused(source, make, code):
+    with refused(ParameterError, "data", code=code):
         check_source(make(source))
 
 

@@ -12,18 +12,20 @@ from decimal import Decimal
 
 import duckdb
 import ibis
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
-from slowscale.data import private, sources
-from slowscale.data.engines import ENGINES, PrivateDuckDB, engine_errors, engine_of
-from slowscale.data.outlines import outline
-from slowscale.data.sources import open_source, open_table
+from slowscale.data import connections, sources
+from slowscale.data.connections import engine_errors
+from slowscale.data.engines import ENGINES, PrivateDuckDB, engine_of
+from slowscale.data.sources import open_source, open_table, outline
 
 TINY = ss.Gaussian(sigma=1e-9)  # so little noise that the result shows the exact sum
 ROWS = {"county": ["01001", "48001", "01003"], "emp": [1, 2, 3]}
@@ -91,7 +93,7 @@ def test_a_partitioned_folder_has_its_levels_as_columns(tmp_path):
     data = tmp_path / "run=7" / "table"
     assert rows(data) == [{"emp": 1, "state": "01"}, {"emp": 2, "state": "TX"}]
     (data / "state=TX" / "a.parquet").rename(data / "a.parquet")
-    with pytest.raises(ss.ParameterError, match="must have the same levels, such as state=TX"):
+    with refused(ss.ParameterError, "data", code="mismatch"):
         ss.Session(data)
 
 
@@ -118,7 +120,7 @@ def test_a_column_of_an_unsupported_type_is_left_out():
     for table in tables:
         session = ss.Session(table)
         assert session.sum({"emp": ss.Gaussian(sigma=1)}).table.num_rows == 1
-    with pytest.raises(ss.ParameterError, match="column 'odd' has the type complex128, which cannot be computed with"):
+    with refused(ss.ParameterError, "columns: column 'odd'", code="value"):
         ss.Session(tables[0]).sum({"odd": ss.Gaussian(sigma=1)})
 
 
@@ -144,7 +146,7 @@ def test_a_value_without_text_costs_only_itself(odd, tmp_path):
         lambda: session.sum({"emp": TINY}, where="k <> 'IA'"),
         lambda: session.sum({"y": TINY}, derive={"y": "x + 1"}),
     ):
-        with pytest.raises(ss.DataError, match=r"column '[kx]' has values that cannot be read as text") as caught:
+        with refused(ss.DataError, code="not-text") as caught:
             failing()
         assert "confidential" not in str(caught.value)
     kinds = [entry["kind"] for entry in ledger.history()]
@@ -164,7 +166,7 @@ def test_a_value_without_text_in_a_column_of_text():
 def test_a_polars_query_that_fails_on_a_record_is_an_error_of_the_data(tmp_path):
     ledger = ss.Ledger(tmp_path / "a.ledger")
     lazy = pl.LazyFrame({"x": ["1", "confidential"]}).select(pl.col("x").cast(pl.Int64))
-    with pytest.raises(ss.DataError, match="collecting the polars LazyFrame raises an error") as caught:
+    with refused(ss.DataError, "data", code="collect") as caught:
         ss.Session(lazy, ledger)
     assert "confidential" not in str(caught.value)
     assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt"]
@@ -222,15 +224,15 @@ def test_parquet_files_of_different_types_are_not_mixed(tmp_path):
     first, second = tmp_path / "1.parquet", tmp_path / "2.parquet"
     assert f"{first} and {second} must have the same columns, of the same types, but differ" in str(caught.value)
     pa.parquet.write_table(pa.table({"emp": [2]}), tmp_path / "3.parquet")
-    with pytest.raises(ss.ParameterError, match=f"{first} and {second} must have the same columns"):
+    with refused(ss.ParameterError, code="mismatch"):
         ss.Session(tmp_path / "*.parquet")
 
 
 def test_tables_that_are_not_the_same_each_time_are_refused():
     table = ibis.memtable({"a": [1, 2, 3]})
-    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+    with refused(ss.ParameterError, "data", code="nondeterministic"):
         ss.Session(table.sample(0.5))
-    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+    with refused(ss.ParameterError, "data", code="nondeterministic"):
         ss.Session(table.mutate(b=ibis.random()))
     release = ss.Session(table.mutate(b=table.a / table.a.sum())).sum({"a": ss.Gaussian(sigma=1)})
     assert "a query that combines rows" in release.facts.protects
@@ -238,54 +240,55 @@ def test_tables_that_are_not_the_same_each_time_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "code"),
     [
-        ("nothing.parquet", r"data: no file matches nothing\.parquet"),
-        ("nothing/*.csv", "no file matches"),
-        ("docs", "the folder docs has no Parquet files; for files of another kind"),
-        ("README.md", r"data must be a file that ends in \.parquet, .*got README\.md"),
-        (["README.md"], "must be a file that ends in"),
-        (3, "data must be a path of Parquet, .* got int"),
-        (None, "got NoneType"),
-        (pd.Series([1]), "data must be a path of .* got Series"),
-        (pl.Series([1]), "data must be a path of .* got Series"),
-        ([], "got list"),
-        ({"a": [1]}, "got dict"),
-        (ibis.table({"a": "int64"}, name="t"), "an Ibis table of one connected engine"),
-        (pd.DataFrame({"a": [complex(1)]}), "data has no column of a supported type"),
+        ("nothing.parquet", "missing"),
+        ("nothing/*.csv", "missing"),
+        ("docs", "missing"),
+        ("README.md", "value"),
+        (["README.md"], "value"),
+        (3, "type"),
+        (None, "type"),
+        (pd.Series([1]), "type"),
+        (pl.Series([1]), "type"),
+        ([], "type"),
+        ({"a": "b"}, "type"),
+        ({}, "unsupported"),
+        (ibis.table({"a": "int64"}, name="t"), "value"),
+        (pd.DataFrame({"a": [complex(1)]}), "unsupported"),
         (
             ["postgresql://u:secret@h/db#t", "postgresql://u:secret@h/db#u"],
-            "must be one database address or paths of files",
+            "value",
         ),
-        ("postgresql://127.0.0.1:1/db?password=p@secret#t", "could not be reached"),
-        ("postgresql:/u:secret@127.0.0.1:1/db#t", "must be a local file, or an address"),
-        ("host=127.0.0.1 password=secret#t", "must be a local file, or an address"),
-        ("postgresql://u:secret#t", r"could not be reached \(postgresql://…\)"),
-        ("postgresql://me@127.0.0.1:secret/db#t", r"could not be reached \(postgresql://…\)"),
-        ("postgresql://127.0.0.1:1/db;password=secret#t", r"could not be reached \(postgresql://…\)"),
-        (pa.table({"a": pa.array([b"\xff"]).view(pa.string())}), "text that is not UTF-8"),
-        (pd.DataFrame({1: [2]}), "data must have text as the names of its columns"),
-        (pa.table({"emp": [1], "EMP": [2]}), "some are equal or differ in case only"),
-        (pl.LazyFrame({"a": [1]}).select("b"), "the query of the polars LazyFrame is not valid"),
-        ("https://example.org/a.csv", "must be a local file"),
-        ("duckdb://nothing.db#t", r"data: the file nothing\.db does not exist"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "columns of different names, but some are equal"),
-        ("postgresql://nobody@127.0.0.1:1/none", "must be an address with the name of a table at its end, as in"),
+        ("postgresql://127.0.0.1:1/db?password=p@secret#t", "unreachable"),
+        ("postgresql:/u:secret@127.0.0.1:1/db#t", "value"),
+        ("host=127.0.0.1 password=secret#t", "value"),
+        ("postgresql://u:secret#t", "unreachable"),
+        ("postgresql://me@127.0.0.1:secret/db#t", "unreachable"),
+        ("postgresql://127.0.0.1:1/db;password=secret#t", "unreachable"),
+        (pa.table({"a": pa.array([b"\xff"]).view(pa.string())}), "invalid"),
+        (pd.DataFrame({1: [2]}), "column-names"),
+        (pa.table({"emp": [1], "EMP": [2]}), "duplicate"),
+        (pl.LazyFrame({"a": [1]}).select("b"), "query"),
+        ("https://example.org/a.csv", "value"),
+        ("duckdb://nothing.db#t", "missing"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "duplicate"),
+        ("postgresql://nobody@127.0.0.1:1/none", "value"),
         (
             "postgresql://nobody:sec#secret@127.0.0.1:1/none",
-            "must be an address with the name of a table at its end, as in",
+            "value",
         ),
-        ("nosuch://nobody:secret@host/db#t", "must be a local file, or an address that starts with .* got nosuch://"),
-        ("postgresql://nobody:se#cret#secret@127.0.0.1:1/none#t", r"could not be reached \(postgresql://nobody@127"),
-        ("postgresql://127.0.0.1:1/none?user=me&password=secret#t", "could not be reached"),
-        ("postgresql://127.0.0.1:1/none?passwort=secret#t", "could not be reached"),
-        ("duckdb://md:?motherduck_token=secret#t", "the file md: does not exist"),
-        ("postgresql://nobody:secret@127.0.0.1:1/none#t", r"data could not be reached \(postgresql://nobody@127"),
+        ("nosuch://nobody:secret@host/db#t", "value"),
+        ("postgresql://nobody:se#cret#secret@127.0.0.1:1/none#t", "unreachable"),
+        ("postgresql://127.0.0.1:1/none?user=me&password=secret#t", "unreachable"),
+        ("postgresql://127.0.0.1:1/none?passwort=secret#t", "unreachable"),
+        ("duckdb://md:?motherduck_token=secret#t", "missing"),
+        ("postgresql://nobody:secret@127.0.0.1:1/none#t", "unreachable"),
     ],
 )
-def test_mistakes_raise_clear_errors(data, words, request, monkeypatch):
+def test_mistakes_raise_clear_errors(data, code, request, monkeypatch):
     monkeypatch.chdir(request.config.rootpath)
-    with pytest.raises(ss.SlowscaleError, match=words) as caught:
+    with refused(ss.SlowscaleError, code=code) as caught:
         ss.Session(data)
     assert "secret" not in str(caught.value)
 
@@ -296,19 +299,19 @@ def test_broken_files_raise_clear_errors(tmp_path):
     (tmp_path / "broken.dta").write_text("this is no Stata file")
     (tmp_path / "ok.csv").write_text("a\n1\n")
     for name in ("broken.parquet", "broken.xlsx", "broken.dta"):
-        with pytest.raises(ss.EngineError, match=rf"data could not be read \(.*{name}"):
+        with refused(ss.EngineError, "data", code="engine" if name == "broken.parquet" else "unreadable"):
             ss.Session(tmp_path / name)
-    with pytest.raises(ss.ParameterError, match="types names b, which data does not have; the columns are a"):
+    with refused(ss.ParameterError, "types", code="unknown-column"):
         ss.Session(tmp_path / "ok.csv", types={"b": "string"})
-    with pytest.raises(ss.ParameterError, match=r"types\['a'\] must be a type such as"):
+    with refused(ss.ParameterError, "types['a']", code="value"):
         ss.Session(tmp_path / "ok.csv", types={"a": "words"})
-    with pytest.raises(ss.ParameterTypeError, match="types must be a mapping"):
+    with refused(ss.ParameterTypeError, "types", code="type"):
         ss.Session(tmp_path / "ok.csv", types="string")
-    with pytest.raises(ss.ParameterError, match="a database table declares its types itself"):
+    with refused(ss.ParameterError, "types", code="conflict"):
         ss.Session(ibis.memtable({"a": [1]}), types={"a": "string"})
-    with pytest.raises(ss.ParameterError, match="csv must be given for CSV files only"):
+    with refused(ss.ParameterError, "csv", code="conflict"):
         ss.Session(pd.DataFrame({"a": [1]}), csv={"delimiter": ";"})
-    with pytest.raises(ss.ParameterError, match="data must be files of one kind, got CSV and Parquet"):
+    with refused(ss.ParameterError, "data", code="value"):
         ss.Session([tmp_path / "ok.csv", tmp_path / "broken.parquet"])
 
 
@@ -329,7 +332,7 @@ def test_duckdb_files_are_opened_read_only_and_without_their_macros(tmp_path):
     del session
     assert path.read_bytes() == before
     own = ibis.duckdb.connect(path, read_only=True)
-    with pytest.raises(ss.ParameterError, match=r"macros that replace built-in functions \(abs\)"):
+    with refused(ss.ParameterError, "data", code="macros"):
         ss.Session(own.table("t"))
     own.disconnect()
 
@@ -340,7 +343,7 @@ def test_macros_that_replace_built_in_functions_are_refused(kind):
     own.raw_sql(f"CREATE TABLE t AS SELECT -45 AS emp; CREATE {kind} MACRO mine(x) AS x * 10")
     ss.Session(own.table("t")).sum({"emp": TINY})
     own.raw_sql(f"CREATE {kind} MACRO abs(x) AS x * 10")
-    with pytest.raises(ss.ParameterError, match=r"macros that replace built-in functions \(abs\)"):
+    with refused(ss.ParameterError, "data", code="macros"):
         ss.Session(own.table("t")).sum({"emp": TINY})
     own.disconnect()
 
@@ -349,7 +352,7 @@ def test_macros_that_replace_built_in_functions_are_refused(kind):
 def test_a_sqlite_file_is_refused_by_name(tmp_path, scheme):
     path = tmp_path / "a.sqlite"
     path.touch()
-    with pytest.raises(ss.ParameterError, match=r"data is a SQLite file, .*; export the table to Parquet or CSV"):
+    with refused(ss.ParameterError, "data", code="unsupported"):
         ss.Session(f"{scheme}://{path}#t")
 
 
@@ -362,7 +365,7 @@ def test_a_duckdb_file_is_read_only_and_serves_several_threads(tmp_path):
         assert pool.submit(session.sum, {"emp": TINY}).result().table["emp"].to_pylist() == [2]
     with pytest.raises(duckdb.Error, match="read-only"):
         session.table.get_backend().con.execute("DELETE FROM data.main.t")
-    with pytest.raises(ss.EngineError, match=r"the table other\.t in .* does not exist or cannot be read"):
+    with refused(ss.EngineError, code="unreadable"):
         ss.Session(f"duckdb://{path}#other.t")
 
 
@@ -386,7 +389,7 @@ def test_a_failed_check_of_a_database_quotes_nothing(tmp_path, monkeypatch):
         raise RuntimeError("a confidential value")
 
     monkeypatch.setattr(ENGINES["duckdb"], "check", check)
-    with pytest.raises(ss.EngineError, match="data could not be read: RuntimeError") as caught:
+    with refused(ss.EngineError, "data", code="engine") as caught:
         ss.Session(f"duckdb://{path}#t")
     assert "confidential" not in str(caught.value)
 
@@ -398,7 +401,7 @@ def test_an_address_cannot_be_changed():
 
 def test_other_engines_are_refused_by_name():
     polars = ibis.polars.connect({"t": pl.DataFrame({"a": [1]})})
-    with pytest.raises(ss.ParameterError, match=r"on the engine 'polars', which is not supported.*DuckDB, PostgreSQL"):
+    with refused(ss.ParameterError, "data", code="unsupported"):
         ss.Session(polars.table("t"))
 
 
@@ -441,7 +444,7 @@ def test_an_address_is_shown_without_its_password(address, shown):
 
 
 def test_the_outline_of_files_with_different_headers_is_refused(tmp_path):
-    for name, header in (("a.csv", "x,y"), ("b.csv", "x,y"), ("c.csv", "y,x")):
+    for name, header in (("a.csv", "x,y"), ("b.csv", "y,x"), ("c.csv", "x,z")):
         (tmp_path / name).write_text(f"{header}\n1,2\n")
     first, second, third = (str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv"))
     with outline([first, second]) as given:
@@ -469,15 +472,15 @@ def test_temporary_files_are_removed_by_the_process_that_made_them(tmp_path):
     folder = tmp_path / "spilled"
     folder.mkdir()
     (folder / "records").touch()
-    private._remove(str(folder), os.getpid() + 1)
+    connections._remove(str(folder), os.getpid() + 1)
     assert (folder / "records").exists()
-    private._remove(str(folder), os.getpid())
+    connections._remove(str(folder), os.getpid())
     assert not folder.exists()
-    private._remove(str(folder), os.getpid())  # removed already, which is no error
+    connections._remove(str(folder), os.getpid())  # removed already, which is no error
 
 
 def test_the_private_duckdb_is_marked():
-    assert private.private_duckdb().is_private is True
+    assert connections.private_duckdb().is_private is True
     assert isinstance(engine_of(open_table(pa.table({"x": [1]}))), PrivateDuckDB)
 
 
@@ -489,3 +492,69 @@ def test_an_interrupted_query_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt), engine_errors("summing"):
         connection.raw_sql("SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b").fetchall()
     timer.join()
+
+
+def total(data, **options):
+    return (
+        ss.Session(data, **options).sum({"emp": TINY}, ss.Keys.cross({"state": ["TX", "IA"]})).table["emp"].to_pylist()
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"state": ["TX", "IA", "TX"], "emp": [1, 2, 3]},
+        {"state": ("TX", "IA", "TX"), "emp": np.array([1, 2, 3], np.int8)},
+        {"state": np.array(["TX", "IA", "TX"], object), "emp": pa.array([1, 2, 3])},
+        {"state": pl.Series(["TX", "IA", "TX"]), "emp": pd.Series([1.0, 2, 3])},
+        {"state": ["TX", "IA", "TX"], "emp": [1, 2, 3], "other": [Decimal(1), None, None], "none": [None] * 3},
+        duckdb.sql("SELECT * FROM (VALUES ('TX', 1), ('IA', 2), ('TX', 3)) AS t(state, emp)"),
+        duckdb.sql("SELECT * FROM (VALUES ('TX', 1::HUGEINT), ('IA', 2), ('TX', 3)) AS t(state, emp)"),
+    ],
+    ids=["lists", "numpy", "objects", "series", "others", "relation", "hugeint"],
+)
+def test_columns_and_relations_are_records(data):
+    assert total(data) == [4, 2]
+
+
+def test_integers_of_a_relation_are_exact():
+    large = duckdb.sql(f"SELECT 'TX' AS state, {2**53 + 1}::HUGEINT * {10**9} AS emp")
+    assert total(large) == [(2**53 + 1) * 10**9, 0]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "code"),
+    [
+        ({"emp": [1, "x"]}, ss.DataError, "mixed-types"),
+        ({"emp": [1, 2.5]}, ss.DataError, "mixed-types"),
+        ({"emp": [2**63]}, ss.DataError, "python-values"),
+        ({"emp": ["\ud800"]}, ss.DataError, "python-values"),
+        ({"emp": [1], "pay": [1, 2]}, ss.ParameterError, "mismatch"),
+        ({"emp": 5}, ss.ParameterTypeError, "type"),
+        ({5: [1]}, ss.ParameterTypeError, "column-names"),
+        ({"emp": [None]}, ss.ParameterError, "unsupported"),
+        (duckdb.sql("SELECT cast('secret' || random() AS INTEGER) AS emp"), ss.DataError, "query"),
+    ],
+)
+def test_columns_that_are_refused(data, kind, code):
+    with refused(kind, code=code) as caught:
+        ss.Session(data)
+    assert "secret" not in str(caught.value)
+
+
+def test_files_are_read_by_the_names_of_their_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("state,emp\nTX,1\n")
+    (tmp_path / "b.csv").write_text("emp,state\n2,IA\n")
+    assert total([tmp_path / "a.csv", tmp_path / "b.csv"], types={"emp": "int64"}) == [1, 2]
+    pa.parquet.write_table(pa.table({"state": ["TX"], "emp": [1]}), tmp_path / "a.parquet")
+    pa.parquet.write_table(pa.table({"emp": [2], "state": ["IA"]}), tmp_path / "b.parquet")
+    assert total([tmp_path / "a.parquet", tmp_path / "b.parquet"]) == [1, 2]
+
+
+def test_another_delimiter_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("state;emp\nTX;1\n")
+    with refused(ss.ParameterError, code="delimiter") as caught:
+        ss.Session(tmp_path / "a.csv")
+    assert 'csv={"delimiter": ";"}' in caught.value.remedy
+    assert total(tmp_path / "a.csv", csv={"delimiter": ";"}) == [1, 0]
+    assert ss.Session(tmp_path / "a.csv", csv={"delimiter": ","}).table.columns == ("state;emp",)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from helpers import engines
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale import Keys
@@ -59,9 +60,7 @@ NEGATIVE = {
 
 @pytest.mark.parametrize("name", NEGATIVE)
 def test_a_negative_record_is_an_error_by_default(name):
-    with pytest.raises(
-        ss.DataError, match="column 'x' has negative values, which a transformation mechanism does not allow"
-    ):
+    with refused(ss.DataError, "column 'x'", code="negatives"):
         summed(*NEGATIVE[name], negatives="error")
 
 
@@ -80,7 +79,7 @@ def test_a_negative_record_counts_as_zero_or_as_itself_on_request(name):
 def test_no_negative_record_reaches_a_transformation(mechanism, record):
     """It is refused even if the offset, or the other records, would hide it."""
     session = ss.Session(pa.table({"x": [type(record)(100), record]}))
-    with pytest.raises(ss.DataError, match="column 'x' has negative values"):
+    with refused(ss.DataError, "column 'x'", code="negatives"):
         session.sum({"x": mechanism})
 
 
@@ -256,7 +255,7 @@ def test_a_float_of_more_than_55_bits_is_too_large(engine, sign, unit):
         ([math.inf], "infinite values"),
         ([-math.inf], "infinite values"),
         ([math.nan], "values that are NaN"),
-        ([math.inf, math.nan], "values that are NaN; and infinite values"),
+        ([math.inf, math.nan], "values that are NaN, and has infinite values"),
         ([1.7976931348623157e308], "values that are too large to be counted in units of 1 (give a larger unit)"),
     ],
 )
@@ -287,7 +286,7 @@ def test_an_integer_of_more_than_38_digits_is_too_large(value):
     column = Column("x", Fraction(1))
     assert fractions(exact_sums(connection.table("t"), [column], None).sums["x"]) == [-1]
     connection.raw_sql(f"INSERT INTO t VALUES ({value})")
-    with pytest.raises(ss.DataError, match="values that are too large to be counted exactly"):
+    with refused(ss.DataError, "column 'x'", code="digits"):
         exact_sums(connection.table("t"), [column], None)
 
 
@@ -299,7 +298,7 @@ def test_every_record_must_have_a_protected_entity(engine):
     assert found.rows.tolist() == [2]
     assert fractions(found.sums["x"]) == [3]
     for keys in (Keys.cross({"k": ["a", "b"]}), None):
-        with pytest.raises(ss.DataError, match="column 'firm', which identifies the protected entities, has missing"):
+        with refused(ss.DataError, "column 'firm'", code="no-entity"):
             exact_sums(table, columns, keys, protect="firm")
     assert fractions(exact_sums(table, columns, None).sums["x"]) == [7]
 
@@ -332,7 +331,7 @@ def test_keys_of_another_type_than_the_column(dtype, error, words):
 
 
 def test_keys_of_a_column_that_is_not_there():
-    with pytest.raises(ss.ParameterError, match="by names 'k', which is not a column; the columns are n, x"):
+    with refused(ss.ParameterError, "by", code="unknown-column"):
         exact_sums(opened("private", {"n": [1], "x": [1]}), [Column("x", Fraction(1))], Keys.cross({"k": ["a"]}))
 
 
@@ -423,7 +422,7 @@ def test_a_sum_of_64_bit_integers_has_room_for_38_digits():
 
 
 def test_a_sum_that_the_engine_could_not_represent_is_refused():
-    with pytest.raises(ss.DataError, match="the sum of column 'x' has more digits than the engine can represent"):
+    with refused(ss.DataError, "the sum of column 'x'", code="precision"):
         by_record("private", [1, 2], pa.int64(), with_sums([1, None]))
 
 
@@ -489,7 +488,7 @@ def test_the_power_of_two_of_a_unit(unit):
 
 @pytest.mark.parametrize("exponent", [900, -900, 2000, -2000])
 def test_a_unit_of_extreme_size_is_refused_for_floats(exponent):
-    with pytest.raises(ss.ParameterError, match="unit of the float column 'x' must be between"):
+    with refused(ss.ParameterError, "unit of the float column 'x'", code="value"):
         _unit_exponent(Column("x", Fraction(2) ** exponent))
 
 
@@ -578,7 +577,7 @@ def test_a_nan_is_found_although_the_statistics_of_a_parquet_file_leave_it_out(t
     """By the statistics of the file, all values are between 1 and 2, so that DuckDB may leave out comparisons."""
     path = tmp_path / "t.parquet"
     pa.parquet.write_table(pa.table({"k": [1, 2, 3], "x": [1.0, math.nan, 2.0]}), path)
-    with pytest.raises(ss.DataError, match=r"^column 'x' has values that are NaN; correct these records"):
+    with refused(ss.DataError, "column 'x'", code="nan"):
         exact_sums(open_table(path), [Column("x", Fraction(1))], None)
     found = exact_sums(open_table(path), [Column("x", Fraction(1))], Keys.cross({"k": [1, 3]}))
     assert fractions(found.sums["x"]) == [1, 2]

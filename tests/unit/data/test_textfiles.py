@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import duckdb
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.data import textfiles
@@ -73,7 +74,7 @@ def test_text_is_summed_as_exact_decimals(write):
 @pytest.mark.parametrize("value", ["x", "1e3", "1,5", "0x10", "1_000", "nan", "inf", "--1", "1.2.3", "1.0000000000001"])
 def test_text_that_is_not_a_plain_number_is_an_error_not_a_zero(write, value):
     path = write(f"k;emp\na;{value}\nb;2\n")
-    with pytest.raises(ss.DataError, match="column 'emp' has values that are not numbers") as caught:
+    with refused(ss.DataError, "column 'emp'", code="unreadable") as caught:
         total(path, csv={"delimiter": ";"}, nulls="zero")
     assert value not in str(caught.value)
     keys = ss.Keys.cross({"k": ["b"]})  # the record with the invalid value is not published
@@ -107,9 +108,9 @@ def test_a_value_of_the_wrong_type_is_an_error_if_it_is_used(write):
     assert session.sum({"x": TINY}, keys=ss.Keys.cross({"n": [1, 2]})).table["x"].to_pylist() == [1, 0]
     assert session.sum({"x": TINY}).table["x"].to_pylist() == [3]
     for options in ({"where": "n > 0"}, {"derive": {"m": "n + 1"}, "where": "m > 0"}):
-        with pytest.raises(ss.DataError, match="column 'n' has values that are not int64, its declared type"):
+        with refused(ss.DataError, "column 'n'", code="declared-type"):
             session.sum({"x": TINY}, **options)
-    with pytest.raises(ss.DataError, match="column 'n' has values that are not int64"):
+    with refused(ss.DataError, "column 'n'", code="declared-type"):
         session.sum({"n": TINY}, nulls="zero")
 
 
@@ -133,7 +134,7 @@ def test_encodings(write):
     path = write("name,emp\nCôte,1\n".encode("latin-1"))
     assert read(path, encoding="latin-1") == [{"name": "Côte", "emp": "1"}]
     for declared in ("utf-8", "utf-16", "ascii"):
-        with pytest.raises(ss.DataError, match=f"is not encoded in {declared}; declare its encoding"):
+        with refused(ss.DataError, code="encoding"):
             read(path, encoding=declared)
 
 
@@ -142,9 +143,9 @@ def test_a_decimal_comma_needs_a_declared_type(write):
     form = {"delimiter": ";", "decimal": ","}
     assert total(path, "x", types={"x": "decimal(9, 2)"}, csv=form, unit="0.5") == 1.5
     for column in ("x", "n"):
-        with pytest.raises(ss.ParameterTypeError, match=f"column '{column}' must hold numbers"):
+        with refused(ss.ParameterTypeError, code="not-numbers"):
             total(path, column, csv=form)
-    with pytest.raises(ss.DataError, match="column 'n' has values that are not float64"):
+    with refused(ss.DataError, "column 'n'", code="declared-type"):
         total(path, "n", types={"n": "float64"}, csv=form)
 
 
@@ -170,25 +171,26 @@ def test_dialects(write):
 
 
 @pytest.mark.parametrize(
-    ("odd", "words"),
+    ("odd", "code"),
     [
-        ('x,"2\n', "line 3 of .* has a quote that is not closed in that line"),
-        ('x,y"2\n', "line 3 of .* has a quote that is not closed"),
-        ('x,"2\nz"\n', "line 3 of .* has a quote that is not closed"),
-        ("x,2,3\n", "line 3 of .* must have as many fields as the header"),
-        ("x\n", "line 3 of .* must have as many fields"),
-        ('x,"2"3\n', "line 3 of .* must have as many fields"),
-        ("x,2\r\n", "must have line ends of one kind"),
-        ("x,2\r", "must have line ends of one kind"),
-        (b"x,\xff\n", "is not encoded in utf-8"),
+        ('x,"2\n', "open-quote"),
+        ('x,y"2\n', "open-quote"),
+        ('x,"2\nz"\n', "open-quote"),
+        ("x,2,3\n", "field-count"),
+        ("x\n", "field-count"),
+        ('x,"2"3\n', "field-count"),
+        ("x,2\r\n", "line-ends"),
+        ("x,2\r", "line-ends"),
+        (b"x,\xff\n", "encoding"),
     ],
 )
 @pytest.mark.parametrize("rest", ["", 'last,"9"\n'])
-def test_a_line_that_is_not_a_record_is_an_error_that_quotes_nothing(write, odd, words, rest):
+def test_a_line_that_is_not_a_record_is_an_error_that_quotes_nothing(write, odd, code, rest):
     odd = odd if isinstance(odd, bytes) else odd.encode()
     path = write(b"k,emp\na,1\n" + odd + b"b,2\n" * 20 + rest.encode())
-    with pytest.raises(ss.DataError, match=words) as caught:
+    with refused(ss.DataError, code=code) as caught:
         ss.Session(path)
+    assert caught.value.facts.get("line", 3) == 3
     assert caught.value.__cause__ is None
 
 
@@ -199,44 +201,52 @@ def test_lines_are_recognized_across_chunks(write, monkeypatch):
     for size in (1, 2, 3, 7, 64):
         monkeypatch.setattr(textfiles, "READ_BYTES", size)
         assert len(read(write(body))) == 149
-        with pytest.raises(ss.DataError, match="quote that is not closed"):
+        with refused(ss.DataError, code="open-quote"):
             read(write(body + 'c,"3\r\n'))
-        with pytest.raises(ss.DataError, match="line ends of one kind"):
+        with refused(ss.DataError, code="line-ends"):
             read(write(body + "c,3\n"))
-        with pytest.raises(ss.DataError, match="line ends of one kind"):
+        with refused(ss.DataError, code="line-ends"):
             read(write(body + "c\r,3\r\n"))
 
 
 @pytest.mark.parametrize(
-    ("csv", "words"),
+    ("csv", "code"),
     [
-        ({"delimiter": ";;"}, "csv delimiter must be one character"),
-        ({"quote": "ab"}, "csv quote must be one character"),
-        ({"encoding": "klingon"}, "csv encoding must be one that Python knows"),
-        ({"dates": "iso"}, "csv dates must be a format such as"),
-        ({"decimal": ";"}, "csv decimal must be"),
-        ({"separator": ";"}, "csv must have only the settings delimiter.*got 'separator'"),
-        (";", "csv must be a mapping"),
+        ({"delimiter": ";;"}, "value"),
+        ({"quote": "ab"}, "value"),
+        ({"encoding": "klingon"}, "value"),
+        ({"dates": "iso"}, "value"),
+        ({"decimal": ";"}, "value"),
+        ({"separator": ";"}, "unknown-name"),
+        (";", "type"),
     ],
 )
-def test_mistakes_in_a_dialect(write, csv, words):
-    with pytest.raises(ss.SlowscaleError, match=words):
+def test_mistakes_in_a_dialect(write, csv, code):
+    with refused(ss.SlowscaleError, f"csv {next(iter(csv))}" if code == "value" else "csv", code=code):
         ss.Session(write("a\n1\n"), csv=csv)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "a,,c\n1,2,3\n", "a,A\n1,2\n"])
-def test_mistakes_in_a_header(write, text):
-    with pytest.raises(ss.ParameterError, match=r"must name every column|must have different names"):
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "header"),
+        ("\n", "header"),
+        ("a,,c\n1,2,3\n", "header"),
+        ("a,A\n1,2\n", "duplicate"),
+        ("a;b\n1;2\n", "delimiter"),
+    ],
+)
+def test_mistakes_in_a_header(write, text, code):
+    with refused(ss.ParameterError, code=code):
         ss.Session(write(text))
 
 
 def test_files_of_one_table_have_one_header(write):
     write("a,b\n1,2\n", "1.csv")
-    path = write("b,a\n1,2\n", "2.csv")
-    with pytest.raises(ss.ParameterError) as caught:
+    path = write("b,c\n1,2\n", "2.csv")
+    with refused(ss.ParameterError, f"data: {path.parent / '1.csv'} and {path}", code="mismatch"):
         ss.Session(path.parent / "*.csv")
-    assert f"data: {path.parent / '1.csv'} and {path} have different headers" in str(caught.value)
-    path.write_text("a,b\n3,4\n")
+    path.write_text("b,a\n4,3\n")
     assert sorted(row["a"] for row in read(path.parent / "*.csv")) == ["1", "3"]
 
 
@@ -274,7 +284,7 @@ def test_every_line_is_one_record_in_chunks_of_any_size(size):
 def test_the_line_with_an_open_quote_is_named(size, bad):
     text = "".join('"b"' + '"' * (line == bad) + "c\n" for line in range(1, 6)).encode()
     chunks = (text[start : start + size] for start in range(0, len(text), size))
-    with pytest.raises(ss.DataError, match=f"data: line {bad} of a.csv has a quote that is not closed in that line"):
+    with refused(ss.DataError, f"data: line {bad} of a.csv", code="open-quote"):
         textfiles._check_lines(chunks, CsvFormat(), "a.csv", "data")
 
 
@@ -297,10 +307,9 @@ def test_only_single_ascii_characters_separate_fields():
 
 
 def test_files_after_the_one_with_another_header_are_not_named(write):
-    paths = [write(f"{header}\n1,2\n", name) for header, name in (("a,b", "1.csv"), ("b,a", "2.csv"), ("a,b", "3.csv"))]
-    with pytest.raises(ss.ParameterError) as caught:
+    paths = [write(f"{header}\n1,2\n", name) for header, name in (("a,b", "1.csv"), ("b,c", "2.csv"), ("a,b", "3.csv"))]
+    with refused(ss.ParameterError, f"data: {paths[0]} and {paths[1]}", code="mismatch"):
         ss.Session(paths)
-    assert f"data: {paths[0]} and {paths[1]} have different headers" in str(caught.value)
 
 
 @pytest.mark.parametrize("rest", [b"\xff\n", b"x" * 5000 + b"\xff\n", b"x\n" * 3000 + b"\xff"])
@@ -313,7 +322,7 @@ def test_bytes_after_the_first_line_do_not_matter_to_it(first, rest):
 def test_a_file_that_ends_within_a_character_is_refused(write):
     whole = "a,b\n1,2\n".encode("utf-16")
     assert read(write(whole), encoding="utf-16") == [{"a": "1", "b": "2"}]
-    with pytest.raises(ss.DataError, match="is not encoded in utf-16; declare its encoding"):
+    with refused(ss.DataError, code="encoding"):
         read(write(whole + b"3"), encoding="utf-16")
 
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from helpers.errors import refused
 
 from slowscale.core.errors import ParameterError
 from slowscale.data.rowwise import bind
@@ -66,29 +67,29 @@ def test_values(table, expression, expected):
 
 
 @pytest.mark.parametrize(
-    ("expression", "words"),
+    ("expression", "code"),
     [
-        ("try_cast(s as decimal(38, 2))", "give a decimal fewer than 38 digits"),
-        ("lpad(s, 10001, 'x')", "pads to 10001 characters: the most is 10000"),
-        ("my_function(s, '%Y')", r"uses .*MY_FUNCTION.*, which is not allowed in SQL text"),
-        ("try_strptime(s)", r"uses .*TRY_STRPTIME.*, which is not allowed in SQL text"),
-        ("try_strptime(s, '%Y', '%m')", r"uses .*TRY_STRPTIME.*, which is not allowed in SQL text"),
-        ("i between null and 5", "compares with NULL, which is never true: use IS NULL"),
-        ("nullif(i, null)", "compares with NULL, which is never true: use IS NULL"),
-        ("substr(s, 1.5)", "position or length '1.5': give a whole number >= 1"),
-        ("substr(s, 1, '1')", "position or length \"'1'\": give a whole number >= 0"),
-        ("substr(s, 1, -1)", "position or length '-1': give a whole number >= 0"),
-        ("left(s, -1)", "position or length '-1': give a whole number >= 0"),
-        ("right(s, -1)", "position or length '-1': give a whole number >= 0"),
-        ("lpad(s, -1, 'x')", "position or length '-1': give a whole number >= 0"),
-        ("split_part(s, ',', 0)", "position or length '0'"),
-        ("strptime(s, '%Y %y')", "it must have a year, and each part at most once"),
-        ("strptime(s, '%m')", "it must have a year, and each part at most once"),
+        ("try_cast(s as decimal(38, 2))", "digits"),
+        ("lpad(s, 10001, 'x')", "too-long"),
+        ("my_function(s, '%Y')", "syntax"),
+        ("try_strptime(s)", "syntax"),
+        ("try_strptime(s, '%Y', '%m')", "syntax"),
+        ("i between null and 5", "null"),
+        ("nullif(i, null)", "null"),
+        ("substr(s, 1.5)", "position"),
+        ("substr(s, 1, '1')", "position"),
+        ("substr(s, 1, -1)", "position"),
+        ("left(s, -1)", "position"),
+        ("right(s, -1)", "position"),
+        ("lpad(s, -1, 'x')", "position"),
+        ("split_part(s, ',', 0)", "position"),
+        ("strptime(s, '%Y %y')", "format-parts"),
+        ("strptime(s, '%m')", "format-parts"),
     ],
     ids=str,
 )
-def test_refusals(table, expression, words):
-    with pytest.raises(ParameterError, match=words):
+def test_refusals(table, expression, code):
+    with refused(ParameterError, "derive", code=code):
         bind(table, expression, "derive")
 
 
@@ -167,7 +168,7 @@ def test_constants_are_exact_beside_exact_numbers_only(table):
         assert str(bind(table, sql, "derive").type()) == "float64"
     assert found(table, f"x < {many}") == [False, True]
     assert found(table, "i + 0.001") == [Decimal("5.001"), Decimal(-(2**63)) + Decimal("0.001")]
-    with pytest.raises(ParameterError, match="which has more than 38 digits"):
+    with refused(ParameterError, "derive", code="digits"):
         bind(table, f"cents < {many}", "derive")
 
 
@@ -188,9 +189,9 @@ def test_constants_are_exact_beside_exact_numbers_only(table):
     ],
 )
 def test_the_error_of_the_parser_is_one_plain_line(table, sql, problem):
-    with pytest.raises(ParameterError) as caught:
+    with refused(ParameterError, "where", code="syntax") as caught:
         bind(table, sql, "where")
-    assert str(caught.value) == f"where must be a SQL expression, got {sql!r}: {problem}"
+    assert str(caught.value) == f"where must be a SQL expression, got {sql!r}; {problem}"
 
 
 @pytest.mark.parametrize("how", ["floor", "ceil", "round"])
@@ -227,5 +228,5 @@ def test_integers_of_64_bits_in_sql_text(table):
     assert found(table, "-9223372036854775808")[0] == -(2**63)
     assert found(table, "9223372036854775807")[0] == 2**63 - 1
     for number in ("-9223372036854775809", "9223372036854775808"):
-        with pytest.raises(ParameterError, match=f"has the integer {number}, which does not fit in 64 bits"):
+        with refused(ParameterError, "derive", code="out-of-range"):
             bind(table, number, "derive")

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
-from slowscale.data import types
-from slowscale.data.outlines import outline
-from slowscale.data.sources import open_source
+from slowscale.data import conversion
+from slowscale.data.sources import open_source, outline
 from slowscale.data.sums import Column, exact_sums
 
 WHOLE = {f"{sign}int{bits}": getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -118,7 +118,7 @@ def test_a_column_of_another_type_is_left_out(name, written):
         source = open_source(data)
         assert source.table.columns == ("emp",)
         assert set(source.unusable) == {"x"}
-        with pytest.raises(ss.ParameterError, match=r"column 'x' has the type .*, which cannot be computed with"):
+        with refused(ss.ParameterError, "columns: column 'x'", code="value"):
             ss.Session(data).sum({"x": ss.Gaussian(sigma=1)})
     with outline(file) as given:
         assert open_source(**given).table.columns == ("emp",)
@@ -139,10 +139,10 @@ def test_types_that_arrow_does_not_write_are_left_out(tmp_path):
 
 
 def test_a_column_that_duckdb_reads_as_another_type_is_left_out(written, monkeypatch):
-    monkeypatch.setitem(types._PHYSICAL, "INT64", dt.int32)
-    monkeypatch.setitem(types._ARROW, pa.int64(), dt.float64)
+    monkeypatch.setitem(conversion._PHYSICAL, "INT64", dt.int32)
+    monkeypatch.setitem(conversion._ARROW, pa.int64(), dt.float64)
     assert open_source(written(pa.array(["a"]))).unusable == {"emp": "int64"}
-    with pytest.raises(ss.ParameterError, match="has no column of a supported type"):
+    with refused(ss.ParameterError, "data", code="unsupported"):
         open_source(written(pa.array([1, 2])))
     assert open_source(pa.table({"x": [1], "y": [1.5]})).unusable == {"x": "int64"}
 
@@ -151,7 +151,7 @@ def test_columns_that_differ_in_case_only_are_refused(tmp_path):
     """DuckDB would rename the second one, so that types could be taken for those of another column."""
     file = tmp_path / "a.parquet"
     pa.parquet.write_table(pa.table({"x": [1], "X": [1.5]}), file)
-    with pytest.raises(ss.ParameterError, match="must have columns of different names"):
+    with refused(ss.ParameterError, "data", code="duplicate"):
         open_source(file)
 
 
@@ -171,9 +171,9 @@ def test_files_must_agree_in_the_types_of_their_schema(tmp_path):
     emp, span = pa.array([1], pa.int32()), pa.array([b"x" * 12], pa.binary(12))
     pa.parquet.write_table(pa.table({"emp": emp, "span": span}), second)
     for files in ([first, second], [second, first]):
-        with pytest.raises(ss.ParameterError, match="must have the same columns, of the same types"):
+        with refused(ss.ParameterError, code="mismatch"):
             open_source(files)
-        with pytest.raises(ss.ParameterError, match="must have the same columns"), outline(files):
+        with refused(ss.ParameterError, code="mismatch"), outline(files):
             pass
 
 
@@ -183,7 +183,7 @@ def test_a_duckdb_view_of_wide_decimals_is_refused(written):
     connection.raw_sql(f"CREATE VIEW one AS SELECT * FROM '{wide}'")
     connection.raw_sql("CREATE VIEW two AS SELECT emp, x + 1 AS y FROM (SELECT * FROM one WHERE emp >= 0)")
     for table in (connection.read_parquet(wide), connection.table("one"), connection.table("two").select("emp")):
-        with pytest.raises(ss.ParameterError, match="whose columns x are decimals of more than 38 digits"):
+        with refused(ss.ParameterError, "data", code="precision"):
             ss.Session(table)
     pa.parquet.write_table(pa.table({"x": decimals("100", digits=38)}), wide)
     assert open_source(connection.read_parquet(wide)).table.columns == ("x",)
@@ -200,9 +200,9 @@ def test_a_duckdb_file_cannot_read_other_files(tmp_path):
         connection.execute(f"CREATE VIEW w AS SELECT length(content) AS x FROM read_text('{secret}')")
         connection.execute(f"CREATE VIEW g AS SELECT length(file) AS x FROM glob('{tmp_path}/*')")
     for name in "vwg":
-        with pytest.raises(ss.ParameterError, match=f"{name} in .* is a view that reads other files"):
+        with refused(ss.ParameterError, code="unsupported"):
             ss.Session(f"duckdb://{address}#{name}")
-        with pytest.raises(ss.ParameterError, match="reads other files"), outline(f"duckdb://{address}#{name}"):
+        with refused(ss.ParameterError, code="unsupported"), outline(f"duckdb://{address}#{name}"):
             pass
 
     for name in ("t", "own"):
@@ -234,7 +234,7 @@ def test_tables_of_a_database_have_the_same_list():
     source = open_source(connection.table("t"))
     assert source.table.columns == ("x", "big", "kind")
     assert set(source.unusable) == {"huge", "bits", "span", "many", "one", "js"}
-    with pytest.raises(ss.ParameterError, match="data has no column of a supported type"):
+    with refused(ss.ParameterError, "data", code="unsupported"):
         ss.Session(connection.table("t").select("span"))
     wide = connection.table("t").mutate(y=ibis._.x.cast("decimal(50, 2)"))
     assert open_source(wide).unusable["y"] == "decimal(50, 2)"
@@ -242,5 +242,5 @@ def test_tables_of_a_database_have_the_same_list():
 
 @pytest.mark.parametrize("given", ["decimal(39, 2)", "decimal(50, 45)", "interval", "json", "array<int64>"])
 def test_declared_types_are_on_the_list(given):
-    with pytest.raises(ss.ParameterError, match=r"types\['x'\] must be a type such as"):
+    with refused(ss.ParameterError, "types['x']", code="value"):
         open_source(pa.table({"x": ["1"]}), {"x": given})

@@ -9,6 +9,7 @@ import ibis.expr.datatypes as dt
 import pyarrow as pa
 import pytest
 from helpers import engines
+from helpers.errors import refused
 
 from slowscale.core.errors import ParameterError
 from slowscale.data import values
@@ -100,20 +101,20 @@ def test_times_of_one_type():
     assert types_of(both) == ["timestamp"] * 3
     assert types_of(values.to_common_type([T.day, ibis.literal("2020-02-29")], compared=True)) == ["date"] * 2
     assert values.to_common_type([T.at, T.day], compared=True)[0].equals(T.at)
-    with pytest.raises(values.RefusedError, match="uses text as a date or timestamp"):
+    with refused(values.RefusedError, "", code="text-as-time"):
         values.to_common_type([T.day, T.t], compared=True)
 
 
 @pytest.mark.parametrize("kinds", [("t", "i"), ("b", "i"), ("day", "f"), ("b", "t")])
 def test_values_of_different_kinds_are_not_mixed(kinds):
-    with pytest.raises(values.RefusedError, match=r"mixes values of type .* and .*: cast them to one type"):
+    with refused(values.RefusedError, "", code="mixed-types"):
         values.to_common_type([T[name] for name in kinds], compared=True)
 
 
 def test_values_of_other_types_are_refused():
     for dtype in ("time", "array<int64>", "uuid"):
         other = ibis.table({"x": dtype}, name="u").x
-        with pytest.raises(values.RefusedError, match="which not every engine has: cast them to another type"):
+        with refused(values.RefusedError, "", code="unsupported"):
             values.to_common_type([other, other], compared=True)
 
 
@@ -125,7 +126,7 @@ def test_date_and_timestamp_literals():
     day = values.time_literal("2020-02-29", stamped=False)
     assert (str(day.type()), day.op().value) == ("date", date(2020, 2, 29))
     for text, stamped in (("2020-02-29 12:00", False), ("now", True), ("2020-02-30", False), ("", True)):
-        with pytest.raises(values.RefusedError, match="write an ISO literal such as '2022-01-31"):
+        with refused(values.RefusedError, "", code="clock"):
             values.time_literal(text, stamped)
 
 
@@ -142,7 +143,7 @@ def test_the_type_of_a_decimal_literal_has_its_digits(text, precision, scale):
 
 @pytest.mark.parametrize("text", ["9" * 39, "9" * 30 + "." + "9" * 9, "0." + "1" * 38])
 def test_a_decimal_literal_of_more_than_38_digits_is_refused(text):
-    with pytest.raises(values.RefusedError, match="which has more than 38 digits: write a shorter one"):
+    with refused(values.RefusedError, "", code="digits"):
         values.decimal_literal(Decimal(text))
 
 
@@ -243,7 +244,7 @@ def test_casts(table):
     ids=str,
 )  # fmt: skip
 def test_casts_that_are_refused(name, to):
-    with pytest.raises(values.RefusedError, match=r"^casts "):
+    with refused(values.RefusedError, "", code="cast"):
         values.cast(T[name], dt.dtype(to))
 
 
@@ -257,7 +258,7 @@ def test_integers_that_not_every_engine_has_are_refused(to):
     """PostgreSQL would keep 200 in a cast to tinyint, because its smallest integer has 16 bits."""
     records = open_table(engines.load("duckdb", pa.table({"i": [200, -1], "s": ["200", "-1"], "b": [True, False]})))
     for sql in (f"cast(i as {to})", f"cast(b as {to})", f"cast(null as {to})", f"try_cast(s as {to})"):
-        with pytest.raises(ParameterError, match="which not every engine has: use smallint, integer or bigint"):
+        with refused(ParameterError, "derive", code="integer-type"):
             bind(records, sql, "derive")
     for kept in ("smallint", "integer", "bigint"):
         assert found(records, bind(records, f"cast(i as {kept})", "derive")) == [200, -1]

@@ -217,7 +217,7 @@ def test_damaged_entries_raise_clean_errors(tmp_path):
         ss.Request({"cells": ss.Sums({"emp": ss.Gaussian(sigma=2)}, keys=KEYS), "total": ss.Rollup("cells")})
     )
     ledger.set_cap("emp", ss.Gaussian(sigma=0.2).policy, "more")
-    ledger.attempt({"policy": None}, ss.DataError("no"))
+    ledger.attempt({"policy": None}, ss.DataError("no-records"))
     ledger.close()
     with closing(sqlite3.connect(path)) as file:
         entries = [text for (text,) in file.execute("SELECT payload FROM entries ORDER BY id")]

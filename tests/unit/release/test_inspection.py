@@ -4,8 +4,10 @@ import json
 import math
 import os
 import stat
+from datetime import date
 from fractions import Fraction
 
+import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -212,8 +214,8 @@ def test_more_columns_than_one_number_holds():
 
 def _queries(monkeypatch, session, query):
     asked = []
-    run = inspection.progress.run
-    monkeypatch.setattr(inspection.progress, "run", lambda query, label: asked.append(query) or run(query, label))
+    run = inspection.engines.run
+    monkeypatch.setattr(inspection.engines, "run", lambda query, label: asked.append(query) or run(query, label))
     return session.inspect(query), len(asked)
 
 
@@ -244,14 +246,47 @@ def test_copies_among_many_hashes(values):
     assert inspecting._copies(same_start) == len(hashes) - len(np.unique(same_start))
 
 
+def test_labels_outside_the_keys_are_listed():
+    rows = [("TX", 1, date(2020, 1, 1))] * 3 + [("tx ", 1, None)] * 2 + [("IA", 3, date(2021, 1, 1))]
+    rows += [(None, 9, None), ("TX", 2, date(2021, 1, 1)), ("IA", 2, date(2020, 1, 1))]
+    table = pa.table(dict(zip(("state", "n", "day"), map(list, zip(*rows, strict=True)), strict=True)) | {"x": [1] * 9})
+    noise = {"x": ss.Gaussian(sigma=1)}
+    connection = ibis.duckdb.connect()
+    connection.con.register("t", table)
+    for data in (table, connection.table("t")):
+        found = ss.Session(data).inspect(ss.Sums(noise, ss.Keys.from_frame({"state": ["TX", "IA"], "n": [1, 2]})))
+        assert [(one.labels, one.records) for one in found.outside_labels] == [
+            ({"state": "tx "}, 2),
+            ({"n": 3}, 1),
+            ({"state": "tx ", "n": 1}, 2),
+            ({"state": "IA", "n": 3}, 1),
+            ({"state": "TX", "n": 2}, 1),
+        ]
+        assert "  2 records have state = 'tx '\n" in repr(found)
+        assert "  1 record has state = 'IA', n = 3\n" in repr(found)
+        assert found.to_dict()["outside_labels"][0] == {"labels": {"state": "tx "}, "records": 2}
+        days = ss.Session(data).inspect(ss.Sums(noise, ss.Keys.cross({"day": [date(2020, 1, 1)]})))
+        assert [(one.labels, one.records) for one in days.outside_labels] == [({"day": date(2021, 1, 1)}, 2)]
+        assert days.to_dict()["outside_labels"] == [{"labels": {"day": "2021-01-01"}, "records": 2}]
+        assert ss.Session(data).inspect(ss.Sums(noise)).outside_labels == ()
+
+
+def test_the_most_frequent_labels_outside_the_keys_come_first():
+    labels = [f"label {i}" for i in range(30) for _ in range(i)]
+    found = ss.Session({"k": labels, "x": [1] * len(labels)}).inspect(
+        ss.Sums({"x": ss.Gaussian(sigma=1)}, ss.Keys.cross({"k": ["a"]}))
+    )
+    assert [one.records for one in found.outside_labels] == list(range(29, 9, -1))
+
+
 def test_parts_say_that_they_are_confidential():
     session = ss.Session(TABLE)
     found = session.inspect(QUERY)
-    for part in (found.columns[0], found.near_misses[0], found.errors[0]):
+    for part in (found.columns[0], found.outside_labels[0], found.near_misses[0], found.errors[0]):
         assert repr(part).startswith(f"CONFIDENTIAL {type(part).__name__}(")
     assert "missing=1" in repr(found.columns)
     assert "label='TEXSA'" in repr(found.near_misses)
-    seen = inspecting.look(session.table, [Column("x", Fraction(1), nulls="zero")], KEYS, None)
+    seen = inspecting.check_data(session.table, [Column("x", Fraction(1), nulls="zero")], KEYS, None)
     assert repr(seen.columns[0]).startswith("CONFIDENTIAL Values(name='x', missing=1")
 
 

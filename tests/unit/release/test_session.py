@@ -21,7 +21,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.data.conversion import Source
-from slowscale.data.records import Records
+from slowscale.data.rowwise import Records
 
 RECORDS = pd.DataFrame(
     {

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 from helpers import engines
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.data.sources import open_source, open_table
@@ -54,11 +55,11 @@ def test_spark_that_wraps_around_is_refused():
     spark = frame.sparkSession
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        with pytest.raises(ss.ParameterError, match=r"the Spark session has spark\.sql\.ansi\.enabled=false"):
+        with refused(ss.ParameterError, "the Spark session", code="setting"):
             ss.Session(frame)
     finally:
         spark.conf.set("spark.sql.ansi.enabled", "true")
-    with pytest.raises(ss.EngineError, match="the engine could not sum the table"):
+    with refused(ss.EngineError, "the engine", code="engine"):
         ss.Session(engines.load("pyspark", pa.table({"x": [2**62]}))).sum({"y": TINY}, derive={"y": "x * 4"})
 
 
@@ -76,9 +77,9 @@ def test_spark_frames_that_combine_rows_are_reported():
         frame.filter("x > (SELECT 0)"),
     ):
         assert "combines rows" in ss.Session(combined).sum({"x": TINY}).facts.protects
-    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+    with refused(ss.ParameterError, "data", code="nondeterministic"):
         ss.Session(frame.selectExpr("x", "rand() AS r"))
-    with pytest.raises(ss.ParameterError, match="must be the same each time"):
+    with refused(ss.ParameterError, "data", code="nondeterministic"):
         ss.Session(frame.sample(0.5))
 
 
@@ -117,7 +118,7 @@ def test_postgres_dates_and_numbers_that_python_does_not_have():
     )
     assert made.table["y"].to_pylist() == [1e-12]
     connection.raw_sql("INSERT INTO odd VALUES ('2020-01-01', 'NaN', 0)").close()
-    with pytest.raises(ss.DataError, match="column 'x' has values that are too large to be counted"):
+    with refused(ss.DataError, "column 'x'", code="digits"):
         sums(connection.table("odd"), keys)
 
 
@@ -210,7 +211,7 @@ def test_an_unreadable_file_is_an_attempt_that_the_ledger_keeps(tmp_path):
     (tmp_path / "a.csv").write_text('emp\n1\n"2\n')
     ledger = ss.Ledger(tmp_path / "a.ledger")
     for given in (ledger, tmp_path / "a.ledger"):
-        with pytest.raises(ss.DataError, match="quote"):
+        with refused(ss.DataError, code="open-quote"):
             ss.Session(tmp_path / "a.csv", given)
     with pytest.raises(ss.DataError):
         ss.Session(tmp_path / "a.csv", tmp_path / "none.ledger")
@@ -233,8 +234,9 @@ def test_quotes_within_fields_do_not_join_lines(tmp_path, header, odd, line, las
         20_000
     ]
     path.write_text("\n".join([header, odd, *[line] * 20, last, ""]))
-    with pytest.raises(ss.DataError, match=r"quote in the middle of a field|must have as many fields"):
+    with pytest.raises(ss.DataError) as caught:
         ss.Session(path, types=types)
+    assert caught.value.code in ("inner-quote", "field-count")
 
 
 @pytest.mark.parametrize("odd", ["unknown", 7, 1.5, None, pd.NA, date(2021, 1, 1), object()])
@@ -290,7 +292,7 @@ def test_postgres_nan_decimals_outside_the_keys_are_ignored():
     keys = ss.Keys.cross({"k": ["TX"]})
     assert [sums(connection.table("nan"), keys, column) for column in "xyz"] == [[5], [7], [0]]
     for column in "xy":
-        with pytest.raises(ss.DataError, match=f"column '{column}' has values that are too large"):
+        with refused(ss.DataError, f"column '{column}'", code="digits"):
             sums(connection.table("nan"), ss.Keys.cross({"k": ["ZZ"]}), column)
 
 

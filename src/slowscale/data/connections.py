@@ -1,0 +1,167 @@
+"""Connections to engines: the private DuckDB of this process, locks, the errors of engines, and progress bars."""
+
+import glob
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import duckdb
+import ibis
+
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
+from slowscale.core.markup import progress_bar
+
+SETTINGS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+
+
+def private_duckdb(files: Sequence[str] = (), database: str | None = None) -> Any:
+    """Return a new DuckDB in memory, as an Ibis connection.
+
+    It can read only the given files and a DuckDB file, which it attaches read-only under the name `data`; so a view in
+    that file cannot read others. Data that does not fit in memory is written to a folder that only this user can access
+    and that is removed with the connection. It is encrypted if DuckDB's extension httpfs, which contains the cipher, is
+    installed.
+    """
+    folder = tempfile.mkdtemp(prefix="slowscale-")  # mode 0700
+    connection = ibis.duckdb.connect(temp_directory=folder, **SETTINGS)
+    weakref.finalize(connection, _remove, folder, os.getpid())
+    with suppress(duckdb.Error):
+        connection.con.execute("LOAD httpfs")
+        connection.con.execute("SET temp_file_encryption = true")
+    with suppress(duckdb.Error):  # refused in a notebook without ipywidgets
+        connection.con.execute(
+            "SET enable_progress_bar = false"
+        )  # DuckDB would print its bar even if the output is a file
+    # Records are read once, so caching files would only increase the use of memory.
+    connection.con.execute("SET enable_external_file_cache = false")
+    if database is not None:  # read-only; queries then do not use the macros of the file
+        connection.con.execute(f"ATTACH {literal(database)} AS data (TYPE duckdb, READ_ONLY)")
+    named = [name for file in files for name in (file, glob.escape(file))]
+    connection.con.execute(f"SET allowed_paths = [{', '.join(map(literal, named))}]")
+    connection.con.execute("SET enable_external_access = false")  # cannot be undone
+    connection.folder = folder
+    connection.is_private = True
+    return connection
+
+
+def _remove(folder: str, pid: int) -> None:
+    if os.getpid() == pid:  # not in a forked child, which shares the folder with its parent
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column or table, quoted for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return a text as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+_locks: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+@contextmanager
+def locked(backend: Any) -> Iterator[None]:
+    """Hold the lock of a connection: DuckDB hangs if two threads use one connection at the same time."""
+    with _locks_lock:
+        lock = _locks.setdefault(backend, threading.RLock())
+    with lock:
+        yield
+
+
+@contextmanager
+def engine_errors(subject: str, problem: str = "could not be read", quote: bool = True) -> Iterator[None]:
+    """Turn the errors of an engine into an `EngineError`.
+
+    The message of the engine may contain a confidential value once records have been read. Use `quote=False` from then
+    on: the message is then available as `__cause__` only.
+    """
+    try:
+        yield
+    except (ParameterError, ParameterTypeError, DataError, EngineError, KeyboardInterrupt, MemoryError):
+        raise
+    except ImportError as error:
+        raise EngineError(
+            subject, f"{problem}: {first_line(error)}", code="not-installed", remedy=install_hint("postgres", "spark")
+        ) from error
+    except Exception as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        why = (
+            first_line(error)
+            if quote
+            else f"{type(error).__name__}; the message of the engine is not shown, because it may quote records"
+        )
+        raise EngineError(subject, f"{problem}: {why}") from error
+
+
+def is_interrupt(error: Exception) -> bool:
+    """Return whether an error of DuckDB means Ctrl-C."""
+    return type(error).__name__ == "InterruptException" or isinstance(error.__cause__, KeyboardInterrupt)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of the message of an error, or its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+_names = itertools.count()
+
+
+def fresh_name(prefix: str) -> str:
+    """Return a new table name that is unique in this process."""
+    return f"{prefix}_{next(_names)}"
+
+
+@contextmanager
+def query_progress(backend: Any, label: str) -> Iterator[None]:
+    """Show a progress bar for the queries that the block runs on an engine."""
+    with locked(backend), _own_bar_hidden(backend), progress_bar(label, _share_done(backend)):
+        yield
+
+
+@contextmanager
+def _own_bar_hidden(backend: Any) -> Iterator[None]:
+    """Make DuckDB report its progress without printing its own bar, which would even be printed to a file."""
+    if backend.name != "duckdb":
+        yield
+        return
+    settings = {"enable_progress_bar_print": False, "enable_progress_bar": sys.stderr.isatty()}
+    asked = ", ".join(f"current_setting('{name}')" for name in settings)
+    before = dict(zip(settings, backend.con.execute(f"SELECT {asked}").fetchone(), strict=True))
+    changed = [name for name in settings if before[name] != settings[name]]
+    try:
+        for name in changed:
+            _set(backend, name, settings[name])
+        yield
+    finally:
+        for name in changed:
+            _set(backend, name, before[name])
+
+
+def _set(backend: Any, name: str, value: bool) -> None:
+    with suppress(Exception):  # DuckDB refuses in a notebook without ipywidgets: then there is no bar
+        backend.con.execute(f"SET {name} = {value}")
+
+
+def _share_done(backend: Any) -> Callable[[], float | None]:
+    """Return a function that reports the share of the running query that is done, if the engine knows it."""
+    if backend.name != "duckdb":
+        return lambda: None
+
+    def share() -> float | None:
+        percent = backend.con.query_progress()
+        return percent / 100 if 0 <= percent <= 100 else None
+
+    return share
