@@ -4,11 +4,18 @@ The size of a record is the absolute value of its number. Every record is compar
 the engine, so that it counts in exactly one cell, whatever the other records are. Integers and decimals are compared
 exactly, with the size rounded up to their grain; floats are compared with the float that is nearest to the size.
 Comparisons do not round, so all engines agree.
+
+If entities are protected, each of them counts once: its size is the absolute value of the total of its records. The
+engine adds whole numbers of grains (`slowscale.data.sums`), so that no total depends on the order of the records or on
+other entities. The totals, each different one once, leave the engine and are compared here.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import accumulate
+from operator import mul
 
 import ibis
 import ibis.expr.datatypes as dt
@@ -16,7 +23,7 @@ import ibis.expr.types as ir
 
 from slowscale.core.errors import DataError
 from slowscale.data.dialects import forced_cast
-from slowscale.data.engines import engine_errors, fetch
+from slowscale.data.engines import TEXT, engine_errors, engine_of, fetch
 from slowscale.data.sums import (
     DECIMAL_PLACES,
     Column,
@@ -25,6 +32,7 @@ from slowscale.data.sums import (
     counted,
     explain_uncountable,
     finite_floats,
+    sum_of_limb,
 )
 
 # Whether a record has at least a size; None if no number of the column's type has it.
@@ -33,9 +41,11 @@ LARGEST_TEXT = 10**18  # numbers in a text have at most 18 digits before the poi
 
 
 def records_below(
-    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run = fetch
+    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run = fetch, protect: str | None = None
 ) -> tuple[list[int], int]:
     """Return the number of records that are smaller than each size, and the number of all records. Confidential.
+
+    If entities are protected, return the same numbers of entities.
 
     Parameters
     ----------
@@ -47,7 +57,11 @@ def records_below(
         The sizes, which are positive and increase.
     run
         The function that runs the query, for instance with a progress bar.
+    protect
+        The column that identifies the entity of a record, or None to compare single records.
     """
+    if protect is not None:
+        return _entities_below(table, column, sizes, run, protect)
     valid, at_least = _comparison(table, column)
     tests = [test for size in sizes if (test := at_least(size)) is not None]
     # In a column of its own: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
@@ -63,6 +77,54 @@ def records_below(
         total += per_cell.get(cell, 0)
         below.append(total)
     return below, sum(rows)
+
+
+def _entities_below(
+    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run, protect: str
+) -> tuple[list[int], int]:
+    """Return the number of entities whose totals are smaller than each size, and the number of all entities."""
+    engine, number, owner = engine_of(table), counted(table, column), table[protect]
+    if owner.type().is_string():
+        owner = engine.label(owner, TEXT)  # only identical texts are equal
+    limbs = {f"limb{i}": sum_of_limb(engine, limb) for i, (limb, _) in enumerate(number.limbs)}
+    totals = table.aggregate(
+        by=[owner.name("owner")],
+        unowned=(table.count() - table[protect].count()).cast("int64"),
+        uncounted=(table.count() - number.valid.count()).cast("int64"),
+        **limbs,
+    )
+    query = totals.group_by(list(limbs)).aggregate(
+        entities=totals.count(), unowned=totals.unowned.max(), uncounted=totals.uncounted.max()
+    )
+    with engine_errors("the engine could not add up the records of each entity", quote=False):
+        found = run(query)
+    if any(found["unowned"].to_pylist()):
+        raise DataError(
+            f"column {protect!r}",
+            "identifies the protected entities and has missing values",
+            code="no-entity",
+            remedy="fill them in, or leave the records out with a filter (where)",
+        )
+    if any(found["uncounted"].to_pylist()):
+        raise DataError(explain_uncountable(table, column, None, run))
+    # Text without a number has no limbs: it counts as 0.
+    if any(found[name].null_count for name in limbs) and not table[column.name].type().is_string():
+        raise DataError(
+            f"column {column.name!r}",
+            "has totals with more digits than the engine can represent",
+            code="too-large",
+            remedy="derive a column that rounds it",
+        )
+    bounds = [math.ceil(size / number.grain) for size in sizes]
+    weights = [weight for _, weight in number.limbs]
+    parts = [as_integers(found[name].fill_null(0)).tolist() for name in limbs]
+    counts, below = as_integers(found["entities"]).tolist(), [0] * len(sizes)
+    for entities, *limbs_of_one in zip(counts, *parts, strict=True):
+        total = sum(map(mul, weights, limbs_of_one))
+        reached = bisect_right(bounds, abs(total))
+        if reached < len(sizes):
+            below[reached] += entities
+    return list(accumulate(below)), sum(counts)
 
 
 def check_comparable(table: ir.Table, column: Column) -> None:

@@ -319,7 +319,7 @@ def _exact_sums(
     for i, number in enumerate(numbers):
         measures[f"valid{i}"] = number.valid.count()
         for j, (limb, _) in enumerate(number.limbs):
-            measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
+            measures[f"sum{i}_{j}"] = sum_of_limb(engine_of(table), limb)
     found, at = _by_key(table, measures, keys, run, "the engine could not sum the table")
     size = len(keys) if keys is not None else 1
     rows = accumulated(as_integers(found["rows"]), at, size)
@@ -340,7 +340,8 @@ def _exact_sums(
     return ExactSums(rows, sums)
 
 
-def _sum(engine: Engine, limb: ir.Value) -> ir.Value:
+def sum_of_limb(engine: Engine, limb: ir.Value) -> ir.Value:
+    """Return the exact sum of the limbs of records."""
     if limb.type().is_decimal():
         return forced_cast(limb.sum(), dt.Decimal(38, limb.type().scale))
     return forced_cast(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()

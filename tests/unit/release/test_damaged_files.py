@@ -17,8 +17,7 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale.accounting.chain import FIRST_HASH, link_hash
 from slowscale.accounting.history import entry_in_words
-from slowscale.release.facts import Facts
-from slowscale.release.files import METADATA
+from slowscale.release.facts import METADATA, Facts
 
 FIRMS = pd.DataFrame({"state": ["IA", "TX", "TX"], "county": ["1", "2", "3"], "emp": [4, 9, 20], "pay": [4.5, 9, 1]})
 KEYS = ss.Keys.cross({"state": ["IA", "TX"], "county": ["1", "2", "3"]})

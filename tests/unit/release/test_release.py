@@ -15,7 +15,7 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.release.ratios import fieller
+from slowscale.release.numbers import fieller
 
 KEYS = ss.Keys.from_frame(
     {
