@@ -337,9 +337,8 @@ class Facts(_Facts):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"])) or "facts"
-            raise ParameterError(
-                f"{place}:", f"{first['msg'][:1].lower()}{first['msg'][1:]}", code="damaged", path=first["loc"]
-            ) from None
+            words = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+            raise ParameterError(f"{place}:", words, code="damaged", path=first["loc"]) from None
 
 
 def with_facts(table: pa.Table, facts: Facts) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from slowscale.accounting import RecordPolicy
 from slowscale.accounting.record import read_policies
-from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Shown, SlowscaleError
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Place, Shown, SlowscaleError
 from slowscale.core.files import Writers, ensure_dir, write_files
 from slowscale.core.markup import html_table, html_text
 from slowscale.core.parameters import Array
@@ -425,8 +425,9 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     return Release.of(tables, facts, policy, pure)
 
 
-def _damaged(path: Path, problem: object) -> EngineError:
-    return EngineError(path, f"is damaged: {problem}", code="damaged", remedy="use the files as they were released")
+def _damaged(path: Path, problem: object, place: Place = ()) -> EngineError:
+    remedy = "use the files as they were released"
+    return EngineError(path, f"is damaged: {problem}", code="damaged", path=place, remedy=remedy)
 
 
 def _read_policies(
@@ -438,7 +439,7 @@ def _read_policies(
     except SlowscaleError:
         raise
     except Exception as error:  # files may hold anything
-        raise _damaged(path, f"its policy cannot be read ({type(error).__name__})") from error
+        raise _damaged(path, f"its policy cannot be read ({type(error).__name__})", ("policy",)) from error
     wanted: Counter[str | None] = Counter()
     for table in drawn:
         single = [column.is_count and protect is None for column in table.columns.values()]
@@ -446,7 +447,7 @@ def _read_policies(
         wanted.update([None] if table.quantiles is not None else [])
     for policy in found:
         if policy is not None and Counter(name for name, _ in policy.terms) != wanted:
-            raise _damaged(path, "its policy does not have one term for each drawn column")
+            raise _damaged(path, "its policy does not have one term for each drawn column", ("policy",))
     return found
 
 
@@ -478,11 +479,11 @@ def _read_table(source: Path) -> ReleasedTable:
     try:
         whole = Facts.from_dict(facts)
         if whole.table not in whole.tables:
-            raise ParameterError("table", allowed=tuple(whole.tables), given=whole.table)
+            raise ParameterError("table", allowed=tuple(whole.tables), given=whole.table, path=("table",))
         described = whole.tables[whole.table]
         _check_table(table, described)
     except ParameterError as error:
-        raise _damaged(source, error) from None
+        raise _damaged(source, error, error.path) from None
     if whole.policy is None:
         raise EngineError(source, "was released with a user function, which is not in files", code="user-function")
     # A roll-up has the loss of the table with its cells; the policy of the only drawn table is that of the release.
@@ -535,11 +536,15 @@ def _check_table(table: pa.Table, facts: TableFacts) -> None:
         ]
     for name in [*labels, *numbers]:
         if table.column_names.count(name) != 1:
-            raise ParameterError("its table", f"must have the column {name!r:.60} of its facts once", code="damaged")
+            words = f"must have the column {name!r:.60} of its facts once"
+            raise ParameterError("its table", words, code="damaged", path=("missing", name))
     for name in table.column_names:
         if name not in labels and name not in numbers:
-            raise ParameterError("its table", f"has a column {name!r:.60} that its facts lack", code="damaged")
+            words = f"has a column {name!r:.60} that its facts lack"
+            raise ParameterError("its table", words, code="damaged", path=("extra", name))
     for name in numbers:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            raise ParameterError(f"column {name!r:.60}", "must have numbers", given=Shown(kind), code="damaged")
+            raise ParameterError(
+                f"column {name!r:.60}", "must have numbers", given=Shown(kind), code="damaged", path=("type", name)
+            )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slowscale.accounting import Ledger, RecordPolicy
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.data.keys import Keys
 from slowscale.mechanisms.calibration import check_accounting
 from slowscale.mechanisms.charged import charged_policy
@@ -27,8 +27,11 @@ from slowscale.release.table import ReleasedSums
 
 # By which share the curves of tight policies may differ between versions, and the sizes at which they are compared.
 PRECISION, COMPARED_SIZES = 0.01, np.logspace(-30, 30, 121)
-OTHER_POLICY = "its policy is not that of its mechanisms; use the files as they were released"
-OTHER_KEYS = "its table does not have the keys that its facts describe; use the files as they were released"
+AS_RELEASED = "use the files as they were released"
+OTHER_POLICY = ParameterError("its policy", "is not that of its mechanisms", code="policy", remedy=AS_RELEASED)
+OTHER_KEYS = ParameterError(
+    "its table", "does not have the keys that its facts describe", code="keys", remedy=AS_RELEASED
+)
 # The facts of a column that depend on the records, in words.
 COLUMN_DIFFERENCES = {
     "kind": "is a {0} in the release, and a {1} here",
@@ -39,9 +42,10 @@ COLUMN_DIFFERENCES = {
 }
 
 
-def not_repeatable(problem: object) -> ParameterError:
-    """Return the error that a release does not fit the records of a session."""
-    return ParameterError("release", f"cannot be repeated on these records: {problem}", code="mismatch")
+def not_repeatable(problem: SlowscaleError) -> ParameterError:
+    """Return the error that a release does not fit the records of a session, with the code and path of the problem."""
+    words = f"cannot be repeated on these records: {problem}"
+    return ParameterError("release", words, code=problem.code, path=problem.path)
 
 
 def check_complete(release: Release) -> None:
@@ -136,48 +140,52 @@ def check_repeated(release: Release, bound: BoundRequest, ledger: Ledger | None)
     ledger
         The ledger of the session. If the release was charged to a ledger, it must be this one.
     """
+    problem: SlowscaleError | None
     try:
         problem = _problem(release, bound) or _ledger_problem(release.facts, ledger)
     except ParameterTypeError as error:  # a column does not hold numbers
-        problem = str(error)
+        problem = error
     if problem is not None:
         raise not_repeatable(problem)
 
 
-def _problem(release: Release, bound: BoundRequest) -> str | None:
+def _problem(release: Release, bound: BoundRequest) -> ParameterError | None:
     """Return why a release does not fit the records or contradicts itself, or None."""
     facts, part = release.facts, bound.part
     if release.policy.filtered != bound.policy.filtered:
         there, here = (
             "leave out" if filtered else "have all" for filtered in (release.policy.filtered, bound.policy.filtered)
         )
-        return (
-            f"by its policy, the records of the release {there} rows of the stored table, and those of this session "
-            f"{here}; open the session on the table of the release"
+        return ParameterError(
+            "its records",
+            f"{there} rows of the stored table, by its policy, and those of this session {here}",
+            code="filter",
+            remedy="open the session on the table of the release",
         )
     labels = ((), None) if facts.partition is None else (tuple(facts.partition.labels), facts.partition.by)
     if labels != (part.labels, part.by):
         return OTHER_KEYS
     if tuple(bound.tables) != facts.drawn:
-        return "it has other tables than the release with the same identifier"
+        return ParameterError("its tables", "are not those of the release with the same identifier", code="tables")
     for name, table in bound.tables.items():
         if problem := _table_problem(release, name, table):
             return problem
     if len(bound.tables) > 1:
         total = reduce(add, [release[name].policy for name in bound.tables])
         if (release.policy.terms, release.policy.parallel) != (total.terms, total.parallel):
-            return "its policy is not that of its tables; use the files as they were released"
+            return ParameterError("its policy", "is not that of its tables", code="policy", remedy=AS_RELEASED)
     return None
 
 
-def _table_problem(release: Release, name: str, table: BoundSums | BoundQuantiles) -> str | None:
+def _table_problem(release: Release, name: str, table: BoundSums | BoundQuantiles) -> ParameterError | None:
     """Return why a table does not fit the records or contradicts itself, or None."""
     facts, expressions = release.facts.tables[name], table.expressions
     if (expressions.where, expressions.derived) != (facts.where, dict(facts.derived)):
-        return "it has another filter or other derived columns than the release with the same identifier"
+        words = "are not those of the release with the same identifier"
+        return ParameterError("its filter and derived columns", words, code="expression")
     if isinstance(table, BoundQuantiles):
         if not _same_quantiles(facts.quantiles, table.facts().quantiles):
-            return "its quantiles are not those that were requested"
+            return ParameterError("its quantiles", "are not those that were requested", code="quantiles")
         return None if release[name].policy == table.policy else OTHER_POLICY
     cells = (None, {}) if facts.keys is None else (facts.keys.count, dict(facts.keys.columns))
     keys = (None, {}) if table.keys is None else (len(table.keys), dict(table.keys.kinds))
@@ -185,10 +193,11 @@ def _table_problem(release: Release, name: str, table: BoundSums | BoundQuantile
         return OTHER_KEYS
     for column, described in facts.columns.items():
         if column not in table.mechanisms:
-            return f"column {column!r} is not one of the release with the same identifier"
+            words = "is not one of the release with the same identifier"
+            return ParameterError(f"column {column!r}", words, code="unknown-column")
         found = _column_problem(described, table, column)
         if found is not None:
-            return f"column {column!r} {found}"
+            return found
     return None if _same_policy(release[name].policy, table) else OTHER_POLICY
 
 
@@ -228,40 +237,46 @@ def _nearly_equal(there: Policy, here: Policy, whole: Policy) -> bool:
         return bool(np.allclose(there(COMPARED_SIZES), here(COMPARED_SIZES), rtol=PRECISION, atol=0))
 
 
-def _column_problem(column: ColumnFacts, query: BoundSums, name: str) -> str | None:
-    here = query.column_facts(name)
+def _column_problem(column: ColumnFacts, query: BoundSums, name: str) -> ParameterError | None:
+    """Return why the facts of a column do not fit the records, or None."""
+    here, place = query.column_facts(name), ("columns", name)
     for fact, words in COLUMN_DIFFERENCES.items():
         pair = getattr(column, fact), getattr(here, fact)
         if pair[0] != pair[1]:
-            return words.format(*pair)
-    if column.on_grid != here.on_grid:
-        if column.is_count:
-            return "is a count, which is always a multiple of its unit, but its facts say otherwise"
+            return ParameterError(f"column {name!r}", words.format(*pair), code="changed", path=(*place, fact))
+    if column.on_grid == here.on_grid:
+        return None
+    if column.is_count:
+        words, remedy = "is a count, which is always a multiple of its unit, but its facts say otherwise", AS_RELEASED
+    else:
         are, were = ("are" if yes else "need not be" for yes in (here.on_grid, column.on_grid))
-        return (
+        words = (
             f"has another type than in the release: here it is {query.table[name].type()}, whose sums {are} multiples "
-            f"of the unit {column.unit}, and in the release they {were}; open the session with the types= of the "
-            "release"
+            f"of the unit {column.unit}, and in the release they {were}"
         )
-    return None
+        remedy = "open the session with the `types` of the release"
+    return ParameterError(f"column {name!r}", words, code="changed", path=(*place, "on_grid"), remedy=remedy)
 
 
-def _ledger_problem(facts: Facts, ledger: Ledger | None) -> str | None:
+def _ledger_problem(facts: Facts, ledger: Ledger | None) -> ParameterError | None:
     """Return why the release cannot be one that the ledger has, or None if it can or if there is no ledger."""
     if ledger is None or not facts.ledger:
         return None
     charges = [entry["facts"] for entry in ledger.history() if entry["kind"] == "charge"]
     there = next((charged for charged in charges if charged.get("id") == facts.id), None)
     if there is None:
-        return (
-            "it was charged to another ledger than that of this session; open the session with the ledger of the "
-            "release, or without one"
+        return ParameterError(
+            "it",
+            "was charged to another ledger than that of this session",
+            code="ledger",
+            remedy="open the session with the ledger of the release, or without one",
         )
     known, here = _comparable(there), _comparable(json.loads(json.dumps(facts.to_dict())))
     changed = [name for name in known if known[name] != here.get(name)]
-    if changed:
-        return f"its facts are not those in the ledger ({', '.join(changed)}); use the files as they were released"
-    return None
+    if not changed:
+        return None
+    words = f"are not those in the ledger ({', '.join(changed)})"
+    return ParameterError("its facts", words, code="changed", path=(changed[0],), remedy=AS_RELEASED)
 
 
 def _comparable(facts: dict[str, Any]) -> dict[str, Any]:
