@@ -136,7 +136,7 @@ def test_overwriting_is_said_by_name(tmp_path):
 
 def test_names_are_suggested():
     session = ss.Session(pd.DataFrame({"state": ["a"], "payroll": [5]}), bits=Recorded(1))
-    with pytest.raises(ss.ParameterError, match="there is no column 'payrol'; did you mean 'payroll'"):
+    with pytest.raises(ss.ParameterError, match="column 'payrol' is not in the data; did you mean 'payroll'"):
         session.sum({"payrol": ss.Gaussian(sigma=1)})
     with pytest.raises(ss.ParameterError, match="the columns are state, payroll"):
         session.sum({"zzz": ss.Gaussian(sigma=1)})

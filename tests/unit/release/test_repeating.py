@@ -126,8 +126,8 @@ QUANTILES = ("tables", "sizes", "quantiles")
     [
         (lambda facts: None, None, None),
         (change(*QUANTILES, "rates", [0.1, 0.1]), (), "quantiles"),
-        (change(*QUANTILES, "loss", 0.2), (), "policy"),
-        (change("policy", 0, "policy", "loss", 0.01), (), "quantiles"),
+        (change(*QUANTILES, "loss", 0.2), (), "quantiles"),
+        (change("policy", 0, "policy", "loss", 0.01), (), "policy"),
     ],
 )
 @pytest.mark.parametrize("at", [(0.1, 0.5), (Fraction(1, 3), Fraction(2, 3))])
@@ -180,7 +180,7 @@ def test_changed_facts_with_tight_accounting(tmp_path, changed):
     facts = json.loads(beside.read_text())
     changed(facts)
     beside.write_text(json.dumps(facts))
-    with refused(ss.ParameterError, "release", code="mismatch"):
+    with refused(ss.ParameterError, "release", code="policy"):
         ss.Session(RECORDS).losses(ss.read_release(tmp_path / "r.csv"))
 
 
@@ -198,7 +198,7 @@ def test_curves_of_other_versions_may_differ_within_their_precision(tmp_path, fa
     if accepted:
         assert ss.Session(RECORDS).losses(read).records == 3
     else:
-        with refused(ss.ParameterError, "release", code="mismatch"):
+        with refused(ss.ParameterError, "release", code="policy"):
             ss.Session(RECORDS).losses(read)
 
 

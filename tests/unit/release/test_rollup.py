@@ -260,7 +260,7 @@ def test_what_is_refused(release, records):
         release.rollup("emp_low", hierarchy=ss.Hierarchy("county", {"emp_low": {"01001": "01"}}))
     with pytest.raises(ss.ParameterError, match="3 of 5 labels of county have no state, such as '02013'"):
         release.rollup("state", hierarchy=ss.Hierarchy("county", {"state": {"01001": "01", "01003": "01"}}))
-    with refused(ss.ParameterError, "table 'table_by_naics'", code="unsupported"):
+    with refused(ss.ParameterError, "table 'table_by_county'", code="unsupported"):
         release.rollup("county").rollup()
     with refused(ss.ParameterError, "column 'size'", code="unsupported"):
         release.rollup("county").unbiased_variance("size")
