@@ -54,7 +54,7 @@ from slowscale.release.rollup import biased_sums, roll_up
 from slowscale.release.table import ReleasedSums, ReleasedTable
 from slowscale.sampling import BitSource, KnownBits
 
-# What the published standard error is, by whether the error depends on the sum.
+# The meaning of the published standard error, by whether the error depends on the sum.
 STANDARD_ERRORS = {
     False: "the root mean square error, rounding included; the same for every sum",
     True: "the standard deviation at the median estimate of the sum, rounding included: as likely too large as too "
@@ -80,7 +80,7 @@ class BoundSums:
     Attributes
     ----------
     sums, records
-        What was requested, and the records.
+        The requested table, and the records.
     table
         The table with the derived columns, filtered.
     columns
@@ -197,6 +197,9 @@ class BoundSums:
     def column_facts(self, name: str) -> ColumnFacts:
         """Return the public facts of a released column."""
         mechanism, counts, sums = self.mechanisms[name], name == self.sums.counted, self.sums
+        estimator = getattr(mechanism, "estimator", NO_MEAN if "mean" in mechanism._missing_moments else "mean")
+        if sums.nonnegative:
+            estimator = "biased: clipped at 0"
         return ColumnFacts(
             kind="count" if counts else "sum",
             mechanism=description(mechanism),
@@ -204,7 +207,7 @@ class BoundSums:
             unit=str(sums.units[name]),
             level=self.level,
             nonnegative=sums.nonnegative,
-            estimator="biased: clipped at 0" if sums.nonnegative else _estimator(mechanism),
+            estimator=estimator if isinstance(estimator, str) else "a user-given function",
             se=NO_VARIANCE if mechanism._missing_moments else STANDARD_ERRORS[mechanism._error_grows],
             at_least=self.at_least(name),
             on_grid=self.on_grid(name),
@@ -429,7 +432,7 @@ class BoundRequest:
     Attributes
     ----------
     request, records
-        What was requested, and the records.
+        The request, and the records.
     tables
         The drawn tables.
     part
@@ -649,13 +652,8 @@ def _with_rollups(request: Request, drawn: Mapping[str, ReleasedTable]) -> dict[
     return found
 
 
-def _estimator(mechanism: Mechanism) -> str:
-    estimator = getattr(mechanism, "estimator", NO_MEAN if "mean" in mechanism._missing_moments else "mean")
-    return estimator if isinstance(estimator, str) else "a user-given function"
-
-
 def description(thing: Mechanism | RecordPolicy) -> Any:
-    """Return the description of a mechanism or policy, or None if it has a user-given function."""
+    """Return the description of a mechanism or policy, or None if it has a user function."""
     try:
         found = thing.to_dict()
     except ParameterError:

@@ -43,7 +43,7 @@ Texts = Annotated[tuple[str, ...], Many]
 Numbers = Annotated[tuple[int | float, ...], Many]
 Description = Annotated[tuple[Mapping[str, Any], ...] | None, Many]  # a policy, as `RecordPolicy.from_dict` reads it
 
-# What is stated as the estimator, and as the standard error, if the noise has no mean or no variance.
+# The stated estimator and standard error if the noise has no mean or no variance.
 NO_MEAN, NO_VARIANCE = "median; the noise has no mean", "infinite: the noise has no variance"
 
 
@@ -102,13 +102,13 @@ class ColumnFacts(_Facts):
     kind
         "sum" or "count".
     mechanism, described
-        The mechanism as `Mechanism.from_dict` reads it (None if it has a user-given function), and as text.
+        The mechanism as `Mechanism.from_dict` reads it (None if it has a user function), and as text.
     unit, level
         The grid of the results, as text, and the level of the intervals.
     nonnegative, estimator
         Whether negative results were raised to 0, and in which sense the estimate is unbiased.
     se
-        What the standard error is.
+        The meaning of the standard error.
     at_least
         The lower bound on the true sums, or None if none is known.
     on_grid

@@ -30,14 +30,7 @@ from slowscale.mechanisms.sum_intervals import (
     uses_moments,
 )
 from slowscale.release.facts import NO_MEAN, NO_VARIANCE, ColumnFacts, RollupFacts
-from slowscale.release.numbers import (
-    AMBIGUOUS_UNITS,
-    NumberColumn,
-    as_floats,
-    group_sums,
-    number_column,
-    whole_units,
-)
+from slowscale.release.numbers import AMBIGUOUS_UNITS, NumberColumn, as_floats, group_sums, number_column, whole_units
 from slowscale.release.table import ReleasedSums, end_columns
 
 CELLS = "cells"  # the name of the column with the number of cells, if it is free

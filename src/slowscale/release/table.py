@@ -144,7 +144,7 @@ class ReleasedSums(ReleasedTable):
     Attributes
     ----------
     mechanisms
-        The mechanism of each column. One with a user-given function is missing if the table was read from a file.
+        The mechanism of each column. One with a user function is missing if the table was read from a file.
     """
 
     mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
