@@ -315,7 +315,8 @@ class _Run:
         self.outcome.tables["beside quantiles", "cells"] = Table(table.to_pydict(), types)
         self._text("beside quantiles", repr(found["cells"]), json.dumps(found.facts.to_dict()["tables"]))
         for size in PLAIN_SIZES:
-            loss = found.policy(dict.fromkeys(self.layout.values, size)) - quantiles.loss
+            one = {COUNT: 1} if self._counts_entities else {}
+            loss = found.policy(dict.fromkeys(self.layout.values, size) | one) - quantiles.loss
             self._note("beside quantiles", size, loss, tables=["cells"])
         if self.public:
             found.to_csv("beside")

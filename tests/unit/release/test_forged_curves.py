@@ -75,7 +75,7 @@ def test_changed_knots(path, change, accepted):
         assert session.losses(read).records == 3
         return
     for ask in (session.losses, session.errors):
-        with refused(ss.ParameterError, "release", code="mismatch"):
+        with refused(ss.ParameterError, "release", code="policy"):
             ask(read)
 
 
