@@ -299,9 +299,7 @@ class _Run:
     def _quantiles(self, session):
         """Ask for quantiles at the end: another charge, which a cap on other columns does not know."""
         options = {"loss": 0.5, "grid": [1, 100, 10_000], "nulls": "zero"}
-        if self.entities:
-            self._refusal("quantiles", lambda: session.quantiles("pay", [0.5], **options), ss.ParameterError)
-        elif self.case.ledger == "capped" and COUNT in self.noises:
+        if self.case.ledger == "capped" and COUNT in self.noises:
             self._refusal("quantiles", lambda: session.quantiles("pay", [0.5], **options), ss.CapError)
         else:
             found = session.quantiles("pay", [0.5], **options)
@@ -317,7 +315,8 @@ class _Run:
         self.outcome.tables["beside quantiles", "cells"] = Table(table.to_pydict(), types)
         self._text("beside quantiles", repr(found["cells"]), json.dumps(found.facts.to_dict()["tables"]))
         for size in PLAIN_SIZES:
-            loss = found.policy(dict.fromkeys(self.layout.values, size)) - quantiles.loss
+            one = {COUNT: 1} if self._counts_entities else {}
+            loss = found.policy(dict.fromkeys(self.layout.values, size) | one) - quantiles.loss
             self._note("beside quantiles", size, loss, tables=["cells"])
         if self.public:
             found.to_csv("beside")
@@ -472,7 +471,7 @@ class _Run:
             reason = ["--reason", "one more", "--times", self._times(2), "--yes"]
             self._command("ledger", "set-cap", "plan.ledger", name, "--mechanism", noise.kind, *options, *reason)
         capped = self.case.ledger == "capped" and COUNT in self.noises
-        code = MISTAKEN if self.entities else REFUSED_BY_A_CAP if capped else DONE
+        code = REFUSED_BY_A_CAP if capped else DONE
         options = [
             "--column",
             "pay",

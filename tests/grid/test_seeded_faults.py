@@ -26,7 +26,7 @@ from slowscale.data.sums import ExactSums
 from slowscale.mechanisms import drawing
 from slowscale.policy import RankPolicy
 from slowscale.release import bound as bound_module
-from slowscale.release import policies as policies_module
+from slowscale.release import columns as columns_module
 from slowscale.release import repeating
 from slowscale.release import session as session_module
 from slowscale.release.bound import BoundRequest, BoundSums
@@ -64,14 +64,18 @@ def change_sums(patch, change):
 
 def change_table(patch, change):
     """Change every published table: `change` takes the table and the true numbers of records."""
-    real = BoundSums.draw
+    draw, released, rows = BoundSums.draw, BoundSums.released, []
 
-    def changed(self, name, sums, whole, bits):
-        found = real(self, name, sums, whole, bits)
-        # What is drawn from zeros, before any record is read, has no keys.
-        return found if self.keys is None else replace(found, table=change(found.table, sums.rows))
+    def drawn(self, sums, bits):
+        rows.append(sums.rows)  # the last ones are those of the table that is released next
+        return draw(self, sums, bits)
 
-    patch.setattr(BoundSums, "draw", changed)
+    def changed(self, name, numbers, whole):
+        found = released(self, name, numbers, whole)
+        return found if self.keys is None else replace(found, table=change(found.table, rows[-1]))
+
+    patch.setattr(BoundSums, "draw", drawn)
+    patch.setattr(BoundSums, "released", changed)
 
 
 def change_draws(patch, change):
@@ -114,9 +118,9 @@ def noise_reused_between_releases(patch):
 
 
 def loss_of_half_the_influence(patch):
-    real = policies_module.charged_policy
+    real = columns_module.charged_policy
     patch.setattr(
-        policies_module, "charged_policy", lambda m, accounting: real(replace(m, sigma=2 * m.sigma), accounting)
+        columns_module, "charged_policy", lambda m, accounting: real(replace(m, sigma=2 * m.sigma), accounting)
     )
 
 
@@ -184,13 +188,18 @@ def one_cell_moves_another(patch):
 
 
 def facts_from_the_data(patch):
-    real = BoundRequest.draw
+    draw, released, records = BoundRequest.draw, BoundRequest.released, []
 
-    def told(self, read, head, bits):
-        records = sum(one.rows.sum() for one in read.values() if isinstance(one, ExactSums))
-        return real(replace(self, facts=self.facts.with_(dataset=f"grid of {records} records")), read, head, bits)
+    def drawn(self, read, bits):
+        records.append(sum(one.rows.sum() for one in read.values() if isinstance(one, ExactSums)))
+        return draw(self, read, bits)
 
-    patch.setattr(BoundRequest, "draw", told)
+    def told(self, numbers, head):
+        facts = self.facts.with_(dataset=f"grid of {records[-1]} records")
+        return released(replace(self, facts=facts), numbers, head)
+
+    patch.setattr(BoundRequest, "draw", drawn)
+    patch.setattr(BoundRequest, "released", told)
 
 
 # What is said
@@ -207,7 +216,7 @@ def error_that_quotes_a_value(patch):
 
 
 def warning_from_the_data(patch):
-    def told(rows, where, level):
+    def told(rows, where):
         warnings.warn(f"the largest cell has {rows.max()} records", UserWarning, stacklevel=2)
 
     patch.setattr(session_module, "warn_if_empty", told)

@@ -433,6 +433,24 @@ def test_ranks_of_odd_numbers(engine):
         records_below(records, Column("g", Fraction(1)), sizes)
 
 
+def test_ranks_of_entities(engine):
+    """An entity counts once, by its exact total: text by its bytes, and floats in grains."""
+    firms = ["a", "A", "a ", "b", "b", "b", "c", "c"]
+    columns = {
+        "f": [0.5, -0.25, 1e5, 2.0**40, 0.25, -(2.0**40), 2.0**-40, 0.0],
+        "g": [2**53 + 1, -1, 3, 2**62, 2**62, -7, -(2**53) - 1, 2**53],
+    }
+    records = open_table(engines.load(engine, pa.table({"firm": firms, **columns})))
+    sizes = [Fraction(size) for size in ("1/4", "1/2", 1, 3, 2**53 + 1, 2**53 + 2, 2**63 - 7, 2**63 - 6)]
+    for name, values in columns.items():
+        totals = dict.fromkeys(firms, Fraction(0))
+        for firm, value in zip(firms, values, strict=True):
+            totals[firm] += Fraction(value)
+        below, entities = records_below(records, Column(name, sizes[0]), sizes, protect="firm")
+        assert entities == len(totals)
+        assert below == [sum(abs(total) < size for total in totals.values()) for size in sizes]
+
+
 def test_quantiles_with_the_same_bits_are_the_same(engine, records):
     found = [
         ss.Session(data, bits=Recorded(7)).quantiles("hours", loss=0.01, where="emp >= 3")

@@ -137,7 +137,7 @@ def test_overwriting_is_said_by_name(tmp_path):
 
 def test_names_are_suggested():
     session = ss.Session(pd.DataFrame({"state": ["a"], "payroll": [5]}), bits=Recorded(1))
-    with refused(ss.ParameterError, "columns: there", code="value"):
+    with refused(ss.ParameterError, "column 'payrol'", code="unknown-column"):
         session.sum({"payrol": ss.Gaussian(sigma=1)})
-    with refused(ss.ParameterError, "columns: there", code="value"):
+    with refused(ss.ParameterError, "column 'zzz'", code="unknown-column"):
         session.sum({"zzz": ss.Gaussian(sigma=1)})

@@ -199,6 +199,11 @@ class Account:
         try:
             for total in _possible_totals(column, charge, totals):
                 _check_total(column, total, cap)
+            # Quantiles and the numbers of records of entities have one cap.
+            ranks = _ranks_as_counts(charge, totals, cap)
+            counts = _possible_totals(COUNT, charge, totals) if ranks.shapes and column in (None, COUNT) else []
+            for total in counts:
+                _check_total(COUNT, total.joined(ranks), cap)
         except CapError as error:
             with np.errstate(over="ignore"):
                 loss = charge.policy.column(column)(0.0 if column is None else error.influence)
@@ -235,7 +240,10 @@ class Account:
                 column = next(name for name in charge.policy.columns if folded(name) == folded(column))
             cap = self._cap_of(column)
             totals = self._current_totals()
-        parts = {frozenset(total.shapes.items()): total for total in _possible_totals(column, charge, totals)}
+        possible = _possible_totals(column, charge, totals)
+        if column == COUNT and cap is not None:
+            possible = [total.joined(_ranks_as_counts(charge, totals, cap)) for total in possible]
+        parts = {frozenset(total.shapes.items()): total for total in possible}
         before = list(parts.values()) if len(parts) <= MOST_TOTALS else [Total.largest(list(parts.values()))]
         if any(len(total.shapes) > MOST_TOTALS for total in before):
             raise ParameterError(
@@ -277,6 +285,19 @@ def _check_total(column: str | None, total: Total, cap: Policy | None) -> None:
         check_at(COUNT, float(total.losses[0]), cap, 1.0)
     else:
         check(column, total, cap)
+
+
+def _ranks_as_counts(charge: Charge, totals: Totals, cap: Policy) -> Total:
+    """Return a policy for the number of records of an entity that is at least its loss by quantiles; 0 without any.
+
+    By quantiles, an entity loses ρ, however many records n it has. A cap does not decrease, so for n >= 1 this is at
+    most ρ/cap(1)·cap(n).
+    """
+    ranks, base = totals.get((None, None)), float(cap(1.0))
+    if charge.protects is None or ranks is None or base == 0:
+        return Total.zero()
+    share, whole = float(ranks.losses[0]) / base, Total.zero() + cap
+    return Total({shape: share * times for shape, times in whole.shapes.items()}, share * whole.losses)
 
 
 def _check_columns(charge: Charge) -> None:

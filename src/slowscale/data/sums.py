@@ -17,11 +17,13 @@ compared with the nearest float. Comparisons do not round, so all engines agree.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from operator import and_
+from itertools import accumulate
+from operator import and_, mul
 from typing import Any
 
 import ibis
@@ -36,7 +38,7 @@ from slowscale.core.errors import DataError, EngineError, ParameterError, Parame
 from slowscale.data.connections import engine_errors
 from slowscale.data.conversion import listed_columns
 from slowscale.data.dialects import forced_cast, is_null
-from slowscale.data.engines import Engine, engine_of, fetch, grouped
+from slowscale.data.engines import TEXT, Engine, engine_of, fetch, grouped
 from slowscale.data.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers if some do not fit
@@ -318,7 +320,7 @@ def _exact_sums(
     for i, number in enumerate(numbers):
         measures[f"valid{i}"] = number.valid.count()
         for j, (limb, _) in enumerate(number.limbs):
-            measures[f"sum{i}_{j}"] = _sum(engine_of(table), limb)
+            measures[f"sum{i}_{j}"] = sum_of_limb(engine_of(table), limb)
     found, at = _by_key(table, measures, keys, run, "could not sum the table")
     size = len(keys) if keys is not None else 1
     rows = accumulated(as_integers(found["rows"]), at, size)
@@ -336,7 +338,8 @@ def _exact_sums(
     return ExactSums(rows, sums)
 
 
-def _sum(engine: Engine, limb: ir.Value) -> ir.Value:
+def sum_of_limb(engine: Engine, limb: ir.Value) -> ir.Value:
+    """Return the exact sum of the limbs of records."""
     if limb.type().is_decimal():
         return forced_cast(limb.sum(), dt.Decimal(38, limb.type().scale))
     return forced_cast(limb.sum(), EXACT_SUM) if engine.wide_sums else limb.sum()
@@ -513,9 +516,13 @@ LARGEST_TEXT = 10**18  # numbers in a text have at most 18 digits before the poi
 
 
 def records_below(
-    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run = fetch
+    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run = fetch, protect: str | None = None
 ) -> tuple[list[int], int]:
     """Return the number of records that are smaller than each size, and the number of all records. Confidential.
+
+    If entities are protected, each of them counts once: its size is the absolute value of the total of its records. The
+    engine adds whole numbers of grains, so that no total depends on the order of the records or on other entities. The
+    totals, each different one once, leave the engine and are compared here.
 
     Parameters
     ----------
@@ -527,7 +534,11 @@ def records_below(
         The sizes, which are positive and increase.
     run
         The function that runs the query, for instance with a progress bar.
+    protect
+        The column that identifies the entity of a record, or None to compare single records.
     """
+    if protect is not None:
+        return _entities_below(table, column, sizes, run, protect)
     valid, at_least = _comparison(table, column)
     tests = [test for size in sizes if (test := at_least(size)) is not None]
     # In a separate column: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
@@ -543,6 +554,44 @@ def records_below(
         total += per_cell.get(cell, 0)
         below.append(total)
     return below, sum(rows)
+
+
+def _entities_below(
+    table: ir.Table, column: Column, sizes: Sequence[Fraction], run: Run, protect: str
+) -> tuple[list[int], int]:
+    """Return the number of entities whose totals are smaller than each size, and the number of all entities."""
+    engine, number, owner = engine_of(table), counted(table, column), table[protect]
+    if owner.type().is_string():
+        owner = engine.label(owner, TEXT)  # only identical texts are equal
+    limbs = {f"limb{i}": sum_of_limb(engine, limb) for i, (limb, _) in enumerate(number.limbs)}
+    totals = table.aggregate(
+        by=[owner.name("owner")],
+        unowned=(table.count() - table[protect].count()).cast("int64"),
+        uncounted=(table.count() - number.valid.count()).cast("int64"),
+        **limbs,
+    )
+    query = totals.group_by(list(limbs)).aggregate(
+        entities=totals.count(), unowned=totals.unowned.max(), uncounted=totals.uncounted.max()
+    )
+    with engine_errors("the engine", "could not add up the records of each entity", quote=False):
+        found = run(query)
+    if any(found["unowned"].to_pylist()):
+        raise DataError("no-entity", column=Name(protect))
+    if any(found["uncounted"].to_pylist()):
+        raise explain_uncountable(table, column, None, run)
+    # Text without a number has no limbs: it counts as 0.
+    if any(found[name].null_count for name in limbs) and not table[column.name].type().is_string():
+        raise DataError("precision", column=Name(column.name))
+    bounds = [math.ceil(size / number.grain) for size in sizes]
+    weights = [weight for _, weight in number.limbs]
+    parts = [as_integers(found[name].fill_null(0)).tolist() for name in limbs]
+    counts, below = as_integers(found["entities"]).tolist(), [0] * len(sizes)
+    for entities, *limbs_of_one in zip(counts, *parts, strict=True):
+        total = sum(map(mul, weights, limbs_of_one))
+        reached = bisect_right(bounds, abs(total))
+        if reached < len(sizes):
+            below[reached] += entities
+    return list(accumulate(below)), sum(counts)
 
 
 def check_comparable(table: ir.Table, column: Column) -> None:

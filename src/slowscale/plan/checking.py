@@ -216,8 +216,7 @@ def open_session(
         A source of bits other than the secret one.
     """
     from slowscale.data import rowwise
-    from slowscale.release.checks import check_caps_name_columns
-    from slowscale.release.session import Session
+    from slowscale.release.session import Session, check_caps_name_columns
 
     data = plan.data
     session = Session._charging(

@@ -188,7 +188,7 @@ def _drawn_files(plan: Plan) -> dict[str, dict[Path, Facts]]:
 
     A damaged file is left out if another file of the same table can be read.
     """
-    from slowscale.release.reading import read_file_facts
+    from slowscale.release.release import read_file_facts
 
     files = {name: paths for name, paths in table_files(plan).items() if name in plan.drawn}
     found: dict[str, dict[Path, Facts]] = {name: {} for name in files}
@@ -364,7 +364,7 @@ def _with_derived(plan: Plan, drawn: "Mapping[str, ReleasedTable]") -> "dict[str
 def _check_kept(plan: Plan, kept: Sequence[Output], release: str) -> None:
     """Raise if files that are there cannot be shown to belong to the release with this identifier."""
     from slowscale.publish.origin import published_releases
-    from slowscale.release.reading import read_file_facts
+    from slowscale.release.release import read_file_facts
 
     tables = {path: name for name, paths in table_files(plan).items() for path in paths}
     report = output_of(plan).report

@@ -357,7 +357,7 @@ class Plan(PlanPart):
     @property
     def columns(self) -> "dict[str, tuple[ColumnPolicy, ...]]":
         """The columns of each drawn table, with the loss of a record through each."""
-        from slowscale.release.policies import requested_columns
+        from slowscale.release.columns import requested_columns
 
         options = self.release.accounting, self.data.protect, self.data.where is not None
         return {name: requested_columns(name, table, *options) for name, table in self.drawn.items()}
@@ -365,7 +365,7 @@ class Plan(PlanPart):
     @property
     def policy(self) -> "RecordPolicy":
         """The loss of a record by the release: that by all drawn tables, added up."""
-        from slowscale.release.policies import requested_policy
+        from slowscale.release.columns import requested_policy
 
         options = self.release.accounting, self.data.protect, self.data.where is not None
         first, *others = (requested_policy(table, *options) for table in self.drawn.values())

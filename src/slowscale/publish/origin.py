@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 
-from slowscale.release.files import BASIC_METADATA, METADATA, file_hash
+from slowscale.release.facts import BASIC_METADATA, METADATA, file_hash
 
 
 def published_releases(files: Sequence[Path]) -> list[tuple[str, str]]:

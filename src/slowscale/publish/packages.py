@@ -17,7 +17,7 @@ import pyarrow.csv
 from slowscale.publish.notes import NOT_PRIVATE_NOTE, publication_notes
 from slowscale.publish.profiles import PublishedTable, finite
 from slowscale.publish.publication import Publication
-from slowscale.release.files import escape_formulas, escaped_names
+from slowscale.release.facts import escape_formulas, escaped_names
 
 ESCAPED_WORDS = "An apostrophe stands before text that a spreadsheet would otherwise run as a formula."
 

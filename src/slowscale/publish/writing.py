@@ -18,7 +18,7 @@ from slowscale.publish.packages import data_package
 from slowscale.publish.profiles import PublishedTable, published_tables
 from slowscale.publish.publication import Publication
 from slowscale.release import Release
-from slowscale.release.files import BASIC_METADATA, METADATA, PUBLICATION
+from slowscale.release.facts import BASIC_METADATA, METADATA, PUBLICATION
 
 ENDINGS = (".parquet", ".csv", ".xlsx")
 Writers = dict[Path, Callable[[Path], Any]]

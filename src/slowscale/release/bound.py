@@ -1,17 +1,19 @@
 """Bound requests: a request on the records of a session, checked, with its facts and its charge, and how it is drawn.
 
-Each kind of drawn table has a class with the same methods: its policies and facts, what is read of the records, and the
-table that is drawn from it. A request adds up their policies and derives the roll-ups.
+Each kind of drawn table has a class with the same methods: `read` scans the records, `draw` is a function of the exact
+sums or ranks and a source of bits, and `released` describes the drawn numbers. A request adds up the policies of its
+drawn tables and derives the roll-ups.
 """
 
+import difflib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +21,11 @@ import pyarrow as pa
 from slowscale.accounting import Accountant, Charge, RecordPolicy
 from slowscale.accounting.record import folded, plain_label
 from slowscale.core.arrays import to_arrow
-from slowscale.core.errors import ParameterError, located
-from slowscale.core.numbers import STANDARD_ERROR_DIGITS, rounded
+from slowscale.core.data_errors import Name
+from slowscale.core.errors import DataError, ParameterError, located
 from slowscale.core.parameters import lazy
 from slowscale.data import engines, rowwise
+from slowscale.data.conversion import Source, listed_columns
 from slowscale.data.keys import Keys
 from slowscale.data.losses import TableOfSet
 from slowscale.data.rowwise import Described, EngineTable, Records
@@ -37,11 +40,9 @@ from slowscale.data.sums import (
     records_below,
 )
 from slowscale.mechanisms import Mechanism, TransformationMechanism
-from slowscale.mechanisms.base import Noisy
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.exact_sums import Exact
-from slowscale.release.checks import check_column, check_derived_columns, check_partition, check_readable
-from slowscale.release.columns import record_policy
+from slowscale.release.columns import record_policy, requested_policy, single_column
 from slowscale.release.facts import (
     NO_MEAN,
     NO_VARIANCE,
@@ -52,8 +53,7 @@ from slowscale.release.facts import (
     PartitionFacts,
     TableFacts,
 )
-from slowscale.release.numbers import number_column
-from slowscale.release.policies import requested_policy, single_column
+from slowscale.release.numbers import published_columns
 from slowscale.release.quantiles import Ranks, ReleasedQuantiles
 from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
@@ -61,7 +61,7 @@ from slowscale.release.rollup import biased_sums, roll_up
 from slowscale.release.table import ReleasedSums, ReleasedTable
 from slowscale.sampling import BitSource, KnownBits
 
-# What the published standard error is, by whether the error depends on the sum.
+# The meaning of the published standard error, by whether the error depends on the sum.
 STANDARD_ERRORS = {
     False: "the root mean square error, rounding included; the same for every sum",
     True: "the standard deviation at the median estimate of the sum, rounding included: as likely too large as too "
@@ -72,15 +72,12 @@ STANDARD_ERRORS = {
 class Part(NamedTuple):
     """The records that a release is about: those with some labels of a column, or all of them if the column is None.
 
-    `kind` says what the labels are: text, whole numbers, booleans or dates.
+    `kind` is the kind of the labels: text, whole numbers, booleans or dates.
     """
 
     by: str | None = None
     labels: tuple[Any, ...] = ()
     kind: str | None = None
-
-
-ALL_RECORDS = Part()
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class BoundSums:
     Attributes
     ----------
     sums, records
-        What was requested, and the records.
+        The requested table, and the records.
     table
         The table with the derived columns, filtered.
     columns
@@ -111,18 +108,17 @@ class BoundSums:
 
     @staticmethod
     def of(sums: Sums, records: Records, level: float, accounting: str) -> "BoundSums":
-        """Return sums bound to the records, or raise an error that says what is wrong with them."""
-        table = _prepared(sums, records)
-        source = records.source
+        """Return sums bound to the records, or raise an error."""
+        table, source = _prepared(sums, records), records.source
         if sums.keys is not None:
             with located("keys"):
                 for name in sums.keys.columns:
-                    check_column("keys", name, table, source)
+                    _check_column(name, table, source)
                 check_labels(table, sums.keys)
         columns = {}
         for name, mechanism in sums.columns.items():
             with located("sums", name):
-                check_column("columns", name, table, source)
+                _check_column(name, table, source)
             negatives = sums.negatives if isinstance(mechanism, TransformationMechanism) else None
             columns[name] = Column(name, sums.units[name], sums.nulls, negatives, source.text_numbers)
         expressions = rowwise.described(sums.where, sums.derive, records.computed)
@@ -192,7 +188,7 @@ class BoundSums:
         return [f"column {name!r}: {warning}" for name, warning in found if warning is not None]
 
     def facts(self) -> TableFacts:
-        """Return the facts that will be public about the table."""
+        """Return the public facts of the table."""
         keys = self.keys
         return TableFacts(
             rows=1 if keys is None else len(keys),
@@ -208,6 +204,9 @@ class BoundSums:
     def column_facts(self, name: str) -> ColumnFacts:
         """Return the public facts of a released column."""
         mechanism, counts, sums = self.mechanisms[name], name == self.sums.counted, self.sums
+        estimator = getattr(mechanism, "estimator", NO_MEAN if "mean" in mechanism._missing_moments else "mean")
+        if sums.nonnegative:
+            estimator = "biased: clipped at 0"
         return ColumnFacts(
             kind="count" if counts else "sum",
             mechanism=description(mechanism),
@@ -215,7 +214,7 @@ class BoundSums:
             unit=str(sums.units[name]),
             level=self.level,
             nonnegative=sums.nonnegative,
-            estimator="biased: clipped at 0" if sums.nonnegative else _estimator(mechanism),
+            estimator=estimator if isinstance(estimator, str) else "a user-given function",
             se=NO_VARIANCE if mechanism._missing_moments else STANDARD_ERRORS[mechanism._error_grows],
             at_least=self.at_least(name),
             on_grid=self.on_grid(name),
@@ -235,39 +234,48 @@ class BoundSums:
         run = partial(engines.run, label="Summing the records")
         return exact_sums(self.table, columns, self.keys, run, self.records.protect)
 
-    def draw(self, name: str, sums: ExactSums, whole: Facts, bits: BitSource | None) -> ReleasedSums:
-        """Draw the noise and build the table. Everything in the result is public."""
+    def draw(self, sums: ExactSums, bits: BitSource | None) -> pa.Table:
+        """Add noise to the exact sums of some cells, and return their numbers. Everything in the result is public."""
         columns: dict[str, Any] = {}
-        if self.keys is not None:
-            columns = {key: self.keys.table[key] for key in self.keys.columns}
-        for column, mechanism in self.mechanisms.items():
-            exact = Exact(sums.rows, Fraction(1)) if column == self.sums.counted else _exact(sums.sums[column])
-            noisy = mechanism._release(exact, self.sums.units[column], self.level, bits)
-            made = _published_columns(noisy, self.sums.nonnegative, self.at_least(column))
-            columns |= {f"{column}{suffix}": values for suffix, values in made.items()}
-        table = pa.table(columns)
+        for name, mechanism in self.mechanisms.items():
+            if name == self.sums.counted:
+                exact = Exact(sums.rows, Fraction(1))
+            else:
+                total = sums.sums[name]
+                exact = Exact(total.counts, total.grain, total.rest, total.parts)
+            noisy = mechanism._release(exact, self.sums.units[name], self.level, bits)
+            made = published_columns(noisy, self.sums.nonnegative, self.at_least(name))
+            columns |= {f"{name}{suffix}": values for suffix, values in made.items()}
+        return pa.table(columns)
+
+    def released(self, name: str, numbers: pa.Table, whole: Facts) -> ReleasedSums:
+        """Return the published table with the drawn numbers of all cells."""
+        return self._described(name, self._with_labels(numbers), whole)
+
+    def _described(self, name: str, table: pa.Table, whole: Facts) -> ReleasedSums:
         drawn = ReleasedSums(name, table, whole, self.policy, self.pure_policy, dict(self.mechanisms))
         for column in self.columns if self.sums.means is not None else ():
             drawn = drawn.ratio(column, "count", f"{column}_mean", self.level, self.sums.means or "")
         return drawn
 
+    def _with_labels(self, numbers: pa.Table) -> pa.Table:
+        labels = {} if self.keys is None else {name: self.keys.table[name] for name in self.keys.columns}
+        return pa.table(labels | {name: numbers[name] for name in numbers.column_names})
+
     def outline(self, name: str, whole: Facts) -> ReleasedSums:
         """Return a table of the right form for all keys: each row has numbers that are drawn from a zero.
 
-        What cannot be drawn, or whose loss cannot be computed, fails here, before anything is charged. Tables of tight
-        policies are computed now, if they are not known yet.
+        If a draw or a loss cannot be computed, it fails here, before anything is charged. Tables of tight policies are
+        computed now, if they are not known yet.
         """
         if self.accounting != CLOSED:
             self.policy(dict.fromkeys(self.policy.columns, 1.0))
         zero = np.zeros(1, np.int64)
         sums = ExactSums(zero, {column: Sum(zero, Fraction(1)) for column in self.columns})
-        drawn = replace(self, sums=replace(self.sums, keys=None)).draw(name, sums, whole, KnownBits())
+        one = self._described(name, self.draw(sums, KnownBits()), whole)
         if self.keys is None:
-            return drawn
-        numbers = drawn.table.take(to_arrow(np.zeros(len(self.keys), np.int64)))
-        columns = {key: self.keys.table[key] for key in self.keys.columns}
-        table = pa.table(columns | {column: numbers[column] for column in numbers.column_names})
-        return replace(drawn, table=table)
+            return one
+        return replace(one, table=self._with_labels(one.table.take(to_arrow(np.zeros(len(self.keys), np.int64)))))
 
 
 @dataclass(frozen=True)
@@ -283,26 +291,20 @@ class BoundQuantiles:
 
     @staticmethod
     def of(quantiles: Quantiles, records: Records, level: float) -> "BoundQuantiles":
-        """Return quantiles bound to the records, or raise an error that says what is wrong with them."""
-        if records.protect is not None:
-            raise ParameterError(
-                f"quantiles protect single records, but here each {records.protect} is protected, which may have "
-                "several records: it could move a rank by more than one. Take the quantiles from a table with one row "
-                f"per {records.protect}, and protect its records"
-            )
+        """Return quantiles bound to the records, or raise an error."""
         table = _prepared(quantiles, records)
+        # The totals of entities are counted in grains of the unit: the lowest size, so that all sizes can be compared.
+        unit = Fraction(1) if records.protect is None else quantiles.sizes[0]
         with located("quantiles"):
-            check_column("column", quantiles.column, table, records.source)
+            _check_column(quantiles.column, table, records.source)
             text = records.source.text_numbers
-            column = Column(quantiles.column, Fraction(1), quantiles.nulls, None, text, use="ranked")
+            column = Column(quantiles.column, unit, quantiles.nulls, None, text, use="ranked")
             check_comparable(table, column)
         expressions = rowwise.described(quantiles.where, quantiles.derive, records.computed)
         return BoundQuantiles(Ranks(quantiles), records, table, column, expressions, level)
 
-    @property
-    def mechanisms(self) -> Mapping[str, Mechanism]:
-        """The mechanism of each column: none is summed."""
-        return {}
+    mechanisms: ClassVar[Mapping[str, Mechanism]] = {}  # nothing is summed or rounded to a unit
+    warnings: ClassVar[Sequence[str]] = ()
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -310,37 +312,30 @@ class BoundQuantiles:
         return (self.column.name,)
 
     @property
-    def warnings(self) -> list[str]:
-        """No warnings: nothing is rounded to a unit."""
-        return []
-
-    @property
-    def _filtered(self) -> bool:
+    def filtered(self) -> bool:
+        """Whether records are filtered, so that a change of value may move one in or out."""
         return self.ranks.table.where is not None or self.records.filtered
 
     @property
     def policy(self) -> RecordPolicy:
-        """What every record loses, as PRzCDP."""
-        return self.ranks.policy(self._filtered)
+        """The loss of every record or entity, as PRzCDP."""
+        return self.ranks.policy(self.filtered)
 
     @property
     def pure_policy(self) -> RecordPolicy:
-        """What every record loses, as PRDP."""
-        return self.ranks.pure_policy(self._filtered)
+        """The loss of every record or entity, as PRDP."""
+        return self.ranks.pure_policy(self.filtered)
 
-    @property
-    def pure_columns(self) -> RecordPolicy:
-        """The same as the pure policy: all of it is pure."""
-        return self.pure_policy
+    pure_columns = pure_policy
 
     def facts(self) -> TableFacts:
-        """Return the facts that will be public about the table."""
+        """Return the public facts of the table."""
         return TableFacts(
             rows=len(self.ranks.table.at),
             **_described_policies(self.policy, self.pure_policy),
             where=self.expressions.where,
             derived=self.expressions.derived,
-            quantiles=self.ranks.facts(self.level),
+            quantiles=self.ranks.facts(self.level, self.records.protect),
         )
 
     @property
@@ -349,17 +344,21 @@ class BoundQuantiles:
         return TableOfSet(self.table, self.policy, {}, None, self.ranks.table.derive, self.ranks.table.where)
 
     def read(self) -> tuple[list[int], int]:
-        """Return how many records are smaller than each size of the grid, and how many there are. CONFIDENTIAL."""
+        """Return how many records or entities are smaller than each size, and how many there are. CONFIDENTIAL."""
         run = partial(engines.run, label="Ranking the records")
-        return records_below(self.table, self.column, self.ranks.table.sizes, run)
+        return records_below(self.table, self.column, self.ranks.table.sizes, run, self.records.protect)
 
-    def draw(self, name: str, read: tuple[list[int], int], whole: Facts, bits: BitSource | None) -> ReleasedQuantiles:
-        """Draw the quantiles. Everything in the result is public."""
-        return ReleasedQuantiles(name, self.ranks.draw(*read, bits), whole, self.policy, self.pure_policy)
+    def draw(self, read: tuple[list[int], int], bits: BitSource | None) -> pa.Table:
+        """Draw the quantiles from the ranks. Everything in the result is public."""
+        return self.ranks.draw(*read, bits)
+
+    def released(self, name: str, numbers: pa.Table, whole: Facts) -> ReleasedQuantiles:
+        """Return the published table with the drawn quantiles."""
+        return ReleasedQuantiles(name, numbers, whole, self.policy, self.pure_policy)
 
     def outline(self, name: str, whole: Facts) -> ReleasedQuantiles:
-        """Return quantiles of no records: they show that quantiles can be drawn."""
-        return self.draw(name, ([0] * len(self.ranks.table.sizes), 0), whole, KnownBits())
+        """Return quantiles of no records, which shows that quantiles can be drawn."""
+        return self.released(name, self.draw(([0] * len(self.ranks.table.sizes), 0), KnownBits()), whole)
 
 
 BoundTable = BoundSums | BoundQuantiles
@@ -373,6 +372,58 @@ def _prepared(table: Sums | Quantiles, records: Records) -> EngineTable:
         return rowwise.keep(derived, table.where)
 
 
+def _check_column(name: str, table: EngineTable, source: Source) -> None:
+    """Raise unless the table has a column; suggest a column with a similar name."""
+    if name in table.columns:
+        return
+    if name in source.unusable:
+        raise ParameterError(
+            f"column {name!r}",
+            f"has the type {source.unusable[name]}, which cannot be computed with",
+            code="unsupported",
+            remedy="convert it before to text, a date, or numbers of at most 38 digits",
+        )
+    near = difflib.get_close_matches(name, table.columns, n=1)
+    suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
+    raise ParameterError(f"column {name!r}", "is not in the data", code="unknown-column", remedy=suggestion)
+
+
+def _check_derived_columns(sums: Sums, records: Records, accountant: Accountant) -> None:
+    """Raise if a derived or renamed column would evade the caps, by a new name or by the name of a stored column."""
+    caps, derived = accountant.caps, sums.derive or {}
+    if not caps:
+        return
+    capped, stored = {folded(name) for name in caps}, records.stored_names
+    for name in sums.columns:
+        if name not in derived and records.is_stored(name):
+            continue
+        # Renaming a stored column frees its name for a derived one, but its cap is not for that.
+        if folded(name) not in capped or folded(name) in stored:
+            raise ParameterError(
+                f"column {name!r}",
+                "is derived or renamed and has no cap: under a new name it could evade the caps of the columns "
+                "that it is made from",
+                code="no-cap",
+                remedy="give it a name that no stored column has, and a cap when the ledger is created",
+                path=("sums", name),
+            )
+
+
+def check_readable(
+    columns: Iterable[str], records: Records, derive: Mapping[str, str] | None, where: str | None
+) -> None:
+    """Raise if a table reads a column with values that are not text, or not of the column's declared type."""
+    unreadable, not_text = records.source.unreadable, records.source.not_text
+    if not unreadable and not not_text:
+        return
+    used = {*columns, *records.used_columns(derive or {}, where)}
+    for name in sorted(not_text & used):
+        raise DataError("not-text", column=Name(name))
+    for name, dtype in unreadable.items():
+        if name in used:
+            raise DataError("declared-type", column=Name(name), dtype=Name(dtype))
+
+
 @dataclass(frozen=True)
 class BoundRequest:
     """A request that is bound to the records of a session and checked. Nothing has been drawn yet.
@@ -380,13 +431,17 @@ class BoundRequest:
     Attributes
     ----------
     request, records
-        What was requested, and the records.
+        The request, and the records.
     tables
         The drawn tables.
     part
         The records that the request is about.
+    policy, pure_policy, pure_columns
+        The loss of a record, as PRzCDP: that by the drawn tables, added up (Lemma PRzCDP-seq); as PRDP, or None if a
+        mechanism has no such guarantee; and its PRDP loss through the columns that have such a guarantee in all drawn
+        tables, or None.
     facts
-        What will be public about the release, without its ledger entry.
+        The public facts of the release, without its ledger entry.
     outlines
         All tables as they would be released, with numbers that are drawn from zeros: they show that all of them can be
         released, how many rows they have, and how many cells each row of a roll-up is the sum of.
@@ -396,22 +451,15 @@ class BoundRequest:
     records: Records
     tables: Mapping[str, BoundTable]
     part: Part
+    policy: RecordPolicy
+    pure_policy: RecordPolicy | None
+    pure_columns: RecordPolicy | None
     facts: Facts
     outlines: Mapping[str, ReleasedTable]
 
-    @lazy
-    def policy(self) -> RecordPolicy:
-        """The loss of a record, as PRzCDP: that by the drawn tables, added up (Lemma PRzCDP-seq)."""
-        return _added(table.policy for table in self.tables.values())
-
-    @lazy
-    def pure_policy(self) -> RecordPolicy | None:
-        """The loss of a record as PRDP, or None if a mechanism has no such guarantee."""
-        return _pure_policy(self.tables)
-
     @property
     def mechanisms(self) -> Mapping[str, Mechanism]:
-        """The mechanisms of the columns that are in one drawn table only: what would still fit can be said of these."""
+        """The mechanisms of the columns in one drawn table only, which can be searched for one that still fits."""
         names = [name for table in self.tables.values() for name in table.mechanisms]
         return {
             name: mechanism
@@ -438,7 +486,7 @@ class BoundRequest:
 
     @lazy
     def charge(self) -> Charge:
-        """What the release costs, with everything that a ledger records about it."""
+        """The cost of the release, with everything that a ledger records about it."""
         derived: dict[str, str] = {}
         for table in self.tables.values():  # a column is the same in all of them
             meanings = table.expressions.meanings
@@ -450,21 +498,25 @@ class BoundRequest:
             *self.part,
             protects=self.records.protect,
             facts=self.facts.to_dict(),
-            pure_columns=_pure_columns(self.tables, self.policy),
+            pure_columns=self.pure_columns,
             tables=len(self.tables),
             derived=derived,
         )
 
     def read(self) -> dict[str, Any]:
-        """Read what is needed of the records for every drawn table, one scan each. CONFIDENTIAL."""
+        """Return the exact sums or ranks of every drawn table, by one scan each. CONFIDENTIAL."""
         for table in self.tables.values():
             check_readable(table.used, self.records, table.expressions.derived, table.expressions.where)
         return {name: table.read() for name, table in self.tables.items()}
 
-    def draw(self, read: Mapping[str, Any], head: LedgerHead | None, bits: BitSource | None) -> Release:
-        """Draw the noise of all tables, then derive the roll-ups. Everything in the result is public."""
+    def draw(self, read: Mapping[str, Any], bits: BitSource | None) -> dict[str, pa.Table]:
+        """Draw the noise of all drawn tables, and return their numbers. Everything in the result is public."""
+        return {name: table.draw(read[name], bits) for name, table in self.tables.items()}
+
+    def released(self, numbers: Mapping[str, pa.Table], head: LedgerHead | None) -> Release:
+        """Return the release with drawn numbers and the roll-ups of them, charged as an entry of a ledger."""
         facts = self.facts.with_(ledger=head)
-        drawn = {name: table.draw(name, read[name], facts, bits) for name, table in self.tables.items()}
+        drawn = {name: table.released(name, numbers[name], facts) for name, table in self.tables.items()}
         return Release.of(_with_rollups(self.request, drawn), facts, self.policy, self.pure_policy)
 
 
@@ -477,14 +529,16 @@ def bind(
     dataset: str | None = None,
     private: bool = True,
 ) -> BoundRequest:
-    """Return a request bound to the records, or raise an error that says what is wrong with it. No record is read.
+    """Return a request bound to the records, or raise an error. No record is read.
+
+    Numbers of all tables are drawn from zeros, so that a request that cannot be drawn fails here.
 
     Parameters
     ----------
     request, records
         The request and the records.
     accountant
-        What will be charged: a derived column needs a cap of its own if there are caps.
+        The account to charge: if it has caps, a derived column needs one.
     accounting, dataset, private
         Which policy of each mechanism is charged, the name of the data set, and whether the bits are secret.
     """
@@ -497,11 +551,13 @@ def bind(
                 tables[name] = BoundQuantiles.of(table, records, request.level)
             else:
                 tables[name] = BoundSums.of(table, records, request.level, accounting)
-                check_derived_columns(table, records, accountant)
+                _check_derived_columns(table, records, accountant)
     with located("partition"):
         part = _part(request, records)
-    policy, pure = _added(table.policy for table in tables.values()), _pure_policy(tables)
-    pure_columns = _pure_columns(tables, policy) if len(policy.terms) > 1 else None
+    policy = _added(table.policy for table in tables.values())
+    known = [found for table in tables.values() if (found := table.pure_policy) is not None]
+    pure = _added(known) if len(known) == len(tables) else None
+    pure_columns = _pure_columns(tables, policy)
     facts = Facts(
         id=secrets.token_hex(8),
         slowscale=__version__,
@@ -514,7 +570,7 @@ def bind(
         notion=policy.notion,
         accounting=accounting,
         **_described_policies(policy, pure),
-        pure_columns=None if pure_columns is None else description(pure_columns),
+        pure_columns=None if pure_columns is None or len(policy.terms) < 2 else description(pure_columns),
         partition=None if part.by is None else PartitionFacts(by=part.by, labels=part.labels),
         tables={name: table.facts() for name, table in tables.items()},
     )
@@ -526,17 +582,27 @@ def bind(
     whole = _with_rollups(request, outlines)
     facts = facts.with_(tables={name: table.facts for name, table in whole.items()})
     json.dumps(facts.to_dict())  # facts that cannot be written must fail before anything is charged
-    return BoundRequest(request, records, tables, part, facts, whole)
+    return BoundRequest(request, records, tables, part, policy, pure, pure_columns, facts, whole)
 
 
 def _part(request: Request, records: Records) -> Part:
-    """Return which records a request is about."""
-    check_partition(request, records)
-    first = next(iter(request.drawn.values()))
-    if request.partition is None or not isinstance(first, Sums) or first.keys is None:
-        return ALL_RECORDS
-    labels = tuple(plain_label(label) for (label,) in first.keys.project(request.partition))
-    return Part(request.partition, labels, first.keys.kinds[request.partition])
+    """Return which records a request is about. Raise unless its partition is a key column that is stored in the data.
+
+    A derived column may be computed differently in each release, so that one record could be in several parts.
+    """
+    name, first = request.partition, next(iter(request.drawn.values()))
+    derived = any(name in (table.derive or {}) for table in request.drawn.values())
+    if name is not None and (derived or not records.is_stored(name)):
+        raise ParameterError(
+            "partition",
+            allowed="a column that is stored in the data",
+            given=name,
+            code="derived",
+            remedy="name a stored key column, or leave out the partition, and the losses of the releases add up",
+        )
+    if name is None or not isinstance(first, Sums) or first.keys is None:
+        return Part()
+    return Part(name, tuple(plain_label(label) for (label,) in first.keys.project(name)), first.keys.kinds[name])
 
 
 def _added(policies: Iterable[RecordPolicy]) -> RecordPolicy:
@@ -545,12 +611,6 @@ def _added(policies: Iterable[RecordPolicy]) -> RecordPolicy:
     for policy in others:
         total = total + policy
     return total
-
-
-def _pure_policy(tables: Mapping[str, BoundTable]) -> RecordPolicy | None:
-    found = [table.pure_policy for table in tables.values()]
-    known = [policy for policy in found if policy is not None]
-    return _added(known) if len(known) == len(found) else None
 
 
 def _pure_columns(tables: Mapping[str, BoundTable], policy: RecordPolicy) -> RecordPolicy | None:
@@ -585,43 +645,14 @@ def _with_rollups(request: Request, drawn: Mapping[str, ReleasedTable]) -> dict[
             rolled = roll_up(source, request.by(name), levels or None, name)
         except ParameterError as error:
             raise ParameterError(
-                f"table {name!r}", f"cannot be derived from its cells: {error}", path=("tables", name)
+                f"table {name!r}", f"cannot be derived from its cells: {error}", code=error.code, path=("tables", name)
             ) from None
         found[name] = rolled.with_facts(rolled.facts.with_(of=request.rollups[name].of))
     return found
 
 
-def _exact(total: Sum) -> Exact:
-    return Exact(total.counts, total.grain, total.rest, total.parts)
-
-
-def _published_columns(noisy: Noisy, nonnegative: bool, at_least: int | None) -> dict[str, Any]:
-    """Return the columns that are published for one summed column, by their suffixes.
-
-    The interval is raised to the lower bound on the true sum. The estimate is raised to 0 only if the request asks for
-    that, because it biases the estimate.
-    """
-    units = [noisy.units, *noisy.ends]
-    for i, raised in enumerate((nonnegative, at_least is not None, at_least is not None)):
-        if raised:
-            units[i] = np.maximum(units[i], 0)
-    estimate, low, high = (number_column(some, noisy.unit, side) for some, side in zip(units, (0, -1, 1), strict=True))
-    error = rounded(noisy.se, STANDARD_ERROR_DIGITS)
-    if noisy.transformed is not None:  # rounding must not lower it below the error of an empty cell
-        error = np.where(error < noisy.mechanism.std(0), rounded(noisy.se, STANDARD_ERROR_DIGITS, 1), error)
-    columns = {"": estimate, "_se": to_arrow(error), "_low": low, "_high": high}
-    if noisy.transformed is not None:
-        columns["_transformed"] = to_arrow(noisy.transformed)
-    return columns
-
-
-def _estimator(mechanism: Mechanism) -> str:
-    estimator = getattr(mechanism, "estimator", NO_MEAN if "mean" in mechanism._missing_moments else "mean")
-    return estimator if isinstance(estimator, str) else "a user-given function"
-
-
 def description(thing: Mechanism | RecordPolicy) -> Any:
-    """Return the description of a mechanism or policy, or None if it has a user-given function."""
+    """Return the description of a mechanism or policy, or None if it has a user function."""
     try:
         found = thing.to_dict()
     except ParameterError:

@@ -1,7 +1,7 @@
-"""The columns of a release or plan, each with the loss of a record through it and with its standard error.
+"""The columns of a release or request, each with the loss of a record through it and with its standard error.
 
-They hold public facts only: mechanisms, policies and units. Reports and the command compute here what a record of a
-given size loses, through one column and through all of them, by the best guarantee that holds.
+They hold public facts only: mechanisms, policies and units. Reports and the command compute here the loss of a record
+of a given size, through one column and through all of them, by the best guarantee that holds.
 """
 
 import math
@@ -17,9 +17,11 @@ from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.calibration import ACCOUNTING, closed_form
+from slowscale.mechanisms.calibration import ACCOUNTING, charged_policy, closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
 from slowscale.release.facts import Facts
+from slowscale.release.quantiles import Ranks
+from slowscale.release.request import Drawn, Quantiles, Sums
 
 if TYPE_CHECKING:
     from slowscale.release.release import Release
@@ -128,6 +130,45 @@ def column_policies(
     return tuple(found)
 
 
+def single_column(table: Sums, protect: str | None) -> str | None:
+    """Return the column in which every record counts as 1, or None: an entity may have several records in a cell."""
+    return None if protect is not None else table.counted
+
+
+def requested_policy(table: Drawn, accounting: str, protect: str | None, filtered: bool) -> RecordPolicy:
+    """Return the loss of a record by a drawn table, as PRzCDP.
+
+    Parameters
+    ----------
+    table
+        The table.
+    accounting
+        Which policy of each mechanism is charged.
+    protect
+        The column that identifies entities, or None if single records are protected.
+    filtered
+        Whether records are filtered, so that a change of value may move one in or out.
+    """
+    if isinstance(table, Quantiles):
+        return Ranks(table).policy(filtered)
+    found = {name: charged_policy(mechanism, accounting) for name, mechanism in table.mechanisms.items()}
+    return record_policy(found, single_column(table, protect), filtered)
+
+
+def requested_columns(
+    name: str, table: Drawn, accounting: str, protect: str | None, filtered: bool
+) -> tuple[ColumnPolicy, ...]:
+    """Return the columns of a drawn table; quantiles count as one column with the name of the table."""
+    policy = requested_policy(table, accounting, protect, filtered)
+    if isinstance(table, Quantiles):
+        return (_quantiles_column(name, policy, Ranks(table).pure_policy(filtered)),)
+    return column_policies(policy, table.mechanisms, table.units, accounting=accounting)
+
+
+def _quantiles_column(name: str, policy: RecordPolicy, pure: RecordPolicy) -> ColumnPolicy:
+    return ColumnPolicy(name, policy.column(None), pure.column(None), None, Fraction(1), single=True, on_grid=None)
+
+
 def released_columns(policy: RecordPolicy, facts: Facts, table: str | None = None) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a table, or of all drawn tables, that the facts of a release describe."""
     columns = facts.columns if table is None else facts.tables[table].columns
@@ -142,10 +183,14 @@ def table_policies(release: "Release") -> dict[str, RecordPolicy]:
     facts = release.facts
     if len(facts.drawn) == 1:
         return {facts.drawn[0]: release.policy}
-    known = {name: table.policy for name, table in release.sums.items() if name in facts.drawn}
-    described = {name: facts.tables[name].policy for name in facts.drawn if name not in known}
-    read = {name: RecordPolicy.from_dict(policy) for name, policy in described.items() if policy is not None}
-    return {name: (known | read)[name] for name in facts.drawn if name in known or name in read}
+    found = {}
+    for name in facts.drawn:
+        described = facts.tables[name].policy
+        if name in release.sums:
+            found[name] = release.sums[name].policy
+        elif described is not None:
+            found[name] = RecordPolicy.from_dict(described)
+    return found
 
 
 def table_columns(release: "Release") -> dict[str, tuple[ColumnPolicy, ...]]:
@@ -155,7 +200,7 @@ def table_columns(release: "Release") -> dict[str, tuple[ColumnPolicy, ...]]:
         found[name] = released_columns(policy, facts, name)
         if facts.tables[name].quantiles is not None:
             pure = RecordPolicy.from_dict(facts.tables[name].pure_policy or facts.pure_policy or ())
-            found[name] = (ColumnPolicy(name, policy.column(None), pure.column(None), None, Fraction(1), True, None),)
+            found[name] = (_quantiles_column(name, policy, pure),)
     return found
 
 
@@ -178,13 +223,13 @@ def shown_sizes(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) ->
 def on_one_axis(columns: Sequence[ColumnPolicy]) -> tuple[ColumnPolicy, ...]:
     """Return the columns that one axis of sizes can show: those with amounts or, if there are none, all of them.
 
-    An entity has an amount and a number of records, of which the amount says nothing.
+    An entity has an amount and a number of records, which an amount does not determine.
     """
     return tuple(column for column in columns if not column.counts_records) or tuple(columns)
 
 
 def explain_columns(columns: Sequence[ColumnPolicy], size: RecordSize) -> Explanation | None:
-    """Return what an example record loses through all columns and what that means, or None if a value is missing."""
+    """Return the loss of an example record through all columns and its meaning, or None if a value is missing."""
     found = [loss for column in columns if (loss := column.at(size)) is not None]
     return explain(found) if len(found) == len(columns) else None
 

@@ -1,6 +1,6 @@
-"""Inspections: what the curator can see of the records before anything is drawn or charged. CONFIDENTIAL.
+"""Inspections: a check of the data by the curator before anything is drawn or charged. CONFIDENTIAL.
 
-Nothing here has noise, and nothing is written to the ledger. What is chosen after such a look depends on the records.
+Nothing here has noise, and nothing is written to the ledger. Choices after such a check depend on the records.
 """
 
 import math
@@ -39,7 +39,7 @@ LEVELS = (np.arange(NOISE_POINTS // 2) + 0.5) / (NOISE_POINTS // 2)
 
 @dataclass(frozen=True, repr=False)
 class InspectedColumn(Confidential):
-    """What was found in a summed column. CONFIDENTIAL.
+    """The findings in a summed column. CONFIDENTIAL.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class ExpectedError(Confidential):
 
 @dataclass(frozen=True, repr=False)
 class Inspection:
-    """A look at the records, before anything is drawn or charged. CONFIDENTIAL.
+    """A check of the data before anything is drawn or charged. CONFIDENTIAL.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Inspection:
     outside, unlabelled
         The number of records whose labels are not among the public keys, and of those without a label.
     columns
-        What was found in each summed column.
+        The findings in each summed column.
     cells, empty, empty_keys
         The number of public keys, how many of them no record has, and the first ones of these.
     outside_labels
@@ -107,7 +107,7 @@ class Inspection:
     errors
         The relative errors to expect, by column and size of the true sum, rounding to the unit left out.
     refusals
-        What `release` would refuse because of the records, in its own words.
+        The errors that `release` would raise because of the records.
     """
 
     records: int
@@ -275,7 +275,7 @@ def error_in_words(error: ExpectedError) -> str:
 
 
 def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, refusals: tuple[str, ...]) -> Inspection:
-    """Look at the records of a query.
+    """Check the records of a table of sums.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
     protect
         The column that tells which records belong to one entity.
     refusals
-        What is known already that a release would refuse because of the records.
+        Known reasons why a release would be refused because of the records.
     """
 
     def run(asked: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Previews: what a request would cost and how accurate it would be, before any record is read."""
+"""Previews: the cost and the accuracy of a request, before any record is read."""
 
 import math
 import warnings
@@ -41,8 +41,8 @@ class TablePreview:
     cells
         The min, median and max number of cells that are added to one number of the table; 1 if it is drawn.
     policy
-        The loss of a record by the table if it is drawn. For a derived table: what drawing it, with the noise of its
-        source, would add to the loss.
+        The loss of a record by the table if it is drawn. For a derived table: the loss that drawing it, with the noise
+        of its source, would add.
     columns
         Each column of the source with its policies, its unit and its standard errors.
     half_widths
@@ -54,8 +54,9 @@ class TablePreview:
         For a drawn table, another drawn table that it could be derived from, which would save its loss. None otherwise.
     cells_instead
         The min, median and max number of cells that would then be added to one number.
-    rank_error
-        For quantiles: by how many records they may miss their ranks, all together with probability `level`.
+    rank_error, entity
+        For quantiles: by how many records they may miss their ranks, all together with probability `level`; and the
+        column of the entities whose totals are ranked, or None for the sizes of records.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TablePreview:
     instead: str | None = None
     cells_instead: tuple[int, int, int] = (1, 1, 1)
     rank_error: float | None = None
+    entity: str | None = None
 
     @property
     def drawn(self) -> bool:
@@ -88,11 +90,15 @@ class TablePreview:
         return [math.sqrt(sum_square_error(one**2, bias, cells)) for cells in self.cells]
 
     def describe(self) -> list[str]:
-        """Return the table in words: what it consists of, and how accurate it is."""
+        """Return the table in words: its rows and its accuracy."""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         if self.rank_error is not None:
-            how = f"drawn; with probability {percent(self.level)} they miss their ranks by at most"
-            return [f"{self.name}: {self.rows} quantiles of record sizes, {how} {ranks_in_words(self.rank_error)}"]
+            sizes = "record sizes" if self.entity is None else f"the totals of each {self.entity}"
+            return [
+                f"{self.name}: {self.rows} {'quantile' if self.rows == 1 else 'quantiles'} of {sizes}, drawn; with "
+                f"probability {percent(self.level)} they miss their ranks by at most "
+                f"{ranks_in_words(self.rank_error, self.entity)}"
+            ]
         groups = f"{rows} by {', '.join(self.by)}" if self.by else "the total"
         if self.drawn:
             how = "drawn"
@@ -160,11 +166,11 @@ class Preview:
 
     @property
     def columns(self) -> tuple[ColumnPolicy, ...]:
-        """The columns of all drawn tables, each with what a record may lose through it."""
+        """The columns of all drawn tables, each with the loss of a record through it."""
         return tuple(column for table in self.tables if table.drawn for column in table.columns)
 
     def losses(self, sizes: SizesLike = ()) -> "dict[str, dict[str, float]]":
-        """Return the losses of example records: by the whole release, by each drawn table, and by what could be drawn.
+        """Return the losses of example records: by the whole release, and by each table.
 
         Parameters
         ----------
@@ -174,7 +180,7 @@ class Preview:
         Returns
         -------
         For the whole release, under "", and for each table: the loss by the name of the record. For a derived table it
-        is what drawing the table instead would add.
+        is the loss that drawing the table instead would add.
         """
         shown = self._shown(sizes)
         policies = {"": self.policy, **{table.name: table.policy for table in self.tables}}
@@ -204,7 +210,7 @@ class Preview:
         return "\n".join([*lines, "Within all caps." if self.refusal is None else f"Refused: {self.refusal}"])
 
     def table_lines(self, sizes: SizesLike = ()) -> list[str]:
-        """Return the losses by each table, its errors, and what the alternatives would cost, as lines of text."""
+        """Return the losses by each table, its errors, and the cost of alternatives, as lines of text."""
         losses = self.losses(sizes)
         names = list(losses[""])
         drawn = [table for table in self.tables if table.drawn]
@@ -212,7 +218,8 @@ class Preview:
         if len(self.tables) > 1:
             rows += [(f"{table.name} (drawn)", losses[table.name]) for table in drawn]
             rows += [(f"{table.name} (derived)", dict.fromkeys(names, 0.0)) for table in self.tables if not table.drawn]
-        lines = [f"The loss (PRzCDP) by the size of the {self._noun}:", *_aligned(["", *names], rows)]
+        cells = [[name, *(at_most(one[size]) if size in one else "" for size in names)] for name, one in rows]
+        lines = [f"The loss (PRzCDP) by the size of the {self._noun}:", *aligned([["", *names], *cells])]
         lines += assumed_count(self.protects, self.policy.columns, self._shown(sizes))
         for table in self.tables:
             lines += table.describe()
@@ -310,13 +317,6 @@ def split_std(mechanism: Mechanism, tables: int, values: Sequence[float]) -> flo
     return min(found, default=None)
 
 
-def _aligned(heads: Sequence[str], rows: Sequence[tuple[str, Mapping[str, float]]]) -> list[str]:
-    """Return a table of losses as lines of text, with aligned columns."""
-    return aligned(
-        [heads, *([name, *(at_most(one[head]) if head in one else "" for head in heads[1:])] for name, one in rows)]
-    )
-
-
 def preview_of(bound: BoundRequest, refusal: CapError | None, spent: Spent) -> Preview:
     """Return the preview of a bound request."""
     return Preview(
@@ -336,6 +336,12 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
     drawn, rollup = bound.tables[source], request.rollups.get(name)
     cells = (1, 1, 1) if rollup is None else _cells_added(bound.outlines[name])
     instead = _derivable_from(request, name) if rollup is None else None
+    cells_instead = (1, 1, 1)
+    if instead is not None:
+        levels = [one for one in request.hierarchies if set(one.levels) & set(request.by(name))]
+        outline = bound.outlines[instead]
+        assert isinstance(outline, ReleasedSums)
+        cells_instead = _cells_added(roll_up(outline, request.by(name), levels or None))
     columns: tuple[ColumnPolicy, ...] = ()
     widths = {}
     if isinstance(drawn, BoundSums):
@@ -343,7 +349,9 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
         columns = column_policies(drawn.policy, drawn.mechanisms, drawn.sums.units, on_grid, drawn.accounting)
         for column, mechanism in drawn.mechanisms.items():
             if isinstance(mechanism, AdditiveMechanism):
-                few, median, most = _half_widths(mechanism, drawn, column, cells)
+                unit = drawn.sums.units[column]
+                steps = sum_half_steps(mechanism, unit, drawn.level, drawn.on_grid(column), np.array(cells))
+                few, median, most = (float(step * unit) if math.isfinite(step) else math.inf for step in steps)
                 widths[column] = few, median, most
     return TablePreview(
         name,
@@ -357,17 +365,10 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
         widths,
         request.level,
         instead,
-        (1, 1, 1) if instead is None else _cells_added(_margin(bound, instead, request.by(name))),
+        cells_instead,
         drawn.ranks.rank_error(request.level) if isinstance(drawn, BoundQuantiles) else None,
+        bound.records.protect if isinstance(drawn, BoundQuantiles) else None,
     )
-
-
-def _margin(bound: BoundRequest, source: str, by: tuple[str, ...]) -> ReleasedSums:
-    """Return a table that is derived from a drawn one, as it would be released."""
-    levels = [one for one in bound.request.hierarchies if set(one.levels) & set(by)]
-    cells = bound.outlines[source]
-    assert isinstance(cells, ReleasedSums)
-    return roll_up(cells, by, levels or None)
 
 
 def _cells_added(outline: ReleasedTable) -> tuple[int, int, int]:
@@ -377,31 +378,21 @@ def _cells_added(outline: ReleasedTable) -> tuple[int, int, int]:
     return int(counts[0]), int(counts[(len(counts) - 1) // 2]), int(counts[-1])
 
 
-def _half_widths(mechanism: AdditiveMechanism, table: BoundSums, column: str, cells: tuple[int, ...]) -> list[float]:
-    """Return half the widths of the intervals for sums of these numbers of cells."""
-    unit = table.sums.units[column]
-    steps = sum_half_steps(mechanism, unit, table.level, table.on_grid(column), np.array(cells))
-    return [float(step * unit) if math.isfinite(step) else math.inf for step in steps]
-
-
 def _derivable_from(request: Request, name: str) -> str | None:
-    """Return another drawn table that a drawn table could be derived from, or None."""
+    """Return another drawn table that a drawn table could be derived from, as far as the request tells, or None."""
     wanted, by = request.drawn[name], set(request.by(name))
     for other, source in request.drawn.items():
-        if other == name or not isinstance(source, Sums) or source.keys is None or source.nonnegative:
+        if other == name or not isinstance(wanted, Sums) or not isinstance(source, Sums):
             continue
         reachable = {*source.by, *request.levels_above(other)}
-        if by <= reachable and by != set(source.by) and isinstance(wanted, Sums) and _same_numbers(wanted, source):
+        if source.keys is None or source.nonnegative or not by <= reachable or by == set(source.by):
+            continue
+        if not set(wanted.columns) <= set(source.columns) or (wanted.count is not None and source.count is None):
+            continue
+        same = replace(
+            wanted, columns=source.columns, count=source.count, keys=source.keys, unit=source.unit,
+            means=source.means, nonnegative=source.nonnegative,
+        )  # fmt: skip
+        if same == source:
             return other
     return None
-
-
-def _same_numbers(sums: Sums, source: Sums) -> bool:
-    """Whether the numbers of a table are sums of those of another, as far as the requests tell."""
-    if not set(sums.columns) <= set(source.columns) or (sums.count is not None and source.count is None):
-        return False
-    aligned = replace(
-        sums, columns=source.columns, count=source.count, keys=source.keys, unit=source.unit, means=source.means,
-        nonnegative=source.nonnegative,
-    )  # fmt: skip
-    return aligned == source

@@ -1,10 +1,10 @@
-"""Private quantiles of record sizes: the exponential mechanism on a public grid of sizes.
+"""Private quantiles of sizes: the exponential mechanism on a public grid of sizes.
 
 Wanted is a size c such that a share q of the records is smaller. With B(c) records below c, out of n, the distance of c
 from the wanted rank is |t(c)| with t(c) = B(c) − q·n. A size of the grid is drawn with probability proportional to
 exp(−λ·|t(c)|). Only the drawn size is published: neither n nor any count.
 
-**What a record loses** (unbounded neighbours: the record is there, or it is not). Let D' be D with one more record, of
+**The loss of a record** (unbounded neighbours: the record is there, or it is not). Let D' be D with one more record, of
 size x. For c <= x, the record is not below c, so t falls by q. For c > x, t rises by 1 − q. Let d(c) be the change of
 |t(c)|. t does not decrease in c. So
 
@@ -23,6 +23,11 @@ In both cases d takes values in an interval of length at most w = 2·max(q, 1 �
 
 So a quantile with loss ρ has λ = √(8ρ)/w = √(2ρ)/max(q, 1 − q). The size of a record does not
 matter: the policy is constant.
+
+**Entities.** If entities are protected, each entity counts once: its size is the absolute value of its total, the sum
+of the values of its records. Adding or removing an entity with all its records adds or removes one size, and changes no
+total of another entity, because totals are exact. So each B(c), and n, changes as by one record above, and an entity
+loses the same, however many records it has.
 """
 
 import math
@@ -54,17 +59,27 @@ class Ranks:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """λ of each quantile: the largest float for which its loss is at most its part of the total, exactly."""
-        return tuple(_rate(Fraction(self.table.loss) / len(self.table.shares), share) for share in self.table.shares)
+        """λ of each quantile: nearly the largest float with λ²·max(q, 1 − q)²/2 <= its part of the loss."""
+        loss, found = Fraction(self.table.loss) / len(self.table.shares), []
+        for share in self.table.shares:
+            most = max(share, 1 - share)
+            rate = math.sqrt(2 * loss) / float(most)
+            while (Fraction(rate) * most) ** 2 > 2 * loss:
+                rate = math.nextafter(rate, 0.0)
+            found.append(rate)
+        return tuple(found)
 
     def policy(self, filtered: bool) -> RecordPolicy:
-        """What every record loses, as PRzCDP."""
+        """The loss of every record or entity, as PRzCDP."""
         return RecordPolicy(((None, RankPolicy(float(self.table.loss))),), filtered=filtered)
 
     def pure_policy(self, filtered: bool) -> RecordPolicy:
-        """What every record loses, as PRDP: the sum of the ranges η."""
+        """The loss of every record or entity, as PRDP: the sum of the ranges η."""
         ranges = [2 * Fraction(rate) * max(share, 1 - share) for rate, share in self._quantiles]
-        return RecordPolicy(((None, RankPolicy(_float_above(sum(ranges, Fraction(0))), PURE)),), filtered=filtered)
+        exact = sum(ranges, Fraction(0))
+        loss = float(exact)
+        loss = loss if Fraction(loss) >= exact else math.nextafter(loss, math.inf)
+        return RecordPolicy(((None, RankPolicy(loss, PURE)),), filtered=filtered)
 
     @property
     def _quantiles(self) -> list[tuple[float, Fraction]]:
@@ -80,7 +95,7 @@ class Ranks:
         Parameters
         ----------
         below, rows
-            The number of records that are smaller than each size of the grid, and of all records.
+            The number of records or entities that are smaller than each size of the grid, and of all of them.
         bits
             The source of bits; the secret one by default.
         """
@@ -98,11 +113,12 @@ class Ranks:
         """Return by how many ranks the quantiles may miss, all together with probability `level`."""
         return rank_error(self.rates, len(self.table.sizes), level)
 
-    def facts(self, level: float) -> QuantilesFacts:
-        """Return the public facts of the quantiles."""
+    def facts(self, level: float, entity: str | None = None) -> QuantilesFacts:
+        """Return the public facts of the quantiles: of records, or of the entities that a column identifies."""
         at, grid = (tuple(plain_number(float(one)) for one in some) for some in (self.table.shares, self.table.sizes))
         return QuantilesFacts(
             column=self.table.column,
+            entity=entity,
             at=at,
             grid=grid,
             rates=self.rates,
@@ -128,32 +144,19 @@ def rank_error(rates: Sequence[float], sizes: int, level: float) -> float:
     return max(odds, 0.0) / min(rates)
 
 
-def _rate(loss: Fraction, share: Fraction) -> float:
-    """Return the largest float λ with λ²·max(q, 1 − q)²/2 <= loss, or one just below it."""
-    most = max(share, 1 - share)
-    rate = math.sqrt(2 * loss) / float(most)
-    while (Fraction(rate) * most) ** 2 > 2 * loss:
-        rate = math.nextafter(rate, 0.0)
-    return rate
-
-
-def _float_above(number: Fraction) -> float:
-    found = float(number)
-    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
-
-
-def ranks_in_words(error: float) -> str:
-    """Return an error of rank as a number of records, rounded up: "1 record", "102 records"."""
+def ranks_in_words(error: float, entity: str | None = None) -> str:
+    """Return an error of rank as a number of records, rounded up: "1 record", "102 records", "1 value of firm"."""
     ranks = math.ceil(error)
-    return "1 record" if ranks == 1 else f"{ranks:,} records"
+    noun = "record" if entity is None else "value"
+    return f"{ranks:,} {noun}{'' if ranks == 1 else 's'}{'' if entity is None else f' of {entity}'}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleasedQuantiles(ReleasedTable, Mapping[str, float]):
-    """Quantiles of record sizes that may be published: a mapping of names such as "p50" to sizes of the grid.
+    """Public quantiles of sizes of records, or of totals of entities: a mapping of names such as "p50" to sizes.
 
-    It is accepted wherever record sizes are. About a share `at` of the records are smaller than each size, and
-    `rank_error` says how near it is.
+    It is accepted wherever record sizes are. About a share `at` of the records are smaller than each size, within
+    `rank_error`.
     """
 
     def __getitem__(self, name: str) -> float:
@@ -183,17 +186,17 @@ class ReleasedQuantiles(ReleasedTable, Mapping[str, float]):
 
     @property
     def loss(self) -> float:
-        """What every record loses by all of them together, as PRzCDP."""
+        """The loss of every record or entity by all of them together, as PRzCDP."""
         return self.about.loss
 
     @property
     def pure_loss(self) -> float:
-        """What every record loses by all of them together, as PRDP."""
+        """The loss of every record or entity by all of them together, as PRDP."""
         return math.inf if self.pure_policy is None else self.pure_policy({})
 
     @property
     def rank_error(self) -> float:
-        """By how many records every size misses its rank at most, more than the grid makes necessary.
+        """By how many records or entities every size misses its rank at most, more than the grid makes necessary.
 
         Even the best size of a grid has some rank, not exactly the wanted one. The number follows from the loss and the
         grid, not from the records, and holds with the probability `about.level`.
@@ -201,37 +204,44 @@ class ReleasedQuantiles(ReleasedTable, Mapping[str, float]):
         return rank_error(self.about.rates, len(self.about.grid), self.about.level)
 
     @property
+    def title(self) -> str:
+        """The subject of the quantiles: sizes of records, or of totals of entities."""
+        of = "" if self.about.entity is None else f", where the size of a {self.about.entity} is its total"
+        return f"Quantiles of the sizes of {self.column}{of}"
+
+    @property
     def note(self) -> str:
-        """How accurate the quantiles are, and what a record loses by them, in words."""
+        """The accuracy of the quantiles and their cost, in words."""
+        entity = self.about.entity
         words = (
             f"With probability {percent(self.about.level)}, every size misses its rank by at most "
-            f"{ranks_in_words(self.rank_error)} more than "
-            f"a grid of {len(self.about.grid):,} sizes makes necessary. Every record loses {format_number(self.loss)} "
-            "(PRzCDP) by all of them together."
+            f"{ranks_in_words(self.rank_error, entity)} more than "
+            f"a grid of {len(self.about.grid):,} sizes makes necessary. Every {entity or 'record'} loses "
+            f"{format_number(self.loss)} (PRzCDP) by all of them together."
         )
         return words if self.whole.private else f"{words} NOT PRIVATE: the bits were not secret."
 
     @property
     def rows(self) -> list[tuple[str, str]]:
         """The name and the size of each quantile, as text. At the lowest size of the grid, it may be anything below."""
-        lowest = self.about.grid[0]
-        return [
-            (name, f"0 or below {words}, the lowest size" if size == lowest else words)
-            for name, size in self.items()
-            for words in [_size_in_words(size)]
-        ]
+        found = []
+        for name, size in self.items():
+            words = f"{size:,}" if isinstance(size, int) else np.format_float_positional(size, trim="-")
+            words = words if size < 1e16 else f"{size:g}"
+            found.append((name, f"0 or below {words}, the lowest size" if size == self.about.grid[0] else words))
+        return found
 
     def __repr__(self) -> str:
-        lines = [f"Quantiles of the sizes of {self.column}", *(f"  {name}: {size}" for name, size in self.rows)]
-        return "\n".join([*lines, self.note])
+        return "\n".join([self.title, *(f"  {name}: {size}" for name, size in self.rows), self.note])
 
     def _repr_html_(self) -> str:
-        return html_table(f"Quantiles of the sizes of {self.column}", ("quantile", "size"), self.rows, self.note)
+        return html_table(self.title, ("quantile", "size"), self.rows, self.note)
 
     def to_dict(self) -> dict[str, object]:
         """Return the quantiles and their facts as values that `json.dumps` accepts."""
         return {
             "column": self.column,
+            **({} if self.about.entity is None else {"entity": self.about.entity}),
             "quantiles": dict(self),
             "at": list(self.about.at),
             "loss": self.loss,
@@ -240,10 +250,3 @@ class ReleasedQuantiles(ReleasedTable, Mapping[str, float]):
             "rank_error": self.rank_error,
             "facts": self.whole.to_dict(),
         }
-
-
-def _size_in_words(size: float) -> str:
-    """Write a size of a grid with all its digits."""
-    if isinstance(size, int):
-        return f"{size:,}"
-    return np.format_float_positional(size, trim="-") if size < 1e16 else f"{size:g}"

@@ -1,28 +1,44 @@
-"""The release: one or more tables that were published together, with everything that a reader needs to judge them.
+"""The release: tables that were published together, with everything a reader needs to judge them; read from files too.
 
 A release holds public facts only.
 """
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet
 
 from slowscale.accounting import RecordPolicy
-from slowscale.core.errors import ParameterError
+from slowscale.accounting.record import read_policies
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Place, Shown, SlowscaleError
 from slowscale.core.files import Writers, ensure_dir, write_files
 from slowscale.core.markup import html_table, html_text
 from slowscale.core.parameters import Array
 from slowscale.core.typing import Record
-from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms import Mechanism, TransformationMechanism
 from slowscale.mechanisms.calibration import notion_in_words
-from slowscale.release.facts import Facts
-from slowscale.release.files import csv_files, parquet_files
-from slowscale.release.table import NOT_PRIVATE, ReleasedSums, ReleasedTable
+from slowscale.release.facts import (
+    FILE_ENTRIES,
+    FORMAT,
+    METADATA,
+    Facts,
+    TableFacts,
+    csv_files,
+    parquet_files,
+    read_csv,
+    read_parquet,
+)
+from slowscale.release.numbers import RATIO_SUFFIXES
+from slowscale.release.quantiles import ReleasedQuantiles
+from slowscale.release.table import NOT_PRIVATE, ReleasedSums, ReleasedTable, released_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,10 +71,9 @@ class ReleasePolicy(RecordPolicy):
         if self.tables > 1:
             raise ParameterError(
                 "cells",
-                allowed=(
-                    f'those of one table, but {self.tables} tables are drawn: use release.entity({{"table": cells, '
-                    "…}), each table with its own cells"
-                ),
+                f"are those of one table, but {self.tables} tables are drawn, each with other cells",
+                code="too-many",
+                remedy='use release.entity({"table": cells, …})',
             )
         return super().entity(cells)
 
@@ -99,7 +114,7 @@ class Release:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.tables:
-            raise ParameterError("there", f"is no table {name!r}", remedy=f"the tables are {', '.join(self.tables)}")
+            raise ParameterError("table", allowed=tuple(self.tables), given=name, code="unknown-name")
         return self.tables[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -127,8 +142,9 @@ class Release:
         if len(self.tables) > 1:
             raise ParameterError(
                 "the release",
-                f"has {len(self.tables)} tables ({', '.join(self.tables)}): name one of them, as in release["
-                f"{next(iter(self.tables))!r}]",
+                f"has {len(self.tables)} tables ({', '.join(self.tables)})",
+                code="too-many",
+                remedy=f"name one of them, as in release[{next(iter(self.tables))!r}]",
             )
         return next(iter(self.tables.values()))
 
@@ -136,7 +152,9 @@ class Release:
     def _only_sums(self) -> ReleasedSums:
         """The table, if there is one and it has sums."""
         if not isinstance(found := self._only, ReleasedSums):
-            raise ParameterError("the release", f"has no sums: its table {found.name!r} has quantiles of record sizes")
+            raise ParameterError(
+                "the release", f"has no sums: its table {found.name!r} has quantiles of sizes", code="unsupported"
+            )
         return found
 
     def __repr__(self) -> str:
@@ -160,12 +178,17 @@ class Release:
             found: str = self._only._repr_html_()
             return found + html_text(repr(self))
         rows = [
-            [name, ", ".join(table.facts.by) or "total", f"{len(table):,}", _noise_in_words(table)]
+            [
+                name,
+                ", ".join(table.facts.by) or "total",
+                f"{len(table):,}",
+                "drawn" if table.facts.of is None else f"from {table.facts.of}",
+            ]
             for name, table in self.tables.items()
         ]
         return html_table("Tables", ["table", "by", "rows", "noise"], rows) + html_text(repr(self))
 
-    # What a release with one table has of its table.
+    # The methods of the table, for a release with one table.
 
     @property
     def table(self) -> pa.Table:
@@ -239,11 +262,17 @@ class Release:
             number of records as "count".
         """
         if not isinstance(cells, Mapping) or set(cells) != set(self.drawn):
-            given = ", ".join(map(str, cells)) if isinstance(cells, Mapping) else type(cells).__name__
+            given = Shown(", ".join(map(str, cells))) if isinstance(cells, Mapping) else type(cells)
             raise ParameterError(
                 "cells", allowed=f"a mapping with the cells of each drawn table ({', '.join(self.drawn)})", given=given
             )
-        return sum(self.tables[name].policy.entity(cells[name]) for name in self.drawn)
+        total = 0.0
+        for name in self.drawn:
+            quantiles = self.facts.tables[name].quantiles
+            once = quantiles is not None and quantiles.entity is not None  # such an entity has one rank
+            policy = self.tables[name].policy
+            total += (policy({}) if cells[name] else 0.0) if once else policy.entity(cells[name])
+        return total
 
     def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write Parquet files with the facts in their schemas, all or none, and return the path.
@@ -350,5 +379,172 @@ class Release:
         return write_confidential_report(self, path, session, overwrite=overwrite)
 
 
-def _noise_in_words(table: ReleasedTable) -> str:
-    return "drawn" if table.facts.of is None else f"from {table.facts.of}"
+def read_release(path: str | os.PathLike[str]) -> Release:
+    """Read a release that `to_parquet` or `to_csv` wrote, with its facts.
+
+    Parameters
+    ----------
+    path
+        A Parquet file, a CSV file with its JSON file beside it, or a folder with the files of all tables of a release.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
+    place = Path(path)
+    if not place.is_dir():
+        table = _read_table(place)
+        tables, whole = {table.name: table}, table.whole
+    else:
+        paths = {file.stem: file for kind in ("csv", "parquet") for file in sorted(place.glob(f"*.{kind}"))}
+        if not paths:
+            raise ParameterError(
+                "path", "must be a folder with the Parquet or CSV files of a release", code="empty", given=str(place)
+            )
+        whole = _read_table(next(iter(paths.values()))).whole
+        missing = [name for name in whole.tables if name not in paths]
+        if missing:
+            raise EngineError(place, f"has no file of the tables {', '.join(missing)} of the release", code="missing")
+        tables = {name: _read_table(paths[name]) for name in whole.tables}
+        for name, table in tables.items():
+            other = paths[name].with_suffix(".csv")  # the other format of a table may be left from another release
+            if Path(f"{other}.json").exists() and read_file_facts(other).id != whole.id:
+                raise EngineError(
+                    place,
+                    f"has files of two releases, {paths[name]} and {other}",
+                    code="mismatch",
+                    remedy="remove those of one",
+                )
+            if table.whole.id != whole.id or table.name != name:
+                raise EngineError(
+                    paths[name],
+                    f"is not the table {name!r} of the release {whole.id}",
+                    code="mismatch",
+                    remedy="use the files that one call of to_parquet or to_csv wrote",
+                )
+    facts: Facts = whole.with_(table=None)
+    policy, pure = _read_policies(place, facts, [facts.tables[name] for name in facts.drawn], facts.protect)
+    return Release.of(tables, facts, policy, pure)
+
+
+def _damaged(path: Path, problem: object, place: Place = ()) -> EngineError:
+    remedy = "use the files as they were released"
+    return EngineError(path, f"is damaged: {problem}", code="damaged", path=place, remedy=remedy)
+
+
+def _read_policies(
+    path: Path, facts: Facts | TableFacts, drawn: Sequence[TableFacts], protect: str | None
+) -> tuple[RecordPolicy, RecordPolicy | None]:
+    """Return the policies of drawn tables, or raise unless they have one term for each column and for quantiles."""
+    try:
+        found = read_policies({"policy": facts.policy, "pure_policy": facts.pure_policy})
+    except SlowscaleError:
+        raise
+    except Exception as error:  # files may hold anything
+        raise _damaged(path, f"its policy cannot be read ({type(error).__name__})", ("policy",)) from error
+    wanted: Counter[str | None] = Counter()
+    for table in drawn:
+        single = [column.is_count and protect is None for column in table.columns.values()]
+        wanted.update(None if one else name for name, one in zip(table.columns, single, strict=True))
+        wanted.update([None] if table.quantiles is not None else [])
+    for policy in found:
+        if policy is not None and Counter(name for name, _ in policy.terms) != wanted:
+            raise _damaged(path, "its policy does not have one term for each drawn column", ("policy",))
+    return found
+
+
+def _read_table(source: Path) -> ReleasedTable:
+    """Return the table in a file, with the facts of its release."""
+    try:
+        table, facts = read_csv(source) if source.name.lower().endswith(".csv") else read_parquet(source)
+        if facts["format"] != FORMAT:
+            raise EngineError(
+                source,
+                f"has format {facts['format']!r:.60}, but this version of slowscale reads format {FORMAT}",
+                code="unsupported",
+                remedy="read it with the version that wrote it",
+            )
+    except SlowscaleError:
+        raise
+    except FileNotFoundError as error:
+        missing = str(error.filename or source) if source.exists() else str(source)
+        beside = "" if missing == str(source) else f", which holds the facts of {source} and must be beside it"
+        raise ParameterError("path:", f"there is no file {missing}{beside}", code="missing") from None
+    except Exception as error:
+        raise EngineError(
+            source,
+            "is not a release that slowscale wrote",
+            code="unreadable",
+            remedy="give a .parquet file, or a .csv file with its .csv.json file beside it, that to_parquet or to_csv "
+            "wrote",
+        ) from error
+    try:
+        whole = Facts.from_dict(facts)
+        if whole.table not in whole.tables:
+            raise ParameterError("table", allowed=tuple(whole.tables), given=whole.table, path=("table",))
+        described = whole.tables[whole.table]
+        _check_table(table, described)
+    except ParameterError as error:
+        raise _damaged(source, error, error.path) from None
+    if whole.policy is None:
+        raise EngineError(source, "was released with a user function, which is not in files", code="user-function")
+    # A roll-up has the loss of the table with its cells; the policy of the only drawn table is that of the release.
+    if described.policy is None:
+        policies = _read_policies(source, whole, [whole.tables[name] for name in whole.drawn], whole.protect)
+    else:
+        policies = _read_policies(source, described, [described], whole.protect)
+    if described.quantiles is not None:
+        return ReleasedQuantiles(whole.table, table, whole, *policies)
+    mechanisms = {}
+    for name, column in described.columns.items():
+        with suppress(ParameterError):  # it has a user function
+            mechanisms[name] = Mechanism.from_dict(column.mechanism or {})
+    return ReleasedSums(whole.table, table, whole, *policies, mechanisms)
+
+
+def read_file_facts(path: Path) -> Facts:
+    """Return the facts of a release's file, also of a CSV file that does not belong to them.
+
+    Parameters
+    ----------
+    path
+        The Parquet file, or the CSV file with its JSON file beside it.
+    """
+    try:
+        if path.name.lower().endswith(".csv"):
+            found = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+            found = {name: value for name, value in found.items() if name not in FILE_ENTRIES}
+        else:
+            found = json.loads(pa.parquet.read_schema(path).metadata[METADATA])
+        return Facts.from_dict(found)
+    except Exception:  # the same file gives a clear error when all of it is read
+        return _read_table(path).whole
+
+
+def _check_table(table: pa.Table, facts: TableFacts) -> None:
+    """Raise unless a table has the columns that its facts describe, with numbers in them, and no others."""
+    labels = list(facts.by)
+    numbers = [f"{name}{ending}" for name in facts.columns for ending in ("", "_se", "_low", "_high")]
+    numbers += [f"{name}{ending}" for name in facts.ratios for ending in RATIO_SUFFIXES]
+    if facts.quantiles is not None:
+        labels, numbers = ["quantile"], ["at", "size"]
+    if facts.rollup is not None:
+        numbers.append(facts.rollup.number)
+    else:
+        numbers += [
+            f"{name}_transformed"
+            for name, column in facts.columns.items()
+            if issubclass(released_by(column) or object, TransformationMechanism)
+        ]
+    for name in [*labels, *numbers]:
+        if table.column_names.count(name) != 1:
+            words = f"must have the column {name!r:.60} of its facts once"
+            raise ParameterError("its table", words, code="damaged", path=("missing", name))
+    for name in table.column_names:
+        if name not in labels and name not in numbers:
+            words = f"has a column {name!r:.60} that its facts lack"
+            raise ParameterError("its table", words, code="damaged", path=("extra", name))
+    for name in numbers:
+        kind = table.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise ParameterError(
+                f"column {name!r:.60}", "must have numbers", given=Shown(kind), code="damaged", path=("type", name)
+            )

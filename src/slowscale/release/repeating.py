@@ -1,16 +1,18 @@
 """A release made again: the request of a release that was read from a file, and whether it fits these records.
 
-The facts of a release name its columns, mechanisms, units, filters and keys, but hold nothing of the records. So it can
-be found out that a release does not fit a table, and never that it was made from this table.
+The facts of a release name its columns, mechanisms, units, filters and keys, but hold nothing of the records. So these
+checks can find that a release does not fit a table, but never prove that it was made from this table.
 """
 
 import json
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
 from slowscale.accounting import Ledger, RecordPolicy
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, SlowscaleError
 from slowscale.data.keys import Keys
 from slowscale.mechanisms.calibration import charged_policy, check_accounting
 from slowscale.policy import Policy, TightPolicy
@@ -22,11 +24,14 @@ from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
 from slowscale.release.table import ReleasedSums
 
-ANOTHER = "release cannot be repeated on these records"
 # By which share the curves of tight policies may differ between versions, and the sizes at which they are compared.
 PRECISION, COMPARED_SIZES = 0.01, np.logspace(-30, 30, 121)
-OTHER_POLICY = "its policy is not that of its mechanisms; use the files as they were released"
-# What the facts of a column say about the records, in words.
+AS_RELEASED = "use the files as they were released"
+OTHER_POLICY = ParameterError("its policy", "is not that of its mechanisms", code="policy", remedy=AS_RELEASED)
+OTHER_KEYS = ParameterError(
+    "its table", "does not have the keys that its facts describe", code="keys", remedy=AS_RELEASED
+)
+# The facts of a column that depend on the records, in words.
 COLUMN_DIFFERENCES = {
     "kind": "is a {0} in the release, and a {1} here",
     "unit": "has the unit {0} in the release, and {1} here",
@@ -36,6 +41,12 @@ COLUMN_DIFFERENCES = {
 }
 
 
+def not_repeatable(problem: SlowscaleError) -> ParameterError:
+    """Return the error that a release does not fit the records of a session, with the code and path of the problem."""
+    words = f"cannot be repeated on these records: {problem}"
+    return ParameterError("release", words, code=problem.code, path=problem.path)
+
+
 def check_complete(release: Release) -> None:
     """Raise unless a release has all of its drawn tables: a file or a roll-up of it may have some of them only."""
     missing = [name for name in release.facts.drawn if name not in release]
@@ -43,6 +54,7 @@ def check_complete(release: Release) -> None:
         raise ParameterError(
             "release",
             f"must have all drawn tables, but {', '.join(missing)} is not in it",
+            code="missing",
             remedy="read the folder with all of them, or use the release that a roll-up was made from",
         )
 
@@ -61,23 +73,20 @@ def request_of(release: Release, dataset: str | None, protect: str | None) -> Re
     for argument, here, there in (("dataset", dataset, facts.dataset), ("protect", protect, facts.protect)):
         if here != there:
             raise ParameterError(
-                "release",
-                allowed=f"one of these records: it has {argument}={there!r}, and this session has {argument}={here!r}",
+                argument,
+                f"of the release is {there!r}, and that of this session is {here!r}",
+                code="mismatch",
                 remedy=f"open the session with the same {argument}",
             )
     try:
         check_accounting(facts.accounting)
         tables = {name: requested_table(release[name]) for name in facts.drawn}
         partition = None if facts.partition is None else facts.partition.by
-        return Request(tables, level=_level(facts), partition=partition, period=facts.period)
+        levels = [column.level for column in facts.columns.values()]  # all columns and quantiles have the same level
+        levels += [table.quantiles.level for table in facts.tables.values() if table.quantiles is not None]
+        return Request(tables, level=levels[0], partition=partition, period=facts.period)
     except (ParameterError, ParameterTypeError) as error:
-        raise ParameterError(f"{ANOTHER}: {error}") from None
-
-
-def _level(facts: Facts) -> float:
-    """Return the level of a release, which all columns and quantiles have."""
-    quantiles = [table.quantiles.level for table in facts.tables.values() if table.quantiles is not None]
-    return next(iter([*(column.level for column in facts.columns.values()), *quantiles]))
+        raise not_repeatable(error) from None
 
 
 def requested_table(table: ReleasedSums | ReleasedQuantiles) -> Sums | Quantiles:
@@ -97,7 +106,9 @@ def requested_table(table: ReleasedSums | ReleasedQuantiles) -> Sums | Quantiles
         )
     unknown = [name for name in facts.columns if name not in table.mechanisms]
     if unknown:
-        raise ParameterError(f"the mechanism of {', '.join(unknown)} has a user-given function, which is not in files")
+        raise ParameterError(
+            f"the mechanism of {', '.join(unknown)}", "has a user function, which is not in files", code="user-function"
+        )
     sums = {name: column for name, column in facts.columns.items() if not column.is_count}
     counts = [name for name, column in facts.columns.items() if column.is_count]
     nulls, negatives = (
@@ -117,7 +128,7 @@ def requested_table(table: ReleasedSums | ReleasedQuantiles) -> Sums | Quantiles
 
 
 def check_repeated(release: Release, bound: BoundRequest, ledger: Ledger | None) -> None:
-    """Raise unless a request that is bound to the records of a session is that of the release, as far as it is known.
+    """Raise unless a bound request is that of the release, as far as its facts tell.
 
     Parameters
     ----------
@@ -128,68 +139,65 @@ def check_repeated(release: Release, bound: BoundRequest, ledger: Ledger | None)
     ledger
         The ledger of the session. If the release was charged to a ledger, it must be this one.
     """
+    problem: SlowscaleError | None
     try:
         problem = _problem(release, bound) or _ledger_problem(release.facts, ledger)
     except ParameterTypeError as error:  # a column does not hold numbers
-        problem = str(error)
+        problem = error
     if problem is not None:
-        raise ParameterError(f"{ANOTHER}: {problem}")
+        raise not_repeatable(problem)
 
 
-def _problem(release: Release, bound: BoundRequest) -> str | None:
-    """Return what does not fit the records or contradicts itself, or None."""
+def _problem(release: Release, bound: BoundRequest) -> ParameterError | None:
+    """Return why a release does not fit the records or contradicts itself, or None."""
     facts, part = release.facts, bound.part
     if release.policy.filtered != bound.policy.filtered:
         there, here = (
             "leave out" if filtered else "have all" for filtered in (release.policy.filtered, bound.policy.filtered)
         )
-        return (
-            f"by its policy, the records of the release {there} rows of the stored table, and those of this session "
-            f"{here}; open the session on the table of the release"
+        return ParameterError(
+            "its records",
+            f"{there} rows of the stored table, by its policy, and those of this session {here}",
+            code="filter",
+            remedy="open the session on the table of the release",
         )
     labels = ((), None) if facts.partition is None else (tuple(facts.partition.labels), facts.partition.by)
     if labels != (part.labels, part.by):
-        return "its table does not have the keys that its facts describe; use the files as they were released"
+        return OTHER_KEYS
     if tuple(bound.tables) != facts.drawn:
-        return "it has other tables than the release with the same identifier"
+        return ParameterError("its tables", "are not those of the release with the same identifier", code="tables")
     for name, table in bound.tables.items():
         if problem := _table_problem(release, name, table):
             return problem
-    if len(bound.tables) > 1 and not _same_terms(release.policy, [release[name].policy for name in bound.tables]):
-        return "its policy is not that of its tables; use the files as they were released"
+    if len(bound.tables) > 1:
+        total = reduce(add, [release[name].policy for name in bound.tables])
+        if (release.policy.terms, release.policy.parallel) != (total.terms, total.parallel):
+            return ParameterError("its policy", "is not that of its tables", code="policy", remedy=AS_RELEASED)
     return None
 
 
-def _same_terms(policy: RecordPolicy, parts: list[RecordPolicy]) -> bool:
-    """Whether a policy is the sum of others."""
-    total, *others = parts
-    for part in others:
-        total = total + part
-    return policy.terms == total.terms and policy.parallel == total.parallel
-
-
-def _table_problem(release: Release, name: str, table: BoundSums | BoundQuantiles) -> str | None:
-    """Return what does not fit the records, or contradicts itself, in one table; or None."""
+def _table_problem(release: Release, name: str, table: BoundSums | BoundQuantiles) -> ParameterError | None:
+    """Return why a table does not fit the records or contradicts itself, or None."""
     facts, expressions = release.facts.tables[name], table.expressions
     if (expressions.where, expressions.derived) != (facts.where, dict(facts.derived)):
-        return "it has another filter or other derived columns than the release with the same identifier"
+        words = "are not those of the release with the same identifier"
+        return ParameterError("its filter and derived columns", words, code="expression")
     if isinstance(table, BoundQuantiles):
         if not _same_quantiles(facts.quantiles, table.facts().quantiles):
-            return "its quantiles are not those that were requested"
+            return ParameterError("its quantiles", "are not those that were requested", code="quantiles")
         return None if release[name].policy == table.policy else OTHER_POLICY
     cells = (None, {}) if facts.keys is None else (facts.keys.count, dict(facts.keys.columns))
     keys = (None, {}) if table.keys is None else (len(table.keys), dict(table.keys.kinds))
     if cells != keys:
-        return "its table does not have the keys that its facts describe; use the files as they were released"
+        return OTHER_KEYS
     for column, described in facts.columns.items():
         if column not in table.mechanisms:
-            return f"column {column!r} is not one of the release with the same identifier"
+            words = "is not one of the release with the same identifier"
+            return ParameterError(f"column {column!r}", words, code="unknown-column")
         found = _column_problem(described, table, column)
         if found is not None:
-            return f"column {column!r} {found}"
-    if not _same_policy(release[name].policy, table):
-        return OTHER_POLICY
-    return None
+            return found
+    return None if _same_policy(release[name].policy, table) else OTHER_POLICY
 
 
 def _same_quantiles(there: QuantilesFacts | None, here: QuantilesFacts | None) -> bool:
@@ -228,44 +236,50 @@ def _nearly_equal(there: Policy, here: Policy, whole: Policy) -> bool:
         return bool(np.allclose(there(COMPARED_SIZES), here(COMPARED_SIZES), rtol=PRECISION, atol=0))
 
 
-def _column_problem(column: ColumnFacts, query: BoundSums, name: str) -> str | None:
-    here = query.column_facts(name)
+def _column_problem(column: ColumnFacts, query: BoundSums, name: str) -> ParameterError | None:
+    """Return why the facts of a column do not fit the records, or None."""
+    here, place = query.column_facts(name), ("columns", name)
     for fact, words in COLUMN_DIFFERENCES.items():
         pair = getattr(column, fact), getattr(here, fact)
         if pair[0] != pair[1]:
-            return words.format(*pair)
-    if column.on_grid != here.on_grid:
-        if column.is_count:
-            return "is a count, which is always a multiple of its unit, but its facts say otherwise"
+            return ParameterError(f"column {name!r}", words.format(*pair), code="changed", path=(*place, fact))
+    if column.on_grid == here.on_grid:
+        return None
+    if column.is_count:
+        words, remedy = "is a count, which is always a multiple of its unit, but its facts say otherwise", AS_RELEASED
+    else:
         are, were = ("are" if yes else "need not be" for yes in (here.on_grid, column.on_grid))
-        return (
+        words = (
             f"has another type than in the release: here it is {query.table[name].type()}, whose sums {are} multiples "
-            f"of the unit {column.unit}, and in the release they {were}; open the session with the types= of the "
-            "release"
+            f"of the unit {column.unit}, and in the release they {were}"
         )
-    return None
+        remedy = "open the session with the `types` of the release"
+    return ParameterError(f"column {name!r}", words, code="changed", path=(*place, "on_grid"), remedy=remedy)
 
 
-def _ledger_problem(facts: Facts, ledger: Ledger | None) -> str | None:
+def _ledger_problem(facts: Facts, ledger: Ledger | None) -> ParameterError | None:
     """Return why the release cannot be one that the ledger has, or None if it can or if there is no ledger."""
     if ledger is None or not facts.ledger:
         return None
     charges = [entry["facts"] for entry in ledger.history() if entry["kind"] == "charge"]
     there = next((charged for charged in charges if charged.get("id") == facts.id), None)
     if there is None:
-        return (
-            "it was charged to another ledger than that of this session; open the session with the ledger of the "
-            "release, or without one"
+        return ParameterError(
+            "it",
+            "was charged to another ledger than that of this session",
+            code="ledger",
+            remedy="open the session with the ledger of the release, or without one",
         )
     known, here = _comparable(there), _comparable(json.loads(json.dumps(facts.to_dict())))
     changed = [name for name in known if known[name] != here.get(name)]
-    if changed:
-        return f"its facts are not those in the ledger ({', '.join(changed)}); use the files as they were released"
-    return None
+    if not changed:
+        return None
+    words = f"are not those in the ledger ({', '.join(changed)})"
+    return ParameterError("its facts", words, code="changed", path=(changed[0],), remedy=AS_RELEASED)
 
 
 def _comparable(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be equal in a file and in a ledger: not what is added, or may be, after the charge."""
+    """Return the facts that must be equal in a file and in a ledger: not those that are added after the charge."""
     tables = {
         name: {fact: value for fact, value in table.items() if fact != "ratios"}
         for name, table in facts["tables"].items()

@@ -1,8 +1,8 @@
-"""Requests: what to publish, as values that are built first and carried out later.
+"""Requests for tables, as values that are built first and carried out later.
 
-A request is a mapping of names to tables. There are three kinds of table: `Sums`, which is drawn; `Quantiles` of record
-sizes, which is drawn too; and `Rollup`, whose numbers are sums of the published cells of another table, so that it
-costs nothing and adds up with that table exactly. The losses of a record by the drawn tables add. A request is checked
+A request is a mapping of names to tables. There are three kinds of table: `Sums`, which is drawn; `Quantiles` of sizes,
+which is drawn too; and `Rollup`, whose numbers are sums of the published cells of another table, so that it costs
+nothing and adds up with that table exactly. The losses of a record by the drawn tables add. A request is checked
 as far as this is possible without the data. `Session.preview` returns its cost, and `Session.release` carries it out.
 
 All rules about tables are here. An error has the place of the mistake as its `path`, in the names that plan files use:
@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from difflib import get_close_matches
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NoReturn, TypedDict, cast
 
 from slowscale.accounting.record import COUNT, folded
-from slowscale.core.errors import ParameterError, ParameterTypeError, located
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, located
 from slowscale.core.files import PLAIN_NAME
 from slowscale.core.parameters import as_number, check_flag, lazy, level_quantile
 from slowscale.core.typing import Scalar, UnitLike
@@ -29,7 +30,7 @@ from slowscale.data.keys import Keys
 from slowscale.data.rowwise import check_text
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.grid import as_unit
-from slowscale.release.ratios import check_interval
+from slowscale.release.numbers import check_interval
 
 # The name of the table of a request with one table that has no name.
 ONLY = "table"
@@ -44,7 +45,7 @@ USUAL_ENDS = (1.0, 1e12)
 
 
 class _FrozenDict(dict[str, Any]):
-    """A dictionary that cannot be changed: what was previewed is what is released."""
+    """A dictionary that cannot be changed, so that the previewed request is the released one."""
 
     def _refuse(self, *given: Any, **named: Any) -> NoReturn:
         raise TypeError("a request cannot be changed; make a new one with dataclasses.replace(table, …)")
@@ -140,10 +141,8 @@ class Sums(Table):
             raise ParameterTypeError(
                 "keys",
                 allowed="ss.Keys, for instance ss.Keys.from_frame(keys)",
-                remedy=(
-                    f"got {type(self.keys).__name__}. Which group labels occur in the data may reveal records, so "
-                    "they are never taken from the data unasked"
-                ),
+                given=type(self.keys),
+                remedy="the labels that occur in the data may reveal records, so they are never taken from it unasked",
                 path=("keys",),
             )
         for name, value in (
@@ -154,7 +153,6 @@ class Sums(Table):
             object.__setattr__(self, name, value)
         _units(self.unit, self.mechanisms, self.counted)  # raises if a unit is wrong
         self._check_released_names()
-        self._check_means()
 
     __hash__ = None  # type: ignore[assignment] # as that of `Keys`, which may be a large table
 
@@ -180,41 +178,35 @@ class Sums(Table):
 
     def _check_released_names(self) -> None:
         """Raise if two columns of the table would have the same name."""
-        for name, mechanism in self.mechanisms.items():
-            if name in self.by:
-                raise ParameterError(
-                    f"column {name!r}",
-                    "is a key column, so it cannot be summed",
-                    remedy="derive a column with another name",
-                    path=self._place(name),
-                )
-            for suffix in COLUMN_SUFFIXES if isinstance(mechanism, TransformationMechanism) else COLUMN_SUFFIXES[:-1]:
-                if name + suffix in self.by or (suffix and name + suffix in self.mechanisms):
-                    raise ParameterError(
-                        f"column {name + suffix!r}",
-                        "would be in the release twice",
-                        remedy="derive a column with another name",
-                        path=self._place(name),
-                    )
-
-    def _place(self, name: str) -> tuple[str, ...]:
-        return (COUNT,) if name == self.counted else ("sums", name)
-
-    def _check_means(self) -> None:
-        if self.means is None:
-            return
-        with located("means"):
-            check_interval(self.means, "means")
-            if self.count is None:
-                raise ParameterError("count", allowed="given to publish means, which are sums divided by the count")
         taken = {*self.by, *self.mechanisms}
-        for name in self.columns:
-            if any(f"{name}_mean{suffix}" in taken for suffix in COLUMN_SUFFIXES):
-                raise ParameterError(
-                    f"column '{name}_mean' would be in the release twice",
-                    remedy="derive a column with another name",
-                    path=("sums", name),
-                )
+        if self.means is not None:
+            with located("means"):
+                check_interval(self.means, "means")
+                if self.count is None:
+                    raise ParameterError(
+                        "count", "is needed to publish means, which are sums divided by it", code="missing"
+                    )
+        for name, mechanism in self.mechanisms.items():
+            with located(*((COUNT,) if name == self.counted else ("sums", name))):
+                if name in self.by:
+                    raise ParameterError(
+                        f"column {name!r}",
+                        "is a key column, so it cannot be summed",
+                        code="conflict",
+                        remedy="derive a column with another name",
+                    )
+                transformed = isinstance(mechanism, TransformationMechanism)
+                made = [name + suffix for suffix in (COLUMN_SUFFIXES if transformed else COLUMN_SUFFIXES[:-1])[1:]]
+                if self.means is not None and name in self.columns:
+                    made += [f"{name}_mean{suffix}" for suffix in COLUMN_SUFFIXES]
+                for other in made:
+                    if other in taken:
+                        raise ParameterError(
+                            f"column {other!r}",
+                            "would be in the release twice",
+                            code="duplicate",
+                            remedy="derive a column with another name",
+                        )
 
 
 class TableOptions(TypedDict, total=False):
@@ -238,23 +230,28 @@ def checked_options(table: type[Table], options: Any) -> Any:
     known = [one.name for one in fields(table) if one.kw_only]  # type: ignore[arg-type]
     for name in options:
         if name not in known:
-            grouped = "; to group the records, give their public keys with keys=" if name in ("by", "group_by") else ""
             near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else grouped or f"; the options are {', '.join(known)}"
-            raise ParameterTypeError(f"{name!r}", f"is not an option of {table.__name__}{hint}")
+            if near:
+                hint = f"did you mean {near[0]!r}?"
+            elif name in ("by", "group_by"):
+                hint = "to group the records, give their public keys with `keys`"
+            else:
+                hint = f"the options are {', '.join(known)}"
+            raise ParameterTypeError(name, f"is not an option of {table.__name__}", code="unknown-name", remedy=hint)
     return options
 
 
 def _check_mechanism(name: str, mechanism: object) -> None:
     if not isinstance(mechanism, Mechanism):
-        raise ParameterTypeError(name, "needs a mechanism such as ss.Gaussian(sigma=10)", given=mechanism)
+        raise ParameterTypeError(name, allowed="a mechanism such as ss.Gaussian(sigma=10)", given=mechanism)
     if REGISTRY.get(mechanism.kind) is not type(mechanism):
         # It would be charged, and read back, as the class that it derives from.
         raise ParameterTypeError(
             name,
-            f"needs a registered mechanism, but {type(mechanism).__name__} has the kind {mechanism.kind!r} of "
+            f"must be a registered mechanism, but {type(mechanism).__name__} has the kind {mechanism.kind!r} of "
             "another class",
-            remedy="give the class a `kind` of its own, which registers it",
+            code="unregistered",
+            remedy="give the class another kind, which registers it",
         )
 
 
@@ -269,19 +266,21 @@ def _checked_columns(columns: Any) -> dict[str, Mechanism]:
     if not columns:
         raise ParameterTypeError(
             "columns",
-            allowed="a mapping of columns to mechanisms with at least one column, or count must be given",
-            remedy=(
-                "got neither, so there is nothing to publish: name a column with its mechanism, or a mechanism for "
-                "the count"
-            ),
+            "and `count` are both missing, so there is nothing to publish",
+            code="empty",
+            remedy="name a column with its mechanism, or a mechanism for the count",
         )
     for name, mechanism in columns.items():
         if not isinstance(name, str) or not name:
-            raise ParameterTypeError("columns", allowed="named by text", given=name, path=("sums", str(name)))
+            raise ParameterTypeError(
+                "columns", "must be named by text", code="name", given=name, path=("sums", str(name))
+            )
         if folded(name) in (COUNT, "*"):
             meaning = "the number of records" if folded(name) == COUNT else "the cap of every other column"
             raise ParameterError(
-                f"columns: the name {name!r} is reserved for {meaning}",
+                f"column {name!r}",
+                f"has a name that is reserved for {meaning}",
+                code="reserved",
                 remedy="derive a column with another name",
                 path=("sums", name),
             )
@@ -297,7 +296,8 @@ def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) ->
         if name not in mechanisms or name == count:
             raise ParameterError(
                 "unit",
-                f"names {name!r}, which is not summed",
+                f"has a unit for {name!r}, which is not summed",
+                code="unknown-column",
                 remedy=f"the summed columns are {', '.join(mechanisms)}",
                 path=("sums", name, "unit"),
             )
@@ -312,8 +312,9 @@ def _units(unit: Any, mechanisms: Mapping[str, Mechanism], count: str | None) ->
 class Quantiles(Table):
     """A table of quantiles of the sizes of the records, on a public grid of sizes.
 
-    The size of a record is its absolute value in a column. `slowscale.release.quantiles` has the mechanism and the
-    proof of its loss, which is the same for every record.
+    The size of a record is its absolute value in a column. If a session protects entities, their sizes are ranked
+    instead: the size of an entity is the absolute value of its total. `slowscale.release.quantiles` has the mechanism
+    and the proof of its loss, which is the same for every record or entity.
 
     Parameters
     ----------
@@ -392,7 +393,10 @@ def _checked_shares(at: Any) -> tuple[Fraction, ...]:
     names = [quantile_name(share) for share in shares]
     if len(set(names)) < len(names) or not {"p0", "p100"}.isdisjoint(names):
         raise ParameterError(
-            "at", "must have shares that differ in their first 12 digits, from 0 and from 1 too", given=names
+            "at",
+            "must have shares that differ in their first 12 digits, from 0 and from 1 too",
+            code="duplicate",
+            given=names,
         )
     return tuple(shares)
 
@@ -403,10 +407,8 @@ def _checked_grid(grid: Any) -> tuple[Fraction, ...]:
     if not 2 <= len(sizes) <= MOST_GRID_SIZES or not increases:
         raise ParameterError(
             "grid",
-            allowed=(
-                f"2 to {MOST_GRID_SIZES} increasing numbers > 0, got {len(sizes):,} numbers"
-                f"{('' if increases else ' that do not increase from above 0')}"
-            ),
+            allowed=f"2 to {MOST_GRID_SIZES} increasing numbers > 0",
+            given=Shown(f"{len(sizes):,} numbers{'' if increases else ' that do not increase from above 0'}"),
             remedy="ss.size_grid(1, 1e9) makes one",
         )
     return tuple(sizes)
@@ -449,7 +451,8 @@ def size_grid(
     """
     ends = [as_number(name, value) for name, value in (("low", low), ("high", high))]
     if not 0 < ends[0] < ends[1] < math.inf:
-        raise ParameterError("low and high", allowed=f"finite numbers with 0 < low < high, got {low} and {high}")
+        given = Shown(f"{low} and {high}")
+        raise ParameterError("low and high", allowed="finite numbers with 0 < low < high", given=given)
     steps = as_number("per_decade", per_decade)
     if not float(steps).is_integer() or not 1 <= steps <= MOST_PER_DECADE:
         raise ParameterError("per_decade", allowed=f"a whole number from 1 to {MOST_PER_DECADE}", given=per_decade)
@@ -458,7 +461,8 @@ def size_grid(
         raise ParameterError(
             "a grid",
             f"must have at most {MOST_GRID_SIZES} sizes, but this one has {count + 1:,}",
-            remedy="choose a larger low, a smaller high or fewer per_decade",
+            code="too-many",
+            remedy="choose a larger `low`, a smaller `high` or fewer `per_decade`",
         )
     inner = [float(f"{ends[0] * 10 ** (step / steps):.{SIZE_DIGITS}g}") for step in range(1, count)]
     inner = [size for size in inner if ends[0] < size < ends[1]]
@@ -490,7 +494,7 @@ class Rollup(Table):
         if not isinstance(by, list | tuple) or not all(isinstance(name, str) and name for name in by):
             raise ParameterTypeError("by", allowed="a column or a list of columns", given=self.by, path=("by",))
         if len(set(by)) < len(by):
-            raise ParameterError("by", f"must name each column once, got {', '.join(by)}", path=("by",))
+            raise ParameterError("by", "must name each column once", code="duplicate", given=by, path=("by",))
         object.__setattr__(self, "by", tuple(by))
 
 
@@ -556,8 +560,8 @@ class Request:
         if not self.drawn:
             raise ParameterError(
                 "tables",
-                "must have at least one drawn table, of sums or quantiles",
-                remedy="got roll-ups only, which need one",
+                "must have at least one drawn table, of sums or quantiles, but has roll-ups only",
+                code="empty",
                 path=("tables",),
             )
         for name in self.rollups:
@@ -569,7 +573,8 @@ class Request:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        return _request, (dict(self.tables), self.hierarchies, self.level, self.partition, self.period)
+        make = partial(Request, level=self.level, partition=self.partition, period=self.period)
+        return make, (dict(self.tables), self.hierarchies)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)
@@ -588,23 +593,22 @@ class Request:
         return {name: table for name, table in self.tables.items() if isinstance(table, Rollup)}
 
     def source(self, name: str) -> str:
-        """Return the drawn table whose cells a table consists of: its own name, if it is drawn."""
+        """Return the drawn table whose cells a table consists of: the table itself, if it is drawn."""
         seen = [name]
         while isinstance(table := self.tables[seen[-1]], Rollup):
             if table.of not in self.tables:
                 raise ParameterError(
                     f"table {seen[-1]!r}",
                     f"is derived from {table.of!r}, which is not a table of the request",
+                    code="unknown-name",
                     remedy=f"the tables are {', '.join(self.tables)}",
                     path=("tables", seen[-1], "rollup"),
                 )
             if table.of in seen:
                 raise ParameterError(
                     "tables",
-                    allowed=(
-                        "derived from a drawn table in the end, but here one is derived from the other: "
-                        f"{' from '.join([*seen, table.of])}"
-                    ),
+                    f"are derived from each other: {' from '.join([*seen, table.of])}",
+                    code="cycle",
                     remedy="draw one of them, with sums and keys",
                     path=("tables", name, "rollup"),
                 )
@@ -627,6 +631,7 @@ class Request:
             raise ParameterError(
                 f"table {name!r}",
                 f"cannot be derived from {self.source(name)!r}, which is {kind} has no cells",
+                code="no-cells",
                 remedy="derive it from sums with keys",
                 path=("tables", name, "rollup"),
             )
@@ -635,18 +640,19 @@ class Request:
         wrong = [column for column in table.by if column not in allowed]
         if wrong:
             raise ParameterError(
-                f"table {name!r}: by",
-                f"names {', '.join(map(repr, wrong))}, but {table.of!r} can be added up by "
+                f"table {name!r}",
+                f"is by {', '.join(map(repr, wrong))}, but {table.of!r} can be added up by "
                 f"{', '.join(allowed) or 'nothing: it is a total'}",
+                code="unknown-column",
                 remedy="name key columns of that table, or give the request a hierarchy with such a level",
                 path=("tables", name, "by"),
             )
         if set(table.by) == set(above):
             raise ParameterError(
-                f"table {name!r} would be a copy of {table.of!r}, by the same columns; leave out at least one of "
-                f"{', '.join(above)}"
-                if above
-                else f"table {name!r} would be a copy of {table.of!r}, which is a total already; remove it",
+                f"table {name!r}",
+                f"would be a copy of {table.of!r}, {'by the same columns' if above else 'which is a total already'}",
+                code="duplicate",
+                remedy=f"leave out at least one of {', '.join(above)}" if above else "remove it",
                 path=("tables", name, "by"),
             )
 
@@ -676,32 +682,26 @@ class Request:
             return
         for name, table in self.drawn.items():
             if self.partition not in table.by:
+                table_name = "the table" if name == ONLY else repr(name)  # users did not name the table of a bare one
                 raise ParameterError(
                     "partition",
-                    allowed=f"a key column of every drawn table, but {_named(name)} is not by {self.partition!r}",
+                    f"must be a key column of every drawn table, but {table_name} is not by {self.partition!r}",
+                    code="unknown-column",
                 )
             if _labels(table, self.partition) != self.labels:
                 raise ParameterError(
                     "partition",
                     "must have the same labels in all drawn tables, because the request is charged as a whole, "
                     f"but {name!r} has others than {next(iter(self.drawn))!r}",
+                    code="mismatch",
                     remedy="leave it out, or release the disjoint parts one after the other",
                 )
-
-
-def _named(name: str) -> str:
-    """Return the name of a table for an error; users did not name the table of a request of one."""
-    return "the table" if name == ONLY else repr(name)
 
 
 def _labels(table: Drawn, column: str) -> frozenset[Any]:
     """Return the labels of a key column of a table."""
     keys = table.keys if isinstance(table, Sums) else None
     return frozenset() if keys is None else frozenset(label for (label,) in keys.project(column))
-
-
-def _request(tables: Any, hierarchies: Any, level: float, partition: str | None, period: str | None) -> Request:
-    return Request(tables, hierarchies, level=level, partition=partition, period=period)
 
 
 def as_request(given: Any) -> Request:
@@ -745,7 +745,8 @@ def _checked_tables(tables: Any) -> dict[str, Table]:
             raise ParameterError(
                 "tables",
                 "must have names of letters, digits, _ and -, which files can have",
-                remedy=f"got {name!r:.60}",
+                code="name",
+                given=name,
                 path=("tables", name) if isinstance(name, str) else ("tables",),
             )
         other = names.setdefault(name.lower(), name)
@@ -753,6 +754,7 @@ def _checked_tables(tables: Any) -> dict[str, Table]:
             raise ParameterError(
                 "tables",
                 f"has the names {other!r} and {name!r}, which some systems take for one file",
+                code="duplicate",
                 remedy="rename one of them",
                 path=("tables", name),
             )
@@ -760,7 +762,7 @@ def _checked_tables(tables: Any) -> dict[str, Table]:
             raise ParameterTypeError(
                 f"table {name!r}",
                 allowed="an ss.Sums, ss.Quantiles or ss.Rollup",
-                remedy=f"got {type(table).__name__}",
+                given=type(table),
                 path=("tables", name),
             )
     return dict(tables)
@@ -779,7 +781,8 @@ def _checked_hierarchies(hierarchies: Any) -> tuple[Hierarchy, ...]:
             raise ParameterError(
                 "hierarchies",
                 "must have levels with different names, which are not their columns",
-                remedy=f"got {level!r} twice",
+                code="duplicate",
+                given=level,
                 path=("hierarchies",),
             )
     return tuple(given)
@@ -801,10 +804,9 @@ def _check_derived_columns(drawn: Mapping[str, Drawn]) -> None:
             if other != name and (spelling != column or before != expression):
                 raise ParameterError(
                     f"column {column!r}",
-                    allowed=(
-                        f"the same in all drawn tables, but derive makes it in another way in {name!r} than in "
-                        f"{other!r}"
-                    ),
+                    f"must be the same in all drawn tables, but `derive` makes it in another way in {name!r} than in "
+                    f"{other!r}",
+                    code="mismatch",
                     remedy="give one of the columns another name",
                     path=("tables", name),
                 )

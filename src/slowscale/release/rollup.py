@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.arrays import group_rows, to_arrow, to_numpy
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.numbers import STANDARD_ERROR_DIGITS, format_number, rounded
 from slowscale.data.hierarchies import Hierarchy, kind_of_labels
 from slowscale.mechanisms import TransformationMechanism
@@ -29,9 +29,9 @@ from slowscale.mechanisms.sum_intervals import (
     sum_variances,
     uses_moments,
 )
-from slowscale.release.facts import NO_MEAN, NO_VARIANCE, ColumnFacts, KeysFacts, RollupFacts
-from slowscale.release.numbers import AMBIGUOUS_UNITS, NumberColumn, group_sums, number_column, whole_units
-from slowscale.release.table import ReleasedSums, as_floats, end_columns
+from slowscale.release.facts import NO_MEAN, NO_VARIANCE, ColumnFacts, RollupFacts
+from slowscale.release.numbers import AMBIGUOUS_UNITS, NumberColumn, as_floats, group_sums, number_column, whole_units
+from slowscale.release.table import ReleasedSums, end_columns
 
 CELLS = "cells"  # the name of the column with the number of cells, if it is free
 SUM_ERRORS = {
@@ -87,18 +87,24 @@ def roll_up(
         described[column] = facts.with_(se=error, rounding_bias=bias)
     number = _free_name(CELLS, {*columns, *cells.table.column_names})
     columns[number] = to_arrow(margin.counts)
+    by, keys, complete = cells.facts.by, cells.facts.keys, None
+    if by:
+        complete = math.prod(len(cells.table[key].unique()) for key in by) == len(cells)
+    if keys is not None:
+        kinds = {key: keys.columns.get(key) or kind_of_labels(labels) for key, labels in margin.labels.items()}
+        keys = keys.with_(columns=kinds, count=int(margin.counts.size)) if kinds else None
     facts = cells.facts.with_(
         of=cells.name,
         rows=int(margin.counts.size),
-        keys=_keys_facts(cells.facts.keys, margin),
+        keys=keys,
         columns=described,
         ratios={},
         rollup=RollupFacts(
             of=cells.name,
-            over=tuple(key for key in cells.facts.by if key not in margin.labels),
+            over=tuple(key for key in by if key not in margin.labels),
             levels=margin.levels,
             number=number,
-            complete=_complete(cells),
+            complete=complete,
             rules=rules,
             biases=biases,
         ),
@@ -114,7 +120,8 @@ def biased_sums(rolled: ReleasedSums) -> list[str]:
     assert rolled.facts.rollup
     return [
         f"the unit of column {name!r} is coarse against its noise, so that rounding biases the sums of its cells by up "
-        f"to {format_number(bias)}; the standard errors and the intervals include this. Release the cells with a finer unit"
+        f"to {format_number(bias)}; the standard errors and the intervals include this. Release the cells with a finer "
+        "unit"
         for name, bias in rolled.facts.rollup.biases.items()
     ]
 
@@ -123,21 +130,25 @@ def _check(release: ReleasedSums) -> None:
     """Raise unless the cells of a table can be added."""
     if release.facts.rollup:
         raise ParameterError(
-            "the table",
-            allowed=f"one of cells, but this one is a roll-up of {release.facts.rollup.of!r}",
-            remedy="roll up that table instead, because the errors of sums follow from those of the cells",
+            f"table {release.name!r}",
+            "is a roll-up already",
+            code="unsupported",
+            remedy=f"roll up its cells, the table {release.facts.rollup.of!r}: the errors of sums follow from theirs",
         )
     for name, facts in release.facts.columns.items():
         if facts.nonnegative:
             raise ParameterError(
-                f"column {name!r} was released with nonnegative=True, so its cells are biased upwards and their "
-                "biases would add up",
+                f"column {name!r}",
+                "was released with nonnegative=True, so its cells are biased upwards and their biases would add up",
+                code="clipped",
                 remedy="roll up a release without it",
             )
         if facts.estimator not in ("mean", NO_MEAN):  # sums of symmetric noise are symmetric
             raise ParameterError(
-                f"column {name!r} was released with the estimator {facts.estimator!r}, so its cells are biased "
-                "and their biases would add up",
+                f"column {name!r}",
+                f"was released with the estimator {facts.estimator!r}, so its cells are biased and their biases would "
+                "add up",
+                code="biased",
                 remedy='roll up a release with the estimator "mean"',
             )
 
@@ -153,18 +164,27 @@ def margin_of(release: ReleasedSums, by: Any, hierarchy: Any) -> Margin:
     labels: dict[str, Any] = {}
     for name in names:
         if name in labels:
-            raise ParameterError("by", f"must name each column once, got {name!r} twice")
+            raise ParameterError("by", "must name each column once", code="duplicate", given=names)
         if name in keys:
             labels[name] = release.table[name]
         elif name in owners:
             labels[name] = owners[name].label_column(name, release.table[owners[name].column])
         else:
-            more = f" or of {', '.join(owners)}" if owners else ""
-            hint = "" if owners else "; for a level such as a county's state, pass hierarchy=ss.Hierarchy(…)"
-            raise ParameterError("by", f"must name columns of {', '.join(keys) or 'no keys'}{more}, got {name!r}{hint}")
+            known = ", ".join([*keys, *owners]) or "none: the table has no keys"
+            hint = "" if owners else ". For a level such as a county's state, give `hierarchy=ss.Hierarchy(…)`"
+            raise ParameterError(
+                "by",
+                "must name key columns or levels",
+                code="unknown-column",
+                given=name,
+                remedy=f"choose from {known}{hint}",
+            )
     size = len(release)
     groups, first = group_rows(list(labels.values())) if labels else (np.zeros(size, np.int64), np.zeros(1, np.int64))
-    kept = {name: pa.concat_arrays(_chunks(column)).take(to_arrow(first)) for name, column in labels.items()}
+    kept = {}
+    for name, column in labels.items():
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        kept[name] = pa.concat_arrays(chunks).take(to_arrow(first))
     counts = np.bincount(groups, minlength=first.size).astype(np.int64)
     return Margin(kept, {name: owners[name].column for name in names if name not in keys}, groups, counts)
 
@@ -183,33 +203,19 @@ def _hierarchies(hierarchy: Any, keys: list[str], columns: list[str]) -> list[Hi
                 raise ParameterError(
                     "hierarchy",
                     f"has a level {level!r}, which is the name of a column or of another level",
+                    code="duplicate",
                     remedy="rename it",
                 )
             taken.append(level)
     if given and not used:
-        names = ", ".join(one.column for one in given)
+        names = Shown(", ".join(one.column for one in given))
         raise ParameterError(
-            "hierarchy", allowed=f"of a key column of the release ({', '.join(keys) or 'it has none'})", given=names
+            "hierarchy",
+            allowed=f"of a key column of the release ({', '.join(keys) or 'it has none'})",
+            given=names,
+            code="unknown-column",
         )
     return used
-
-
-def _chunks(column: Any) -> list[Any]:
-    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-
-
-def _keys_facts(keys: KeysFacts | None, margin: Margin) -> KeysFacts | None:
-    if not margin.labels or keys is None:
-        return None
-    kinds = {name: keys.columns.get(name) or kind_of_labels(column) for name, column in margin.labels.items()}
-    found: KeysFacts = keys.with_(columns=kinds, count=int(margin.counts.size))
-    return found
-
-
-def _complete(cells: ReleasedSums) -> bool | None:
-    """Return whether the cells are all combinations of the labels of their key columns."""
-    keys = cells.facts.by
-    return math.prod(len(cells.table[name].unique()) for name in keys) == len(cells) if keys else None
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

@@ -1,18 +1,22 @@
-"""The session itself: it reads the records, charges the ledger, and then draws the noise."""
+"""The session: it reads the records, charges the ledger, and then draws the noise."""
 
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Unpack
+from itertools import pairwise
+from typing import Any, NamedTuple, Unpack
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.ledger import dataset_name
+from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.accounting.refusals import explained
 from slowscale.core.errors import (
     CapError,
+    CapWarning,
+    ConfidentialWarning,
     DataError,
     EngineError,
     LedgerError,
@@ -30,21 +34,13 @@ from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, check_accounting
 from slowscale.policy import Policy
-from slowscale.release.bound import BoundRequest, BoundSums, bind
-from slowscale.release.checks import (
-    check_caps_name_columns,
-    check_column_names,
-    check_protect,
-    check_readable,
-    warn_if_empty,
-    warn_if_ranks_are_not_capped,
-)
+from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readable
 from slowscale.release.facts import LedgerHead
 from slowscale.release.inspection import Inspection, SizeClass, errors_by_size, inspected
 from slowscale.release.preview import Preview, preview_of
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
-from slowscale.release.repeating import ANOTHER, check_complete, check_repeated, request_of
+from slowscale.release.repeating import check_complete, check_repeated, not_repeatable, request_of
 from slowscale.release.request import (
     ONLY,
     Quantiles,
@@ -60,6 +56,12 @@ from slowscale.sampling import BitSource, are_secret
 
 # How a user can change a cap that is not a ledger's.
 CHANGE_CAPS = "open the session with a higher cap, Session(data, caps=…)"
+
+
+class _Charged(NamedTuple):
+    """An accountant that a session charges as it is, in place of a ledger."""
+
+    accountant: Accountant
 
 
 class Session:
@@ -114,9 +116,6 @@ class Session:
     352.1
     """
 
-    table: EngineTable
-    _accountant: Accountant
-
     def __init__(
         self,
         data: DataLike,
@@ -130,14 +129,43 @@ class Session:
         csv: Mapping[str, Any] | None = None,
         bits: BitSource | None = None,
     ) -> None:
-        charged = _accountant(ledger, caps, dataset_name(dataset))
-        self._open(
-            charged, data, dataset=dataset, accounting=accounting, protect=protect, types=types, csv=csv, bits=bits
-        )
+        self.dataset = dataset_name(dataset)
+        self._accountant = _accountant(ledger, caps, self.dataset)
+        if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
+            raise ParameterTypeError("bits", allowed="a source of bits", given=bits)
+        self.accounting = check_accounting(accounting)
+        # The data set is checked first, so that records of the wrong one are never opened.
+        self._accountant.check_dataset(self.dataset)
+        with self._recording_failures({"policy": None}):
+            source = open_source(data, types, csv)
+        self.table: EngineTable = source.table
+        self.engine = engine_of(self.table).title
+        for one, other in pairwise(sorted(self.table.columns, key=folded)):
+            if folded(one) == folded(other):
+                raise ParameterError(
+                    "data",
+                    f"has the columns {one!r} and {other!r}, which the ledger and some engines take for one",
+                    code="duplicate",
+                    remedy="rename one of them",
+                )
+        self._records = Records.of(source, protect)
+        if protect is not None and protect not in self.table.columns:
+            raise ParameterError(
+                "protect",
+                "must be a column of the data",
+                code="unknown-column",
+                path=("data", "protect"),
+                given=protect,
+                remedy=f"the columns are {', '.join(self.table.columns)}",
+            )
+        self.protect = protect
+        self._bits = bits
+        # The bound request and the exact sums of each release of this session, by identifier. CONFIDENTIAL.
+        self._known: dict[str, tuple[BoundRequest, dict[str, Any]]] = {}
         check_caps_name_columns(caps, self.table)
         # A new ledger is written only now: the records could be opened, and its caps name columns.
-        if isinstance(charged, DeferredLedger):
-            self._accountant = charged.make()
+        if isinstance(self._accountant, DeferredLedger) and not isinstance(ledger, _Charged):
+            self._accountant = self._accountant.make()
 
     @classmethod
     def _charging(cls, accountant: Accountant, data: DataLike, **options: Any) -> "Session":
@@ -145,40 +173,7 @@ class Session:
 
         The options are those of a session, without `ledger` and `caps`.
         """
-        session = cls.__new__(cls)
-        session._open(accountant, data, **options)
-        return session
-
-    def _open(
-        self,
-        accountant: Accountant,
-        data: DataLike,
-        *,
-        dataset: str | None = None,
-        accounting: str = ACCOUNTING,
-        protect: str | None = None,
-        types: Mapping[str, str] | None = None,
-        csv: Mapping[str, Any] | None = None,
-        bits: BitSource | None = None,
-    ) -> None:
-        """Open the records. The data set is checked first, so that records of the wrong one are never opened."""
-        if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
-            raise ParameterTypeError("bits", allowed="a source of bits", given=bits)
-        self.dataset = dataset_name(dataset)
-        self.accounting = check_accounting(accounting)
-        self._accountant = accountant
-        accountant.check_dataset(self.dataset)
-        with self._recording_failures({"policy": None}):
-            source = open_source(data, types, csv)
-        self.table = source.table
-        self.engine = engine_of(self.table).title
-        check_column_names(self.table)
-        self._records = Records.of(source, protect)
-        check_protect(protect, self.table)
-        self.protect = protect
-        self._bits = bits
-        # What this session released, by identifier: what was bound, and the exact sums. CONFIDENTIAL.
-        self._known: dict[str, tuple[BoundRequest, dict[str, Any]]] = {}
+        return cls(data, _Charged(accountant), **options)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<Session on {self.engine} with the columns {', '.join(self.table.columns)}>"
@@ -276,9 +271,12 @@ class Session:
         """Release quantiles of the sizes of the records, such as the median size, on a public grid of sizes.
 
         The size of a record is its absolute value. A record moves ranks by one whatever its size, so every record loses
-        the same, and little. What is returned may be published, and choices that depend on it are safe if caps that
-        were fixed before limit all that is charged. Caps treat it as a count. If there are caps, but none for "count"
+        the same, and little. The quantiles may be published, and choices that depend on them are safe if caps that
+        were fixed before limit all charges. Caps treat quantiles as a count. If there are caps, but none for "count"
         or "*", or a ledger without caps, an `ss.CapWarning` says so.
+
+        If entities are protected, the size of an entity is the absolute value of its total, and every entity loses the
+        same.
 
         Parameters
         ----------
@@ -292,7 +290,6 @@ class Session:
         Each quantile is drawn by the exponential mechanism, exactly; `slowscale.release.quantiles` proves the loss.
         Sizes of the grid between two neighbouring values of the records have the same rank. Which of them is drawn is
         arbitrary, so with few different values a quantile may be far from all of them. `ss.advise` takes at most 8.
-        If entities with several records are protected, an entity may move a rank by more than one: this is refused.
 
         Examples
         --------
@@ -307,7 +304,7 @@ class Session:
         return found
 
     def release(self, request: Request | Table | Mapping[str, Table]) -> Release:
-        """Carry out a request: charge the ledger, then draw the noise and return what may be published.
+        """Carry out a request: charge the ledger, then draw the noise and return the public result.
 
         A request is charged as a whole: all of its tables are released, or none.
         """
@@ -318,8 +315,7 @@ class Session:
         for warning in bound.warnings:
             warnings.warn(warning, UnitWarning, stacklevel=_caller())
         if bound.rank_loss is not None:
-            durable = not isinstance(self._accountant, Account)
-            warn_if_ranks_are_not_capped(self._accountant.account.caps, durable, _caller())
+            _warn_if_ranks_are_not_capped(self._accountant)
         with self._recording_failures(bound.charge):
             # Caps are checked before the records are read: once a cap is used up, no error depends on the records.
             with self._explained(bound):
@@ -329,13 +325,13 @@ class Session:
             # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
             with self._explained(bound):
                 charged = self._accountant.charge(bound.charge)
-        head = None if charged is None else LedgerHead(**charged)
-        release = bound.draw(read, head, self._bits)
+        numbers = bound.draw(read, self._bits)
+        release = bound.released(numbers, None if charged is None else LedgerHead(**charged))
         self._known[release.facts.id] = bound, read
         for name, table in bound.request.drawn.items():
             # The warning comes after the charge, so that a request for it is not free.
             if isinstance(table, Sums):
-                warn_if_empty(read[name].rows, table.where, _caller())
+                warn_if_empty(read[name].rows, table.where)
         return release
 
     def preview(self, request: Request | Table | Mapping[str, Table]) -> Preview:
@@ -352,17 +348,17 @@ class Session:
     def inspect(
         self, request: Request | Table | Mapping[str, Table], *, duplicates: bool = True
     ) -> Inspection | dict[str, Inspection]:
-        """Look at the records before a release: what is missing, outside the keys or twice, what records would lose,
-        and which errors to expect. CONFIDENTIAL: for the curator only.
+        """Check the data before a release: values that are missing, outside the keys or duplicates, the losses of the
+        records, and the errors to expect. CONFIDENTIAL: for the curator only.
 
-        Nothing is drawn, charged or written to the ledger. What you choose after this look depends on the records, and
-        the guarantee does not cover that choice, unless it was fixed or public before.
+        Nothing is drawn, charged or written to the ledger. Choices that you make after this check depend on the
+        records, and the guarantee does not cover them, unless they were fixed or public before.
 
         Parameters
         ----------
         request
-            What would be released. If several tables of sums are drawn, there is one inspection for each, by name,
-            whose losses are those by this table alone.
+            The request to check. If several tables of sums are drawn, there is one inspection for each, by name, with
+            the losses by this table alone.
         duplicates
             Whether to count exact copies of records, which reads all columns. They are counted once.
 
@@ -391,7 +387,7 @@ class Session:
             stored = list(self.table.columns) if duplicates and not found else None
             found[name] = inspected(table, stored, self.protect, refusals)
         if not found:
-            raise ParameterError("request", "must have a table of sums to inspect, but it has quantiles only")
+            raise ParameterError("request", "has quantiles only, and no table of sums to inspect", code="unsupported")
         return found if len(found) != 1 else next(iter(found.values()))
 
     def losses(self, release: Release) -> Losses:
@@ -401,9 +397,9 @@ class Session:
         release may be one of this session, or one that `ss.read_release` read: it must be one of these records. A
         record's losses by the drawn tables are added up.
 
-        What the facts of such a release say must fit: the data set, the protected entities, the columns, keys and their
-        types, the filter, the policy and, if both have one, the ledger. Whether these are the same records is not
-        known, because a release holds nothing of them.
+        The facts of such a release must fit: the data set, the protected entities, the columns, keys and their types,
+        the filter, the policy and, if both have one, the ledger. Whether these are the same records is not known,
+        because a release holds nothing of them.
         """
         bound = self._bound(release)
         tables = list(bound.tables.values())
@@ -426,9 +422,11 @@ class Session:
         }
 
     def _bound(self, release: Release) -> BoundRequest:
-        """Return the request of a release that this session made, or that was read from a file."""
+        """Return the bound request of a release that this session made, or that was read from a file."""
         if not isinstance(release, Release):
-            raise ParameterError("release", allowed="one that this session made, or one read with ss.read_release")
+            raise ParameterError(
+                "release", allowed="one that this session made, or one read with ss.read_release", given=type(release)
+            )
         check_complete(release)
         if release.facts.id in self._known:
             bound = self._known[release.facts.id][0]
@@ -437,12 +435,12 @@ class Session:
             try:
                 bound = bind(request, self._records, Account(), accounting=release.facts.accounting)
             except (ParameterError, ParameterTypeError) as error:
-                raise ParameterError(f"{ANOTHER}: {error}") from None
+                raise not_repeatable(error) from None
         check_repeated(release, bound, self.ledger)
         return bound
 
     def _bind(self, request: Any) -> BoundRequest:
-        """Return a request bound to the records, after all of its tables were tried on zeros."""
+        """Return a request bound to the records; all of its tables have been drawn from zeros."""
         return bind(
             as_request(request),
             self._records,
@@ -453,7 +451,7 @@ class Session:
         )
 
     def _explained(self, bound: BoundRequest) -> AbstractContextManager[None]:
-        """Add to a refusal what would still fit."""
+        """Add a suggestion that would still fit to a refusal by a cap."""
         return explained(self._accountant, bound.charge, bound.mechanisms, self.accounting, bound.rank_loss)
 
     @contextmanager
@@ -481,15 +479,17 @@ def _caller() -> int:
 
 
 def _accountant(
-    ledger: str | os.PathLike[str] | Ledger | None, caps: Mapping[str, Policy] | None, dataset: str | None
+    ledger: str | os.PathLike[str] | Ledger | _Charged | None, caps: Mapping[str, Policy] | None, dataset: str | None
 ) -> Accountant:
     """Return the accountant that a session charges."""
+    if isinstance(ledger, _Charged):
+        return ledger.accountant
     if ledger is None:
         return Account(check_caps(caps), CHANGE_CAPS)
     if isinstance(ledger, str | os.PathLike):
         return DeferredLedger(ledger, caps, dataset=dataset)
     if not isinstance(ledger, Ledger):
-        # An account is a copy: what is charged to it would not reach the ledger.
+        # An account is a copy: charges to it would not reach the ledger.
         raise ParameterTypeError(
             "ledger",
             allowed="the path of a file, an ss.Ledger or None",
@@ -497,5 +497,67 @@ def _accountant(
             remedy="to charge a ledger, give the ledger itself",
         )
     if caps is not None:
-        raise ParameterError("caps", allowed="given when the ledger is made: ss.Ledger(path, caps)")
+        raise ParameterError(
+            "caps",
+            "cannot be given with a ledger that exists",
+            code="conflict",
+            remedy="give them when the ledger is made: ss.Ledger(path, caps)",
+        )
     return ledger
+
+
+def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: EngineTable) -> None:
+    """Raise if a cap is on something other than a column, "count" or "*"."""
+    known = {ANY, COUNT, *map(folded, table.columns)}
+    for name in check_caps(caps):
+        if folded(name) not in known:
+            raise ParameterError(
+                "caps",
+                f"has a cap on {name!r}, which is not a column",
+                code="unknown-column",
+                remedy=f"the columns are {', '.join(table.columns)}. Correct the name. In Python, give the cap on a "
+                "derived column to the ledger, and the ledger to the session",
+                path=("ledger", "caps", name),
+            )
+
+
+def warn_if_empty(rows: Any, where: object) -> None:
+    """Warn the caller of the session if no record has any of the keys. A filter may leave none on purpose.
+
+    The release was charged already. Where warnings are errors, it must not be lost, nor an exit code depend on the
+    records: the warning is then printed.
+    """
+    if where is not None or rows.any():
+        return
+    words = (
+        "no record has any of the keys: the release has noise on zeros. Do the labels of the keys look like those of "
+        "the data? (confidential: do not publish this warning)"
+    )
+    try:
+        warnings.warn(words, ConfidentialWarning, stacklevel=_caller())
+    except ConfidentialWarning:
+        print(f"{ConfidentialWarning.__name__}: {words}", file=sys.stderr)
+
+
+def _warn_if_ranks_are_not_capped(accountant: Accountant) -> None:
+    """Warn if no cap limits the loss by ranks, which is charged like that of a count.
+
+    This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is, and a cap
+    cannot be added to a ledger that exists. An account that lasts as long as the session, and has no caps, promises
+    nothing that a warning could be about.
+    """
+    caps, durable = accountant.account.caps, not isinstance(accountant, Account)
+    if any(folded(name) in (COUNT, ANY) for name in caps) or not (caps or durable):
+        return
+    if caps:
+        missing = f"no cap limits counts (there are caps on {', '.join(caps)})"
+        missed, remedy = "the caps do not bound its cost", f'give a cap on "{COUNT}"'
+    else:
+        missing, missed = "the ledger has no caps", "nothing bounds in advance the cost of it and of choices by it"
+        remedy = f'give caps on "{COUNT}" and "{ANY}" before the first release'
+    warnings.warn(
+        f"quantiles are charged like a count, and {missing}. This release is charged, but {missed}, so fix the "
+        f"quantiles and losses that you will ask for before you see any. For a new ledger, {remedy}",
+        CapWarning,
+        stacklevel=_caller(),
+    )

@@ -1,4 +1,4 @@
-"""One published table: its numbers with what is public about them, intervals, ratios and roll-ups."""
+"""One published table: its numbers and public facts, intervals, ratios and roll-ups."""
 
 import math
 import os
@@ -16,24 +16,36 @@ import pyarrow as pa
 from slowscale.accounting import RecordPolicy
 from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import ParameterError, UnitWarning
+from slowscale.core.files import write_files
 from slowscale.core.markup import html_table, html_text
 from slowscale.core.numbers import published
 from slowscale.core.parameters import Array, level_quantile
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
-from slowscale.mechanisms.grid import EXACT, ceilings, directed, floors, shift
+from slowscale.mechanisms.grid import ceilings, floors, shift
 from slowscale.mechanisms.sum_intervals import sum_variances
-from slowscale.release.facts import ColumnFacts, Facts, RatioFacts, RollupFacts, TableFacts
-from slowscale.release.files import with_facts, write_csv, write_parquet
-from slowscale.release.numbers import NumberColumn, number_column, whole_units
-from slowscale.release.ratios import (
+from slowscale.release.facts import (
+    ColumnFacts,
+    Facts,
+    RatioFacts,
+    RollupFacts,
+    TableFacts,
+    csv_files,
+    parquet_files,
+    with_facts,
+)
+from slowscale.release.numbers import (
     RATIO_SUFFIXES,
     Estimates,
+    NumberColumn,
     Ratios,
+    as_floats,
     box_level,
     box_ratios,
     check_interval,
     normal_ratios,
+    number_column,
+    whole_units,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +71,7 @@ class ReleasedTable:
     table
         The numbers, as an Arrow table.
     whole
-        What is public about the release that the table belongs to.
+        The public facts of its release.
     policy
         The PRzCDP loss of a record by this table alone. A roll-up has the loss of the table with its cells.
     pure_policy
@@ -77,12 +89,12 @@ class ReleasedTable:
 
     @property
     def facts(self) -> TableFacts:
-        """What is public about the table: its keys, columns, units, filters and mechanisms."""
+        """The public facts of the table: its keys, columns, units, filters and mechanisms."""
         return self.whole.tables[self.name]
 
     @property
     def file_facts(self) -> Facts:
-        """What is written to a file beside the numbers: the facts of the release, and which of its tables this is."""
+        """The facts in a file of the table: those of the release, and which of its tables this is."""
         facts: Facts = self.whole.with_(table=self.name)
         return facts
 
@@ -110,7 +122,7 @@ class ReleasedTable:
 
     def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a Parquet file with the facts in its schema, whole or not at all, and return its path."""
-        return write_parquet(self.table, self.file_facts, path, overwrite)
+        return write_files(parquet_files(self.table, self.file_facts, path, overwrite), overwrite=overwrite)
 
     def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a CSV file and, beside it, the facts in a JSON file: table.csv and table.csv.json.
@@ -119,7 +131,7 @@ class ReleasedTable:
         JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes. The
         names of columns are treated like labels.
         """
-        return write_csv(self.table, self.file_facts, path, overwrite)
+        return write_files(csv_files(self.table, self.file_facts, path, overwrite), overwrite=overwrite)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,7 +144,7 @@ class ReleasedSums(ReleasedTable):
     Attributes
     ----------
     mechanisms
-        The mechanism of each column. One with a user-given function is missing if the table was read from a file.
+        The mechanism of each column. One with a user function is missing if the table was read from a file.
     """
 
     mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
@@ -196,7 +208,7 @@ class ReleasedSums(ReleasedTable):
     def interval(self, column: str, level: float = 0.95) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return the lower and upper ends of intervals for the true sums of a column, at any level.
 
-        They are computed from what was published, and are never narrower than the published intervals. They are numbers
+        They are computed from published numbers, and are never narrower than the published intervals. They are numbers
         as in the table: integers where the unit is an integer (`Decimal` beyond 64 bits), otherwise floats. Ends that
         are infinite are floats.
 
@@ -241,14 +253,16 @@ class ReleasedSums(ReleasedTable):
         facts, mechanism = self._column_facts("column", column), self._known_mechanism(column)
         if facts.estimator != "mean":
             raise ParameterError(
-                "column",
-                f"must have an unbiased estimate, but {column!r} is released with the estimator {facts.estimator!r}",
+                f"column {column!r}",
+                f"has no unbiased estimate: it was released with the estimator {facts.estimator!r}",
+                code="biased",
                 remedy="use its intervals",
             )
         if self.facts.rollup and mechanism._error_grows:
             raise ParameterError(
-                "the table",
-                allowed=f"one of cells for the variances of {column!r}, but this one is a roll-up",
+                f"column {column!r}",
+                "of a roll-up has no unbiased variances",
+                code="unsupported",
                 remedy=f"add up the estimates of the table {self.facts.rollup.of!r}, or use {column}_se",
             )
         transformed = self._as_floats(f"{column}_transformed") if mechanism._error_grows else None
@@ -263,7 +277,7 @@ class ReleasedSums(ReleasedTable):
     ) -> "ReleasedSums":
         """Return the release with one more column: the ratio of two released columns, such as pay per employee.
 
-        The ratio is computed from what was released, so no record loses more by it. With the interval "box", both
+        It is computed from published numbers, so no record loses more by it. With the interval "box", both
         numbers are first clipped to their intervals, so that the ratio lies within its own interval. The denominator is
         also raised to at least one unit if it is 0 or at least one unit, as a count is: where it is 0, there is no
         ratio. For small denominators the ratio is biased and its standard error (delta method) is approximate; use the
@@ -286,7 +300,7 @@ class ReleasedSums(ReleasedTable):
         for argument, column in (("numerator", numerator), ("denominator", denominator)):
             self._column_facts(argument, column)
         if numerator == denominator:
-            raise ParameterError("denominator", allowed=f"another column than the numerator {numerator!r}")
+            raise ParameterError("denominator", allowed="another column than the numerator", given=denominator)
         taken = set(self.table.column_names)
         if not isinstance(name, str) or not name or {name + suffix for suffix in RATIO_SUFFIXES} & taken:
             raise ParameterError("name", allowed="text that is not a column's name", given=name)
@@ -315,9 +329,9 @@ class ReleasedSums(ReleasedTable):
     ) -> "ReleasedSums":
         """Return the sums of the published cells over all key columns but some, such as states from counties.
 
-        Estimates are added exactly. No record loses more by it, because the sums are computed from what was released.
+        Estimates are added exactly. No record loses more by it: the sums are computed from published numbers.
         The intervals hold the true sums with the level of the cells' intervals; `facts.rollup.rules` says how they are
-        computed. A sum is that of the published cells: records in cells that are not published are not in it. A
+        computed. A sum covers the published cells only. A
         `UnitWarning` is given if the cells were rounded so coarsely that their sums are biased.
 
         Parameters
@@ -344,29 +358,27 @@ class ReleasedSums(ReleasedTable):
             (as_floats(low, -1), as_floats(high, 1))
             for low, high in (self._interval(column, box_level(level)) for column in (numerator, denominator))
         )
-        return box_ratios(x, y, x_ends, (np.maximum(y_low, self._smallest_denominator(denominator)), y_high))
+        facts = self.facts.columns[denominator]
+        if facts.at_least is not None:  # the smallest denominator of a ratio that exists
+            y_low = np.maximum(y_low, float(facts.grid) if facts.on_grid else 0.0)
+        return box_ratios(x, y, x_ends, (y_low, y_high))
 
     def _column_facts(self, argument: str, column: object) -> ColumnFacts:
         """Return the facts of a released column, or raise an error that names the argument."""
         known = self.facts.columns
         if not isinstance(column, str) or column not in known:
-            raise ParameterError(argument, allowed=f"one of {', '.join(known)}", given=column)
+            raise ParameterError(argument, allowed=tuple(known), given=column)
         return known[column]
 
     def _known_mechanism(self, column: str) -> Mechanism:
         if column not in self.mechanisms:
             raise ParameterError(
-                f"the mechanism of {column!r} has a user-given function, which cannot be read from a file",
+                f"the mechanism of {column!r}",
+                "has a user function, which is not in files",
+                code="user-function",
                 remedy="use the release in the process that made it",
             )
         return self.mechanisms[column]
-
-    def _smallest_denominator(self, column: str) -> float:
-        """Return the smallest value that a denominator can have where the ratio exists."""
-        facts = self.facts.columns[column]
-        if facts.at_least is None:
-            return -math.inf
-        return float(facts.grid) if facts.on_grid else 0.0
 
     def _as_floats(self, column: str, side: int = 0) -> Array:
         """Return a column as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
@@ -380,14 +392,6 @@ def end_columns(low: Any, high: Any, facts: ColumnFacts) -> tuple[NumberColumn, 
     low = floors(low) if low.dtype.kind == "f" else low
     high = ceilings(high) if high.dtype.kind == "f" else high
     return number_column(low, facts.grid, -1), number_column(high, facts.grid, 1)
-
-
-def as_floats(column: NumberColumn, side: int = 0) -> Array:
-    """Return a column of numbers as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
-    nearest: Array = to_numpy(column.cast(pa.float64(), safe=False))
-    if not side or pa.types.is_floating(column.type) or (np.abs(nearest) < EXACT).all():
-        return nearest
-    return np.array([directed(Fraction(number), side) for number in column.to_pylist()])
 
 
 def released_by(facts: ColumnFacts) -> type[Mechanism] | None:

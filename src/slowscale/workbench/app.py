@@ -22,9 +22,7 @@ from slowscale.workbench.jobs import Jobs
 from slowscale.workbench.places import check_places
 from slowscale.workbench.security import Door, Guard
 
-NO_LEDGER_NOTE = (
-    "The plan has no ledger: nothing is recorded, and losses from several releases are not added up."
-)
+NO_LEDGER_NOTE = "The plan has no ledger: nothing is recorded, and losses from several releases are not added up."
 STATIC = Path(str(files("slowscale.workbench").joinpath("static")))
 
 

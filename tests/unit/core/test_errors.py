@@ -250,7 +250,7 @@ def test_an_error_about_the_columns_has_a_place(table, path):
         session.preview({"cells": table})
 
 
-# --- errors about records ----------------------------------------------------------------------------------------------
+# --- errors about records --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import slowscale as ss
 from slowscale.policy import PolylogPolicy, PowerPolicy
-from slowscale.release.ratios import Estimates, normal_ratios
+from slowscale.release.numbers import Estimates, normal_ratios
 
 
 @given(m=additive_mechanisms, level=st.floats(0.01, 0.9999))

@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.core.numbers import rounded
-from slowscale.release.bound import _published_columns
-from slowscale.release.numbers import number_column
+from slowscale.release.numbers import number_column, published_columns
 from slowscale.sampling import KnownBits
 
 TINY = ss.Gaussian(sigma=1e-9)
@@ -26,7 +26,7 @@ TINY = ss.Gaussian(sigma=1e-9)
 def test_intervals_are_rounded_outwards_where_floats_are_coarser_than_the_grid():
     """In hundredths, floats beyond 10¹⁵ are whole numbers; the estimate is the nearest, and the ends contain theirs."""
     noisy = ss.Gaussian(sigma=1)._release(np.full(200, 10**18, object), Fraction(1, 100), 0.95, Recorded(1))
-    columns = {name: column.to_pylist() for name, column in _published_columns(noisy, False, None).items()}
+    columns = {name: column.to_pylist() for name, column in published_columns(noisy, False, None).items()}
     units = [noisy.units, *noisy.ends]
     estimate, low, high = ([Fraction(int(n)) / 100 for n in ends] for ends in units)
     assert columns[""] == [float(one) for one in estimate]
@@ -58,7 +58,7 @@ def test_the_type_of_whole_numbers_follows_from_their_size(number, dtype):
 @pytest.mark.parametrize("m", [ss.Root(k=2, sigma=1), ss.Root(k=3, sigma=1, a=2)], ids=str)
 def test_rounding_does_not_lower_an_error_below_that_of_an_empty_cell(m):
     noisy = m._release(np.repeat([0, 1, 2], 200), Fraction(1, 1000), 0.95, Recorded(2))
-    found = _published_columns(noisy, False, 0)["_se"].to_numpy()
+    found = published_columns(noisy, False, 0)["_se"].to_numpy()
     nearest, least = rounded(noisy.se, 4), m.std(0)
     assert (found >= least).all()
     assert (nearest < least).any()  # otherwise nothing was tested
@@ -70,7 +70,7 @@ def test_rounding_does_not_lower_an_error_below_that_of_an_empty_cell(m):
 
 def test_errors_of_additive_noise_are_rounded_to_nearest():
     noisy = ss.Gaussian(sigma=math.sqrt(2))._release(np.zeros(3), Fraction(1, 1000), 0.95, Recorded(1))
-    assert _published_columns(noisy, False, None)["_se"].to_pylist() == [1.414] * 3
+    assert published_columns(noisy, False, None)["_se"].to_pylist() == [1.414] * 3
 
 
 # --- policies --------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_what_cannot_be_drawn_fails_before_it_is_charged(tmp_path):
     ledger = ss.Ledger(tmp_path / "l")
     session = ss.Session(pd.DataFrame({"x": [5]}), ledger)
     mechanism = ss.Transformation(np.sqrt, np.square, sigma=1, a=0, estimator=broken)
-    with pytest.raises(Exception, match="no estimate"):
+    with refused(Exception, code="type"):
         session.sum({"x": mechanism})
     assert [entry["kind"] for entry in ledger.history()] == ["created"]
 

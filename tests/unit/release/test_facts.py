@@ -7,6 +7,7 @@ import pandas as pd
 import pydantic
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.release.facts import ColumnFacts, Facts, KeysFacts, LedgerHead, TableFacts
@@ -71,7 +72,7 @@ def test_a_copy_with_other_values_is_checked(release):
 
 @pytest.mark.parametrize("given", [[], None, "facts", 5])
 def test_what_is_not_a_mapping_is_refused(given):
-    with pytest.raises(ss.ParameterError, match=r"^facts: input should be a valid dictionary"):
+    with refused(ss.ParameterError, "facts:", code="damaged"):
         Facts.from_dict(given)
 
 
@@ -100,27 +101,27 @@ TABLE = ("tables", "table")
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
+    ("path", "place", "code"),
     [
-        ((*TABLE, "keys"), "its table has a column 'g', which its facts do not describe"),
-        ((*TABLE, "columns"), "its table has a column 'x', which its facts do not describe"),
-        ((*TABLE, "ratios"), "its table has a column 'x_mean', which its facts do not describe"),
-        ((*TABLE, "rows"), "tables.table.rows: field required"),
-        (("tables",), "tables: field required"),
-        (("table",), "table: it must be one of table"),
-        (("private",), "private: field required"),
-        (("id",), "id: field required"),
-        (("accounting",), "accounting: field required"),
-        ((*TABLE, "keys", "assumption"), "tables.table.keys.assumption: field required"),
-        ((*TABLE, "keys", "from_data"), "tables.table.keys.from_data: field required"),
-        ((*TABLE, "columns", "x", "unit"), "tables.table.columns.x.unit: field required"),
-        ((*TABLE, "columns", "x", "on_grid"), "tables.table.columns.x.on_grid: field required"),
-        ((*TABLE, "ratios", "x_mean", "level"), "tables.table.ratios.x_mean.level: field required"),
-        (("partition", "labels"), "partition.labels: field required"),
-        (("ledger", "hash"), "ledger.hash: field required"),
+        ((*TABLE, "keys"), ("extra", "g"), "damaged"),
+        ((*TABLE, "columns"), ("extra", "x"), "damaged"),
+        ((*TABLE, "ratios"), ("extra", "x_mean"), "damaged"),
+        ((*TABLE, "rows"), ("tables", "table", "rows"), "damaged"),
+        (("tables",), ("tables",), "damaged"),
+        (("table",), ("table",), "damaged"),
+        (("private",), ("private",), "damaged"),
+        (("id",), ("id",), "damaged"),
+        (("accounting",), ("accounting",), "damaged"),
+        ((*TABLE, "keys", "assumption"), ("tables", "table", "keys", "assumption"), "damaged"),
+        ((*TABLE, "keys", "from_data"), ("tables", "table", "keys", "from_data"), "damaged"),
+        ((*TABLE, "columns", "x", "unit"), ("tables", "table", "columns", "x", "unit"), "damaged"),
+        ((*TABLE, "columns", "x", "on_grid"), ("tables", "table", "columns", "x", "on_grid"), "damaged"),
+        ((*TABLE, "ratios", "x_mean", "level"), ("tables", "table", "ratios", "x_mean", "level"), "damaged"),
+        (("partition", "labels"), ("partition", "labels"), "damaged"),
+        (("ledger", "hash"), ("ledger", "hash"), "damaged"),
     ],
 )
-def test_damaged_files_are_refused(release, tmp_path, path, words):
+def test_damaged_files_are_refused(release, tmp_path, path, place, code):
     release.to_csv(tmp_path / "r.csv")
     facts = json.loads((tmp_path / "r.csv.json").read_text(encoding="utf-8"))
     facts["ledger"] = {"entry": 1, "hash": "ab"}
@@ -129,16 +130,16 @@ def test_damaged_files_are_refused(release, tmp_path, path, words):
         part = part[name]
     del part[path[-1]]
     (tmp_path / "r.csv.json").write_text(json.dumps(facts), encoding="utf-8")
-    with pytest.raises(ss.EngineError, match=rf"r.csv is damaged: {words}\. Use a copy"):
+    with refused(ss.EngineError, path=place, code=code):
         ss.read_release(tmp_path / "r.csv")
 
 
 def test_a_part_that_is_not_a_mapping_is_refused(release):
     whole = release.facts.to_dict()
     for name in ("ledger", "partition", "tables"):
-        with pytest.raises(ss.ParameterError, match=rf"^{name}: input should be a valid dictionary"):
+        with refused(ss.ParameterError, code="damaged", path=(name,)):
             Facts.from_dict({**whole, name: 5})
     for name in ("keys", "columns", "ratios", "quantiles", "rollup"):
         table = {**whole["tables"]["table"], name: 5}
-        with pytest.raises(ss.ParameterError, match=rf"^tables\.table\.{name}: input should be a valid dictionary"):
+        with refused(ss.ParameterError, code="damaged", path=(*TABLE, name)):
             Facts.from_dict({**whole, "tables": {"table": table}})

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from scipy import stats
 
 import slowscale as ss
@@ -196,60 +197,52 @@ def test_a_grid_of_sizes():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "subject", "code"),
     [
-        ({"low": 0}, "low and high must be finite numbers with 0 < low < high"),
-        ({"low": 5, "high": 5}, "low and high"),
-        ({"high": math.inf}, "low and high"),
-        ({"per_decade": 0}, "per_decade must be a whole number from 1 to 100, got 0"),
-        ({"per_decade": 100}, "at most 1000 sizes, but this one has 1,201"),
+        ({"low": 0}, "low and high", "value"),
+        ({"low": 5, "high": 5}, "low and high", "value"),
+        ({"high": math.inf}, "low and high", "value"),
+        ({"per_decade": 0}, "per_decade", "value"),
+        ({"per_decade": 100}, "a grid", "too-many"),
     ],
 )
-def test_a_wrong_grid_of_sizes(given, words):
-    with pytest.raises(ss.ParameterError, match=words):
+def test_a_wrong_grid_of_sizes(given, subject, code):
+    with refused(ss.ParameterError, subject, code=code):
         ss.size_grid(**given)
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "subject", "code"),
     [
-        ({"at": []}, "at must be 1 to 99 increasing numbers between 0 and 1"),
-        ({"at": [0.5, 0.1]}, "increasing"),
-        ({"at": [0, 0.5]}, "between 0 and 1"),
-        ({"at": [1]}, "between 0 and 1"),
-        ({"at": "0.5"}, "at must be a list of numbers"),
-        ({"at": [math.nan]}, "at must be finite"),
-        ({"loss": 0}, "loss must be a number from 1e-12 to 10000, got 0; it is the PRzCDP loss of all"),
-        ({"loss": "1"}, "loss must be"),
-        ({"grid": [1]}, "grid must be 2 to 1000 increasing numbers > 0, got 1 numbers; ss.size_grid"),
-        ({"grid": [0, 1]}, "that do not increase from above 0"),
-        ({"grid": [1, 1]}, "that do not increase"),
-        ({"grid": range(1, 1002)}, "got 1,001 numbers"),
-        ({"grid": 5}, "grid must be a list"),
-        ({"column": "y"}, "there is no column 'y'"),
-        ({"column": 3}, "column must be the name of a column"),
-        ({"level": 1}, "level must be between 0 and 1"),
-        ({"nulls": "skip"}, 'nulls must be "error" or "zero"'),
+        ({"at": []}, "at", "value"),
+        ({"at": [0.5, 0.1]}, "at", "value"),
+        ({"at": [0, 0.5]}, "at", "value"),
+        ({"at": [1]}, "at", "value"),
+        ({"at": "0.5"}, "at", "type"),
+        ({"at": [math.nan]}, "at", "value"),
+        ({"loss": 0}, "loss", "value"),
+        ({"loss": "1"}, "loss", "type"),
+        ({"grid": [1]}, "grid", "value"),
+        ({"grid": [0, 1]}, "grid", "value"),
+        ({"grid": [1, 1]}, "grid", "value"),
+        ({"grid": range(1, 1002)}, "grid", "value"),
+        ({"grid": 5}, "grid", "type"),
+        ({"column": "y"}, "column 'y'", "unknown-column"),
+        ({"column": 3}, "column", "type"),
+        ({"level": 1}, "level", "value"),
+        ({"nulls": "skip"}, "nulls", "value"),
     ],
 )
-def test_wrong_arguments(changed, words):
+def test_wrong_arguments(changed, subject, code):
     session = ss.Session(TABLE)
     given = {"column": "x", "at": [0.5], "loss": 1.0, **changed}
-    with pytest.raises((ss.ParameterError, ss.ParameterTypeError), match=words):
+    with refused((ss.ParameterError, ss.ParameterTypeError), subject, code=code):
         session.quantiles(given.pop("column"), given.pop("at"), **given)
     assert not session.spent.releases
 
 
-def test_entities_are_refused():
-    session = ss.Session(TABLE.append_column("firm", pa.array(range(10))), protect="firm")
-    with pytest.raises(
-        ss.ParameterError, match=r"here each firm is protected.*one row per firm, and protect its records$"
-    ):
-        session.quantiles("x", [0.5], loss=1)
-
-
 def test_a_text_column_without_numbers_is_refused():
-    with pytest.raises(ss.ParameterTypeError, match="must hold numbers"):
+    with refused(ss.ParameterTypeError, "column 'x'", code="type"):
         ss.Session(pa.table({"x": ["a"]})).quantiles("x", loss=1)
 
 
@@ -282,7 +275,7 @@ def test_the_result():
 def test_filters_derived_columns_and_missing_values():
     table = pa.table({"x": [1, None, 50, 60, 70], "keep": [True, True, True, True, False]})
     session = ss.Session(table)
-    with pytest.raises(ss.DataError, match="missing values"):
+    with refused(ss.DataError):
         session.quantiles("x", loss=1)
     found = session.quantiles(
         "y", [0.4, 0.9], loss=2000, grid=[1, 30, 200], where="keep", derive={"y": "x * 2"}, nulls="zero"
@@ -301,7 +294,7 @@ def test_the_ledger_records_the_charge_first(tmp_path):
     session.count(mechanism=ss.Gaussian(sigma=2))  # 1/8
     found = session.quantiles("x", [0.1, 0.9], loss=0.3)
     assert found.whole.ledger.entry == 3
-    with pytest.raises(ss.CapError, match=r"cap on 'count' .*for every record.*A loss of 0\.075 would still fit"):
+    with refused(ss.CapError, "", code="cap"):
         session.quantiles("x", loss=0.1)
     session.quantiles("x", loss=0.075)
     again = ss.Ledger(path)
@@ -330,7 +323,7 @@ def test_a_failure_after_the_scan_costs_nothing_and_a_crash_while_drawing_is_cha
         session.quantiles("x", loss=0.1)
     assert session.spent({}) == 0.1
     odd = ss.Session(pa.table({"x": [1.0, math.nan]}), tmp_path / "l.ledger")
-    with pytest.raises(ss.DataError, match="NaN"):
+    with refused(ss.DataError):
         odd.quantiles("x", loss=0.1)
     assert odd.spent({}) == 0.1
     assert [entry["kind"] for entry in ss.Ledger(tmp_path / "l.ledger").history()][-1] == "attempt"
@@ -338,7 +331,7 @@ def test_a_failure_after_the_scan_costs_nothing_and_a_crash_while_drawing_is_cha
 
 def test_the_cap_of_all_columns_holds_too():
     session = ss.Session(TABLE, caps={"*": ss.Gaussian(sigma=10).policy})  # 1/200 at size 1
-    with pytest.raises(ss.CapError, match="cap on 'count'"):
+    with refused(ss.CapError, "", code="cap"):
         session.quantiles("x", loss=0.006)
     session.quantiles("x", loss=0.005)
 
@@ -390,22 +383,23 @@ def test_a_warning_if_a_ledger_has_no_caps(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sql", "error", "words"),
+    ("sql", "error"),
     [
-        ("true", ss.ParameterTypeError, "column 'x' must hold numbers to be ranked, got boolean; choose another"),
-        ("'a'", ss.ParameterTypeError, "must hold numbers to be ranked, got string; .* convert it in derive"),
-        ("1::uhugeint", ss.ParameterError, "column 'x' has the type UINT128, which cannot be computed with"),
-        ("date '2020-01-01'", ss.ParameterTypeError, "must hold numbers to be ranked, got date"),
-        (f"{10**38}::hugeint", ss.DataError, "'x' has values that are too large to be counted exactly .derive"),
+        ("true", ss.ParameterTypeError),
+        ("'a'", ss.ParameterTypeError),
+        ("1::uhugeint", ss.ParameterError),
+        ("date '2020-01-01'", ss.ParameterTypeError),
+        (f"{10**38}::hugeint", ss.DataError),
     ],
 )
-def test_words_about_wrong_columns(tmp_path, sql, error, words):
+def test_words_about_wrong_columns(tmp_path, sql, error):
     """They speak neither of units nor of sums, and a wrong type is refused before the ledger hears of it."""
     table = ibis.duckdb.connect()
     table.raw_sql(f"CREATE TABLE t AS SELECT {sql} AS x, 1 AS y")
     session = ss.Session(table.table("t"), tmp_path / "l.ledger", {"*": ss.Gaussian(sigma=1).policy})
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error) as caught:
         session.quantiles("x", [0.5], loss=0.1)
+    assert "'x'" in str(caught.value)
     assert "unit" not in str(caught.value)
     assert "sum" not in str(caught.value)
     assert len(session.ledger.history()) == 1 + (error is ss.DataError)
@@ -413,7 +407,7 @@ def test_words_about_wrong_columns(tmp_path, sql, error, words):
 
 @pytest.mark.parametrize("shares", [[0.5, 0.5000000000000001], [1 - 1e-16]])
 def test_shares_with_the_same_name_are_refused(shares):
-    with pytest.raises(ss.ParameterError, match="at must"):
+    with refused(ss.ParameterError, "at", code="duplicate"):
         ss.Session(pa.table({"x": [1, 2]})).quantiles("x", shares, loss=0.01, grid=[1, 2])
 
 
@@ -493,9 +487,9 @@ def test_a_release_of_quantiles_has_no_sums(three):
         lambda: release.ratio("x", "count"),
         lambda: release.unbiased_variance("x"),
     ):
-        with pytest.raises(ss.ParameterError, match="the release has no sums: its table 'table' has quantiles"):
+        with refused(ss.ParameterError, "the release", code="unsupported"):
             use()
-    with pytest.raises(ss.ParameterError, match="must have a table of sums to inspect"):
+    with refused(ss.ParameterError, "request", code="unsupported"):
         three.inspect(ss.Quantiles("x", [0.5], loss=0.25))
 
 

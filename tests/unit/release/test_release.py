@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
-from slowscale.release.ratios import fieller
+from slowscale.release.numbers import fieller
 
 KEYS = ss.Keys.from_frame(
     {
@@ -78,19 +79,19 @@ def test_polars(release):
 def test_files_are_not_lost(release, tmp_path):
     path = release.to_csv(tmp_path / "out.csv")
     before = path.read_bytes()
-    with pytest.raises(ss.ParameterError, match=r"out\.csv already exists; .* a release cannot be drawn again"):
+    with refused(ss.ParameterError, code="value"):
         release.to_csv(path)
     assert path.read_bytes() == before
     release.to_csv(path, overwrite=True)
     path.unlink()
-    with pytest.raises(ss.ParameterError, match=r"out\.csv\.json already exists"):
+    with refused(ss.ParameterError, code="value"):
         release.to_csv(path)
     assert not path.exists()
 
 
 def test_a_folder_in_the_way(release, tmp_path):
     (tmp_path / "z.csv.json").mkdir()
-    with pytest.raises(ss.ParameterError, match="is a folder"):
+    with refused(ss.ParameterError, code="value"):
         release.to_csv(tmp_path / "z.csv", overwrite=True)
     assert os.listdir(tmp_path) == ["z.csv.json"]
 
@@ -100,7 +101,7 @@ def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", tmp_path]).returncode:
         pytest.skip("THE FULL DISK IS NOT TESTED: mounting a small file system takes root")
     try:
-        with pytest.raises(ss.EngineError, match=r"out\.parquet could not be written"):
+        with pytest.raises(ss.EngineError):
             release.to_parquet(tmp_path / "out.parquet")
         assert os.listdir(tmp_path) == []
     finally:
@@ -108,29 +109,29 @@ def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "subject", "code"),
     [
-        (lambda r, d: r.to_csv(d / "out.txt"), r"path must end in \.csv"),
-        (lambda r, d: r.to_parquet(d / "out.csv"), r"path must end in \.parquet"),
-        (lambda r, d: r.to_parquet(d / "no" / "out.parquet"), "there is no folder"),
-        (lambda r, d: r.to_parquet(d / "nul\0.parquet"), "a valid path of a file"),
-        (lambda r, d: r.to_parquet(d / ("x" * 300 + ".parquet")), "a valid path of a file|could not be written"),
-        (lambda r, d: ss.read_release(None), "path must be text or os.PathLike, got NoneType"),
-        (lambda r, d: r.ratio(["pay"], "emp"), "numerator must be one of"),
-        (lambda r, d: r.to_parquet(3), "path must be text or os.PathLike, got int"),
-        (lambda r, d: r.to_parquet(d / "out.parquet", overwrite=1), "overwrite must be True or False"),
-        (lambda r, d: ss.read_release(d / "none.csv"), "there is no file"),
-        (lambda r, d: ss.read_release(d / "none.parquet"), "there is no file"),
-        (lambda r, d: r.ratio("pay", "none"), "denominator must be one of emp, pay, count, got 'none'"),
-        (lambda r, d: r.ratio("none", "pay"), "numerator must be one of"),
-        (lambda r, d: r.ratio("pay", "pay"), "another column"),
-        (lambda r, d: r.ratio("pay", "emp"), "not a column's name, got 'pay_per_emp'"),
-        (lambda r, d: r.ratio("pay", "emp", "x", interval="exact"), "interval must be one of box, fieller, delta"),
-        (lambda r, d: r.ratio("pay", "emp", "x", level=95), "level must be between 0 and 1"),
+        (lambda r, d: r.to_csv(d / "out.txt"), "path", "value"),
+        (lambda r, d: r.to_parquet(d / "out.csv"), "path", "value"),
+        (lambda r, d: r.to_parquet(d / "no" / "out.parquet"), "path: there", "value"),
+        (lambda r, d: r.to_parquet(d / "nul\0.parquet"), "path", "value"),
+        (lambda r, d: r.to_parquet(d / ("x" * 300 + ".parquet")), "path", "value"),
+        (lambda r, d: ss.read_release(None), "path", "type"),
+        (lambda r, d: r.ratio(["pay"], "emp"), "numerator", "value"),
+        (lambda r, d: r.to_parquet(3), "path", "type"),
+        (lambda r, d: r.to_parquet(d / "out.parquet", overwrite=1), "overwrite", "type"),
+        (lambda r, d: ss.read_release(d / "none.csv"), "path:", "missing"),
+        (lambda r, d: ss.read_release(d / "none.parquet"), "path:", "missing"),
+        (lambda r, d: r.ratio("pay", "none"), "denominator", "value"),
+        (lambda r, d: r.ratio("none", "pay"), "numerator", "value"),
+        (lambda r, d: r.ratio("pay", "pay"), "denominator", "value"),
+        (lambda r, d: r.ratio("pay", "emp"), "name", "value"),
+        (lambda r, d: r.ratio("pay", "emp", "x", interval="exact"), "interval", "value"),
+        (lambda r, d: r.ratio("pay", "emp", "x", level=95), "level", "value"),
     ],
 )
-def test_mistakes_are_told(release, tmp_path, make, words):
-    with pytest.raises(ss.SlowscaleError, match=words):
+def test_mistakes_are_told(release, tmp_path, make, subject, code):
+    with refused(ss.SlowscaleError, subject, code=code):
         make(release, tmp_path)
 
 
@@ -144,16 +145,16 @@ def test_other_files_are_no_releases(release, tmp_path):
     (tmp_path / "c.csv").write_text("a\n1\n")
     (tmp_path / "c.csv.json").write_text('{"types": {"a": "int64"}, "format": 1}')
     for name in ("other.parquet", "text.parquet", "a.csv", "b.csv", "c.csv"):
-        with pytest.raises(ss.EngineError, match="is not a release that slowscale wrote"):
+        with refused(ss.EngineError, code="unreadable"):
             ss.read_release(tmp_path / name)
     release.to_csv(tmp_path / "mixed.csv")
     (tmp_path / "mixed.csv").write_text("a\n1\n")
-    with pytest.raises(ss.SlowscaleError, match=r"mixed\.csv"):
+    with refused(ss.SlowscaleError, code="mismatch"):
         ss.read_release(tmp_path / "mixed.csv")
     facts = {**release.facts.to_dict(), "format": 99}
     newer = release.table.replace_schema_metadata({b"slowscale": json.dumps(facts)})
     pa.parquet.write_table(newer, tmp_path / "newer.parquet")
-    with pytest.raises(ss.EngineError, match="has format 99, but this version of slowscale reads format 1"):
+    with refused(ss.EngineError, code="unsupported"):
         ss.read_release(tmp_path / "newer.parquet")
 
 
@@ -273,17 +274,17 @@ def test_a_notebook_shows_ratios():
 
 
 def test_a_missing_file_is_named(release, tmp_path):
-    with pytest.raises(ss.ParameterError, match=r"there is no file \S*none\.csv$"):
+    with refused(ss.ParameterError, "path:", code="missing"):
         ss.read_release(tmp_path / "none.csv")
     release.to_csv(tmp_path / "r.csv")
     (tmp_path / "r.csv.json").unlink()
-    with pytest.raises(ss.ParameterError, match=r"no file \S*r\.csv\.json, which holds the facts of \S*r\.csv "):
+    with refused(ss.ParameterError, "path:", code="missing"):
         ss.read_release(tmp_path / "r.csv")
     (tmp_path / "other.csv").write_text("a\n")
     (tmp_path / "other.csv.json").write_text("{}")
-    with pytest.raises(ss.EngineError, match="is not a release that slowscale wrote; give") as refused:
+    with refused(ss.EngineError, code="unreadable") as caught:
         ss.read_release(tmp_path / "other.csv")
-    assert "KeyError" not in str(refused.value)
+    assert "KeyError" not in str(caught.value)
 
 
 def test_a_csv_file_with_the_facts_of_another_release_is_refused(tmp_path, monkeypatch):
@@ -302,9 +303,7 @@ def test_a_csv_file_with_the_facts_of_another_release_is_refused(tmp_path, monke
         patch.setattr("slowscale.core.files._move", killed)
         second.to_csv(path, overwrite=True)
     assert json.loads((tmp_path / "r.csv.json").read_text())["id"] == second.facts.id
-    with pytest.raises(
-        ss.EngineError, match=r"r\.csv does not belong to its facts: .* Use both files as they were rel"
-    ):
+    with refused(ss.EngineError, code="mismatch"):
         ss.read_release(path)
     second.to_csv(path, overwrite=True)
     assert ss.read_release(path).facts == second.facts
@@ -313,7 +312,7 @@ def test_a_csv_file_with_the_facts_of_another_release_is_refused(tmp_path, monke
 def test_a_csv_file_that_was_edited_is_refused(release, tmp_path):
     path = release.to_csv(tmp_path / "r.csv")
     path.write_text(path.read_text().replace("01001", "01002"))
-    with pytest.raises(ss.EngineError, match="does not belong to its facts"):
+    with refused(ss.EngineError, code="mismatch"):
         ss.read_release(path)
 
 

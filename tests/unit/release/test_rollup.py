@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from helpers.releases import with_table
 from hypothesis import given
 from hypothesis import strategies as st
@@ -241,34 +242,34 @@ def test_a_rollup_can_be_pickled_and_shown(release):
 
 
 def test_what_is_refused(release, records):
-    with pytest.raises(ss.ParameterError, match=r"by must name columns of county, naics, got 'state'; .*ss\.Hierarchy"):
+    with refused(ss.ParameterError, "by", code="unknown-column"):
         release.rollup("state")
-    with pytest.raises(ss.ParameterError, match="or of state, got 'region'"):
+    with refused(ss.ParameterError, "by", code="unknown-column"):
         release.rollup("region", hierarchy=STATES)
-    with pytest.raises(ss.ParameterError, match="'naics' twice"):
+    with refused(ss.ParameterError, "by", code="duplicate"):
         release.rollup(["naics", "naics"])
-    with pytest.raises(ss.ParameterTypeError, match="by must be the name"):
+    with refused(ss.ParameterTypeError, "by", code="type"):
         release.rollup(3)
-    with pytest.raises(ss.ParameterTypeError, match="hierarchy must be an ss"):
+    with refused(ss.ParameterTypeError, "hierarchy", code="type"):
         release.rollup("state", hierarchy={"state": {}})
-    with pytest.raises(ss.ParameterError, match="hierarchy must be of a key column"):
+    with refused(ss.ParameterError, "hierarchy", code="unknown-column"):
         release.rollup("state", hierarchy=ss.Hierarchy("town", {"state": {"a": "b"}}))
-    with pytest.raises(ss.ParameterError, match="level 'naics', which is the name of a column"):
+    with refused(ss.ParameterError, "hierarchy", code="duplicate"):
         release.rollup("naics", hierarchy=ss.Hierarchy("county", {"naics": {"01001": "01"}}))
-    with pytest.raises(ss.ParameterError, match="level 'emp_low', which is the name of a column"):
+    with refused(ss.ParameterError, "hierarchy", code="duplicate"):
         release.rollup("emp_low", hierarchy=ss.Hierarchy("county", {"emp_low": {"01001": "01"}}))
     with pytest.raises(ss.ParameterError, match="3 of 5 labels of county have no state, such as '02013'"):
         release.rollup("state", hierarchy=ss.Hierarchy("county", {"state": {"01001": "01", "01003": "01"}}))
-    with pytest.raises(ss.ParameterError, match="is a roll-up of 'table'; roll up that table"):
+    with refused(ss.ParameterError, "table 'table_by_county'", code="unsupported"):
         release.rollup("county").rollup()
-    with pytest.raises(ss.ParameterError, match="must be one of cells for the variances of 'size'"):
+    with refused(ss.ParameterError, "column 'size'", code="unsupported"):
         release.rollup("county").unbiased_variance("size")
     session = ss.Session(records, bits=Recorded(1))
-    with pytest.raises(ss.ParameterError, match="nonnegative=True, so its cells are biased"):
+    with refused(ss.ParameterError, code="clipped"):
         session.sum({"emp": ss.Gaussian(sigma=3)}, keys=KEYS, nonnegative=True).rollup()
-    with pytest.raises(ss.ParameterError, match="estimator 'median', so its cells are biased"):
+    with refused(ss.ParameterError, code="biased"):
         session.sum({"emp": ss.Root(k=2, sigma=1, estimator="median")}, keys=KEYS).rollup()
-    with pytest.raises(ss.ParameterError, match=r"must have all drawn tables, but table is not in it; .* was made"):
+    with refused(ss.ParameterError, "release", code="missing"):
         release.rollup("county").confidential_report("report.html", session)
 
 
@@ -293,7 +294,7 @@ def test_a_release_without_keys(records):
     rolled = release.rollup()
     assert rolled.table.drop_columns("cells").equals(release.table)
     assert described(rolled).rollup.complete is None
-    with pytest.raises(ss.ParameterError, match="by must name columns of no keys"):
+    with refused(ss.ParameterError, "by", code="unknown-column"):
         release.rollup("county")
 
 

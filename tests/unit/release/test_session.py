@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.data.conversion import Source
@@ -169,9 +170,9 @@ def test_a_lambda_is_released_but_cannot_be_read_back(session, tmp_path):
     release = session.sum({"cattle": mechanism}, keys=KEYS)
     assert release.facts.policy is None
     assert release.policy({"cattle": 100}) == pytest.approx(50)
-    with pytest.raises(ss.ParameterError, match="user-given function"):
+    with refused(ss.ParameterError, "the engine", code="value"):
         session.losses(release)
-    with pytest.raises(ss.EngineError, match="was released with a user-given function, which cannot be read back"):
+    with refused(ss.EngineError, code="damaged"):
         ss.read_release(release.to_parquet(tmp_path / "out.parquet"))
 
 
@@ -190,76 +191,103 @@ def test_secret_bits_by_default():
 
 
 MISTAKES = [
-    ({"columns": {"none": TINY}}, "there is no column 'none'; the columns are state, size, cattle"),
-    ({"columns": {"name": TINY}}, "column 'name' must hold numbers to be summed, got string"),
-    ({"columns": {}}, "columns must be a mapping of columns to mechanisms"),
-    ({"columns": ["cattle"]}, "columns must be a mapping of columns to mechanisms"),
-    ({"columns": {"cattle": 3}}, r"columns\['cattle'\] needs a mechanism such as ss.Gaussian\(sigma=10\), got 3"),
-    ({"columns": {"cattle": ss.Gaussian}}, "needs a mechanism"),
-    ({"columns": {3: TINY}}, "named by text, got 3"),
+    ({"columns": {"none": TINY}}, "column 'none'", "unknown-column"),
+    ({"columns": {"name": TINY}}, "column 'name'", "type"),
+    ({"columns": {}}, "columns", "empty"),
+    ({"columns": ["cattle"]}, "columns", "type"),
+    ({"columns": {"cattle": 3}}, "columns['cattle']", "type"),
+    ({"columns": {"cattle": ss.Gaussian}}, "columns['cattle']", "type"),
+    ({"columns": {3: TINY}}, "columns", "name"),
     (
         {"columns": {"size": TINY}, "keys": ss.Keys.cross({"size": [1]})},
-        "'size' is a key column, so it cannot be summed",
+        "column 'size'",
+        "conflict",
     ),
-    ({"by": "state"}, "'by' is not an option of Sums; to group the records, give their public keys with keys="),
-    ({"where": "cattle = null"}, "compares with NULL"),
-    ({"derive": {"Cattle": "1"}}, "there is a column 'cattle' already"),
-    ({"keys": ["TX"]}, "keys must be ss.Keys.* Which group labels occur in the data may reveal records"),
-    ({"keys": ss.Keys.cross({"county": ["x"]})}, "keys: there is no column 'county'"),
-    ({"keys": ss.Keys.cross({"state": [1]})}, "'state' holds text, but the keys hold whole numbers"),
-    ({"keys": ss.Keys.cross({"size": ["1"]})}, "'size' holds whole numbers, but the keys hold text"),
+    ({"by": "state"}, "by", "unknown-name"),
+    ({"where": "cattle = null"}, None, "value"),
+    ({"derive": {"Cattle": "1"}}, "derive: there is a column 'cattle' already", "value"),
+    ({"keys": ["TX"]}, "keys", "type"),
+    ({"keys": ss.Keys.cross({"county": ["x"]})}, "column 'county'", "unknown-column"),
+    ({"keys": ss.Keys.cross({"state": [1]})}, "by: column 'state'", "type"),
+    ({"keys": ss.Keys.cross({"size": ["1"]})}, "by: column 'size'", "type"),
     (
         {"keys": ss.Keys.cross({"weight": [1]})},
-        "'weight' must hold text, whole numbers, booleans or dates, got float64",
+        "by: column 'weight'",
+        "type",
     ),
-    ({"level": 95}, "level must be between 0 and 1"),
-    ({"unit": 0.01}, 'unit must be exact: give the text "0.01"'),
-    ({"unit": "cents"}, "unit must be a number > 0"),
-    ({"unit": -1}, "unit must be"),
-    ({"unit": {"none": 1}}, "unit names 'none', which is not summed"),
-    ({"columns": {"weight": TINY}, "unit": "1e-280"}, "'weight' must be between"),
-    ({"columns": {"weight": TINY}, "unit": "1e-30"}, "values that are too large to be counted in units of 1"),
-    ({"columns": {"gap": TINY}}, 'has missing values .choose nulls = "zero"'),
-    ({"columns": {"change": ss.Root(k=2, sigma=1)}}, "has negative values"),
-    ({"nulls": "drop"}, 'nulls must be "error" or "zero", got \'drop\''),
-    ({"negatives": 0}, 'negatives must be "error" or "zero", got 0'),
-    ({"nonnegative": "yes"}, "nonnegative must be True or False"),
-    ({"count": 3}, "count needs a mechanism"),
-    ({"columns": {"cattle": TINY, "cattle_se": TINY}, "derive": {"cattle_se": "size"}}, "in the release twice"),
+    ({"level": 95}, "level", "value"),
+    ({"unit": 0.01}, "unit", "value"),
+    ({"unit": "cents"}, "unit", "value"),
+    ({"unit": -1}, "unit", "value"),
+    ({"unit": {"none": 1}}, "unit", "unknown-column"),
+    (
+        {"columns": {"weight": TINY}, "unit": "1e-280"},
+        None,
+        "value",
+    ),
+    (
+        {"columns": {"weight": TINY}, "unit": "1e-30"},
+        None,
+        None,
+    ),
+    (
+        {"columns": {"gap": TINY}},
+        None,
+        None,
+    ),
+    (
+        {"columns": {"change": ss.Root(k=2, sigma=1)}},
+        None,
+        None,
+    ),
+    ({"nulls": "drop"}, "nulls", "value"),
+    ({"negatives": 0}, "negatives", "value"),
+    ({"nonnegative": "yes"}, "nonnegative", "type"),
+    ({"count": 3}, "count", "type"),
+    (
+        {"columns": {"cattle": TINY, "cattle_se": TINY}, "derive": {"cattle_se": "size"}},
+        "column 'cattle_se'",
+        "duplicate",
+    ),
     (
         {"columns": {"count": TINY}, "derive": {"count": "size"}, "count": TINY},
-        "the name 'count' is reserved for the number of records",
+        "column 'count'",
+        "reserved",
     ),
-    ({"where": "sum(cattle) > 3"}, "one record at a time"),
-    ({"where": "cattle"}, "must be a boolean for each record"),
-    ({"derive": {"cattle": "1"}}, "there is a column 'cattle' already"),
+    (
+        {"where": "sum(cattle) > 3"},
+        None,
+        "value",
+    ),
+    ({"where": "cattle"}, "where", "type"),
+    ({"derive": {"cattle": "1"}}, "derive: there is a column 'cattle' already", "value"),
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), MISTAKES, ids=lambda value: str(value)[:40])
-def test_mistakes_are_told_before_anything_is_drawn(options, words):
+@pytest.mark.parametrize(("options", "subject", "code"), MISTAKES, ids=lambda value: str(value)[:40])
+def test_mistakes_are_told_before_anything_is_drawn(options, subject, code):
     session = ss.Session(RECORDS, bits=Forbidden())
-    with pytest.raises(ss.SlowscaleError, match=words):
+    with refused(ss.SlowscaleError, subject, code=code):
         session.sum(**{"columns": {"cattle": TINY}, **options})
 
 
 def test_a_huge_value_is_told():
     session = ss.Session(pd.DataFrame({"x": [1.0, 1e300]}), bits=Forbidden())
-    with pytest.raises(ss.DataError, match="values that are too large to be counted in units of 1"):
+    with refused(ss.DataError):
         session.sum({"x": TINY})
 
 
 def test_means_are_checked_before_anything_is_drawn():
     data = RECORDS.assign(cattle_mean=1)
     session = ss.Session(data, bits=Forbidden())
-    for options, words in [
-        ({"means": "exact"}, "means must be one of"),
-        ({"columns": {"cattle": TINY, "cattle_mean": TINY}}, "in the release twice"),
-        ({"keys": ss.Keys.cross({"cattle_mean": [1]})}, "in the release twice"),
-        ({"count": 3}, "count needs a mechanism"),
-        ({"columns": 3}, "columns must be a mapping"),
+    for options, subject, code in [
+        ({"means": "exact"}, "means", "value"),
+        ({"columns": {"cattle": TINY, "cattle_mean": TINY}}, "column 'cattle_mean'", "duplicate"),
+        ({"keys": ss.Keys.cross({"cattle_mean": [1]})}, "column 'cattle_mean'", "duplicate"),
+        ({"count": 3}, "count", "type"),
+        ({"columns": 3}, "columns", "type"),
     ]:
-        with pytest.raises(ss.SlowscaleError, match=words):
+        with refused(ss.SlowscaleError, subject, code=code):
             session.mean(**{"columns": {"cattle": TINY}, "count": TINY, **options})
 
 
@@ -275,7 +303,7 @@ def test_a_function_as_estimator_can_be_saved_but_not_read_back(session, tmp_pat
     assert release.facts.columns["cattle"].estimator == "a user-given function"
     assert "policy" not in json.loads(json.dumps(release.facts.to_dict()))
     for write, name in ((release.to_parquet, "out.parquet"), (release.to_csv, "out.csv")):
-        with pytest.raises(ss.EngineError, match="was released with a user-given function, which cannot be read back"):
+        with refused(ss.EngineError, code="damaged"):
             ss.read_release(write(tmp_path / name))
 
 
@@ -307,7 +335,7 @@ def test_errors_by_size(session):
     cattle = [(size.low, size.high, size.cells) for size in found if size.column == "cattle"]
     assert cattle == [(0, 0, 1), (1000, 10_000, 1), (10_000, 100_000, 1)]
     assert all(size.median_error == 0 for size in found)
-    with pytest.raises(ss.ParameterError, match="one that this session made"):
+    with refused(ss.ParameterError, "release", code="value"):
         session.errors(None)
 
 
@@ -315,17 +343,17 @@ def test_losses_of_another_session(session):
     release = ss.Session(RECORDS).sum({"cattle": TINY})
     assert session.losses(release) == session.losses(session.sum({"cattle": TINY}))
     for wrong in (None, 5, {}):
-        with pytest.raises(ss.ParameterError, match="release must be one that this session made"):
+        with refused(ss.ParameterError, "release", code="value"):
             session.losses(wrong)
     other = ss.Session(RECORDS, dataset="farms").sum({"cattle": TINY})
-    with pytest.raises(ss.ParameterError, match="it has dataset='farms', and this session has dataset=None"):
+    with refused(ss.ParameterError, "dataset", code="mismatch"):
         session.losses(other)
     missing = ss.Session(RECORDS.rename(columns={"cattle": "cows"})).sum({"cows": TINY})
-    with pytest.raises(ss.ParameterError, match="cannot be repeated on these records: columns: there is no column"):
+    with refused(ss.ParameterError, "release", code="unknown-column"):
         session.losses(missing)
     made = session.sum({"cattle": TINY, "size": TINY})
     assert session.losses(made.ratio("cattle", "size")).records == 5
-    with pytest.raises(ss.ParameterTypeError, match="bits must be a source of bits, got 5"):
+    with refused(ss.ParameterTypeError, "bits", code="type"):
         ss.Session(RECORDS, bits=5)
 
 
@@ -349,7 +377,7 @@ def test_losses_of_a_release_that_is_read_back(tmp_path, ending):
     assert later.losses(read) == session.losses(made)
     assert later.errors(read) == session.errors(made)
     assert later.ledger is None
-    with pytest.raises(ss.ParameterError, match="it has protect=None, and this session has protect='state'"):
+    with refused(ss.ParameterError, "protect", code="mismatch"):
         ss.Session(RECORDS, protect="state").losses(read)
 
 
@@ -383,7 +411,7 @@ def test_bits_need_words_and_a_word_on_secrecy():
         private = True
 
     for bits in (OnlyWords(), OnlyPrivate()):
-        with pytest.raises(ss.ParameterTypeError, match="bits must be a source of bits"):
+        with refused(ss.ParameterTypeError, "bits", code="type"):
             ss.Session(RECORDS, bits=bits)
 
 
@@ -473,7 +501,7 @@ def test_records_are_read_only_if_the_charge_can_be_written(tmp_path, monkeypatc
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM entries").fetchall()
-        with pytest.raises(ss.LedgerError, match="could not be written: another program kept it locked"):
+        with refused(ss.LedgerError, code="ledger"):
             session.sum({"cattle": TINY})
 
 
@@ -505,7 +533,7 @@ def test_records_are_opened_only_if_the_ledger_is_of_their_data_set(tmp_path, mo
     ledger = ss.Ledger(tmp_path / "l", dataset="cbp-2024")
     monkeypatch.setattr("slowscale.release.session.open_source", _must_not_be_read)
     for dataset in (None, "cbp-2023"):
-        with pytest.raises(ss.LedgerError, match="belongs to the data set 'cbp-2024'"):
+        with refused(ss.LedgerError, code="ledger"):
             ss.Session(RECORDS, ledger, dataset=dataset)
     assert [entry["kind"] for entry in ledger.history()] == ["created"]
 
@@ -514,7 +542,7 @@ def test_values_that_are_not_of_their_declared_type_are_an_error_and_recorded(tm
     """They would count as missing otherwise, and a filter would leave them out without a word."""
     (tmp_path / "farms.csv").write_text("n,x\n1,1\nX,2\n")
     session = ss.Session(tmp_path / "farms.csv", tmp_path / "l", types={"n": "int64", "x": "int64"}, bits=Forbidden())
-    with pytest.raises(ss.DataError, match="column 'n' has values that are not int64, its declared type"):
+    with refused(ss.DataError, "column 'n'"):
         session.sum({"x": TINY}, where="n > 0")
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "attempt"]
 
@@ -523,19 +551,19 @@ def test_values_that_are_not_of_their_declared_type_are_an_error_and_recorded(tm
 
 
 def test_columns_that_a_ledger_takes_for_one_are_refused():
-    with pytest.raises(ss.ParameterError, match="data has the columns 'pay ' and 'Pay', which the ledger"):
+    with refused(ss.ParameterError, "data", code="duplicate"):
         ss.Session(pd.DataFrame({"a": [1], "pay ": [1], "z": [1], "Pay": [2]}))
 
 
 def test_caps_are_on_columns():
     cap = ss.Gaussian(sigma=1).policy
-    with pytest.raises(ss.ParameterError, match="caps names 'cows', which is not a column; the columns are"):
+    with refused(ss.ParameterError, "caps", code="unknown-column"):
         ss.Session(RECORDS, caps={"cattle": cap, "cows": cap})
     assert ss.Session(RECORDS, caps={"Cattle": cap, "*": cap, "count": cap}).spent.releases == 0
 
 
 def test_a_similar_name_is_proposed(session):
-    with pytest.raises(ss.ParameterError, match="columns: there is no column 'catle'; did you mean 'cattle'"):
+    with refused(ss.ParameterError, "column 'catle'", code="unknown-column"):
         session.sum({"catle": TINY})
 
 
@@ -543,7 +571,7 @@ DERIVED = "is derived or renamed and has no cap"
 
 
 @pytest.mark.parametrize(
-    ("rename", "columns", "derive", "refused"),
+    ("rename", "columns", "derive", "evading"),
     [
         ({}, ["cattle"], {}, None),
         ({}, ["size"], {"more": "cattle * 2"}, None),
@@ -557,16 +585,16 @@ DERIVED = "is derived or renamed and has no cap"
         ({"cows": "cattle"}, ["cattle"], {"cattle": "cows * 1000"}, "cattle"),
     ],
 )
-def test_a_derived_or_renamed_column_does_not_evade_the_caps(rename, columns, derive, refused, tmp_path):
+def test_a_derived_or_renamed_column_does_not_evade_the_caps(rename, columns, derive, evading, tmp_path):
     table = ibis.memtable(RECORDS[["state", "size", "cattle"]]).rename(rename)
     cap = ss.Gaussian(sigma=100).policy
     ledger = ss.Ledger(tmp_path / "l", {"cattle": cap, "own": cap, "*": cap})
     session = ss.Session(table, ledger, bits=Recorded(1))
     query = ss.Sums(dict.fromkeys(columns, ss.Gaussian(sigma=100)), derive=derive)
-    if refused is None:
+    if evading is None:
         session.release(query)
         return
-    with pytest.raises(ss.ParameterError, match=f"column '{refused}' {DERIVED}"):
+    with refused(ss.ParameterError, f"column '{evading}'", code="no-cap"):
         session.release(query)
     assert [entry["kind"] for entry in ledger.history()] == ["created"]
 
@@ -581,13 +609,11 @@ def test_a_partition_is_a_stored_column():
         (table.mutate(part=table["size"] % 2), None),
     ):
         session = ss.Session(data, bits=Forbidden())
-        with pytest.raises(
-            ss.ParameterError, match="partition must be a column of the data as it is stored, but 'part' may be derived"
-        ):
+        with refused(ss.ParameterError, "partition", code="derived"):
             session.sum({"cattle": TINY}, keys=keys, derive=derive, partition="part")
-    with pytest.raises(ss.ParameterError, match=r"partition must be a key column .* not by 'size'"):
+    with refused(ss.ParameterError, "partition", code="unknown-column"):
         ss.Session(table, bits=Forbidden()).sum({"cattle": TINY}, keys=KEYS, partition="size")
-    with pytest.raises(ss.ParameterError, match=r"partition must be a key column .* not by 'size'"):
+    with refused(ss.ParameterError, "partition", code="unknown-column"):
         ss.Session(table, bits=Forbidden()).sum({"cattle": TINY}, partition="size")
 
 

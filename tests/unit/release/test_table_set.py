@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
 from helpers.divergence import ORDERS, shifted_divergence
+from helpers.errors import refused
 from scipy import special
 
 import slowscale as ss
@@ -129,12 +130,12 @@ def test_every_table_says_which_release_it_belongs_to(session):
 
 def test_a_table_is_found_by_its_name(session):
     found = session.release(several())
-    with pytest.raises(ss.ParameterError, match="there is no table 'counties'; the tables are cells, states, kinds"):
+    with refused(ss.ParameterError, "table", code="unknown-name"):
         found["counties"]
     assert "states" in found
     assert "counties" not in found
     for ask in (found.to_pandas, found.rollup, lambda: found.interval("emp"), lambda: found.table):
-        with pytest.raises(ss.ParameterError, match=r"the release has 5 tables \(.*\): name one of them, as in"):
+        with refused(ss.ParameterError, "the release", code="too-many"):
             ask()
     one = session.release({"cells": CELLS})
     assert one.to_pandas().equals(one["cells"].to_pandas())
@@ -156,7 +157,7 @@ def test_refused_as_a_whole(tmp_path):
     twice = ss.Request({"a": CELLS, "b": ss.Sums({"emp": POLYLOG}, keys=KINDS)})
     assert session.preview(ss.Request({"a": CELLS})).refusal is None
     assert isinstance(session.preview(twice).refusal, ss.CapError)
-    with pytest.raises(ss.CapError, match="emp"):
+    with refused(ss.CapError, "", code="cap"):
         session.release(twice)
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "attempt"]
     assert session.spent.releases == 0
@@ -184,7 +185,7 @@ def test_what_cannot_be_derived_fails_before_the_charge(tmp_path, table, words):
         session.release(ss.Request({"cells": table, "total": ss.Rollup("cells")}))
     assert [entry["kind"] for entry in session.ledger.history()] == ["created"]
     missing = ss.Hierarchy("state", {"region": {"IA": "middle"}})
-    with pytest.raises(ss.ParameterError, match=r"table 'regions' cannot be derived.*have no region"):
+    with refused(ss.ParameterError, "table 'regions'", code="value"):
         session.release(ss.Request({"cells": CELLS, "regions": ss.Rollup("cells", "region")}, [missing]))
 
 
@@ -261,7 +262,7 @@ def test_losses_of_records_are_added_over_tables():
     assert losses.records == 6
     for look in (session.losses, session.errors):
         for part in (found["cells"], found["nation"]):
-            with pytest.raises(ss.ParameterError, match="release must be one that this session made"):
+            with refused(ss.ParameterError, "release", code="value"):
                 look(part)
     assert losses.largest[1] == pytest.approx(wanted.max(), rel=1e-9)
     assert losses.quantiles[0.5] == pytest.approx(np.median(wanted), rel=2e-3)
@@ -278,10 +279,10 @@ def test_losses_of_entities_are_added_over_cells_and_tables():
     assert session.losses(found).largest[1] == pytest.approx(wanted, rel=1e-9)
     assert session.losses(found).records == 3
     for policy in (found.policy, session.spent):
-        with pytest.raises(ss.ParameterError, match="cells must be those of one table, but 2"):
+        with refused(ss.ParameterError, "cells"):
             policy.entity(cells)
     for wrong in (cells, {"cells": cells}, {"cells": cells, "states": kinds}):
-        with pytest.raises(ss.ParameterError, match=r"each drawn table \(cells, kinds\)"):
+        with refused(ss.ParameterError, "cells", code="value"):
             found.entity(wrong)
     alone = session.release(ss.Request({"cells": CELLS, "nation": ss.Rollup("cells")}))
     assert alone.policy.entity(cells) == found["cells"].policy.entity(cells)
@@ -322,14 +323,14 @@ def test_files_of_several_tables(session, tmp_path):
 def test_all_files_or_none(session, tmp_path):
     found = session.release(several())
     (tmp_path / "nation.parquet").write_text("mine")
-    with pytest.raises(ss.ParameterError, match="already exists"):
+    with refused(ss.ParameterError, code="value"):
         found.to_parquet(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["nation.parquet"]
     found.to_parquet(tmp_path, overwrite=True)
     assert len(list(tmp_path.iterdir())) == 5
-    with pytest.raises(ss.ParameterError, match="folder must be"):
+    with refused(ss.ParameterError, "folder", code="value"):
         found.to_csv(tmp_path / "no" / "folder")
-    with pytest.raises(ss.ParameterError, match="folder must be"):
+    with refused(ss.ParameterError, "folder", code="value"):
         found.to_csv(tmp_path / "nation.parquet")
 
 
@@ -337,15 +338,15 @@ def test_files_that_do_not_belong_together(session, tmp_path):
     one, other = (session.release(several()) for _ in range(2))
     one.to_parquet(tmp_path)
     other["states"].to_parquet(tmp_path / "states.parquet", overwrite=True)
-    with pytest.raises(ss.EngineError, match="is not the table 'states' of the release"):
+    with refused(ss.EngineError, code="mismatch"):
         ss.read_release(tmp_path)
     (tmp_path / "states.parquet").unlink()
-    with pytest.raises(ss.EngineError, match="states is missing"):
+    with refused(ss.EngineError, code="missing"):
         ss.read_release(tmp_path)
     session.release({"cells": CELLS}).to_parquet(tmp_path / "cells.parquet", overwrite=True)
     assert list(ss.read_release(tmp_path)) == ["cells"]  # a release of its own, beside files of another one
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ss.ParameterError, match="has none"):
+    with refused(ss.ParameterError, "path", code="empty"):
         ss.read_release(tmp_path / "empty")
 
 

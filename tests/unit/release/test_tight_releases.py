@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.policy import TightPolicy
@@ -29,7 +30,7 @@ def test_a_ledger_with_tight_caps(tmp_path):
     for _ in range(2):
         release = session.sum({"emp": NOISE}, keys=KEYS)
     assert release.policy == ss.RecordPolicy((("emp", tight),))
-    with pytest.raises(ss.CapError, match="the cap allows 2 such releases, and 2 have been made"):
+    with refused(ss.CapError, "", code="cap"):
         session.sum({"emp": NOISE}, keys=KEYS)
     with ss.Ledger(path) as ledger:
         assert ledger.caps == {"emp": 2 * tight}
