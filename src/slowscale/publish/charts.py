@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -53,32 +54,26 @@ AXIS_ON_TOP_FROM = 30  # bars; the lower end of the chart is out of sight
 LOG_SPAN = 1e3  # positive estimates that span more than this have a symmetric-logarithmic axis
 REACH_OF_ESTIMATES = 20.0  # intervals end at this multiple of the largest estimate, so that estimates stay visible
 TOTAL = "all records"
-NOT_INSTALLED = "a report or chart needs altair and vl-convert-python: {}"
 SPECIAL_IN_TOOLTIPS = ("title", "image")  # Vega's tooltips make a heading and a picture of these
 
 
 def tools() -> tuple[Any, Any]:
     """Return the packages that describe and draw charts, or raise an error that says how to install them."""
-    try:
-        import altair
-    except ImportError:
-        raise EngineError(NOT_INSTALLED.format(install_hint("plots"))) from None
-    return altair, renderer()
+    return _package("altair"), _package("vl_convert")
 
 
-def renderer() -> Any:
-    """Return the package that draws charts, or raise an error that says how to install it."""
+def _package(name: str) -> Any:
     try:
-        import vl_convert
+        return import_module(name)
     except ImportError:
-        raise EngineError(NOT_INSTALLED.format(install_hint("plots"))) from None
-    return vl_convert
+        words, remedy = "needs altair and vl-convert-python", install_hint("plots")
+        raise EngineError("a chart", words, code="not-installed", remedy=remedy) from None
 
 
 def render(description: dict[str, Any]) -> str:
     """Render a Vega-Lite description to SVG, without network access."""
     version = _vega_lite_version(description)
-    return str(renderer().vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
+    return str(_package("vl_convert").vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
 
 
 def embed(svg: str, labels: str, head: str) -> Markup:
@@ -105,13 +100,14 @@ def render_page(description: dict[str, Any]) -> str:
     """Return an interactive page with the chart, which includes its scripts and opens offline."""
     # vl_convert copies the description into a script element without escaping: a `<` in a label could end the element.
     safe = json.dumps(description).replace("<", LESS_THAN)
-    page = str(renderer().vegalite_to_html(safe, vl_version=_vega_lite_version(description), bundle=True))
+    version = _vega_lite_version(description)
+    page = str(_package("vl_convert").vegalite_to_html(safe, vl_version=version, bundle=True))
     return page.replace(LESS_THAN, "\\u003c")
 
 
 def to_png(svg: str) -> bytes:
     """Return an SVG as a PNG file."""
-    return bytes(renderer().svg_to_png(svg, scale=PIXELS))
+    return bytes(_package("vl_convert").svg_to_png(svg, scale=PIXELS))
 
 
 def _vega_lite_version(description: Mapping[str, Any]) -> str:

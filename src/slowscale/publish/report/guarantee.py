@@ -110,13 +110,7 @@ def whole_columns(columns: Sequence[ColumnPolicy], policy: RecordPolicy) -> tupl
     """Return one column for each name, with the loss of a record through it by all drawn tables."""
     return tuple(
         ColumnPolicy(
-            one.name,
-            policy.column(None if one.single else one.name),
-            None,
-            None,
-            one.unit,
-            one.single,
-            one.on_grid,
+            one.name, policy.column(None if one.single else one.name), None, None, one.unit, one.single, one.on_grid
         )
         for one in {column.name: column for column in columns}.values()
     )
