@@ -321,7 +321,7 @@ class Gaussian(Scale, AdditiveMechanism):
     """
 
     kind = "gaussian"
-    words = "Gaussian noise is added to the sum."
+    words = "Gaussian noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"Gaussian": {}}
     _free = ("sigma",)
 
@@ -359,7 +359,7 @@ class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
     """
 
     kind = "generalized-gaussian"
-    words = "Generalized Gaussian noise is added to the sum."
+    words = "Generalized Gaussian noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"generalized Gaussian 1/2": {"p": 0.5}}
     _free = ("sigma", "p")
 
@@ -392,7 +392,7 @@ class Laplace(Scale, AdditiveMechanism):
     """
 
     kind = "laplace"
-    words = "Laplace noise is added to the sum."
+    words = "Laplace noise is added to the {total}."
     _free = ("sigma",)
 
     @lazy
@@ -433,7 +433,7 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     """
 
     kind = "exponential-polylog"
-    words = "Exponential polylogarithmic noise is added to the sum."
+    words = "Exponential polylogarithmic noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"exponential polylog 2": {"p": 2}}
     _free = ("d", "sigma", "a", "p")
     # The policy tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
@@ -504,7 +504,7 @@ class UnitSplitting(SplittingFamily, AdditiveMechanism):
     """
 
     kind = "unit-splitting"
-    words = "Gaussian noise is added to the sum, and the loss of a large record is accounted for piece by piece."
+    words = "Gaussian noise is added to the {total}, and the loss of a large record is accounted for piece by piece."
     _free = ("sigma", "threshold")
 
     @lazy

@@ -26,7 +26,7 @@ class ArsinhNormal(ArsinhNormalFamily, AdditiveMechanism):  # type: ignore[overr
     """
 
     kind = "arsinh-normal"
-    words = "Arsinh-normal noise is added to the sum."
+    words = "Arsinh-normal noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"arsinh-normal 1.6": {"shape": 1.6}}
     _free = ("scale", "shape")
     _closed_form = False

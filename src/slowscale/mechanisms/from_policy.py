@@ -61,7 +61,7 @@ class FromPolicy(AdditiveMechanism):
     """
 
     kind = "from-policy"
-    words = "Noise that is made from the promised losses is added to the sum."
+    words = "Noise that is made from the promised losses is added to the {total}."
     _free = ("sigma",)
 
     promise: Policy = pairs(  # noqa: RUF009 - it declares a field, as `real` does

@@ -27,7 +27,7 @@ class Log(LogFamily, TransformationMechanism):
     """
 
     kind = "log"
-    words = "The sum is transformed by a logarithm, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a logarithm, Gaussian noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"log": {}}
     _free = ("sigma", "a")
 

@@ -31,7 +31,7 @@ class Root(RootFamily, TransformationMechanism):
     """
 
     kind = "root"
-    words = "The sum is transformed by a root, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a root, Gaussian noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fourth root": {"k": 4}}
     _free = ("sigma", "a")
 

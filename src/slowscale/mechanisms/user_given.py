@@ -30,7 +30,7 @@ class Transformation(TransformationMechanism):
     """
 
     kind = "transformation"
-    words = "The sum is transformed by a function, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a function, Gaussian noise is added, and the result is transformed back."
     _free = ("sigma", "a")
 
     @classmethod

@@ -136,13 +136,13 @@ def _attribute(
     """Return one column of a table with its cells, or raise an error if it cannot be studied."""
     dtype = table.schema.field(column).type
     if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
-        raise DataError(f"{column!r}", allowed="a column of numbers", given=Shown(dtype), code="type")
+        raise DataError(f"{column!r}", allowed="a column of numbers", given=Shown(dtype), code="not-numbers")
     kept = table.filter(pc.is_valid(table[column]))
     values = kept[column].cast(pa.float64(), safe=False).to_numpy()
     if len(values) < 5 or not np.isfinite(values).all() or values.min() < 0 or not np.median(values) > 0:
         raise DataError(
             f"{column!r}",
-            code="unsuitable",
+            code="not-studied",
             allowed="a column with at least 5 values, all finite, none below 0, and with a median greater than 0, "
             "because the mechanisms are calibrated to it",
         )
@@ -154,7 +154,7 @@ def _attribute(
     count, positive = len(sums), int((sums > 0).sum())
     if positive < 5:
         words = f"has {positive} cells with a sum greater than 0; the study compares quintiles, and needs at least 5"
-        raise DataError(f"{column!r}", words, code="too-few")
+        raise DataError(f"{column!r}", words, code="few-cells")
     by_size = np.argsort(sums, kind="stable")
     place = np.empty_like(by_size)
     place[by_size] = np.arange(count)
