@@ -344,7 +344,7 @@ def _(subjects: Subjects) -> Finding:
     shares = {(s.name, name): smaller(s, name) for s in subjects for name in (ROOT, LOG)}
     return Finding(
         judged(share > 0.25 for share in shares.values()),
-        "If every record were a cell of its own, so many would typically be less wrong than with the polylog (fourth "
+        "If every record were a separate cell, so many would typically be less wrong than with the polylog (fourth "
         "root, log): "
         + each(subjects, lambda s: ", ".join(percent(shares[s.name, name]) for name in (ROOT, LOG)))
         + ". A cell without records has a standard deviation of (fourth root, log) "

@@ -219,7 +219,7 @@ def _(_: Subjects) -> Finding:
 @claim(SECTION_CLASSES)
 def _(_: Subjects) -> Finding:
     """New transformations are easy to make, because only Gaussian noise must be drawn safely; every additive
-    distribution needs a sampler of its own, and polylogs with p other than 1 and 2 have no handy quantile function.
+    distribution needs a separate sampler, and polylogs with p other than 1 and 2 have no handy quantile function.
     """
     noise = ss.ExponentialPolylog(d=0.5, sigma=1, p=1.5)
     half = noise.prediction_interval(0, 0.95)[1]
